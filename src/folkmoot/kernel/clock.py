@@ -1,0 +1,14 @@
+"""Units of time and the value that stands for 'never'; reading a clock is the drivers' work."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["MILLISECOND", "MINUTE", "NEVER", "SECOND"]
+
+MILLISECOND: Final = 1_000
+SECOND: Final = 1_000_000
+MINUTE: Final = 60_000_000
+
+NEVER: Final = 1 << 62
+"""Later than any time: a deadline in microseconds that never comes."""

@@ -1,0 +1,12 @@
+"""The one hash of the project: stable across processes, machines and versions, because placement and offsets depend on it."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+__all__ = ["hash64"]
+
+
+def hash64(data: bytes) -> int:
+    """Return a 64-bit hash of `data` (BLAKE2b with an 8-byte digest, RFC 7693, big-endian)."""
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")

@@ -1,0 +1,35 @@
+"""A batch: the rows that one turn changes, made durable as a whole or not at all."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["DELETE", "DELETE_RANGE", "PUT", "Batch"]
+
+PUT: Final = 0
+DELETE: Final = 1
+DELETE_RANGE: Final = 2
+
+
+class Batch:
+    """An atomic write: operations in order, named by a token that counts up by one per batch."""
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+        self.ops: list[tuple[int, bytes, bytes]] = []
+        self.bytes = 0
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the row at `key`."""
+        self.ops.append((PUT, key, value))
+        self.bytes += len(key) + len(value)
+
+    def delete(self, key: bytes) -> None:
+        """Remove the row at `key`, if there is one."""
+        self.ops.append((DELETE, key, b""))
+        self.bytes += len(key)
+
+    def delete_range(self, start: bytes, end: bytes) -> None:
+        """Remove all rows with start <= key < end."""
+        self.ops.append((DELETE_RANGE, start, end))
+        self.bytes += len(start) + len(end)

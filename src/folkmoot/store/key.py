@@ -1,0 +1,121 @@
+"""Keys of rows. A key is: partition (2 bytes), kind (1 byte), then the parts of the kind. Variable parts before others carry their length.
+
+META          kind
+SESSION       client id
+SUBSCRIPTION  client id, filter
+QUEUE         client id, queue sequence (8 bytes)       one row per waiting or unacknowledged message of a session
+BODY          body sequence (8 bytes)                   a message that several sessions of the partition wait for
+RELEASED      client id, queue sequence (8 bytes)       outbound QoS 2: PUBREC came, PUBCOMP did not yet
+RECEIVED      client id, packet id (2 bytes)            inbound QoS 2: PUBREC owed or sent, PUBREL did not come yet
+RETAINED      topic
+WILL          client id
+PRODUCER      producer id
+CHUNK         stream name, stream partition (2 bytes), first offset (8 bytes)
+STREAM        stream name, stream partition (2 bytes)   bounds of the stream partition
+CURSOR        client id, filter                         position of a replay subscription
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
+
+__all__ = [
+    "BODY",
+    "CHUNK",
+    "CURSOR",
+    "META",
+    "PRODUCER",
+    "QUEUE",
+    "RECEIVED",
+    "RELEASED",
+    "RETAINED",
+    "SESSION",
+    "STREAM",
+    "SUBSCRIPTION",
+    "WILL",
+    "body_key",
+    "chunk_key",
+    "end_of",
+    "kind_of",
+    "kind_prefix",
+    "name_of",
+    "name_prefix",
+    "numbered_key",
+    "plain_key",
+    "plain_name_of",
+    "sequence_of",
+]
+
+META: Final = 0
+SESSION: Final = 1
+SUBSCRIPTION: Final = 2
+QUEUE: Final = 3
+BODY: Final = 4
+RELEASED: Final = 5
+RECEIVED: Final = 6
+RETAINED: Final = 7
+WILL: Final = 8
+PRODUCER: Final = 9
+CHUNK: Final = 10
+STREAM: Final = 11
+CURSOR: Final = 12
+
+
+def kind_prefix(partition: int, kind: int) -> bytes:
+    """Return the prefix of all rows of one kind in one partition."""
+    return u16(partition) + bytes([kind])
+
+
+def kind_of(key: bytes) -> int:
+    """Return the kind of the row at `key`."""
+    return key[2]
+
+
+def plain_key(partition: int, kind: int, name: bytes) -> bytes:
+    """Return the key of a row whose only part is a name (session, retained, will, producer): prefixes of names stay prefixes of keys."""
+    return u16(partition) + bytes([kind]) + name
+
+
+def plain_name_of(key: bytes) -> bytes:
+    """Return the name in a key made by `plain_key`."""
+    return key[3:]
+
+
+def name_prefix(partition: int, kind: int, name: bytes) -> bytes:
+    """Return the prefix of all rows of one kind that belong to `name` (a client id or a stream name, at most 65535 bytes)."""
+    return u16(partition) + bytes([kind]) + u16(len(name)) + name
+
+
+def name_of(key: bytes) -> bytes:
+    """Return the name in a key that starts with `name_prefix`."""
+    return key[5 : 5 + get_u16(key, 3)]
+
+
+def numbered_key(prefix: bytes, sequence: int) -> bytes:
+    """Return the key of the row `sequence` behind `prefix`; rows sort by sequence."""
+    return prefix + u64(sequence)
+
+
+def sequence_of(key: bytes) -> int:
+    """Return the sequence at the end of a key made by `numbered_key`, `body_key` or `chunk_key`."""
+    return get_u64(key, len(key) - 8)
+
+
+def body_key(partition: int, sequence: int) -> bytes:
+    """Return the key of a message body that several sessions share."""
+    return u16(partition) + bytes([BODY]) + u64(sequence)
+
+
+def chunk_key(partition: int, stream: bytes, stream_partition: int, first_offset: int) -> bytes:
+    """Return the key of the chunk of a stream partition that starts at `first_offset`."""
+    return name_prefix(partition, CHUNK, stream) + u16(stream_partition) + u64(first_offset)
+
+
+def end_of(prefix: bytes) -> bytes:
+    """Return the smallest key greater than all keys that start with `prefix`; the prefix holds a byte below 255."""
+    cut = len(prefix)
+    while prefix[cut - 1] == 0xFF:
+        cut -= 1
+    return prefix[: cut - 1] + bytes([prefix[cut - 1] + 1])

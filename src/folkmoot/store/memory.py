@@ -1,0 +1,74 @@
+"""A store in memory: the durable half of the simulated disk, and what tests use. Applies batches whole."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
+from folkmoot.store.reader import Reader
+
+__all__ = ["MemoryStore"]
+
+
+class MemoryStore(Reader):
+    """Sorted keys and a dict of values."""
+
+    def __init__(self) -> None:
+        self._keys: list[bytes] = []
+        self._values: dict[bytes, bytes] = {}
+
+    def apply(self, batch: Batch) -> None:
+        """Apply all operations of `batch`, in order."""
+        for kind, key, value in batch.ops:
+            if kind == PUT:
+                if key not in self._values:
+                    insort(self._keys, key)
+                self._values[key] = value
+            elif kind == DELETE:
+                if self._values.pop(key, None) is not None:
+                    del self._keys[bisect_left(self._keys, key)]
+            else:
+                assert kind == DELETE_RANGE
+                self._delete_range(key, value)
+
+    def _delete_range(self, start: bytes, end: bytes) -> None:
+        low = bisect_left(self._keys, start)
+        high = bisect_left(self._keys, end)
+        for key in self._keys[low:high]:
+            del self._values[key]
+        del self._keys[low:high]
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at `key`, or None."""
+        return self._values.get(key)
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return at most `limit` rows with start <= key < end, in key order."""
+        low = bisect_left(self._keys, start)
+        rows: list[tuple[bytes, bytes]] = []
+        while low < len(self._keys) and len(rows) < limit:
+            key = self._keys[low]
+            if key >= end:
+                break
+            rows.append((key, self._values[key]))
+            low += 1
+        return rows
+
+    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        """Return the row with the greatest key in start <= key < end, or None."""
+        position = bisect_left(self._keys, end) - 1
+        if position < 0 or self._keys[position] < start:
+            return None
+        key = self._keys[position]
+        return key, self._values[key]
+
+    def items(self) -> list[tuple[bytes, bytes]]:
+        """Return all rows in key order."""
+        return [(key, self._values[key]) for key in self._keys]
+
+    def copy(self) -> MemoryStore:
+        """Return an independent store with the same rows."""
+        other = MemoryStore()
+        other._keys = list(self._keys)
+        other._values = dict(self._values)
+        return other

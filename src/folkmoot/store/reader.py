@@ -1,0 +1,23 @@
+"""How a core reads the store: synchronous, small, bounded. Drivers implement it (RocksDB, the simulated disk)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+__all__ = ["Reader"]
+
+
+class Reader(ABC):
+    """Ordered rows as they are after the last written batch; a batch that is not yet written is not visible."""
+
+    @abstractmethod
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value at `key`, or None."""
+
+    @abstractmethod
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return at most `limit` rows with start <= key < end, in key order."""
+
+    @abstractmethod
+    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        """Return the row with the greatest key in start <= key < end, or None."""
