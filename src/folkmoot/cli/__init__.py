@@ -1,0 +1,27 @@
+"""The command line: owns parsing of arguments and printing; never decides anything about MQTT.
+
+The parsing library is imported inside `main`, so that `folkmoot --version` answers in a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line `arguments` (without the program's name; default: the process's) and return its exit status.
+
+    0 is success, 1 a command that found something wrong, 2 a wrong argument or setting, 130 Ctrl-C.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words == ["--version"]:
+        from folkmoot.cli.version import version_line
+
+        print(version_line())
+        return 0
+    from folkmoot.cli.app import run
+
+    return run(words)
