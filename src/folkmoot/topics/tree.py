@@ -1,0 +1,211 @@
+"""The subscription tree: from a topic name to the values kept under all filters that match it.
+
+Owns one set of (filter, value) pairs. It never interprets a value and never checks a filter (see `name`).
+
+A filter without wildcards matches only the topic that is equal to it, so one dictionary answers for all of those, and
+the trie holds nothing but filters with wildcards. The trie is walked by loops: a filter may have 32,768 levels.
+The size is bounded by its users, who limit the subscriptions of a session and the levels of a filter.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.topics.name import has_wildcard
+
+__all__ = ["Tree"]
+
+DOLLAR: Final = 0x24
+
+
+class Branch:
+    """A node of the trie: one level of one or more filters with wildcards.
+
+    `children`: literal next levels; `plus`: the next level `+`; `values`: of the filter that ends at this level;
+    `tail`: of the filter whose next and last level is `#`. All are None until they are needed, which keeps a deep
+    filter small. The value dictionaries are those of `Tree.filters`.
+    """
+
+    def __init__(self) -> None:
+        self.children: dict[bytes, Branch] | None = None
+        self.plus: Branch | None = None
+        self.values: dict[object, None] | None = None
+        self.tail: dict[object, None] | None = None
+
+    def is_empty(self) -> bool:
+        """True if no filter passes through or ends here."""
+        return self.children is None and self.plus is None and self.values is None and self.tail is None
+
+
+class Tree:
+    """Filters and the values under each; values are compared as dictionary keys and kept in order of arrival."""
+
+    def __init__(self) -> None:
+        self.filters: dict[bytes, dict[object, None]] = {}
+        self.root = Branch()
+        self.wildcards = 0
+        self.count = 0
+
+    def __len__(self) -> int:
+        """Return the number of (filter, value) pairs."""
+        return self.count
+
+    def __repr__(self) -> str:
+        return f"Tree(filters={len(self.filters)}, wildcards={self.wildcards}, values={self.count})"
+
+    def add(self, topic_filter: bytes, value: object) -> bool:
+        """Put `value` under a valid filter; True if the filter had no value before. A known pair changes nothing."""
+        values = self.filters.get(topic_filter)
+        if values is not None:
+            if value not in values:
+                values[value] = None
+                self.count += 1
+            return False
+        values = {value: None}
+        self.filters[topic_filter] = values
+        self.count += 1
+        if has_wildcard(topic_filter):
+            self.wildcards += 1
+            self.grow(topic_filter, values)
+        return True
+
+    def remove(self, topic_filter: bytes, value: object) -> bool:
+        """Take `value` from a filter; True if it was there and was the last one. An unknown pair changes nothing."""
+        values = self.filters.get(topic_filter)
+        if values is None or value not in values:
+            return False
+        del values[value]
+        self.count -= 1
+        if values:
+            return False
+        del self.filters[topic_filter]
+        if has_wildcard(topic_filter):
+            self.wildcards -= 1
+            self.prune(topic_filter)
+        return True
+
+    def match(self, topic: bytes) -> list[object]:
+        """Return the values of all filters that match a valid topic name, a value once per filter that has it.
+
+        The filter equal to the topic comes first, then those with wildcards in the order of the walk: `#` before deeper
+        levels, literal levels before `+`. Within a filter: order of arrival. So the order depends on the calls alone.
+        """
+        found: list[object] = []
+        values = self.filters.get(topic)
+        if values is not None:
+            found.extend(values)
+        if self.wildcards > 0:
+            self.walk(topic, found)
+        return found
+
+    def values(self, topic_filter: bytes) -> list[object]:
+        """Return the values under exactly this filter, in order of arrival; empty for an unknown filter."""
+        values = self.filters.get(topic_filter)
+        return [] if values is None else list(values)
+
+    def items(self) -> list[tuple[bytes, object]]:
+        """Return all (filter, value) pairs: filters in order of arrival, and so the values of each."""
+        pairs: list[tuple[bytes, object]] = []
+        for topic_filter, values in self.filters.items():
+            for value in values:
+                pairs.append((topic_filter, value))
+        return pairs
+
+    def walk(self, topic: bytes, found: list[object]) -> None:
+        """Append to `found` the values of the filters with wildcards that match `topic`: depth first, no recursion."""
+        levels = topic.split(b"/")
+        last = len(levels)
+        # [MQTT-4.7.2-1] a leading wildcard does not match a topic that begins with $: skip both at the first level.
+        skip = topic[0] == DOLLAR
+        branch: Branch | None = self.root
+        i = 0
+        waiting: list[tuple[Branch, int]] = []
+        while True:
+            if branch is None:
+                if not waiting:
+                    return
+                branch, i = waiting.pop()
+            # Before the end is looked at: `#` matches its parent level too (section 4.7.1.2).
+            if branch.tail is not None and not skip:
+                found.extend(branch.tail)
+            if i == last:
+                if branch.values is not None:
+                    found.extend(branch.values)
+                branch = None
+                continue
+            plus = None if skip else branch.plus
+            skip = False
+            branch = None if branch.children is None else branch.children.get(levels[i])
+            i += 1
+            if plus is not None:
+                if branch is None:
+                    branch = plus
+                else:
+                    waiting.append((plus, i))
+
+    def grow(self, topic_filter: bytes, values: dict[object, None]) -> None:
+        """Make the branches of a new filter and hang `values` at its end."""
+        branch = self.root
+        levels = topic_filter.split(b"/")
+        last = len(levels) - 1
+        for i in range(last + 1):
+            level = levels[i]
+            if level == b"#":
+                assert i == last, "# is not the last level"
+                branch.tail = values
+                return
+            branch = step(branch, level)
+        branch.values = values
+
+    def prune(self, topic_filter: bytes) -> None:
+        """Cut a filter that lost its last value, and each branch that nothing needs any more, from the end upwards."""
+        levels = topic_filter.split(b"/")
+        if levels[-1] == b"#":
+            levels.pop()
+            path = self.path(levels)
+            path[-1].tail = None
+        else:
+            path = self.path(levels)
+            path[-1].values = None
+        for i in range(len(levels) - 1, -1, -1):
+            if not path[i + 1].is_empty():
+                return
+            cut(path[i], levels[i])
+
+    def path(self, levels: list[bytes]) -> list[Branch]:
+        """Return the branches from the root along `levels`, which exist: one more than there are levels."""
+        branch = self.root
+        path = [branch]
+        for level in levels:
+            branch = step(branch, level)
+            path.append(branch)
+        return path
+
+
+def step(branch: Branch, level: bytes) -> Branch:
+    """Return the branch below for a level that is not `#`, made if it is not there."""
+    if level == b"+":
+        if branch.plus is None:
+            branch.plus = Branch()
+        return branch.plus
+    children = branch.children
+    if children is None:
+        children = {}
+        branch.children = children
+    child = children.get(level)
+    if child is None:
+        child = Branch()
+        children[level] = child
+    return child
+
+
+def cut(branch: Branch, level: bytes) -> None:
+    """Remove the branch below; a dictionary of children that became empty goes with it."""
+    if level == b"+":
+        branch.plus = None
+        return
+    children = branch.children
+    assert children is not None, "a branch that exists hangs in its parent"
+    del children[level]
+    if not children:
+        branch.children = None
