@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,7 +35,7 @@ def test_match_equals_brute_force(pairs: list[tuple[bytes, int]], topics: list[b
     tree = filled(pairs)
     for topic in topics:
         expected = sorted(value for text, value in dict.fromkeys(pairs) if matches(text, topic))
-        assert sorted(tree.match(topic)) == expected  # type: ignore[type-var]
+        assert numbers(tree, topic) == expected
 
 
 @given(st.lists(st.tuples(st.booleans(), PAIR), max_size=60), TOPIC)
@@ -52,20 +54,22 @@ def test_add_and_remove_behave_like_a_set(steps: list[tuple[bool, tuple[bytes, i
                 values.remove(value)
         assert tree.values(text) == values
     assert len(tree) == sum(map(len, model.values()))
-    assert sorted(tree.items()) == sorted((text, value) for text, values in model.items() for value in values)
-    assert sorted(tree.match(topic)) == sorted(
-        v for text, values in model.items() if matches(text, topic) for v in values
-    )  # type: ignore[type-var]
+    assert set(tree.items()) == {(text, value) for text, values in model.items() for value in values}
+    assert numbers(tree, topic) == sorted(v for text, values in model.items() if matches(text, topic) for v in values)
 
 
 @given(st.lists(PAIR, max_size=30), st.randoms(use_true_random=False))
-def test_nothing_is_left(pairs: list[tuple[bytes, int]], random: object) -> None:
+def test_nothing_is_left(pairs: list[tuple[bytes, int]], random: Random) -> None:
     tree = filled(pairs)
     rest = list(dict.fromkeys(pairs))
-    random.shuffle(rest)  # type: ignore[attr-defined]
+    random.shuffle(rest)
     for text, value in rest:
         tree.remove(text, value)
     assert_empty(tree)
+
+
+def numbers(tree: Tree, topic: bytes) -> list[int]:
+    return sorted(value for value in tree.match(topic) if isinstance(value, int))
 
 
 def assert_empty(tree: Tree) -> None:
@@ -128,7 +132,7 @@ def test_32768_levels(level: bytes, end: bytes) -> None:
     deep = b"/".join([level] * (DEPTH - 1) + [end])
     assert check_filter(deep, DEPTH) is None
     tree = filled([(deep, 1), (b"#", 2)])
-    assert sorted(tree.match(topic)) == [1, 2]  # type: ignore[type-var]
+    assert numbers(tree, topic) == [1, 2]
     assert tree.match(b"a") == [2]
     assert tree.remove(deep, 1)
     assert tree.remove(b"#", 2)

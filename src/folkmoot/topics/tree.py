@@ -107,8 +107,7 @@ class Tree:
         """Return all (filter, value) pairs: filters in order of arrival, and so the values of each."""
         pairs: list[tuple[bytes, object]] = []
         for topic_filter, values in self.filters.items():
-            for value in values:
-                pairs.append((topic_filter, value))
+            pairs.extend([(topic_filter, value) for value in values])
         return pairs
 
     def walk(self, topic: bytes, found: list[object]) -> None:
