@@ -1,0 +1,66 @@
+"""The figures that a node counts while it works: plain integers, so that counting costs one addition.
+
+Owns the attributes; `catalogue` says what each means and how it is exposed, and a test holds the two together.
+It never reads a clock and never decides by a figure. A counter only grows while the process lives; a gauge is set,
+or moved both ways, by the part that owns the thing counted.
+"""
+
+from __future__ import annotations
+
+from folkmoot.metrics.histogram import Histogram
+
+__all__ = ["Counters", "Histograms"]
+
+
+class Counters:
+    """All counters and gauges of one node, each an int that begins at 0; PUBLISH is counted by QoS alone."""
+
+    def __init__(self) -> None:
+        # Network connections, then clients, whose CONNECT was accepted.
+        self.started_us = self.connections = self.connections_opened = self.connections_closed = 0
+        self.clients_connected = self.connects_accepted = self.connects_refused = 0
+        self.connections_refused = self.connect_timeouts = self.keep_alive_timeouts = self.takeovers = 0
+        self.auth_succeeded = self.auth_failed = self.auth_method_unknown = 0
+        # The wire.
+        self.bytes_received = self.bytes_sent = 0
+        self.received_connect = self.received_puback = self.received_pubrec = self.received_pubrel = 0
+        self.received_pubcomp = self.received_subscribe = self.received_unsubscribe = 0
+        self.received_pingreq = self.received_disconnect = self.received_auth = 0
+        self.sent_connack = self.sent_puback = self.sent_pubrec = self.sent_pubrel = 0
+        self.sent_pubcomp = self.sent_suback = self.sent_unsuback = 0
+        self.sent_pingresp = self.sent_disconnect = self.sent_auth = 0
+        self.error_malformed = self.error_protocol = self.error_too_large = self.error_utf8 = 0
+        self.error_topic = self.error_filter = self.error_alias = self.error_packet_id = 0
+        self.error_receive_max = self.error_payload_format = self.error_client_id = self.error_version = 0
+        # Messages.
+        self.publish_received_qos0 = self.publish_received_qos1 = self.publish_received_qos2 = 0
+        self.publish_sent_qos0 = self.publish_sent_qos1 = self.publish_sent_qos2 = 0
+        self.publish_payload_bytes_received = self.publish_payload_bytes_sent = 0
+        self.publish_resent = self.publish_repeated = self.publish_unmatched = 0
+        self.dropped_queue_full = self.dropped_qos0_slow = self.dropped_expired = 0
+        self.dropped_too_large = self.dropped_no_window = self.dropped_rate = 0
+        self.acl_denied_publish = self.acl_denied_subscribe = self.storage_refused = 0
+        self.publishers_paused = self.publisher_pauses = 0
+        self.wills_pending = self.wills_published = self.wills_cancelled = 0
+        self.retained_messages = self.retained_bytes = self.retained_sent = 0
+        # Sessions, subscriptions, queues.
+        self.sessions_persistent = self.sessions_created = self.sessions_resumed = self.sessions_expired = 0
+        self.subscriptions_persistent = self.subscriptions_transient = self.subscriptions_shared = 0
+        self.subscribed = self.unsubscribed = 0
+        self.queue_messages = self.queue_bytes = 0
+        # Store and streams.
+        self.storage_full = self.commit_batches = self.commit_rows = self.commit_bytes = 0
+        self.commit_waiting_batches = self.commit_waiting_bytes = 0
+        self.stream_records = self.stream_bytes = self.stream_chunks = 0
+        self.stream_trimmed_records = self.stream_trimmed_bytes = 0
+        self.stream_replayed = self.producer_duplicates = self.producers = 0
+        # The node's own work.
+        self.turns = self.wakes = self.route_hits = self.route_misses = self.route_cached = 0
+
+
+class Histograms:
+    """The distributions that a node measures, in microseconds."""
+
+    def __init__(self) -> None:
+        self.commit_us = Histogram()
+        self.turn_us = Histogram()
