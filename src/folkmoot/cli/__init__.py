@@ -16,10 +16,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 is success, 1 a command that found something wrong, 2 a wrong argument or setting, 130 Ctrl-C.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words == ["--version"]:
-        from folkmoot.cli.version import version_line
+    from folkmoot.cli.version import stale_sources, version_line
 
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    stale = stale_sources()
+    if stale:
+        print(
+            f"warning: compiled before {stale[0]} was changed: run `make build`, or set PYTHONPATH=src", file=sys.stderr
+        )
+    if words == ["--version"]:
         print(version_line())
         return 0
     from folkmoot.cli.app import run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import platform
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import folkmoot
 
-__all__ = ["build_note", "is_compiled", "version_line"]
+__all__ = ["build_note", "is_compiled", "stale_sources", "version_line"]
 
 # Any module of the pure half answers for all of it: they are compiled as one unit or not at all.
 WITNESS = "folkmoot.kernel.limits"
@@ -25,6 +26,24 @@ def build_note() -> str:
     """Why the installed package is pure, as its build wrote it down; empty when it is compiled or run from sources."""
     note = Path(folkmoot.__file__).with_name("build.txt")
     return note.read_text(encoding="utf-8").strip() if note.is_file() else ""
+
+
+def stale_sources() -> list[str]:
+    """The sources that have changed since `make build` compiled them, as paths; empty for any other install.
+
+    Reads the manifest that the build leaves beside the package: lines of a SHA-256 and a path.
+    """
+    tree = Path(folkmoot.__file__).parent.parent
+    manifest = tree / "native-sources.txt"
+    if not manifest.is_file():
+        return []
+    lines = [line.split(" ", 1) for line in manifest.read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
+    return [name for digest, name in lines if digest != digest_of(tree / name)]
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of a file as hex; empty when it is gone."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def version_line() -> str:

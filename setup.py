@@ -1,0 +1,176 @@
+"""The build: compiles the pure half with mypyc as one native unit, or says why it does not.
+
+Owns the list of what is compiled. `FOLKMOOT_PURE=1` switches compiling off, `FOLKMOOT_NATIVE=1` makes a missing C
+compiler an error instead of a fallback. An editable install is always pure: native modules beside the sources would
+go on running after the sources have changed; `make build` makes the compiled tree that `make run` and `make test` use.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+SOURCE = ROOT / "src"
+
+# The pure half, sorted: packages that import no clock, socket, thread or random source (DESIGN: "the pure half is
+# also the compiled half"). Every module of them is compiled together, so that calls between them stay native.
+PURE_PACKAGES = (
+    "auth",
+    "broker",
+    "cluster",
+    "kernel",
+    "metrics",
+    "mqtt",
+    "node",
+    "session",
+    "store",
+    "streams",
+    "topics",
+)
+
+# Modules of the pure packages that stay interpreted, each with its reason ("*" is any package).
+EXCLUDED = {
+    "*.__init__": "only re-exports names: nothing to gain, and one shared object less per package",
+}
+
+# 3 and not 2: see CONTRIBUTING.md, "The compiled half", for the measurement.
+OPT_LEVEL = "3"
+
+
+def excluded(module: str) -> str | None:
+    """Why `module` ("package.module") stays interpreted, or None when it is compiled."""
+    return EXCLUDED.get(module) or EXCLUDED.get("*." + module.rsplit(".", 1)[-1])
+
+
+def compiled_files() -> list[Path]:
+    """The sources to compile, sorted; a package of the list that does not exist yet is left out."""
+    files: list[Path] = []
+    for package in PURE_PACKAGES:
+        paths = sorted((SOURCE / "folkmoot" / package).glob("*.py"))
+        files.extend(path for path in paths if excluded(f"{package}.{path.stem}") is None)
+    return files
+
+
+def pure_reason() -> str:
+    """Why this build does not compile; empty when it does."""
+    if os.environ.get("FOLKMOOT_PURE", "") not in ("", "0"):
+        return "FOLKMOOT_PURE is set"
+    if sys.implementation.name != "cpython":
+        return f"mypyc needs CPython, this is {sys.implementation.name}"
+    try:
+        import mypyc.build  # noqa: F401
+    except ImportError as error:
+        return f"mypyc is not installed ({error})"
+    return compiler_reason()
+
+
+def compiler_reason() -> str:
+    """Try the C compiler with Python's headers on three lines; say what is missing, or nothing."""
+    from distutils.ccompiler import new_compiler
+    from distutils.errors import CCompilerError, DistutilsError
+    from distutils.sysconfig import customize_compiler
+
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    with tempfile.TemporaryDirectory() as folder:
+        probe = Path(folder) / "probe.c"
+        probe.write_text("#include <Python.h>\nint probe(void) { return PY_VERSION_HEX != 0; }\n", encoding="ascii")
+        include = sysconfig.get_paths()["include"]
+        try:
+            objects = compiler.compile([str(probe)], output_dir=folder, include_dirs=[include])
+            compiler.link_shared_object(objects, str(Path(folder) / "probe.so"))
+        except (CCompilerError, DistutilsError, OSError) as error:
+            return f"no C compiler that finds Python.h ({error})"
+    return ""
+
+
+def say(text: str) -> None:
+    """Print one line of the build at once: pip shows it with -v, make always."""
+    print(f"folkmoot: {text}", file=sys.stderr, flush=True)
+
+
+def native_modules() -> list[Extension]:
+    """Turn the pure half into C; this is where mypy checks it."""
+    from mypyc.build import mypycify
+
+    files = compiled_files()
+    say(f"compiling {len(files)} modules with mypyc (a few minutes); FOLKMOOT_PURE=1 switches this off")
+    options = ["--config-file=", f"--cache-dir={ROOT / 'build' / 'mypy'}", "--python-version=3.11"]
+    paths = [str(path.relative_to(ROOT)) for path in files]
+    modules: list[Extension] = mypycify(
+        [*options, *paths],
+        group_name="folkmoot",
+        opt_level=OPT_LEVEL,
+        multi_file=True,
+        target_dir=str(ROOT / "build" / "c"),
+    )
+    return modules
+
+
+class BuildNative(build_ext):
+    """Compiles the C files of an extension side by side, and shows how far it is."""
+
+    def build_extensions(self) -> None:
+        """Put the counting, parallel compile step in place of the compiler's own."""
+        compile_one = self.compiler.compile
+        total = sum(len(extension.sources) for extension in self.extensions)
+        done = 0
+        lock = threading.Lock()
+
+        def compile_all(sources: list[str], **options: object) -> list[str]:
+            def step(source: str) -> list[str]:
+                nonlocal done
+                objects: list[str] = compile_one([source], **options)
+                with lock:
+                    done += 1
+                    if done % 20 == 0 or done == total:
+                        say(f"compiled {done} of {total} C files")
+                return objects
+
+            with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                return [name for names in pool.map(step, sources) for name in names]
+
+        self.compiler.compile = compile_all
+        super().build_extensions()
+
+
+class BuildModules(build_py):
+    """Copies the sources, and writes down why a pure build is pure, for `folkmoot --version`."""
+
+    def run(self) -> None:
+        """Copy, then leave the note."""
+        super().run()
+        note = Path(self.build_lib) / "folkmoot" / "build.txt"
+        if self.editable_mode:
+            return
+        note.unlink(missing_ok=True)
+        if REASON:
+            note.write_text(REASON + "\n", encoding="utf-8")
+
+
+# The commands that need the native modules; others (metadata, source archive, editable) must not wait for them.
+COMPILING_COMMANDS = {"bdist_wheel", "build", "build_ext", "install"}
+REASON = ""
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    extensions: list[Extension] = []
+    if COMPILING_COMMANDS.intersection(sys.argv):
+        REASON = pure_reason()
+        if not REASON:
+            extensions = native_modules()
+        elif os.environ.get("FOLKMOOT_NATIVE"):
+            sys.exit(f"folkmoot: cannot compile: {REASON}")
+        else:
+            say(f"NOT COMPILED, this will be a pure Python install, several times slower: {REASON}")
+    setup(ext_modules=extensions, cmdclass={"build_ext": BuildNative, "build_py": BuildModules})
