@@ -1,0 +1,52 @@
+"""The settings of one stream. Owns their meaning; parsing configuration files is the work of `folkmoot.config`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["NAME_BYTES_MAX", "PARTITIONS_MAX", "StreamConfig", "check_name"]
+
+PARTITIONS_MAX: Final = 1024
+NAME_BYTES_MAX: Final = 64
+
+_NAME_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+
+
+class StreamConfig:
+    """One stream: every message on a topic that matches `filter` is kept, in stream partition `hash64(topic) % partitions`.
+
+    `retention_us` is the age in microseconds beyond which records may go (0: never), `retention_bytes` the size of one
+    stream partition beyond which its oldest records go (0: never).
+    """
+
+    def __init__(
+        self, name: str, filter: bytes, partitions: int = 8, retention_us: int = 0, retention_bytes: int = 0
+    ) -> None:
+        assert check_name(name) is None, check_name(name)
+        assert 1 <= partitions <= PARTITIONS_MAX, "a stream has 1 to 1024 partitions"
+        assert retention_us >= 0
+        assert retention_bytes >= 0
+        self.name = name
+        self.filter = filter
+        self.partitions = partitions
+        self.retention_us = retention_us
+        self.retention_bytes = retention_bytes
+
+    def __repr__(self) -> str:
+        return (
+            f"StreamConfig({self.name!r}, {self.filter!r}, partitions={self.partitions}, "
+            f"retention_us={self.retention_us}, retention_bytes={self.retention_bytes})"
+        )
+
+
+def check_name(name: str) -> str | None:
+    """Return why `name` cannot name a stream, or None. Names stand in topics, paths of URLs and file names."""
+    raw = name.encode("utf-8", "replace")
+    if not raw or len(raw) > NAME_BYTES_MAX:
+        return f"a stream name has 1 to {NAME_BYTES_MAX} characters, {name!r} has {len(raw)}"
+    if raw[:1] in (b".", b"-"):
+        return f"a stream name starts with a letter, a digit or '_', {name!r} does not"
+    for byte in raw:
+        if byte not in _NAME_BYTES:
+            return f"a stream name has letters, digits, '.', '_' and '-' only, {name!r} has another character"
+    return None

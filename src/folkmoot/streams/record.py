@@ -1,0 +1,68 @@
+"""A record: one message as a stream keeps it, before and after it has an offset. Owns no bytes layout (see `chunk`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["RECORD_BYTES", "Entry", "Record", "encode_record"]
+
+RECORD_BYTES: Final = 17
+"""What a record costs in a chunk beside its own bytes: time, flags and four lengths."""
+
+_RETAIN: Final = 4
+
+
+class Record:
+    """One message, without place or time, so that several streams can take the same object.
+
+    `flags` holds the QoS in bits 0 and 1 and the RETAIN flag in bit 2; `properties` are MQTT 5 property bytes without
+    their length, as `mqtt.encode.forward_properties` gives them.
+    """
+
+    def __init__(self, topic: bytes, payload: bytes, flags: int, publisher: bytes, properties: bytes) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.flags = flags
+        self.publisher = publisher
+        self.properties = properties
+
+    @property
+    def qos(self) -> int:
+        """The QoS with which the message was published."""
+        return self.flags & 3
+
+    @property
+    def retain(self) -> bool:
+        """Whether the message was published with RETAIN."""
+        return self.flags & _RETAIN != 0
+
+    @property
+    def size(self) -> int:
+        """The bytes that the record takes in a chunk."""
+        return RECORD_BYTES + len(self.topic) + len(self.payload) + len(self.publisher) + len(self.properties)
+
+    def __repr__(self) -> str:
+        return (
+            f"Record({self.topic!r}, {self.payload!r}, flags={self.flags}, "
+            f"publisher={self.publisher!r}, properties={self.properties!r})"
+        )
+
+
+class Entry:
+    """A record with its place: offset in the stream partition and broker time in microseconds."""
+
+    def __init__(self, offset: int, time_us: int, record: Record) -> None:
+        self.offset = offset
+        self.time_us = time_us
+        self.record = record
+
+    def __repr__(self) -> str:
+        return f"Entry({self.offset}, {self.time_us}, {self.record!r})"
+
+
+def encode_record(topic: bytes, payload: bytes, qos: int, retain: bool, publisher: bytes, properties: bytes) -> Record:
+    """Return the record of a message; nothing is copied: the bytes are laid out once, when the turn's chunk is written.
+
+    `publisher` is the client id in UTF-8; `properties` as `mqtt.encode.forward_properties` returns them (b"" for none).
+    """
+    return Record(topic, payload, qos | _RETAIN if retain else qos, publisher, properties)
