@@ -1,0 +1,79 @@
+# Folkmoot: what a developer does. `make run` and `make test` each work alone in a fresh clone.
+# Needs Python >= 3.11 with venv and pip, make, and (for speed) a C compiler. Java comes from PyPI where none is found.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# The compiled tree before the sources: see CONTRIBUTING.md, "The compiled half".
+NATIVE := PYTHONPATH=build/native
+SOURCES := PYTHONPATH=src
+PURE := auth broker cluster kernel metrics mqtt node session store streams topics
+WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
+SEEDS ?= 200
+STEPS ?= 2000
+ARGS ?=
+
+.PHONY: help run test test-pure check format build bench sim clients clean distclean
+
+help:  ## Say what can be made
+	@grep -hE '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+# A stamp inside, because a folder's own time says nothing; second runs do not reinstall.
+.venv: $(VENV)/.installed  ## Make the virtual environment with all that is needed
+
+$(VENV)/.installed: pyproject.toml
+	@echo "== environment in $(VENV) (the first time downloads about 800 MB, most of it Spark)"
+	@test -n "$(PYTHON)" || { echo "no Python found: install Python >= 3.11, or say PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python >= 3.11 is needed, $(PYTHON) is {v[0]}.{v[1]}: say PYTHON=/path/to/python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: Debian and Ubuntu have it in the package python3-venv"; exit 1; }
+	@echo "== 1/2 pip and build tools"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade pip setuptools wheel
+	@echo "== 2/2 packages"
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable '.[spark,demo,dev]'
+	@touch $@
+
+build: .venv  ## Compile the pure half into build/native (an unchanged tree is not compiled again)
+	@$(BIN)/python scripts/native.py
+
+run: build  ## The demonstration: flights of New York through the broker into Delta tables, with kills; ARGS=--full for the year
+	@$(NATIVE) $(BIN)/python -m folkmoot.demo $(ARGS)
+
+test: test-pure build clients  ## All tests: the pure half interpreted, then everything compiled
+	@echo "== tests, compiled"
+	@$(NATIVE) $(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+test-pure: .venv  ## The tests of the pure half, interpreted
+	@echo "== tests of the pure half, interpreted"
+	@$(SOURCES) $(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard $(PURE:%=tests/%))
+
+check: .venv  ## Format, lint, types, import rules, sizes
+	@echo "== ruff format"; $(BIN)/ruff format --check --quiet --diff .
+	@echo "== ruff check"; $(BIN)/ruff check --quiet .
+	@echo "== mypy"; $(BIN)/mypy
+	@echo "== imports"; report=$$($(SOURCES) $(BIN)/lint-imports --no-cache 2>&1) || { echo "$$report" | grep -v '[═║╔╚]'; exit 1; }
+	@echo "== tidy"; $(SOURCES) $(BIN)/python -m pytest -q tests/tidy
+
+format: .venv  ## Format the code and mend what the linter can mend
+	@$(BIN)/ruff check --quiet --fix . || true
+	@$(BIN)/ruff format --quiet .
+
+bench: build clients  ## Measure against Mosquitto; ARGS are passed on
+	@$(NATIVE) $(BIN)/python benchmarks/run.py $(ARGS)
+
+sim: build  ## Simulate many seeds with crashes: SEEDS=200 STEPS=2000
+	@$(NATIVE) $(BIN)/python scripts/sim.py --seeds $(SEEDS) --steps $(STEPS) $(ARGS)
+
+clients:  ## Install other people's MQTT clients for the tests where we may (root on Debian, npm)
+	@scripts/clients
+
+clean:  ## Remove what is made, except the environment
+	rm -rf build dist run .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean  ## Remove the environment too
+	rm -rf $(VENV) node_modules
