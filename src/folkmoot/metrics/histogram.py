@@ -85,11 +85,7 @@ class Histogram:
                 return upper if upper < self.max_us else self.max_us
         return self.max_us
 
-    def at_most(self, bits: int) -> int:
-        """Return how many values were below 2**bits us, exactly; `bits` from 4 to 40."""
-        assert SPLIT_BITS <= bits <= VALUE_BITS_MAX, "only powers of two from 16 on are borders of buckets"
-        # The last bucket also counts larger values, which the border at 2**40 cannot tell apart.
-        last = (bits - SPLIT_BITS + 1) * SPLIT
-        if bits == VALUE_BITS_MAX:
-            last -= 1
-        return sum(self.counts[:last])
+    def below(self, bits: int) -> int:
+        """Return how many values were below 2**bits us, exactly; `bits` from 4 to 39."""
+        assert SPLIT_BITS <= bits < VALUE_BITS_MAX, "only powers of two from 16 to 2**39 are borders of buckets"
+        return sum(self.counts[: (bits - SPLIT_BITS + 1) * SPLIT])

@@ -1,0 +1,172 @@
+"""The catalogue of every metric of a node: name, kind, unit, meaning, and the attribute that holds it.
+
+Owns the words. The figures are in `counters`; the text form for Prometheus is made in `exposition`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["COUNTER", "GAUGE", "HISTOGRAM", "Family", "families"]
+
+COUNTER: Final = 1
+GAUGE: Final = 2
+HISTOGRAM: Final = 3
+
+
+class Family:
+    """One metric, or several that differ by the value of one label.
+
+    `name` is without prefix, unit and suffix; `kind` is COUNTER, GAUGE or HISTOGRAM; `unit` is what one step counts
+    ("us" is exposed in seconds); `members` are pairs (value of `label`, attribute of Counters or Histograms).
+    """
+
+    def __init__(
+        self, name: str, kind: int, unit: str, meaning: str, label: str, members: list[tuple[str, str]]
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.unit = unit
+        self.meaning = meaning
+        self.label = label
+        self.members = members
+
+    def __repr__(self) -> str:
+        return f"Family({self.name}, {len(self.members)})"
+
+
+def families() -> list[Family]:
+    """Return the whole catalogue in the order of exposition."""
+    return [*connections(), *wire(), *messages(), *sessions(), *storage(), *work()]
+
+
+def connections() -> list[Family]:
+    """Network connections and the clients that come with them."""
+    return [
+        gauge("started_us", "us", "When the node started, since 1970", "start_time"),
+        gauge("connections", "connections", "Network connections that are open"),
+        counter("connections_opened", "connections", "Network connections accepted"),
+        counter("connections_closed", "connections", "Network connections ended, for any reason"),
+        counter("connections_refused", "connections", "Network connections refused because of a limit of the node"),
+        gauge("clients_connected", "clients", "Clients whose CONNECT was accepted and who are connected"),
+        counter("connects_accepted", "packets", "CONNECT packets answered with success"),
+        counter("connects_refused", "packets", "CONNECT packets answered with an error or a close"),
+        counter("connect_timeouts", "connections", "Connections closed because no CONNECT came in time"),
+        counter("keep_alive_timeouts", "clients", "Clients closed because they were silent for too long"),
+        counter("takeovers", "clients", "Connections closed because their client connected again"),
+        split("authentications", COUNTER, "attempts", "Authentications by result", "result",
+              "auth_", ["succeeded", "failed", "method_unknown"]),
+    ]  # fmt: skip
+
+
+def wire() -> list[Family]:
+    """Bytes, packets other than PUBLISH, and errors of remote ends."""
+    received = ["connect", "puback", "pubrec", "pubrel", "pubcomp", "subscribe", "unsubscribe", "pingreq"]
+    sent = ["connack", "puback", "pubrec", "pubrel", "pubcomp", "suback", "unsuback", "pingresp"]
+    errors = ["malformed", "protocol", "too_large", "utf8", "topic", "filter", "alias", "packet_id", "receive_max"]
+    rest = ["payload_format", "client_id", "version"]
+    both = ["disconnect", "auth"]
+    return [
+        counter("bytes_received", "bytes", "Bytes of MQTT received", "received"),
+        counter("bytes_sent", "bytes", "Bytes of MQTT sent", "sent"),
+        split("packets_received", COUNTER, "packets", "Packets received, except PUBLISH", "type",
+              "received_", received + both),
+        split("packets_sent", COUNTER, "packets", "Packets sent, except PUBLISH", "type", "sent_", sent + both),
+        split("protocol_errors", COUNTER, "errors", "Errors of clients by kind", "kind", "error_", errors + rest),
+    ]  # fmt: skip
+
+
+def messages() -> list[Family]:
+    """PUBLISH packets in and out, and what became of messages."""
+    qos = ["0", "1", "2"]
+    drops = ["queue_full", "qos0_slow", "expired", "too_large", "no_window", "rate"]
+    return [
+        split("publish_received", COUNTER, "packets", "PUBLISH packets received", "qos", "publish_received_qos", qos),
+        split("publish_sent", COUNTER, "packets", "PUBLISH packets sent", "qos", "publish_sent_qos", qos),
+        counter("publish_payload_bytes_received", "bytes", "Payload received in PUBLISH", "publish_payload_received"),
+        counter("publish_payload_bytes_sent", "bytes", "Payload sent in PUBLISH", "publish_payload_sent"),
+        counter("publish_resent", "packets", "PUBLISH packets sent again with DUP after a reconnect"),
+        counter("publish_repeated", "packets", "QoS 2 PUBLISH packets received again before their release"),
+        counter("publish_unmatched", "messages", "Messages that no subscription and no stream wanted"),
+        split("publish_dropped", COUNTER, "messages", "Deliveries given up, by reason", "reason", "dropped_", drops),
+        split("acl_denied", COUNTER, "packets", "Actions that the access rules denied", "action",
+              "acl_denied_", ["publish", "subscribe"]),
+        gauge("publishers_paused", "connections", "Connections that are not read because of overload"),
+        counter("publisher_pauses", "events", "Times that reading a connection was paused because of overload"),
+        gauge("wills_pending", "messages", "Wills that wait for the end of their delay"),
+        counter("wills_published", "messages", "Wills published"),
+        counter("wills_cancelled", "messages", "Wills that a DISCONNECT or a return in time made void"),
+        gauge("retained_messages", "messages", "Retained messages"),
+        gauge("retained_bytes", "bytes", "Payload of the retained messages", "retained"),
+        counter("retained_sent", "messages", "Retained messages sent because of a SUBSCRIBE"),
+    ]  # fmt: skip
+
+
+def sessions() -> list[Family]:
+    """Sessions, subscriptions and queues."""
+    return [
+        gauge("sessions_persistent", "sessions", "Sessions that outlive their connection"),
+        counter("sessions_created", "sessions", "Sessions begun"),
+        counter("sessions_resumed", "sessions", "Sessions found again by a CONNECT"),
+        counter("sessions_expired", "sessions", "Sessions removed because their expiry interval passed"),
+        split("subscriptions", GAUGE, "subscriptions", "Subscriptions by kind", "kind",
+              "subscriptions_", ["persistent", "transient", "shared"]),
+        counter("subscribed", "subscriptions", "Subscriptions made or replaced"),
+        counter("unsubscribed", "subscriptions", "Subscriptions ended by UNSUBSCRIBE"),
+        gauge("queue_messages", "messages", "Messages queued for persistent sessions"),
+        gauge("queue_bytes", "bytes", "Bytes queued for persistent sessions", "queue"),
+    ]  # fmt: skip
+
+
+def storage() -> list[Family]:
+    """The store and the streams."""
+    return [
+        gauge("storage_full", "flag", "1 while the node refuses to store because its disk is full"),
+        counter("storage_refused", "packets", "Packets refused because the disk was full"),
+        counter("commit_batches", "batches", "Batches made durable"),
+        counter("commit_rows", "rows", "Rows written or deleted by these batches"),
+        counter("commit_bytes", "bytes", "Bytes of these rows", "commit"),
+        gauge("commit_waiting_batches", "batches", "Batches handed to the store and not durable yet"),
+        gauge("commit_waiting_bytes", "bytes", "Bytes of these batches", "commit_waiting"),
+        spread("commit_us", "From handing a batch to the store until it is durable"),
+        counter("stream_records", "records", "Records appended to streams"),
+        counter("stream_bytes", "bytes", "Bytes of these records", "stream"),
+        counter("stream_chunks", "chunks", "Chunks that these records were stored in"),
+        counter("stream_trimmed_records", "records", "Records removed by retention"),
+        counter("stream_trimmed_bytes", "bytes", "Bytes removed by retention", "stream_trimmed"),
+        counter("stream_replayed", "records", "Records sent to MQTT clients that replay a stream"),
+        gauge("producers", "producers", "Idempotent producers remembered"),
+        counter("producer_duplicates", "messages", "Messages of idempotent producers that had been applied before"),
+    ]
+
+
+def work() -> list[Family]:
+    """The node's own work."""
+    return [
+        counter("turns", "turns", "Turns of the node's loop"),
+        spread("turn_us", "Time spent in one turn"),
+        counter("wakes", "events", "Turns that a timer or background work asked for"),
+        counter("route_hits", "lookups", "Topics whose routes were remembered"),
+        counter("route_misses", "lookups", "Topics whose routes had to be found"),
+        gauge("route_cached", "topics", "Topics whose routes are remembered now"),
+    ]
+
+
+def counter(attribute: str, unit: str, meaning: str, name: str = "") -> Family:
+    """Make a counter of one member, named as its attribute unless `name` is given."""
+    return Family(name or attribute, COUNTER, unit, meaning, "", [("", attribute)])
+
+
+def gauge(attribute: str, unit: str, meaning: str, name: str = "") -> Family:
+    """Make a gauge of one member, named as its attribute unless `name` is given."""
+    return Family(name or attribute, GAUGE, unit, meaning, "", [("", attribute)])
+
+
+def spread(attribute: str, meaning: str) -> Family:
+    """Make a histogram in microseconds, named as its attribute without the unit."""
+    return Family(attribute.removesuffix("_us"), HISTOGRAM, "us", meaning, "", [("", attribute)])
+
+
+def split(name: str, kind: int, unit: str, meaning: str, label: str, prefix: str, values: list[str]) -> Family:
+    """Make a family whose attributes are `prefix` + value of the label."""
+    return Family(name, kind, unit, meaning, label, [(value, prefix + value) for value in values])
