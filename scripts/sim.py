@@ -1,4 +1,4 @@
-"""Simulate many seeds, several at a time, with a progress bar; a seed that finds a violation is named and fails it all."""
+"""Simulate many seeds, several at a time, with a progress bar; a seed that finds a violation is named."""
 
 from __future__ import annotations
 

@@ -1,0 +1,57 @@
+"""`folkmoot passwd`: write a password file; the format and the hashing are in `folkmoot.config.password`."""
+
+from __future__ import annotations
+
+import sys
+from getpass import getpass
+from pathlib import Path
+
+import typer
+
+from folkmoot.cli.error import Refusal
+from folkmoot.config import PasswordFile
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def passwd(
+    file: Path = typer.Argument(help="The password file; made when it does not exist."),
+    user: str = typer.Argument(help="The user's name."),
+    delete: bool = typer.Option(False, "--delete", help="Remove the user."),
+    stdin: bool = typer.Option(False, "--stdin", help="Read the password from standard input, up to the line's end."),
+) -> int:
+    """Add USER to FILE or change the password; it is asked for twice, or read from standard input."""
+    users = PasswordFile.read(file) if file.exists() else PasswordFile()
+    if delete:
+        if not users.remove(user):
+            raise Refusal(f"{file} has no user {user!r}; it has: {', '.join(users.hashes) or 'nobody'}")
+        users.write(file)
+        print(f"{file}: removed {user}")
+        return 0
+    known = user in users.hashes
+    try:
+        users.set(user, read_password(stdin))
+    except ValueError as error:
+        raise Refusal(str(error)) from None
+    try:
+        users.write(file)
+    except OSError as error:
+        raise Refusal(f"{file} cannot be written ({error.strerror}): name a file in a folder that exists") from None
+    print(f"{file}: {'changed' if known else 'added'} {user}")
+    return 0
+
+
+def read_password(stdin: bool) -> bytes:
+    """The password, never echoed; Refusal when it is empty or the repetition differs."""
+    if stdin or not sys.stdin.isatty():
+        password = sys.stdin.readline().rstrip("\r\n")
+    else:
+        password = getpass("password: ")
+        if getpass("again: ") != password:
+            raise Refusal("the passwords differ: nothing was written, try again", status=1)
+    if not password:
+        raise Refusal("the password is empty: nothing was written")
+    return password.encode()

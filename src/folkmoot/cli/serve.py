@@ -1,0 +1,79 @@
+"""`folkmoot serve`: flags become settings, settings become a running node; the running is in `folkmoot.runtime`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from folkmoot.cli.error import Refusal
+from folkmoot.config import load
+
+__all__ = ["app", "overrides"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def serve(
+    config: Path | None = typer.Option(None, "--config", "-c", help="Configuration file (TOML)."),
+    node_id: str | None = typer.Option(None, "--node-id", help="Name of the node."),
+    data: Path | None = typer.Option(None, "--data", help="Folder of the store."),
+    mqtt: list[str] = typer.Option([], "--mqtt", metavar="HOST:PORT", help="Listen for MQTT over TCP."),
+    mqtts: list[str] = typer.Option([], "--mqtts", metavar="HOST:PORT", help="Listen for MQTT over TLS."),
+    ws: list[str] = typer.Option([], "--ws", metavar="HOST:PORT", help="Listen for MQTT over WebSocket."),
+    wss: list[str] = typer.Option([], "--wss", metavar="HOST:PORT", help="Listen for MQTT over WebSocket and TLS."),
+    certificate: Path | None = typer.Option(None, "--tls-certificate", help="PEM file for --mqtts and --wss."),
+    key: Path | None = typer.Option(None, "--tls-key", help="PEM file with the certificate's private key."),
+    ca: Path | None = typer.Option(None, "--tls-ca", help="PEM file with the signers of client certificates."),
+    admin: str | None = typer.Option(None, "--admin", metavar="HOST:PORT", help="HTTP: streams, health, metrics."),
+    stream: list[str] = typer.Option([], "--stream", metavar="NAME=FILTER", help="Keep what matches FILTER."),
+    durability: str | None = typer.Option(None, "--durability", metavar="fsync|os", help="When a message is safe."),
+    password_file: Path | None = typer.Option(None, "--password-file", help="Users, from `folkmoot passwd`."),
+    allow_anonymous: bool | None = typer.Option(
+        None, "--allow-anonymous/--no-anonymous", help="Whether clients may connect without a user name."
+    ),
+    log_level: str | None = typer.Option(None, "--log-level", metavar="LEVEL", help="debug, info, warning, error."),
+    log_format: str | None = typer.Option(None, "--log-format", metavar="text|json", help="How the log is written."),
+) -> int:
+    """Run a node until Ctrl-C or SIGTERM.
+
+    Flags win over FOLKMOOT_ variables, those over the file. Listener flags may be repeated; with any of them the
+    listeners of the file are not used. Port 0 picks a free port. When it serves, one line `ready` on stdout names
+    the addresses.
+    """
+    listeners = {"mqtt": mqtt, "mqtts": mqtts, "ws": ws, "wss": wss}
+    sections: dict[str, dict[str, Any]] = {
+        "node": {"id": node_id, "data": data, "durability": durability},
+        "tls": {"certificate": certificate, "key": key, "ca": ca},
+        "admin": {"address": admin},
+        "auth": {"password_file": password_file, "allow_anonymous": allow_anonymous},
+        "log": {"level": log_level, "format": log_format},
+    }
+    settings = load(config, os.environ, overrides(sections, listeners, stream))
+    # Here and not above: wrong settings are told before the event loop and the store are loaded.
+    from folkmoot.runtime import serve as run_node
+
+    return run_node(settings)
+
+
+def overrides(
+    sections: dict[str, dict[str, Any]], listeners: dict[str, list[str]], streams: list[str]
+) -> dict[str, Any]:
+    """The flags that were given as nested tables of settings; Refusal for a stream without a filter."""
+    tables: dict[str, Any] = {}
+    for section, values in sections.items():
+        given = {name: value for name, value in values.items() if value is not None}
+        if given:
+            tables[section] = given
+    places = [{"protocol": name, "address": place} for name, given in listeners.items() for place in given]
+    if places:
+        tables["listeners"] = places
+    for text in streams:
+        name, equals, topic_filter = text.partition("=")
+        if not equals or not name or not topic_filter:
+            raise Refusal(f'--stream {text!r} is not NAME=FILTER, such as --stream "readings=sensors/#"')
+        tables.setdefault("streams", {})[name] = {"filter": topic_filter}
+    return tables

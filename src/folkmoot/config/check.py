@@ -1,0 +1,115 @@
+"""What settings must fulfil together: owns the rules across sections, and "secure by default"; changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
+
+__all__ = ["allows_anonymous", "problems"]
+
+
+def allows_anonymous(settings: Settings) -> bool:
+    """Whether clients may connect without a password or a certificate."""
+    auth = settings.auth
+    if auth.allow_anonymous is not None:
+        return auth.allow_anonymous
+    return auth.password_file is None and not auth.user_from_certificate
+
+
+def problems(settings: Settings) -> list[str]:
+    """One sentence for each problem, with what to do about it; empty when the settings can be used."""
+    found: list[str] = []
+    for number, listener in enumerate(settings.listeners):
+        where = f"listeners[{number}] ({listener.protocol} {listener.address})"
+        found += [f"{where}: {text}" for text in tls_problems(settings, listener)]
+        found += [f"{where}: {text}" for text in exposure_problems(settings, listener)]
+    found += address_problems(settings)
+    found += admin_problems(settings)
+    found += auth_problems(settings)
+    return found
+
+
+def tls_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
+    """Certificates that are missing, or files that cannot be read."""
+    if listener.protocol in ("mqtt", "ws"):
+        return (
+            []
+            if listener.tls is None
+            else [f"tls is set, but {listener.protocol} has no TLS: say {listener.protocol}s"]
+        )
+    tls = settings.tls_of(listener) or TlsSettings()
+    if tls.certificate is None:
+        return ["it needs a certificate: set certificate and key in [tls]"]
+    found = []
+    for name, path in (("certificate", tls.certificate), ("key", tls.key), ("ca", tls.ca)):
+        found += unreadable(f"tls.{name}", path)
+    return found
+
+
+def exposure_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
+    """Anonymous access from the network is given to those who ask for it by name, never by leaving something out."""
+    if listener.address.is_loopback() or settings.auth.allow_anonymous is True or not allows_anonymous(settings):
+        return []
+    tls = settings.tls_of(listener)
+    if tls is not None and tls.require_client_certificate:
+        return []
+    return [
+        "it would let anyone on the network in. Set auth.password_file (`folkmoot passwd FILE USER` writes one), or "
+        "listen on 127.0.0.1, or say auth.allow_anonymous = true if that is what you want"
+    ]
+
+
+def address_problems(settings: Settings) -> list[str]:
+    """Addresses that are used twice; port 0 is a different one each time."""
+    used: dict[str, str] = {}
+    found = []
+    places = [(f"listeners[{number}]", entry.address) for number, entry in enumerate(settings.listeners)]
+    if settings.admin.address is not None:
+        places.append(("admin", settings.admin.address))
+    for place, address in places:
+        if address.port == 0:
+            continue
+        if str(address) in used:
+            found.append(f"{place}: {address} is used by {used[str(address)]} too; give one of them another port")
+        used[str(address)] = place
+    return found
+
+
+def admin_problems(settings: Settings) -> list[str]:
+    """The HTTP server shows what clients published: beyond this machine it needs a token."""
+    admin = settings.admin
+    found = unreadable("admin.token_file", admin.token_file)
+    if admin.address is not None and not admin.address.is_loopback() and admin.token_file is None:
+        found.append(
+            f"admin.address: on {admin.address} anyone on the network could read every stream. Set admin.token_file "
+            "(a file with a long random token), or use 127.0.0.1"
+        )
+    return found
+
+
+def auth_problems(settings: Settings) -> list[str]:
+    """Settings of authentication that contradict each other."""
+    auth = settings.auth
+    found = unreadable("auth.password_file", auth.password_file)
+    if auth.user_from_certificate and not any(
+        tls.require_client_certificate for entry in settings.listeners if (tls := settings.tls_of(entry)) is not None
+    ):
+        found.append(
+            "auth.user_from_certificate: no listener asks for client certificates. Set tls.require_client_certificate "
+            "= true and tls.ca"
+        )
+    if auth.allow_anonymous is False and auth.password_file is None and not auth.user_from_certificate:
+        found.append("auth.allow_anonymous: with false nobody could connect. Set auth.password_file")
+    return found
+
+
+def unreadable(name: str, path: Path | None) -> list[str]:
+    """Say why a file cannot be read, if one is set and it cannot."""
+    if path is None:
+        return []
+    try:
+        with path.open("rb"):
+            return []
+    except OSError as error:
+        return [f"{name}: {path} cannot be read ({error.strerror})"]

@@ -1,0 +1,50 @@
+"""The fields in words, for `folkmoot config explain`: owns the layout; the words stand at the fields themselves."""
+
+from __future__ import annotations
+
+import textwrap
+
+from folkmoot.config.fault import ConfigError, closest
+from folkmoot.config.field import default_text, element, sections, valid_text, walk
+from folkmoot.config.settings import Settings
+
+__all__ = ["explain"]
+
+
+def explain(name: str = "") -> str:
+    """The fields at or below `name` ("limits", "limits.receive_max", "streams.NAME.filter"), all without a name.
+
+    Also finds a field by its last part alone. Raises ConfigError with the nearest names when there is no such field.
+    """
+    every = list(walk(Settings))
+    wanted = name.strip().strip("[]").lower()
+    chosen = [
+        (path, field)
+        for path, field in every
+        if not wanted or path.lower() == wanted or path.lower().startswith((f"{wanted}.", f"{wanted}[]"))
+    ]
+    if not chosen:
+        chosen = [(path, field) for path, field in every if path.rpartition(".")[2].lower() == wanted]
+    if not chosen:
+        names = [path for path, _ in every]
+        raise ConfigError(name, [f"there is no such field; {near(wanted, names)}"])
+    blocks = []
+    for path, field in chosen:
+        inner = element(field.annotation)
+        about = textwrap.fill(field.description or "", 100, initial_indent="    ", subsequent_indent="    ")
+        if inner is not None:
+            shape = {"[]": f"[[{path}]]", "": f"[{path}]"}.get(sections(field), f"[{path}{sections(field)}]")
+            blocks.append(f"{shape}\n{about}")
+        else:
+            blocks.append(f"{path}\n{about}\n    valid: {valid_text(field)}\n    default: {default_text(field)}")
+    return "\n\n".join(blocks) + "\n"
+
+
+def near(wanted: str, paths: list[str]) -> str:
+    """The nearest name: of a whole path, or of its last part."""
+    whole = closest(wanted, paths)
+    if whole.startswith("did"):
+        return whole
+    lasts = {path.rpartition(".")[2]: path for path in paths}
+    last = closest(wanted.rpartition(".")[2], list(lasts))
+    return last if last.startswith("did") else f"sections: {', '.join(Settings.model_fields)}"

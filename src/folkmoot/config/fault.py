@@ -1,0 +1,95 @@
+"""What is wrong with a configuration, for a person: owns the wording; each fault names the field and what is valid."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from folkmoot.config import field as fields
+from folkmoot.config.settings import Settings
+from folkmoot.kernel.errors import FolkmootError
+
+__all__ = ["ConfigError", "closest", "faults", "path_text"]
+
+
+class ConfigError(FolkmootError):
+    """A configuration cannot be used; `faults` has one sentence for each thing that is wrong."""
+
+    def __init__(self, source: str, found: Sequence[str]) -> None:
+        self.faults = list(found)
+        super().__init__("\n  ".join([f"{source} cannot be used:", *self.faults]))
+
+
+def path_text(location: Sequence[str | int]) -> str:
+    """A location as one writes it: listeners[0].tls.key, streams.NAME.filter."""
+    text = ""
+    for step in location:
+        if isinstance(step, int):
+            text += f"[{step}]"
+        elif step != "[key]":
+            text += f".{step}" if text else step
+    return text
+
+
+def closest(name: str, valid: Sequence[str]) -> str:
+    """A sentence for a name that does not exist: the nearest valid one if it is near, else all of them."""
+    near = difflib.get_close_matches(name, valid, n=1)
+    return f'did you mean "{near[0]}"?' if near else f"valid here: {', '.join(valid)}"
+
+
+def faults(error: ValidationError) -> list[str]:
+    """One sentence for each error, in the order of the sections."""
+    return [sentence(item["type"], item["loc"], item["msg"], item["input"]) for item in error.errors()]
+
+
+def sentence(sort: str, location: tuple[str | int, ...], message: str, value: object) -> str:
+    """Say where, what, and what would be valid."""
+    where = path_text(location)
+    if sort == "extra_forbidden":
+        return f"{where}: there is no such field; {closest(str(location[-1]), names_beside(location))}"
+    field = fields.find(Settings, location)
+    if sort == "missing":
+        return f"{where}: it must be set{'; valid: ' + fields.valid_text(field) if field else ''}"
+    if sort == "value_error" or field is None:
+        # Our own validators say what is valid themselves.
+        return f"{where}: {message.removeprefix('Value error, ')}{shown(value)}"
+    if sort == "string_pattern_mismatch":
+        return f"{where}: not valid{shown(value)}; {field.description}"
+    if isinstance(value, int):
+        value = fields.format_value(value, fields.kind(field)).strip('"')
+    return f"{where}: {wrong(sort)}{shown(value)}; valid: {fields.valid_text(field)}"
+
+
+def wrong(sort: str) -> str:
+    """What is wrong with a value, in two or three words, by the kind of error."""
+    words = {
+        "greater_than_equal": "too small",
+        "less_than_equal": "too large",
+        "multiple_of": "not a whole step",
+        "literal_error": "not one of the choices",
+        "too_short": "too few",
+        "too_long": "too many",
+    }
+    return words.get(sort, "not a valid value")
+
+
+def shown(value: object) -> str:
+    """The value that was given, where it is short enough to help."""
+    text = repr(value) if isinstance(value, str | int | float | bool) else ""
+    return f" (it is {text})" if 0 < len(text) <= 80 else ""
+
+
+def names_beside(location: tuple[str | int, ...]) -> list[str]:
+    """The fields that exist where an unknown one was found."""
+    if len(location) == 1:
+        return list(Settings.model_fields)
+    parent = location[:-1]
+    while parent:
+        field = fields.find(Settings, parent)
+        inner = fields.element(field.annotation) if field is not None else None
+        if inner is not None:
+            return list(inner.model_fields)
+        parent = parent[:-1]
+    return list(Settings.model_fields)

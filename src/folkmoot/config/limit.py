@@ -1,0 +1,170 @@
+"""The section `[limits]`: every limit of a node, with its unit, its bounds and the reason for it.
+
+Mirrors `folkmoot.kernel.limits.Limits`, attribute by attribute. Durations lose the unit in their names, because their
+values carry it: `connect_timeout = "10s"` is `connect_timeout_us = 10_000_000`.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from folkmoot.config.base import Section
+from folkmoot.config.unit import NEVER_US, Duration, Size
+from folkmoot.kernel.clock import SECOND
+
+__all__ = ["LimitSettings"]
+
+PACKET_BYTES = 268_435_460  # the largest packet that MQTT can express: 256 MiB and its header
+
+
+class LimitSettings(Section):
+    """What one node accepts. What the protocol can announce is announced in CONNACK."""
+
+    # Connections
+    connections_max: int = Field(
+        1_000_000, ge=1, description="Network connections at once; one more is closed. Bounds memory and descriptors."
+    )
+    connect_timeout: Duration = Field(
+        10 * SECOND,
+        ge=SECOND // 10,
+        le=3600 * SECOND,
+        description="Time from the connection to a complete CONNECT. A slower handshake holds a socket for nothing.",
+    )
+    connect_bytes_max: Size = Field(
+        65_536,
+        ge=128,
+        le=PACKET_BYTES,
+        description="Bytes of a CONNECT packet: what a peer that nobody knows yet may make the node keep in memory.",
+    )
+    keep_alive_max: Duration = Field(
+        65_535 * SECOND,
+        ge=SECOND,
+        le=65_535 * SECOND,
+        multiple_of=SECOND,
+        description="Longest keep alive. A client that asks for more is told this value (Server Keep Alive).",
+    )
+    keep_alive_default: Duration = Field(
+        0,
+        le=65_535 * SECOND,
+        multiple_of=SECOND,
+        description="Keep alive of a client that asks for none; 0 leaves it without, and a dead one is found late.",
+    )
+    packet_bytes_max: Size = Field(
+        1_048_576,
+        ge=128,
+        le=PACKET_BYTES,
+        description="Bytes of any packet after CONNECT, announced as Maximum Packet Size. Bounds memory per client.",
+    )
+    send_buffer_bytes_max: Size = Field(
+        4_194_304,
+        ge=4096,
+        description="Bytes that wait for one slow reader. Beyond it QoS 0 is dropped, QoS 1 and 2 stay in the queue.",
+    )
+    client_id_bytes_max: Size = Field(
+        1024, ge=23, le=65_535, description="Bytes of a client id. It is part of every key of the session in the store."
+    )
+    user_properties_max: int = Field(
+        64, ge=0, le=10_000, description="User properties of one packet: each one costs two strings."
+    )
+    # Sessions
+    session_expiry_max: Duration = Field(
+        NEVER_US,
+        le=NEVER_US,
+        multiple_of=SECOND,
+        description='Longest life of a session without a connection; "never" lets clients ask for sessions that stay.',
+    )
+    session_expiry_v3: Duration = Field(
+        NEVER_US,
+        le=NEVER_US,
+        multiple_of=SECOND,
+        description="Life of the sessions of 3.1 and 3.1.1 clients with clean session 0, who cannot say it themselves.",
+    )
+    sessions_max: int = Field(1_000_000, ge=1, description="Sessions on this node, connected or not.")
+    subscriptions_max: int = Field(
+        10_000, ge=1, description="Subscriptions of one session; one more is refused with 0x97, quota exceeded."
+    )
+    receive_max: int = Field(
+        1024,
+        ge=1,
+        le=65_535,
+        description="QoS 1 and 2 messages in flight from one client, announced as Receive Maximum.",
+    )
+    inflight_max: int = Field(
+        1024,
+        ge=1,
+        le=65_535,
+        description="QoS 1 and 2 messages in flight to one client, where its own Receive Maximum allows as many.",
+    )
+    queue_messages_max: int = Field(
+        100_000, ge=1, description="Messages that wait on disk for one session, beyond those in flight."
+    )
+    queue_bytes_max: Size = Field(
+        268_435_456, ge=1024, description="Bytes of topics and payloads that wait on disk for one session."
+    )
+    queue_full_drops_oldest: bool = Field(
+        False, description="Which message goes when a queue is full: true the oldest, false the newest."
+    )
+    queue_qos0_offline: bool = Field(
+        False, description="Whether QoS 0 messages are kept for a persistent session that has no connection."
+    )
+    message_expiry_max: Duration = Field(
+        0,
+        le=NEVER_US,
+        multiple_of=SECOND,
+        description="Upper bound for the life of every message; 0 sets none, messages without expiry wait for ever.",
+    )
+    will_delay_max: Duration = Field(
+        NEVER_US, le=NEVER_US, multiple_of=SECOND, description="Longest delay of a will that a client may ask for."
+    )
+    # Publishing
+    qos_max: int = Field(2, ge=0, le=2, description="Highest QoS for publishing, announced as Maximum QoS.")
+    retain_available: bool = Field(True, description="Whether messages can be retained; false refuses with 0x9A.")
+    retained_messages_max: int = Field(10_000_000, ge=0, description="Retained messages on this node, one per topic.")
+    wildcard_available: bool = Field(True, description="Whether subscriptions may have wildcards; false: 0xA2.")
+    shared_available: bool = Field(True, description="Whether $share/GROUP/FILTER works; false refuses with 0x9E.")
+    subscription_ids_available: bool = Field(
+        True, description="Whether subscriptions may have an identifier; false refuses with 0xA1."
+    )
+    topic_alias_max: int = Field(
+        64, ge=0, le=65_535, description="Topic aliases that one client may set up: each one keeps a topic in memory."
+    )
+    topic_alias_out_max: int = Field(
+        64, ge=0, le=65_535, description="Topic aliases towards one client, where its Topic Alias Maximum allows them."
+    )
+    topic_levels_max: int = Field(
+        128, ge=1, le=32_768, description="Levels of a topic or filter: each one is a step of every look-up."
+    )
+    topic_bytes_max: Size = Field(65_535, ge=1, le=65_535, description="Bytes of a topic or filter.")
+    publish_rate_max: int = Field(
+        0,
+        ge=0,
+        description="Messages per second from one connection, beyond which it is read more slowly; 0: no limit.",
+    )
+    check_payload_format: bool = Field(
+        False, description="Whether payloads declared as UTF-8 are checked (0x99 if not); costs a pass over each one."
+    )
+    # The node
+    write_backlog_bytes_max: Size = Field(
+        67_108_864,
+        ge=65_536,
+        description="Bytes handed to the disk and not yet safe, beyond which no publisher is read.",
+    )
+    route_cache_max: int = Field(
+        100_000, ge=0, description="Topics whose receivers are remembered; about 200 bytes of memory each."
+    )
+    producers_max: int = Field(
+        100_000, ge=1, description="Idempotent producers remembered per partition; the longest silent one is forgotten."
+    )
+    sys_interval: Duration = Field(
+        10 * SECOND,
+        le=86_400 * SECOND,
+        description="Time between two publications of the $SYS topics; 0 publishes none.",
+    )
+    page_rows: int = Field(
+        128, ge=1, le=10_000, description="Rows read from the store at once: bounds the time that one turn takes."
+    )
+    shared_bodies_max: int = Field(
+        1_000_000,
+        ge=0,
+        description="Messages stored once for several sessions; beyond it every session has a copy of its own.",
+    )

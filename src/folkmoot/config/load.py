@@ -1,0 +1,89 @@
+"""Where settings come from: owns the order of file, environment and command line; decides nothing about values.
+
+A later source wins over an earlier one: defaults, the TOML file, variables `FOLKMOOT_SECTION_FIELD`, flags.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from folkmoot.config.check import problems
+from folkmoot.config.fault import ConfigError, closest, faults
+from folkmoot.config.field import element, kind, sections
+from folkmoot.config.settings import Settings
+
+__all__ = ["from_environment", "load", "read_file"]
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Read and check the settings.
+
+    `file` is a TOML file or None, `environment` the process's variables, `overrides` nested tables as in the file
+    (a list replaces a list, the table `streams` gains names). Raises ConfigError with all that is wrong.
+    """
+    source = str(file) if file else "the configuration"
+    tables: dict[str, Any] = read_file(file) if file else {}
+    merge(tables, from_environment(environment or {}))
+    merge(tables, overrides or {})
+    try:
+        settings = Settings.model_validate(tables)
+    except ValidationError as error:
+        raise ConfigError(source, faults(error)) from None
+    found = problems(settings)
+    if found:
+        raise ConfigError(source, found)
+    return settings
+
+
+def read_file(file: Path) -> dict[str, Any]:
+    """The tables of a TOML file; ConfigError when it cannot be read or is no TOML."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        reason = f"{error.strerror}: name a file that exists and can be read"
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8 text (byte {error.start})"
+    except tomllib.TOMLDecodeError as error:
+        reason = f"it is not valid TOML: {error}"
+    raise ConfigError(str(file), [reason])
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """The tables that variables `FOLKMOOT_SECTION_FIELD` stand for; other variables are left alone.
+
+    Only fields with plain values can be set so; an unknown field of a known section is a ConfigError.
+    """
+    tables: dict[str, Any] = {}
+    for variable in sorted(environment):
+        section, _, name = variable.removeprefix("FOLKMOOT_").lower().partition("_")
+        if not variable.startswith("FOLKMOOT_") or section not in Settings.model_fields or not name:
+            continue
+        field = Settings.model_fields[section]
+        inner = element(field.annotation)
+        if inner is None or sections(field):
+            raise ConfigError(variable, [f"{section} cannot be set by the environment: use the configuration file"])
+        plain = [key for key, value in inner.model_fields.items() if kind(value) != "list"]
+        if name not in plain:
+            variables = [f"FOLKMOOT_{section}_{key}".upper() for key in plain]
+            raise ConfigError(variable, [f"there is no such field; {closest(variable, variables)}"])
+        tables.setdefault(section, {})[name] = environment[variable]
+    return tables
+
+
+def merge(tables: dict[str, Any], later: Mapping[str, Any]) -> None:
+    """Put later values over earlier ones, table by table; what is not a table is replaced."""
+    for key, value in later.items():
+        earlier = tables.get(key)
+        if isinstance(value, Mapping) and isinstance(earlier, dict):
+            merge(earlier, value)
+        else:
+            tables[key] = dict(value) if isinstance(value, Mapping) else value
