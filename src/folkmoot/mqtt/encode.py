@@ -56,7 +56,7 @@ _ACK_FIRST: Final[bytes] = bytes([0, 0, 0, 0, 0x40, 0x50, 0x62, 0x70])
 
 
 def encode(packet: Packet, version: int) -> bytes:
-    """Return the whole packet, fixed header included, in the form of `version`: V31, V311 or V5; a CONNECT has its own."""
+    """Return the whole packet, fixed header included, in the form of V31, V311 or V5; a CONNECT knows its own."""
     if isinstance(packet, Publish):
         return _encode_publish(packet, version)
     if isinstance(packet, Ack):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias, Union
 
+from mypy_extensions import mypyc_attr
+
 from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL, V5, V31, V311
 
 __all__ = [
@@ -46,6 +48,7 @@ def _show(value: object) -> str:
     return repr(value)
 
 
+@mypyc_attr(acyclic=True)
 class Record:
     """Base of the packets: equality and repr by their fields."""
 
@@ -69,6 +72,7 @@ class Record:
         return f"{type(self).__name__}({shown})"
 
 
+@mypyc_attr(acyclic=True)
 class Properties(Record):
     """The properties of an MQTT 5.0 packet or will: None (or an empty list) where absent.
 
@@ -138,6 +142,7 @@ class Properties(Record):
         return [pair for pair in every if pair[1] is not None]
 
 
+@mypyc_attr(acyclic=True)
 class Will(Record):
     """The will message of a CONNECT (MQTT 5.0 section 3.1.2.5); `properties` only in MQTT 5.0."""
 
@@ -161,6 +166,7 @@ class Will(Record):
         ]
 
 
+@mypyc_attr(acyclic=True)
 class Connect(Record):
     """CONNECT, section 3.1. `clean_start` is called clean session in MQTT 3.x; `keep_alive_s` 0 means none."""
 
@@ -207,6 +213,7 @@ class Connect(Record):
         return f"Connect({', '.join(shown)})"
 
 
+@mypyc_attr(acyclic=True)
 class Connack(Record):
     """CONNACK, section 3.2. `code` is a reason code in MQTT 5.0, a return code 0 to 5 in MQTT 3.x."""
 
@@ -220,6 +227,7 @@ class Connack(Record):
         return [("session_present", self.session_present), ("code", self.code), ("properties", self.properties)]
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Publish(Record):
     """PUBLISH, section 3.3. `packet_id` is 0 with QoS 0; `topic` is empty only beside a topic alias (MQTT 5.0)."""
 
@@ -254,6 +262,7 @@ class Publish(Record):
         ]
 
 
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Ack(Record):
     """PUBACK, PUBREC, PUBREL or PUBCOMP (`kind` 4 to 7), sections 3.4 to 3.7; `code` is 0 in MQTT 3.x."""
 
@@ -273,6 +282,7 @@ class Ack(Record):
         ]
 
 
+@mypyc_attr(acyclic=True)
 class Subscribe(Record):
     """SUBSCRIBE, section 3.8. `entries` are (topic filter, subscription options byte), at least one."""
 
@@ -286,6 +296,7 @@ class Subscribe(Record):
         return [("packet_id", self.packet_id), ("entries", self.entries), ("properties", self.properties)]
 
 
+@mypyc_attr(acyclic=True)
 class Suback(Record):
     """SUBACK, section 3.9. One code per entry of the SUBSCRIBE: reason codes, in MQTT 3.x granted QoS or 0x80."""
 
@@ -299,6 +310,7 @@ class Suback(Record):
         return [("packet_id", self.packet_id), ("codes", self.codes), ("properties", self.properties)]
 
 
+@mypyc_attr(acyclic=True)
 class Unsubscribe(Record):
     """UNSUBSCRIBE, section 3.10, with at least one filter."""
 
@@ -312,6 +324,7 @@ class Unsubscribe(Record):
         return [("packet_id", self.packet_id), ("filters", self.filters), ("properties", self.properties)]
 
 
+@mypyc_attr(acyclic=True)
 class Unsuback(Record):
     """UNSUBACK, section 3.11. One reason code per filter; MQTT 3.x has none (empty list)."""
 
@@ -325,14 +338,17 @@ class Unsuback(Record):
         return [("packet_id", self.packet_id), ("codes", self.codes), ("properties", self.properties)]
 
 
+@mypyc_attr(acyclic=True)
 class Pingreq(Record):
     """PINGREQ, section 3.12."""
 
 
+@mypyc_attr(acyclic=True)
 class Pingresp(Record):
     """PINGRESP, section 3.13."""
 
 
+@mypyc_attr(acyclic=True)
 class Disconnect(Record):
     """DISCONNECT, section 3.14; `code` is 0 in MQTT 3.x."""
 
@@ -345,6 +361,7 @@ class Disconnect(Record):
         return [("code", self.code), ("properties", self.properties)]
 
 
+@mypyc_attr(acyclic=True)
 class Auth(Record):
     """AUTH, section 3.15; MQTT 5.0 only."""
 
