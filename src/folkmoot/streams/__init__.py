@@ -1,6 +1,6 @@
 """Streams: messages that can be read again. Appending, dense offsets, chunks, retention, reading ranges.
 
-Owns the rows of kind CHUNK and STREAM. Never routes, delivers or acknowledges anything; never reads a clock or a socket.
+Owns the rows of kind CHUNK and STREAM. Never routes, delivers or acknowledges; never reads a clock or a socket.
 """
 
 from __future__ import annotations

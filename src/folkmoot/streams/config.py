@@ -13,14 +13,19 @@ _NAME_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234
 
 
 class StreamConfig:
-    """One stream: every message on a topic that matches `filter` is kept, in stream partition `hash64(topic) % partitions`.
+    """One stream: each message on a topic that matches `filter` is kept, in partition `hash64(topic) % partitions`.
 
     `retention_us` is the age in microseconds beyond which records may go (0: never), `retention_bytes` the size of one
     stream partition beyond which its oldest records go (0: never).
     """
 
     def __init__(
-        self, name: str, filter: bytes, partitions: int = 8, retention_us: int = 0, retention_bytes: int = 0
+        self,
+        name: str,
+        filter: bytes,  # noqa: A002 - the word of the configuration file
+        partitions: int = 8,
+        retention_us: int = 0,
+        retention_bytes: int = 0,
     ) -> None:
         assert check_name(name) is None, check_name(name)
         assert 1 <= partitions <= PARTITIONS_MAX, "a stream has 1 to 1024 partitions"

@@ -1,0 +1,319 @@
+"""One stream partition on one node: appending in turns, the bounds of what can be read, retention, reading.
+
+Owns the CHUNK rows and the STREAM row of its stream partition. Offsets are dense and never used twice: the next one is
+known from the newest chunk, and from the STREAM row when retention has removed every chunk. What a turn appends is read
+by nobody until `committed` says that it is durable everywhere it has to be (promise A9).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore, StoreError
+from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
+from folkmoot.store.key import CHUNK, STREAM, name_prefix, sequence_of
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import VERSION_BYTES, Writer
+from folkmoot.streams.block import MERGE_BYTES_MAX, Block
+from folkmoot.streams.chunk import Head, cut_chunk, decode_chunk, decode_head, encode_chunk, fault
+from folkmoot.streams.config import StreamConfig
+from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
+from folkmoot.streams.record import Record
+
+__all__ = ["StreamLog"]
+
+TRIM_ROWS: Final = 8
+"""Chunks looked at by one call of `trim`: at most 2 MiB of ordinary chunks are read."""
+
+SCAN_ROWS_MAX: Final = 32
+"""Chunks that a read takes from the store at once."""
+
+
+class Pending:
+    """What a batch that is not yet durable changes: records before `next_offset`, rows from `first` on."""
+
+    def __init__(self, next_offset: int, first: int, latest_time_us: int) -> None:
+        self.next_offset = next_offset
+        self.first = first
+        self.latest_time_us = latest_time_us
+
+
+class StreamLog:
+    """The records [oldest, next_offset) of stream partition `index`; those before `readable_end` can be read."""
+
+    def __init__(self, config: StreamConfig, index: int, store_partition: int, reader: Reader) -> None:
+        self.config = config
+        self.index = index
+        self.store_partition = store_partition
+        self.oldest = 0
+        self.next_offset = 0
+        self.readable_end = 0
+        self.bytes = 0
+        self.latest_time_us: int | None = None
+        self.changed: list[StreamLog] = []  # where a log with records to flush puts itself; shared by a node's logs
+        self._reader = reader
+        name = config.name.encode()
+        self._prefix = name_prefix(store_partition, CHUNK, name) + u16(index)
+        self._end = self._prefix + b"\xff" * 9  # offsets stay below 2**63, so this sorts after every chunk
+        self._row_key = name_prefix(store_partition, STREAM, name) + u16(index)
+        self._row_partitions = 0  # what the STREAM row says; 0: there is no row
+        self._clock_us = 0
+        self._oldest_time_us: int | None = None
+        self._begin = 0  # bytes that were ever removed, and bytes that were ever appended
+        self._position = 0
+        self._open: list[Block] = []
+        self._tail: list[Block] = []  # small blocks at the end that may still grow, each more than twice the next
+        self._pending: list[Pending] = []
+
+    @property
+    def oldest_time_us(self) -> int | None:
+        """The time of the oldest record, None when nothing can be read; looked up when retention has moved on."""
+        if self.oldest >= self.readable_end:
+            return None
+        if self._oldest_time_us is None:
+            self._oldest_time_us = self._head(self._seek(self.oldest), self.oldest).base_us
+        return self._oldest_time_us
+
+    # Opening
+
+    def open(self) -> None:
+        """Find the bounds in the store; raises CorruptStore when the newest chunk is damaged or records are missing."""
+        row = self._reader.get(self._row_key)
+        floor = 0
+        if row is not None:
+            floor = self._open_row(row)
+        newest = self._reader.last(self._prefix, self._end)
+        if newest is None:
+            self.oldest = floor
+            self.next_offset = floor
+            self._begin = self._position
+        else:
+            self._open_chunks(newest[0], newest[1], floor)
+        self.readable_end = self.next_offset
+
+    def _open_row(self, row: bytes) -> int:
+        if len(row) != VERSION_BYTES + 26:
+            raise CorruptStore(f"{self}: its bounds have {len(row)} bytes instead of {VERSION_BYTES + 26}")
+        at = VERSION_BYTES
+        self._row_partitions = get_u16(row, at)
+        if self._row_partitions > self.config.partitions:
+            raise StoreError(
+                f"stream {self.config.name} has {self._row_partitions} partitions on disk and {self.config.partitions} "
+                "in the configuration: a stream can get more partitions, never fewer; set the old number, or a new name"
+            )
+        self._clock_us = get_u64(row, at + 10)
+        self._position = get_u64(row, at + 18)
+        return get_u64(row, at + 2)
+
+    def _open_chunks(self, key: bytes, value: bytes, floor: int) -> None:
+        offset = sequence_of(key)
+        why = fault(value, VERSION_BYTES)
+        if why is not None:
+            raise self._corrupt(offset, why)
+        newest = self._head(value, offset)
+        if newest.first != offset or newest.end < floor:
+            raise self._corrupt(offset, f"the newest chunk ends at {newest.end}, records up to {floor} were there")
+        oldest_row = self._reader.scan(self._prefix, self._end, 1)[0]
+        oldest = self._head(oldest_row[1], sequence_of(oldest_row[0]))
+        self.oldest = oldest.first
+        self.next_offset = newest.end
+        self.latest_time_us = newest.last_us
+        self._clock_us = max(self._clock_us, newest.last_us)
+        self._oldest_time_us = oldest.base_us
+        self._begin = oldest.position
+        self._position = newest.position + newest.length
+        self.bytes = self._position - self._begin
+
+    # Appending
+
+    def append(self, record: Record, now: int) -> int:
+        """Give `record` the next offset and return it; the turn must end with `flush`. Times never go backwards."""
+        if now > self._clock_us:
+            self._clock_us = now
+        opened = self._open
+        if not opened:
+            self.changed.append(self)
+            opened.append(Block(self.next_offset, 0))
+        block = opened[len(opened) - 1]
+        if not block.takes(record, self._clock_us):
+            block = Block(self.next_offset, 0)
+            opened.append(block)
+        block.add(record, self._clock_us)
+        offset = self.next_offset
+        self.next_offset = offset + 1
+        return offset
+
+    def flush(self, writer: Writer) -> None:
+        """End a turn: put the chunks of what it appended, and of what they take in, into the batch."""
+        if self._row_partitions != self.config.partitions:
+            self._row_partitions = self.config.partitions
+            self._put_row(writer)
+        first = self.next_offset
+        for block in self._open:
+            block.position = self._position
+            block = self._joined(block, writer)
+            chunk = encode_chunk(block.first, block.position, block.times, block.records)
+            writer.put(self.store_partition, self._prefix + u64(block.first), chunk)
+            block.stored = True
+            self._position = block.position + len(chunk)
+            if block.bytes < MERGE_BYTES_MAX:
+                self._tail.append(block)
+            first = min(first, block.first)
+        self._open = []
+        self.bytes = self._position - self._begin
+        self._pending.append(Pending(self.next_offset, first, self._clock_us))
+
+    def _joined(self, block: Block, writer: Writer) -> Block:
+        """Return `block` together with the small ones before it that are worth rewriting; their rows go."""
+        tail = self._tail
+        while tail:
+            previous = tail[len(tail) - 1]
+            if not previous.fits_before(block):
+                tail.clear()  # nothing before it can grow any more
+                break
+            if not previous.worth_joining(block):
+                break
+            tail.pop()
+            if block.stored:
+                writer.delete(self.store_partition, self._prefix + u64(block.first))
+            previous.join(block)
+            block = previous
+        return block
+
+    def committed(self, next_offset: int) -> None:
+        """Let the records before `next_offset` be read: the batch that has them is durable."""
+        assert next_offset <= self.next_offset, f"{self}: committed up to {next_offset}, appended {self.next_offset}"
+        self.readable_end = max(self.readable_end, next_offset)
+        while self._pending and self._pending[0].next_offset <= next_offset:
+            self.latest_time_us = self._pending.pop(0).latest_time_us
+
+    # Retention
+
+    def trim(self, now: int, writer: Writer) -> bool:
+        """Remove the oldest chunks that retention lets go, TRIM_ROWS at most; return whether to call again soon.
+
+        By time, a chunk goes when its last record is too old; by size, while the stream partition is too large, but
+        never the newest chunk.
+        """
+        horizon = now - self.config.retention_us if self.config.retention_us else -1
+        size_max = self.config.retention_bytes
+        if self.oldest >= self.readable_end or (horizon < 0 and (size_max == 0 or self.bytes <= size_max)):
+            return False
+        limit = self._trim_limit(horizon)
+        removed = 0
+        for key, value in self._reader.scan(self._prefix + u64(self.oldest), self._prefix + u64(limit), TRIM_ROWS):
+            head = self._head(value, sequence_of(key))
+            too_large = 0 < size_max < self.bytes and head.end < self.next_offset
+            if head.end > limit or not (head.last_us < horizon or too_large):
+                break
+            writer.delete(self.store_partition, key)
+            self.oldest = head.end
+            self._oldest_time_us = None
+            self._begin = head.position + head.length
+            self.bytes = self._position - self._begin
+            removed += 1
+        if removed:
+            self._put_row(writer)
+        return removed == TRIM_ROWS
+
+    def _trim_limit(self, horizon: int) -> int:
+        """Return the offset before which the store's rows are final.
+
+        A row that a batch on its way rewrites is still seen as it was: removing it would take the new records with it.
+        """
+        limit = self.readable_end
+        if limit == self.next_offset and self._clock_us < horizon:
+            self._tail.clear()  # everything is durable and too old: nothing need grow any more
+        if self._tail:
+            limit = min(limit, self._tail[0].first)
+        for pending in self._pending:
+            limit = min(limit, pending.first)
+        return limit
+
+    def _put_row(self, writer: Writer) -> None:
+        body = u16(self.config.partitions) + u64(self.next_offset) + u64(self._clock_us) + u64(self._position)
+        writer.put(self.store_partition, self._row_key, body)
+
+    # Reading
+
+    def read(self, start: int, end: int, bytes_max: int) -> Page | OffsetGone | OffsetAhead:
+        """Return chunks with the records from `start` to `end` or the readable end: one, or more up to `bytes_max`."""
+        if start < self.oldest:
+            return OffsetGone(self.oldest)
+        if start > self.readable_end:
+            return OffsetAhead(self.readable_end)
+        stop = min(end, self.readable_end)
+        chunks: list[bytes] = []
+        size = 0
+        at = start
+        while at < stop and size < bytes_max:
+            value = self._seek(at)
+            rows = [(b"", value)]
+            # A row may grow between the two look-ups; then the next does not begin at `at`, and it is sought again.
+            first = self._head(value, at)
+            limit = min(SCAN_ROWS_MAX, (bytes_max - size) // first.length)
+            if limit > 0 and first.end < stop:
+                rows.extend(self._reader.scan(self._prefix + u64(first.end), self._prefix + u64(stop), limit))
+            for _key, value in rows:
+                head = self._head(value, at)
+                if not head.first <= at < head.end:
+                    break
+                chunk = value[VERSION_BYTES:]
+                if head.end > self.readable_end:
+                    chunk = self._cut(chunk, head)
+                chunks.append(chunk)
+                size += len(chunk)
+                at = head.end
+                if at >= stop or size >= bytes_max:
+                    break
+        return Page(chunks, max(start, min(at, stop)), self.oldest, self.readable_end)
+
+    def offset_at(self, time_us: int) -> int:
+        """Return the first offset whose record has a time of `time_us` or later; the readable end if there is none."""
+        low = self.oldest
+        high = self.readable_end
+        while low < high:
+            middle = (low + high) // 2
+            value = self._seek(middle)
+            head = self._head(value, middle)
+            if head.last_us < time_us:
+                low = head.end
+            elif head.base_us >= time_us:
+                high = max(low, head.first)
+            else:
+                why = fault(value, VERSION_BYTES)
+                if why is not None:
+                    raise self._corrupt(middle, why)
+                for entry in decode_chunk(value, VERSION_BYTES):
+                    if entry.time_us >= time_us:
+                        return max(self.oldest, min(entry.offset, self.readable_end))
+        return min(low, self.readable_end)
+
+    def _seek(self, offset: int) -> bytes:
+        """Return the row of the chunk that has the record at `offset`."""
+        row = self._reader.last(self._prefix, self._prefix + u64(offset + 1))
+        if row is None or self._head(row[1], sequence_of(row[0])).end <= offset:
+            raise self._corrupt(offset, "there is no chunk that has this record")
+        return row[1]
+
+    def _cut(self, chunk: bytes, head: Head) -> bytes:
+        """Return `chunk` without the records that are not yet readable."""
+        why = fault(chunk, 0)
+        if why is not None:
+            raise self._corrupt(head.first, why)
+        return cut_chunk(chunk, head.first, self.readable_end)
+
+    def _head(self, value: bytes, offset: int) -> Head:
+        head = decode_head(value, VERSION_BYTES)
+        if head is None:
+            raise self._corrupt(offset, f"a row of {len(value)} bytes is no chunk, or one that is cut short")
+        return head
+
+    def _corrupt(self, offset: int, why: str) -> CorruptStore:
+        return CorruptStore(
+            f"{self}, offset {offset}: {why}. The store is damaged: restore the node's data directory from a copy, or "
+            "remove it if another replica has the data"
+        )
+
+    def __repr__(self) -> str:
+        return f"stream {self.config.name} partition {self.index}"

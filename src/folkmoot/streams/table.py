@@ -1,0 +1,150 @@
+"""All streams of a node: which stream partitions take a topic, which have something to flush, what there is to read."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.hash import hash64
+from folkmoot.kernel.pack import u16
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import Writer
+from folkmoot.streams.config import StreamConfig
+from folkmoot.streams.log import StreamLog
+from folkmoot.topics.name import matches
+
+__all__ = ["Stream", "Streams", "store_partition"]
+
+TRIM_CALLS: Final = 16
+"""Stream partitions that one call of `Streams.trim` looks at."""
+
+
+def store_partition(name: str, index: int, partitions: int) -> int:
+    """Return the partition, of the store's `partitions`, that keeps partition `index` of the stream `name`."""
+    return hash64(name.encode() + b"/" + u16(index)) % partitions
+
+
+class Stream:
+    """One stream: its settings and its stream partitions in order."""
+
+    def __init__(self, config: StreamConfig, logs: list[StreamLog]) -> None:
+        self.config = config
+        self.logs = logs
+
+    def describe(self) -> dict[str, object]:
+        """Return what the HTTP API says of the stream: settings and the range of each stream partition."""
+        config = self.config
+        ranges: list[dict[str, object]] = [
+            {
+                "partition": log.index,
+                "oldest": log.oldest,
+                "next": log.readable_end,
+                "bytes": log.bytes,
+                "oldest_time_us": log.oldest_time_us,
+                "latest_time_us": log.latest_time_us,
+            }
+            for log in self.logs
+        ]
+        return {
+            "name": config.name,
+            "filter": config.filter.decode(),
+            "partitions": config.partitions,
+            "retention_us": config.retention_us or None,
+            "retention_bytes": config.retention_bytes or None,
+            "ranges": ranges,
+        }
+
+
+class Flushed:
+    """A stream partition with records in a batch that is not yet durable."""
+
+    def __init__(self, token: int, log: StreamLog, next_offset: int) -> None:
+        self.token = token
+        self.log = log
+        self.next_offset = next_offset
+
+
+class Streams:
+    """The streams of one node over the store `reader`, which has `partitions` partitions."""
+
+    def __init__(self, configs: list[StreamConfig], partitions: int, reader: Reader) -> None:
+        self.streams: list[Stream] = []
+        self._names: dict[str, Stream] = {}
+        self._logs: list[StreamLog] = []
+        self._changed: list[StreamLog] = []
+        self._flushed: list[Flushed] = []
+        self.growth = 0  # counts up whenever something becomes readable: who waits for records looks again
+        self._cursor = 0  # where the next call of `trim` goes on
+        self._trim_more = False
+        for config in configs:
+            assert config.name not in self._names, f"two streams are called {config.name}"
+            logs: list[StreamLog] = []
+            for index in range(config.partitions):
+                log = StreamLog(config, index, store_partition(config.name, index, partitions), reader)
+                log.changed = self._changed
+                logs.append(log)
+            stream = Stream(config, logs)
+            self.streams.append(stream)
+            self._names[config.name] = stream
+            self._logs.extend(logs)
+
+    def open(self) -> None:
+        """Find the bounds of all stream partitions; raises CorruptStore or StoreError."""
+        for log in self._logs:
+            log.open()
+
+    def get(self, name: str) -> Stream | None:
+        """Return the stream `name`, or None."""
+        return self._names.get(name)
+
+    def match(self, topic: bytes) -> list[StreamLog]:
+        """Return the stream partitions that take messages on `topic`, one per stream whose filter matches it."""
+        return [
+            stream.logs[hash64(topic) % stream.config.partitions]
+            for stream in self.streams
+            if matches(stream.config.filter, topic)
+        ]
+
+    @property
+    def dirty(self) -> bool:
+        """Whether this turn has appended a record."""
+        return len(self._changed) > 0
+
+    def flush(self, writer: Writer) -> None:
+        """End a turn: put what it appended into `writer`'s batch; `written` with its token makes it readable."""
+        for log in self._changed:
+            log.flush(writer)
+            self._flushed.append(Flushed(writer.token, log, log.next_offset))
+        self._changed.clear()
+
+    def written(self, token: int) -> list[StreamLog]:
+        """Make readable what is in batch `token` and all before it; return the logs that have something new."""
+        count = 0
+        grown: list[StreamLog] = []
+        for flushed in self._flushed:
+            if flushed.token > token:
+                break
+            flushed.log.committed(flushed.next_offset)
+            grown.append(flushed.log)
+            count += 1
+        if count:
+            self.growth += 1
+            del self._flushed[:count]
+        return grown
+
+    def trim(self, now: int, writer: Writer) -> bool:
+        """Apply retention to the next few stream partitions; return whether it should be called again soon."""
+        end = min(self._cursor + TRIM_CALLS, len(self._logs))
+        for i in range(self._cursor, end):
+            if self._logs[i].trim(now, writer):
+                self._trim_more = True
+        if end < len(self._logs):
+            self._cursor = end
+            return True
+        more = self._trim_more
+        self._cursor = 0
+        self._trim_more = False
+        return more
+
+    def describe(self) -> dict[str, object]:
+        """Return what the HTTP API says of all streams."""
+        return {"streams": [stream.describe() for stream in self.streams]}
