@@ -51,12 +51,17 @@ test-pure: .venv  ## The tests of the pure half, interpreted
 	@echo "== tests of the pure half, interpreted"
 	@$(SOURCES) $(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard $(PURE:%=tests/%))
 
+# Every step runs, so that one look shows all there is to mend.
 check: .venv  ## Format, lint, types, import rules, sizes
-	@echo "== ruff format"; $(BIN)/ruff format --check --quiet --diff .
-	@echo "== ruff check"; $(BIN)/ruff check --quiet .
-	@echo "== mypy"; $(BIN)/mypy
-	@echo "== imports"; report=$$($(SOURCES) $(BIN)/lint-imports --no-cache 2>&1) || { echo "$$report" | grep -v '[═║╔╚]'; exit 1; }
-	@echo "== tidy"; $(SOURCES) $(BIN)/python -m pytest -q tests/tidy
+	@failed=""; \
+	step() { name="$$1"; echo "== $$name"; shift; "$$@" || failed="$$failed $$name"; }; \
+	imports() { report=$$($(SOURCES) $(BIN)/lint-imports --no-cache 2>&1) || { echo "$$report" | grep -v '[═║╔╚]'; return 1; }; }; \
+	step format $(BIN)/ruff format --quiet --check .; \
+	step lint $(BIN)/ruff check --quiet .; \
+	step types $(BIN)/mypy --no-error-summary src tests scripts $(wildcard benchmarks examples); \
+	step imports imports; \
+	step tidy env $(SOURCES) $(BIN)/python -m pytest -q tests/tidy; \
+	test -z "$$failed" || { echo "failed:$$failed (make format mends the format)"; exit 1; }
 
 format: .venv  ## Format the code and mend what the linter can mend
 	@$(BIN)/ruff check --quiet --fix . || true

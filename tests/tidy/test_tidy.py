@@ -1,0 +1,238 @@
+"""The shape of the code, checked: sizes, exports, what may not stand in a file, what is compiled."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import importlib.util
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SOURCE = ROOT / "src"
+TESTS = ROOT / "tests"
+
+FILE_LINES_MAX = 400
+TEST_FILE_LINES_MAX = 800  # a table of cases is read in another way than code
+FUNCTION_LINES_MAX = 70
+
+NOTE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!.{0,20}#\d)")
+MACHINE_PATH = re.compile(r"(^|[^A-Za-z0-9_.])/(work|farm|root|home)/")
+CLOCK = re.compile(r"\b(time|asyncio|anyio)\.sleep\(|\btime\.(time|time_ns|monotonic|perf_counter)\(|\.now\(\)")
+CALENDAR = re.compile(r"\b(datetime|date)\.(now|utcnow|today)\(")
+
+
+def refuse(faults: list[str], advice: str = "") -> None:
+    """Fail with every fault on a line of its own."""
+    if faults:
+        pytest.fail("\n  ".join([advice, *faults]), pytrace=False)
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path), str(path))
+
+
+def sources() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def modules_of_tests() -> list[Path]:
+    return sorted(TESTS.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def exports(path: Path) -> list[str] | None:
+    """The names in `__all__`, or None without one."""
+    for node in tree_of(path).body:
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(target, ast.Name) and target.id == "__all__":
+            assert isinstance(node, ast.Assign | ast.AnnAssign)
+            assert node.value is not None, name_of(path)
+            return [str(name) for name in ast.literal_eval(node.value)]
+    return None
+
+
+def bound(path: Path) -> set[str]:
+    """The names that a module binds at its top level, also in `if` and `try`."""
+    names: set[str] = set()
+    waiting: list[ast.AST] = list(tree_of(path).body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(alias.asname or alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        else:
+            waiting.extend(ast.iter_child_nodes(node))
+    return names
+
+
+@cache
+def build_file() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("folkmoot_setup", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def tracked() -> list[Path]:
+    """The text files that belong to the project; in an unpacked archive, which has no git, the Python files."""
+    listing = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listing.returncode:
+        return [*sources(), *modules_of_tests()]
+    paths = [ROOT / name for name in listing.stdout.splitlines()]
+    return [path for path in paths if path.is_file() and b"\0" not in path.read_bytes()[:8192]]
+
+
+def test_files_are_short() -> None:
+    long = [
+        f"{name_of(path)}: {lines} lines"
+        for paths, most in ((sources(), FILE_LINES_MAX), (modules_of_tests(), TEST_FILE_LINES_MAX))
+        for path in paths
+        if (lines := len(text_of(path).splitlines())) > most
+    ]
+    refuse(long, "split these files by what they own")
+
+
+def test_functions_are_short() -> None:
+    long = [
+        f"{name_of(path)}:{node.lineno} {node.name}: {lines} lines"
+        for path in sources()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.end_lineno is not None
+        and (lines := node.end_lineno - node.lineno + 1) > FUNCTION_LINES_MAX
+    ]
+    refuse(long, "split these functions: the parent branches, the leaves compute")
+
+
+def test_every_module_says_what_it_owns() -> None:
+    silent = [name_of(path) for path in sources() if not ast.get_docstring(tree_of(path))]
+    refuse(silent, "these modules have no docstring")
+
+
+def test_every_module_lists_what_it_exports() -> None:
+    faults = []
+    for path in sources():
+        names = exports(path)
+        if names is None:
+            faults.append(f"{name_of(path)}: no __all__")
+            continue
+        faults += [f"{name_of(path)}: __all__ names {name}, which is not there" for name in set(names) - bound(path)]
+        if len(names) != len(set(names)):
+            faults.append(f"{name_of(path)}: __all__ names something twice")
+    refuse(faults)
+
+
+def test_modules_import_only_what_others_export() -> None:
+    exported = {module_of(path): set(exports(path) or []) for path in sources()}
+    faults = []
+    for path in sources():
+        for node in ast.walk(tree_of(path)):
+            if not isinstance(node, ast.ImportFrom) or node.module not in exported:
+                continue
+            faults += [
+                f"{name_of(path)}:{node.lineno} takes {alias.name} from {node.module}, whose __all__ lacks it"
+                for alias in node.names
+                if alias.name not in exported[node.module] and f"{node.module}.{alias.name}" not in exported
+            ]
+    refuse(faults)
+
+
+def test_notes_to_self_have_an_issue() -> None:
+    faults = [
+        f"{name_of(path)}:{number} {line.strip()}"
+        for path in [*sources(), *modules_of_tests()]
+        if path != Path(__file__)
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if NOTE.search(line)
+    ]
+    refuse(faults, "do it, or give it the number of an issue")
+
+
+def test_no_path_of_a_machine() -> None:
+    faults = [
+        f"{name_of(path)}:{number} {line.strip()[:100]}"
+        for path in tracked()
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1)
+        if MACHINE_PATH.search(line)
+    ]
+    refuse(faults)
+
+
+def test_tests_need_no_clock() -> None:
+    faults = [
+        f"{name_of(path)}:{number} {line.strip()}"
+        for path in modules_of_tests()
+        if path.relative_to(TESTS).parts[0] not in ("integration", "e2e") and path != Path(__file__)
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if CLOCK.search(line)
+    ]
+    refuse(faults, "time is an argument; real clocks belong in tests/integration and tests/e2e")
+
+
+def test_the_pure_half_reads_no_clock() -> None:
+    faults = [
+        f"{name_of(path)}:{number} {line.strip()}"
+        for path in build_file().compiled_files()
+        for number, line in enumerate(text_of(path).splitlines(), 1)
+        if CALENDAR.search(line)
+    ]
+    refuse(faults, "datetime may turn numbers into text there, never say what time it is")
+
+
+def test_every_pure_module_is_compiled_or_says_why_not() -> None:
+    setup = build_file()
+    compiled = set(setup.compiled_files())
+    faults = [
+        name_of(path)
+        for package in setup.PURE_PACKAGES
+        for path in (SOURCE / "folkmoot" / package).rglob("*.py")
+        if path not in compiled and not setup.excluded(f"{package}.{path.stem}")
+    ]
+    refuse(faults, "a package of the pure half has one level of modules")
+    here = {module_of(path).removeprefix("folkmoot.") for path in sources()}
+    gone = [module for module in setup.EXCLUDED if not module.startswith("*.") and module not in here]
+    refuse(gone, "setup.py excludes modules that do not exist")
+    assert all(len(reason) > 20 for reason in setup.EXCLUDED.values())
+
+
+def test_the_pure_half_is_the_same_everywhere() -> None:
+    pure = list(build_file().PURE_PACKAGES)
+    assert pure == sorted(pure)
+    rules = configparser.ConfigParser()
+    rules.read(ROOT / ".importlinter", encoding="utf-8")
+    modules = rules["importlinter:contract:pure"]["source_modules"].split()
+    assert sorted({module.split(".")[1] for module in modules}) == pure
+    makefile = re.search(r"^PURE := (.*)$", text_of(ROOT / "Makefile"), re.MULTILINE)
+    assert makefile is not None
+    assert makefile[1].split() == pure
