@@ -1,0 +1,5 @@
+"""The driver of a node on a real machine: event loop, sockets, RocksDB, threads. It decides nothing about MQTT."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

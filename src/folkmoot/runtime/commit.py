@@ -1,0 +1,164 @@
+"""The committing thread: takes batches in token order, writes all that wait as one, and tells the loop what is durable.
+
+Owns the queue between the loop and the thread. While one group waits for the disk the next one gathers, so the cost
+of a sync is shared by more the busier the node is. It never gives a batch up: a full disk is reported and the same
+batches are written again, later ones after them, until there is room; nothing is acknowledged meanwhile.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from folkmoot.kernel.errors import FolkmootError, StoreError
+from folkmoot.runtime.rocks import StoreFull
+from folkmoot.store.batch import Batch
+
+__all__ = ["CommitListener", "Committer", "Target"]
+
+GROUP_BYTES: Final = 8 << 20  # one write is not larger: a turn's wait for the disk stays short
+RETRY_S: Final = 0.25
+
+
+class Target(ABC):
+    """Where batches go."""
+
+    @abstractmethod
+    def write(self, batches: list[Batch]) -> None:
+        """Make batches durable as one atomic write; raises StoreFull when there is no room, StoreError otherwise."""
+
+    @abstractmethod
+    def has_room(self) -> bool:
+        """Whether a write that failed for lack of room may be tried again."""
+
+    @abstractmethod
+    def reopen(self) -> None:
+        """Make writing possible again after a failure; called in the thread of the loop, nothing reads meanwhile."""
+
+
+class CommitListener(ABC):
+    """Who is told, in the thread of the loop."""
+
+    @abstractmethod
+    def written(self, token: int) -> None:
+        """Batch `token` and all before it are durable."""
+
+    @abstractmethod
+    def stuck(self, reason: str) -> None:
+        """There is no room; the thread keeps trying."""
+
+    @abstractmethod
+    def unstuck(self) -> None:
+        """There is room again, and what waited is durable."""
+
+    @abstractmethod
+    def failed(self, error: FolkmootError) -> None:
+        """The store cannot be written; nothing more will be."""
+
+
+class Committer:
+    """One thread that writes. `submit` never blocks; `close` writes what waits and ends the thread."""
+
+    def __init__(self, target: Target, listener: CommitListener, loop: AbstractEventLoop) -> None:
+        self._target = target
+        self._listener = listener
+        self._loop = loop
+        self._queue: SimpleQueue[Batch | None] = SimpleQueue()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="folkmoot-commit", daemon=True)
+        self._thread.start()
+
+    def submit(self, batch: Batch) -> None:
+        """Have `batch` written after all that were submitted before."""
+        self._queue.put(batch)
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """End the thread after it has written what waits; return False when it is still stuck after the timeout."""
+        self._closing = True
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        ending = False
+        while not ending:
+            batch = self._queue.get()
+            group: list[Batch] = []
+            size = 0
+            while batch is not None:
+                group.append(batch)
+                size += batch.bytes
+                if size >= GROUP_BYTES:
+                    break
+                try:
+                    batch = self._queue.get_nowait()
+                except Empty:
+                    break
+            ending = batch is None
+            if group and not self._commit(group):
+                return
+
+    def _commit(self, group: list[Batch]) -> bool:
+        """Write a group, however long it takes; False when that is impossible."""
+        stuck = False
+        while True:
+            try:
+                self._target.write(group)
+                break
+            except StoreFull as error:
+                if not stuck:
+                    stuck = True
+                    self._tell(self._listener.stuck, str(error))
+            except StoreError as error:
+                self._tell(self._listener.failed, error)
+                return False
+            if not self._await_room():
+                return False
+        self._tell(self._listener.written, group[-1].token)
+        if stuck:
+            self._tell(self._listener.unstuck)
+        return True
+
+    def _await_room(self) -> bool:
+        """Wait until there is room and the store is open again; False when the node stops first."""
+        pause = threading.Event()
+        while not self._target.has_room():
+            if self._closing:
+                return False
+            pause.wait(RETRY_S)
+        reopened = Reopening(self._target)
+        self._tell(reopened.run)
+        while not reopened.done.wait(RETRY_S):
+            if self._closing:  # the loop does not run any more
+                return False
+        if reopened.error is not None:
+            self._tell(self._listener.failed, reopened.error)
+        return reopened.error is None
+
+    def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:  # the loop is closed: nobody listens any more
+            return
+
+
+class Reopening:
+    """A call of `Target.reopen` that one thread asks for and another one makes."""
+
+    def __init__(self, target: Target) -> None:
+        self.done = threading.Event()
+        self.error: StoreError | None = None
+        self._target = target
+
+    def run(self) -> None:
+        """Reopen, and let the asking thread go on."""
+        try:
+            self._target.reopen()
+        except StoreError as error:
+            self.error = error
+        finally:
+            self.done.set()

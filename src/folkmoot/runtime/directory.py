@@ -1,0 +1,132 @@
+"""The data folder of a node: who may open it, and which layout it has.
+
+Owns the files `lock` and `format` and the name of the folder of the store. It never looks into the store itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from folkmoot.kernel.errors import StoreError
+
+__all__ = ["FORMAT", "DataFolder"]
+
+FORMAT: Final = 1
+"""Version of the layout of the folder and of the rows; a change that an older program cannot read raises it."""
+
+
+class DataFolder:
+    """A data folder that this process holds: made when missing, locked until `close`.
+
+    Raises StoreError when another process has it, when another node or version made it, and when it cannot be written.
+    """
+
+    def __init__(self, path: Path, node_id: str, partitions: int) -> None:
+        self.path = path
+        self.store = path / "store"
+        self.fresh = False  # nothing was stored here before
+        self._lock = -1
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(
+                f"cannot use the data folder {path}: {error.strerror}; "
+                "choose another with --data, or make it writable for this user"
+            ) from error
+        try:
+            self._take_lock()
+            self._check_format(node_id, partitions)
+        except BaseException:
+            self.close()
+            raise
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._lock, 64, 0).decode("ascii", "replace").strip()
+            process = f"process {holder}" if holder else "another process"
+            raise StoreError(
+                f"the data folder {self.path} is in use by {process}; "
+                "stop that node first, or choose another with --data"
+            ) from error
+        os.ftruncate(self._lock, 0)
+        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+
+    def _check_format(self, node_id: str, partitions: int) -> None:
+        path = self.path / "format"
+        try:
+            text = path.read_text("utf-8")
+        except FileNotFoundError:
+            if self.store.exists() and any(self.store.iterdir()) and not (self.path / "format.new").exists():
+                raise StoreError(
+                    f"{self.path} has a store but no file 'format': it is damaged or not the data of a node; "
+                    "restore the folder from a backup, or choose another with --data"
+                ) from None
+            self.fresh = True
+            self._write_format(node_id, partitions)
+            return
+        self._compare(path, text, node_id, partitions)
+
+    def _write_format(self, node_id: str, partitions: int) -> None:
+        content = {"format": FORMAT, "node": node_id, "partitions": partitions}
+        (self.path / "format.new").write_text(json.dumps(content) + "\n", "utf-8")
+
+    def established(self) -> None:
+        """Tell that the store was made: from now on a folder without it is a damaged one."""
+        if not self.fresh:
+            return
+        new = self.path / "format.new"
+        with new.open("rb") as file:
+            os.fsync(file.fileno())
+        new.rename(self.path / "format")
+        sync_folder(self.path)
+        sync_folder(self.path.parent)
+        self.fresh = False
+
+    def _compare(self, path: Path, text: str, node_id: str, partitions: int) -> None:
+        try:
+            content = json.loads(text)
+            version, owner, count = int(content["format"]), str(content["node"]), int(content["partitions"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{path} is damaged: restore it from a backup of the data folder") from error
+        if version != FORMAT:
+            raise StoreError(
+                f"{self.path} has data of format {version}, this program reads format {FORMAT}; "
+                "use the version of folkmoot that wrote it, or choose another folder with --data"
+            )
+        if owner != node_id:
+            raise StoreError(
+                f"{self.path} belongs to the node '{owner}', not to '{node_id}'; "
+                f"start with --node-id {owner}, or choose another folder with --data"
+            )
+        if count != partitions:
+            raise StoreError(
+                f"{self.path} was made with {count} partitions, which cannot change; "
+                f"set node.partitions = {count}, or choose another folder with --data"
+            )
+
+    def free_bytes(self) -> int:
+        """Return how many bytes an unprivileged process can still write in the folder's file system."""
+        status = os.statvfs(self.path)
+        return status.f_bavail * status.f_frsize
+
+    def close(self) -> None:
+        """Let other processes have the folder; idempotent."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
