@@ -1,9 +1,10 @@
 """The list of commands: owns their names and one-line summaries, and turns errors into exit statuses.
 
-A command lives in `folkmoot/cli/NAME.py` as `app = typer.Typer(add_completion=False, rich_markup_mode="markdown")` (one `@app.command()` for a plain command, several
-for a group), and is listed in `COMMANDS`. Its module is imported when it runs and not before: `folkmoot --help`
-prints the summaries below and imports no command. Heavy imports of a command belong inside its function.
-A command returns its exit status (or None for 0) and raises `Refusal` with a text that says what to do.
+A command lives in `folkmoot/cli/NAME.py` as `app = typer.Typer(add_completion=False, rich_markup_mode="markdown")`
+(one `@app.command()` for a plain command, several for a group), and is listed in `COMMANDS`. Its module is imported
+when it runs and not before: `folkmoot --help` prints the summaries below and imports no command. Heavy imports of a
+command belong inside its function. A command returns its exit status (or None for 0) and raises `Refusal` with a
+text that says what to do.
 """
 
 from __future__ import annotations
