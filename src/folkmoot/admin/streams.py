@@ -1,0 +1,179 @@
+"""The HTTP routes of streams: what there is, offsets by time, ranges of records as chunks or as lines of JSON.
+
+Owns the paths under `/api/v1/streams` and the check of their parameters. Reads the node's streams and changes nothing.
+It runs on the node's event loop, so every answer is bounded: PAGE_BYTES_MAX of chunks, taken from the store in a few
+milliseconds. A reader that is slower than its page stops nobody: it holds one page.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from folkmoot.client.entry import entry_object
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.streams.chunk import decode_chunk
+from folkmoot.streams.log import StreamLog
+from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
+from folkmoot.streams.table import Stream, Streams
+
+__all__ = ["Wait", "stream_routes"]
+
+PAGE_BYTES: Final = 1_048_576
+PAGE_BYTES_MAX: Final = 4_194_304
+WAIT_MS_MAX: Final = 30_000
+OFFSET_MAX: Final = (1 << 62) - 1
+
+CHUNKS: Final = "application/vnd.folkmoot.chunks"
+LINES: Final = "application/x-ndjson"
+
+Wait = Callable[[str, int, int, float], Awaitable[object]]
+"""`await wait(stream name, stream partition, offset, seconds)` returns when the offset is readable or the time over."""
+
+
+class Wrong(Exception):
+    """A parameter is wrong; the text names it."""
+
+
+class StreamApi:
+    """The endpoints; `streams` gives the node's streams of this moment, `token` None means that everybody may read."""
+
+    def __init__(self, streams: Callable[[], Streams], wait: Wait, token: str | None) -> None:
+        self._streams = streams
+        self._wait = wait
+        self._token = token
+
+    def refusal(self, request: Request) -> Response | None:
+        """Return 401 or 403 when the request lacks the right token."""
+        if self._token is None:
+            return None
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return _error(401, "a bearer token is needed", {}, {"www-authenticate": "Bearer"})
+        if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
+            return _error(403, "the token is wrong")
+        return None
+
+    async def list(self, request: Request) -> Response:
+        """GET /api/v1/streams."""
+        return self.refusal(request) or JSONResponse(self._streams().describe())
+
+    async def describe(self, request: Request) -> Response:
+        """GET /api/v1/streams/NAME."""
+        stream = self._stream(request)
+        return self.refusal(request) or (_no_stream(request) if stream is None else JSONResponse(stream.describe()))
+
+    async def offsets(self, request: Request) -> Response:
+        """GET /api/v1/streams/NAME/offsets?time_us=T."""
+        stream = self._stream(request)
+        refusal = self.refusal(request)
+        if refusal is not None or stream is None:
+            return refusal or _no_stream(request)
+        try:
+            time_us = _number(request, "time_us", None, OFFSET_MAX)
+        except Wrong as wrong:
+            return _error(400, str(wrong))
+        return JSONResponse({"offsets": {str(log.index): log.offset_at(time_us) for log in stream.logs}})
+
+    async def records(self, request: Request) -> Response:
+        """GET /api/v1/streams/NAME/partitions/P/records?from=A[&to=B][&max_bytes=M][&wait_ms=W]."""
+        stream = self._stream(request)
+        refusal = self.refusal(request)
+        if refusal is not None or stream is None:
+            return refusal or _no_stream(request)
+        index = request.path_params["partition"]
+        if index >= len(stream.logs):
+            return _error(404, f"stream {stream.config.name} has partitions 0 to {len(stream.logs) - 1}, not {index}")
+        try:
+            start = _number(request, "from", None, OFFSET_MAX)
+            end = _number(request, "to", OFFSET_MAX, OFFSET_MAX)
+            bytes_max = min(_number(request, "max_bytes", PAGE_BYTES, 1 << 40), PAGE_BYTES_MAX)
+            wait_ms = min(_number(request, "wait_ms", 0, 1 << 40), WAIT_MS_MAX)
+            if end < start:
+                raise Wrong(f"parameter 'to' is {end}: it must not lie before 'from', {start}")
+            as_lines = _wants_lines(request)
+        except Wrong as wrong:
+            return _error(400, str(wrong))
+        log = stream.logs[index]
+        if wait_ms and start == log.readable_end and start < end:
+            await self._wait(stream.config.name, index, start, wait_ms / 1000)
+        try:
+            return _records(log, start, end, bytes_max, as_lines)
+        except CorruptStore as corrupt:
+            return _error(500, str(corrupt))
+
+    def _stream(self, request: Request) -> Stream | None:
+        return self._streams().get(request.path_params["name"])
+
+
+def stream_routes(streams: Callable[[], Streams], wait: Wait, token: str | None = None) -> list[Route]:
+    """Return the routes of streams, for a Starlette application; all paths begin with /api/v1/streams."""
+    api = StreamApi(streams, wait, token)
+    return [
+        Route("/api/v1/streams", api.list),
+        Route("/api/v1/streams/{name}", api.describe),
+        Route("/api/v1/streams/{name}/offsets", api.offsets),
+        Route("/api/v1/streams/{name}/partitions/{partition:int}/records", api.records),
+    ]
+
+
+def _records(log: StreamLog, start: int, end: int, bytes_max: int, as_lines: bool) -> Response:
+    """Answer with one page of `log`."""
+    page = log.read(start, end, bytes_max)
+    if isinstance(page, OffsetGone):
+        text = f"{log}: offset {start} is gone, retention has removed all before {page.oldest}"
+        return _error(410, text, {"oldest": page.oldest})
+    if isinstance(page, OffsetAhead):
+        return _error(416, f"{log}: offset {start} is beyond the end, {page.next}", {"next": page.next})
+    headers = {
+        "folkmoot-next-offset": str(page.next_offset),
+        "folkmoot-oldest": str(page.oldest),
+        "folkmoot-end": str(page.end),
+    }
+    if as_lines:
+        return Response(_lines(page, log.index, start), media_type=LINES, headers=headers)
+    return Response(b"".join(page.chunks), media_type=CHUNKS, headers=headers)
+
+
+def _lines(page: Page, partition: int, start: int) -> str:
+    lines = []
+    at = start
+    for chunk in page.chunks:
+        for entry in decode_chunk(chunk):
+            if at <= entry.offset < page.next_offset:
+                lines.append(json.dumps(entry_object(partition, entry), ensure_ascii=False) + "\n")
+                at = entry.offset + 1
+    return "".join(lines)
+
+
+def _wants_lines(request: Request) -> bool:
+    """Return whether the client wants lines of JSON; chunks are what it gets unless it asks."""
+    return LINES in request.headers.get("accept", "")
+
+
+def _number(request: Request, name: str, default: int | None, largest: int) -> int:
+    """Return the query parameter `name`, an integer from 0 to `largest`; raises Wrong naming it."""
+    text = request.query_params.get(name)
+    if text is None:
+        if default is None:
+            raise Wrong(f"parameter '{name}' is missing")
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= largest):
+        raise Wrong(f"parameter '{name}' is {text[:40]!r}: it must be an integer from 0 to {largest}")
+    return int(text)
+
+
+def _no_stream(request: Request) -> Response:
+    return _error(404, f"there is no stream {request.path_params['name']!r}")
+
+
+def _error(
+    status: int, text: str, extra: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    return JSONResponse({"error": text, **(extra or {})}, status_code=status, headers=dict(headers or {}))

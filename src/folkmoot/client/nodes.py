@@ -1,0 +1,139 @@
+"""Requests to one of several equal nodes: the next is asked when one fails, and a node that restarts is waited for.
+
+Owns retries and back-off; knows nothing of what is asked. Every request is a GET, so asking twice does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import urllib3
+
+from folkmoot.client.problem import BadAnswer, Unreachable
+
+__all__ = ["Answer", "Nodes", "split_urls"]
+
+BACKOFF_MIN_S: Final = 0.05
+BACKOFF_MAX_S: Final = 2.0
+
+
+class Answer:
+    """Status, headers and the whole body of one answer, and who gave it."""
+
+    def __init__(self, url: str, status: int, headers: Mapping[str, str], data: bytes) -> None:
+        self.url = url
+        self.status = status
+        self.headers = headers
+        self.data = data
+
+    def object(self) -> dict[str, Any]:
+        """Return the body as a JSON object; raises BadAnswer when it is none."""
+        try:
+            found = json.loads(self.data)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise BadAnswer(
+                f"{self.url} answered {self.status} with something that is no JSON object: "
+                "is this the admin address of a Folkmoot node?"
+            )
+        return found
+
+    def number(self, header: str) -> int:
+        """Return the integer in `header`; raises BadAnswer when there is none."""
+        text = self.headers.get(header, "")
+        if not text.isdigit():
+            raise BadAnswer(f"{self.url} answered without the header {header}: is this the admin address of a node?")
+        return int(text)
+
+
+def split_urls(text: str) -> list[str]:
+    """Return the addresses in a comma-separated list; `HOST:PORT` means http. Raises ValueError naming a wrong one."""
+    urls = []
+    for part in text.split(","):
+        url = part.strip()
+        if not url:
+            continue
+        if "://" not in url:
+            url = "http://" + url
+        parsed = urllib3.util.parse_url(url)
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise ValueError(f"{part.strip()!r} is no address of a node: give http://HOST:PORT or https://HOST:PORT")
+        urls.append(url.rstrip("/"))
+    if not urls:
+        raise ValueError("no address of a node: give http://HOST:PORT, or several separated by commas")
+    return urls
+
+
+class Nodes:
+    """The nodes at `urls`. A request goes on for `patience_s` seconds before it raises Unreachable.
+
+    `first` is the index of the node to begin with, so that many readers spread over the nodes. One instance belongs to
+    one thread.
+    """
+
+    def __init__(
+        self, urls: Sequence[str], token: str | None, patience_s: float, timeout_s: float = 30.0, first: int = 0
+    ) -> None:
+        self.urls = list(urls)
+        self.patience_s = patience_s
+        self.timeout_s = timeout_s
+        self._at = first % len(self.urls)
+        self._pool = urllib3.PoolManager(num_pools=len(self.urls), maxsize=1)
+        self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
+
+    def get(self, path: str, fields: Mapping[str, str], extra_wait_s: float = 0.0) -> Answer:
+        """Return the answer to GET `path`; `extra_wait_s` is how much longer than usual the node may think."""
+        until = time.monotonic() + self.patience_s
+        pause_s = BACKOFF_MIN_S
+        failures = 0
+        while True:
+            url = self.urls[self._at]
+            try:
+                answer = self._once(url, path, fields, extra_wait_s)
+                if answer.status < 500:
+                    return answer
+                why = f"answered {answer.status}"
+            except urllib3.exceptions.HTTPError as error:
+                why = _reason(error)
+            failures += 1
+            self._at = (self._at + 1) % len(self.urls)
+            if failures % len(self.urls) == 0:  # every node has failed once more: wait before the next round
+                if time.monotonic() + pause_s > until:
+                    raise Unreachable(self._unreachable(url, why))
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, BACKOFF_MAX_S)
+
+    def _once(self, url: str, path: str, fields: Mapping[str, str], extra_wait_s: float) -> Answer:
+        response = self._pool.request(
+            "GET",
+            url + path,
+            fields=fields,
+            headers=self._headers,
+            timeout=urllib3.Timeout(connect=5.0, read=self.timeout_s + extra_wait_s),
+            retries=False,
+            redirect=False,
+        )
+        return Answer(url, response.status, response.headers, response.data)
+
+    def _unreachable(self, url: str, why: str) -> str:
+        nodes = url if len(self.urls) == 1 else f"any of {', '.join(self.urls)} (last: {url})"
+        return (
+            f"no answer from {nodes} within {self.patience_s:g} s: {why}. "
+            "Check that the node runs and that this is its admin address"
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._pool.clear()
+
+
+def _reason(error: urllib3.exceptions.HTTPError) -> str:
+    if isinstance(error, urllib3.exceptions.NewConnectionError):
+        return "the connection is refused"
+    if isinstance(error, urllib3.exceptions.TimeoutError):
+        return "the node is silent"
+    return f"{type(error).__name__}: {error}"

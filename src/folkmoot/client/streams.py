@@ -1,0 +1,182 @@
+"""The streams of a cluster over HTTP: what there is, where a time lies, pages of records. Verifies what it receives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from folkmoot.client.nodes import Answer, Nodes, split_urls
+from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchStream, NotAuthorised, OffsetAhead, OffsetGone
+from folkmoot.streams.chunk import Head, decode_chunk, decode_head, fault
+from folkmoot.streams.record import Entry
+
+__all__ = ["ChunkPage", "PartitionRange", "StreamClient", "StreamInfo"]
+
+PAGE_BYTES: Final = 4_194_304
+
+
+class PartitionRange:
+    """What can be read of one stream partition: offsets [oldest, next), their size and times."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.partition: int = found["partition"]
+        self.oldest: int = found["oldest"]
+        self.next: int = found["next"]
+        self.bytes: int = found["bytes"]
+        self.oldest_time_us: int | None = found["oldest_time_us"]
+        self.latest_time_us: int | None = found["latest_time_us"]
+
+
+class StreamInfo:
+    """One stream: its settings and the range of each stream partition, in order."""
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.name: str = found["name"]
+        self.filter: str = found["filter"]
+        self.partitions: int = found["partitions"]
+        self.retention_us: int | None = found["retention_us"]
+        self.retention_bytes: int | None = found["retention_bytes"]
+        self.ranges = [PartitionRange(part) for part in found["ranges"]]
+
+
+class ChunkPage:
+    """A verified page: `data` holds chunks at the positions and with the heads of `chunks`; ask for `next_offset` next.
+
+    The records from the asked start to `next_offset` are all there, in order. The first chunk may begin earlier, and
+    chunks may overlap: whoever decodes them skips what it has.
+    """
+
+    def __init__(self, data: bytes, chunks: list[tuple[int, Head]], next_offset: int, oldest: int, end: int) -> None:
+        self.data = data
+        self.chunks = chunks
+        self.next_offset = next_offset
+        self.oldest = oldest
+        self.end = end
+
+
+class StreamClient:
+    """A reader of streams. `urls`: admin addresses of nodes, a list or a text with commas; `token`: the bearer token.
+
+    A request that no node answers is repeated for `patience_s` seconds, so that a node may restart meanwhile. All
+    methods raise the exceptions of `folkmoot.client.problem`. One instance belongs to one thread.
+    """
+
+    def __init__(
+        self, urls: str | Sequence[str], token: str | None = None, patience_s: float = 60.0, first: int = 0
+    ) -> None:
+        found = split_urls(urls if isinstance(urls, str) else ",".join(urls))
+        self.nodes = Nodes(found, token, patience_s, first=first)
+
+    def streams(self) -> list[StreamInfo]:
+        """Return all streams."""
+        answer = self._ask("/api/v1/streams", {})
+        return [_info(answer, found) for found in answer.object().get("streams", [])]
+
+    def describe(self, name: str) -> StreamInfo:
+        """Return the stream `name`."""
+        answer = self._ask(_path(name), {})
+        return _info(answer, answer.object())
+
+    def offsets(self, name: str, time_us: int) -> dict[int, int]:
+        """Return, by stream partition, the first offset with a broker time of `time_us` or later (the end if none)."""
+        answer = self._ask(_path(name) + "/offsets", {"time_us": str(time_us)})
+        found = answer.object().get("offsets")
+        if not isinstance(found, dict):
+            raise BadAnswer(f"{answer.url} answered without offsets")
+        return {int(partition): int(offset) for partition, offset in found.items()}
+
+    def read(
+        self,
+        name: str,
+        partition: int,
+        start: int,
+        end: int | None = None,
+        bytes_max: int = PAGE_BYTES,
+        wait_ms: int = 0,
+    ) -> ChunkPage:
+        """Return a page of records from `start` on, before `end`; at the end wait up to `wait_ms` for more."""
+        fields = {"from": str(start), "max_bytes": str(bytes_max)}
+        if end is not None:
+            fields["to"] = str(end)
+        if wait_ms:
+            fields["wait_ms"] = str(wait_ms)
+        answer = self._ask(f"{_path(name)}/partitions/{partition}/records", fields, wait_ms / 1000)
+        next_offset = answer.number("folkmoot-next-offset")
+        chunks = _verified(answer, f"stream {name} partition {partition}", start, next_offset)
+        page = ChunkPage(
+            answer.data, chunks, next_offset, answer.number("folkmoot-oldest"), answer.number("folkmoot-end")
+        )
+        if next_offset <= start < min(page.end, page.end if end is None else end):
+            raise BadAnswer(f"{answer.url}: no records of stream {name} partition {partition} from offset {start} on")
+        return page
+
+    def entries(
+        self, name: str, partition: int, start: int, end: int | None = None, wait_ms: int = 0
+    ) -> Iterator[Entry]:
+        """Yield the records [start, end) of a stream partition; without `end` up to what is there now."""
+        at = start
+        while end is None or at < end:
+            page = self.read(name, partition, at, end, wait_ms=wait_ms)
+            for position, _head in page.chunks:
+                for entry in decode_chunk(page.data, position):
+                    if at <= entry.offset < page.next_offset:
+                        yield entry
+                        at = entry.offset + 1
+            if at >= page.end:
+                return
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.nodes.close()
+
+    def _ask(self, path: str, fields: dict[str, str], extra_wait_s: float = 0.0) -> Answer:
+        answer = self.nodes.get(path, fields, extra_wait_s)
+        if answer.status == 200:
+            return answer
+        if answer.status in (401, 403):
+            raise NotAuthorised(
+                f"{answer.url} refuses the token ({answer.status}): give the token that the node was configured with"
+            )
+        found = answer.object()
+        text = f"{found.get('error', 'no reason given')} ({answer.url})"
+        if answer.status == 404:
+            raise NoSuchStream(text)
+        if answer.status == 410:
+            raise OffsetGone(text, int(found["oldest"]))
+        if answer.status == 416:
+            raise OffsetAhead(text, int(found["next"]))
+        if answer.status == 400:
+            raise BadQuestion(text)
+        raise BadAnswer(f"{answer.url} answered {answer.status}: {text}")
+
+
+def _path(name: str) -> str:
+    return "/api/v1/streams/" + quote(name, safe="")
+
+
+def _info(answer: Answer, found: dict[str, Any]) -> StreamInfo:
+    try:
+        return StreamInfo(found)
+    except (KeyError, TypeError) as error:
+        raise BadAnswer(f"{answer.url} described a stream without {error}: is the node of another version?") from error
+
+
+def _verified(answer: Answer, what: str, start: int, next_offset: int) -> list[tuple[int, Head]]:
+    """Return the position and head of every chunk in the body; raises BadAnswer when a byte or a record is missing."""
+    chunks: list[tuple[int, Head]] = []
+    at = start
+    position = 0
+    while position < len(answer.data):
+        why = fault(answer.data, position)
+        head = decode_head(answer.data, position)
+        if why is not None or head is None:
+            raise BadAnswer(f"{answer.url}, {what}, offset {at}: {why}")
+        if head.first > at or head.end <= at:
+            raise BadAnswer(f"{answer.url}, {what}: records from {at} were asked for, {head.first} to {head.end} came")
+        chunks.append((position, head))
+        at = head.end
+        position += head.length
+    if at < next_offset:
+        raise BadAnswer(f"{answer.url}, {what}: records up to {next_offset} were announced, the last was {at - 1}")
+    return chunks
