@@ -36,6 +36,7 @@ class Command:
 COMMANDS: Final = (
     Command("serve", "folkmoot.cli.serve", "Run a node."),
     Command("config", "folkmoot.cli.config", "Check a configuration file, or explain its fields."),
+    Command("stream", "folkmoot.cli.stream", "List the streams of a node, or read one."),
     Command("passwd", "folkmoot.cli.passwd", "Add, change or remove a user in a password file."),
     Command("bench", "folkmoot.cli.bench", "Put load on a broker and measure it."),
 )

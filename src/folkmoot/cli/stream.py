@@ -1,0 +1,214 @@
+"""`folkmoot stream`: list the streams of a node, and read one as lines of text or JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from heapq import merge
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from folkmoot.cli.error import Refusal
+
+if TYPE_CHECKING:
+    from folkmoot.client.position import Position
+    from folkmoot.client.streams import StreamClient, StreamInfo
+    from folkmoot.streams.record import Entry
+
+__all__ = ["app"]
+
+URL_DEFAULT: Final = "http://127.0.0.1:8080"
+POLL_S: Final = 0.2
+WAIT_MS: Final = 10_000
+PATIENCE_S: Final = 10.0
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
+
+URL = typer.Option(URL_DEFAULT, "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas.")
+TOKEN = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The node's admin token, if it has one.")
+JSON = typer.Option(False, "--json", help="Print JSON.")
+
+
+@app.command("list")
+def list_streams(url: str = URL, token: str | None = TOKEN, as_json: bool = JSON) -> int:
+    """List the streams: filter, partitions, records, size, times, retention."""
+    client = connect(url, token)
+    streams = client.streams()
+    if as_json:
+        for info in streams:
+            print(json.dumps(summary(info), ensure_ascii=False))
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("stream", "filter", box=None, pad_edge=False)
+    for title in ("partitions", "records", "size", "oldest", "latest", "kept for", "kept up to"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for info in streams:
+        table.add_row(*row(info))
+    # A pipe or a file has no width: there a line is as long as it must be.
+    Console(width=None if sys.stdout.isatty() else 200).print(
+        table if streams else f"no streams: start the node with --stream NAME=FILTER ({url})"
+    )
+    return 0
+
+
+@app.command("read")
+def read_stream(
+    name: str = typer.Argument(help="The stream."),
+    start: str = typer.Option("earliest", "--from", help="earliest, latest, an OFFSET, or a TIME (RFC 3339)."),
+    end: str = typer.Option("", "--to", help="Stop before this: latest, an OFFSET, or a TIME. [default: latest]"),
+    partition: int | None = typer.Option(None, "--partition", min=0, help="Only this stream partition."),
+    follow: bool = typer.Option(False, "--follow", "-f", help="Go on with what comes, until Ctrl-C."),
+    url: str = URL,
+    token: str | None = TOKEN,
+    as_json: bool = JSON,
+) -> int:
+    """Print the records of stream NAME in the order of their times.
+
+    Without --json a line is: partition:offset, time, topic, payload, separated by tabs.
+    """
+    if follow and end:
+        raise Refusal("--follow goes on for ever and --to stops: give one of them")
+    begin, stop = position("--from", start), position("--to", end or "latest")
+    client = connect(url, token)
+    info = client.describe(name)
+    at, until = begin.resolve(client, info), stop.resolve(client, info)
+    for part in info.ranges:
+        until[part.partition] = min(until[part.partition], part.next)
+    if partition is not None:
+        if partition not in at:
+            raise Refusal(f"stream {name} has partitions 0 to {info.partitions - 1}, not {partition}")
+        at, until = {partition: at[partition]}, {partition: until[partition]}
+    show = show_json if as_json else show_text
+    try:
+        print_range(client, name, at, until, show)
+        if follow:
+            go_on(client, name, {index: max(at[index], until[index]) for index in at}, show)
+    except BrokenPipeError:
+        # The reader of our output has gone; Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def connect(url: str, token: str | None) -> StreamClient:
+    """A client of the node at `url`; Refusal when that is no address."""
+    from folkmoot.client.streams import StreamClient
+
+    try:
+        return StreamClient(url, token, PATIENCE_S)
+    except ValueError as error:
+        raise Refusal(f"--url: {error}") from None
+
+
+def position(option: str, text: str) -> Position:
+    """The position that `text` says; Refusal naming `option` when it says none."""
+    from folkmoot.client.position import Position
+
+    try:
+        return Position.parse(text)
+    except ValueError as error:
+        raise Refusal(f"{option}: {error}") from None
+
+
+Show = Callable[[int, "Entry"], None]
+
+
+def print_range(client: StreamClient, name: str, at: dict[int, int], until: dict[int, int], show: Show) -> None:
+    """Print the records of all stream partitions between `at` and `until`, merged by time."""
+
+    def keyed(index: int) -> Iterator[tuple[int, int, int, Entry]]:
+        for entry in client.entries(name, index, at[index], until[index]):
+            yield entry.time_us, index, entry.offset, entry
+
+    for _time, index, _offset, entry in merge(*[keyed(index) for index in at if at[index] < until[index]]):
+        show(index, entry)
+
+
+def go_on(client: StreamClient, name: str, at: dict[int, int], show: Show) -> None:
+    """Print what comes, for ever: one stream partition by waiting at it, several by asking for all ends."""
+    while True:
+        sys.stdout.flush()
+        if len(at) == 1:
+            for index, offset in list(at.items()):
+                for entry in client.entries(name, index, offset, wait_ms=WAIT_MS):
+                    show(index, entry)
+                    at[index] = entry.offset + 1
+            continue
+        ends = {part.partition: part.next for part in client.describe(name).ranges if part.partition in at}
+        if any(ends[index] > at[index] for index in ends):
+            print_range(client, name, at, ends, show)
+            at.update({index: max(end, at[index]) for index, end in ends.items()})
+        else:
+            time.sleep(POLL_S)
+
+
+def show_json(partition: int, entry: Entry) -> None:
+    """Print a record as a line of JSON."""
+    from folkmoot.client.entry import entry_object
+
+    print(json.dumps(entry_object(partition, entry), ensure_ascii=False))
+
+
+def show_text(partition: int, entry: Entry) -> None:
+    """Print a record as a line of text; a payload that is no text in hexadecimal."""
+    from folkmoot.client.entry import rfc3339
+
+    record = entry.record
+    try:
+        payload = record.payload.decode()
+    except UnicodeDecodeError:
+        payload = "0x" + record.payload.hex()
+    if not payload.isprintable():
+        payload = repr(payload)[1:-1]
+    topic = record.topic.decode("utf-8", "replace")
+    print(f"{partition}:{entry.offset}\t{rfc3339(entry.time_us)}\t{topic}\t{payload}")
+
+
+def summary(info: StreamInfo) -> dict[str, object]:
+    """A stream as one JSON object."""
+    return {
+        "name": info.name,
+        "filter": info.filter,
+        "partitions": info.partitions,
+        "records": sum(part.next - part.oldest for part in info.ranges),
+        "bytes": sum(part.bytes for part in info.ranges),
+        "retention_us": info.retention_us,
+        "retention_bytes": info.retention_bytes,
+        "ranges": [vars(part) for part in info.ranges],
+    }
+
+
+def row(info: StreamInfo) -> list[str]:
+    """A stream as a row of the table."""
+    from folkmoot.client.entry import rfc3339
+
+    oldest = [part.oldest_time_us for part in info.ranges if part.oldest_time_us is not None]
+    latest = [part.latest_time_us for part in info.ranges if part.latest_time_us is not None]
+    return [
+        info.name,
+        info.filter,
+        str(info.partitions),
+        f"{sum(part.next - part.oldest for part in info.ranges):,}",
+        size_text(sum(part.bytes for part in info.ranges)),
+        rfc3339(min(oldest))[:19] + "Z" if oldest else "-",
+        rfc3339(max(latest))[:19] + "Z" if latest else "-",
+        f"{info.retention_us / 3_600_000_000:g} h" if info.retention_us else "ever",
+        size_text(info.retention_bytes) + " a partition" if info.retention_bytes else "-",
+    ]
+
+
+def size_text(size: int) -> str:
+    """A number of bytes for people."""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
