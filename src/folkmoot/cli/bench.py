@@ -98,7 +98,7 @@ def workload_of(
             does = f"--{name}" if name else "none of these numbers"
             raise Refusal(f"--{other} says nothing to --workload {shape}, which takes {does}")
     count = numbers.get(name) or count
-    fields: dict[str, Any] = {
+    shapes: dict[str, dict[str, Any]] = {
         "pairs": {"publishers": count, "subscribers": count},
         "fan-in": {"publishers": count},
         "fan-out": {"subscribers": count},
@@ -106,7 +106,8 @@ def workload_of(
         "idle": {"connections": count},
         # The pair beside it must not be held up by its own window, and is timed at a rate.
         "retained": {"rate": 2000.0, "window": 1000},
-    }[shape]
+    }
+    fields = shapes[shape]
     given_too: dict[str, Any] = {"rate": rate, "window": window}
     fields |= {key: value for key, value in given_too.items() if value is not None}
     sample_every = sample or (1 if fields.get("rate") else 101)

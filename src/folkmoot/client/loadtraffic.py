@@ -11,9 +11,11 @@ from time import perf_counter_ns
 from typing import Final
 
 from folkmoot.client.histogram import LatencyHistogram
+from folkmoot.client.loadpublisher import Publisher
 from folkmoot.client.loadresult import LatencyFigures, LoadResult
-from folkmoot.client.loadrole import Publisher, Route, Subscriber
+from folkmoot.client.loadroute import Route
 from folkmoot.client.loadrun import PROGRESS_NS, SECOND_NS, TURN_S, LoadRun, Visitor
+from folkmoot.client.loadsubscriber import Subscriber
 from folkmoot.client.template import MessageLayout, MessageRing
 
 __all__ = ["TrafficRun"]

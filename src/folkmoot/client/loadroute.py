@@ -1,0 +1,91 @@
+"""The window between a publisher and its subscribers.
+
+Owns the decision how many messages go out now. It never touches bytes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from folkmoot.client.loadloop import Deferred
+from folkmoot.client.loadpublisher import Publisher
+from folkmoot.client.loadsubscriber import Subscriber
+
+__all__ = ["Route"]
+
+
+class Route(Deferred):
+    """A publisher, its subscribers and the window between them.
+
+    A message is outstanding until the publisher has its acknowledgement and every subscriber the message. With a
+    `paced` route messages are published when they are due, and wait in `backlog` with the time they became due.
+    """
+
+    def __init__(self, publisher: Publisher, subscribers: list[Subscriber], window: int, *, paced: bool) -> None:
+        self.publisher = publisher
+        self.window = window
+        self.paced = paced
+        self.backlog: deque[tuple[int, int]] = deque()
+        self.counts = [0] * len(subscribers)
+        self.low = 0
+        self.deferred = False
+        publisher.on_acked = self.defer
+        for slot, subscriber in enumerate(subscribers):
+            subscriber.slot = slot
+            subscriber.takers.append(self.take)
+
+    def take(self, slot: int, count: int) -> None:
+        """A subscriber received messages of this route."""
+        counts = self.counts
+        before = counts[slot]
+        counts[slot] = before + count
+        # Only the slowest of the subscribers can move the window.
+        if before == self.low:
+            self.low = min(counts) if len(counts) > 1 else before + count
+            self.defer()
+
+    def defer(self) -> None:
+        """Fill at the end of the turn: one write then carries what all chunks of the turn allow."""
+        if not self.deferred:
+            self.deferred = True
+            self.publisher.loop.deferred.append(self)
+
+    def settle(self) -> None:
+        """Fill now."""
+        self.deferred = False
+        self.fill()
+
+    def due(self, stamp_ns: int, count: int) -> None:
+        """Messages of a paced route are due since `stamp_ns`."""
+        self.backlog.append((stamp_ns, count))
+        self.fill()
+
+    def fill(self) -> None:
+        """Publish what the window and the limit allow."""
+        publisher = self.publisher
+        sent = publisher.sent
+        done = self.low
+        if publisher.qos and publisher.acked < done:
+            done = publisher.acked
+        free = self.window - sent + done
+        if free > publisher.limit - sent:
+            free = publisher.limit - sent
+        if free <= 0:
+            return
+        if not self.paced:
+            publisher.publish(free)
+            return
+        while free > 0 and self.backlog:
+            stamp_ns, count = self.backlog.popleft()
+            if count > free:
+                self.backlog.appendleft((stamp_ns, count - free))
+                count = free
+            publisher.publish(count, stamp_ns)
+            free -= count
+
+    @property
+    def outstanding(self) -> int:
+        """How many messages are not acknowledged or not received everywhere."""
+        publisher = self.publisher
+        done = min(self.low, publisher.acked) if publisher.qos else self.low
+        return publisher.sent - done
