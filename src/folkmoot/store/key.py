@@ -31,6 +31,7 @@ __all__ = [
     "RECEIVED",
     "RELEASED",
     "RETAINED",
+    "SENT",
     "SESSION",
     "STREAM",
     "SUBSCRIPTION",
@@ -61,6 +62,7 @@ PRODUCER: Final = 9
 CHUNK: Final = 10
 STREAM: Final = 11
 CURSOR: Final = 12
+SENT: Final = 13
 
 
 def kind_prefix(partition: int, kind: int) -> bytes:

@@ -1,0 +1,264 @@
+"""The broker as one thing: builds its parts, each on those before it, and passes on what happens.
+
+The order of the parts in `__init__` is the order in which they may use each other.
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.body import Bodies
+from folkmoot.broker.closing import Closing
+from folkmoot.broker.commit import Commits, Record
+from folkmoot.broker.connect import Connecting
+from folkmoot.broker.control import Control
+from folkmoot.broker.feed import Feeds
+from folkmoot.broker.inbound import Inbound
+from folkmoot.broker.ingress import Ingress
+from folkmoot.broker.lifecycle import Lifecycle
+from folkmoot.broker.producer import Producers
+from folkmoot.broker.publish import Publishing
+from folkmoot.broker.purge import Purges
+from folkmoot.broker.queue import Queue
+from folkmoot.broker.restore import Restore
+from folkmoot.broker.retained import Retained
+from folkmoot.broker.route import Routes
+from folkmoot.broker.shared import Shared
+from folkmoot.broker.state import (
+    TIMER_CONNECT,
+    TIMER_KEEP_ALIVE,
+    TIMER_RATE,
+    TIMER_RETENTION,
+    TIMER_SESSION,
+    TIMER_SYS,
+    TIMER_WILL,
+    State,
+)
+from folkmoot.broker.subscribe import Subscribing
+from folkmoot.broker.sys import SysTopics
+from folkmoot.broker.will import Wills
+from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.kernel.event import ERROR, INFO
+from folkmoot.mqtt import reason
+from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, Connection, PeerInfo
+from folkmoot.session.session import Session
+from folkmoot.store.batch import Batch
+from folkmoot.streams.table import Streams
+
+__all__ = ["Broker"]
+
+_RETENTION_INTERVAL_US = 10 * SECOND
+
+
+class Broker:
+    """All that a node does with MQTT and streams; time is in `state.now`, set by the node."""
+
+    def __init__(self, state: State, streams: Streams) -> None:
+        self.state = state
+        self.streams = streams
+        self.commits = Commits(state)
+        self.bodies = Bodies(state)
+        self.queue = Queue(state, self.commits, self.bodies)
+        self.routes = Routes(state, streams)
+        self.shared = Shared(state, self.queue, self.routes)
+        self.retained = Retained(state)
+        self.producers = Producers(state)
+        self.publishing = Publishing(
+            state, self.bodies, self.queue, self.routes, self.shared, self.retained, self.producers
+        )
+        self.sys = SysTopics(state, self.queue, self.publishing)
+        self.wills = Wills(state, self.publishing)
+        self.purges = Purges(state, self.bodies, self.shared)
+        self.lifecycle = Lifecycle(state, self.queue, self.routes, self.shared, self.wills, self.purges)
+        self.feeds = Feeds(state, self.commits, self.queue)
+        self.closing = Closing(state, self.lifecycle)
+        self.connecting = Connecting(state, self.commits, self.queue, self.wills, self.lifecycle, self.closing)
+        self.subscribing = Subscribing(state, self.commits, self.routes, self.feeds, self.retained, streams, self.sys)
+        self.inbound = Inbound(state, self.commits, self.routes, self.publishing, self.closing)
+        self.control = Control(
+            state,
+            self.commits,
+            self.queue,
+            self.inbound,
+            self.lifecycle,
+            self.closing,
+            self.connecting,
+            self.subscribing,
+        )
+        self.ingress = Ingress(state, self.routes, self.inbound, self.control, self.closing)
+        self._connections = 0
+        self._trimming = False
+
+    def open(self) -> None:
+        """Restore what the store has; raises CorruptStore or StoreError."""
+        restore = Restore(
+            self.state,
+            self.bodies,
+            self.routes,
+            self.retained,
+            self.wills,
+            self.purges,
+            self.lifecycle,
+            self.feeds,
+            self.streams,
+        )
+        restore.run()
+        self.sys.start()
+        if self.streams.streams:
+            self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, self)
+
+    # -- connections --------------------------------------------------------------------------------------------------
+
+    def connect(self, handle: object, info: PeerInfo) -> Connection:
+        """A network connection was accepted: it has a limited time for its CONNECT [MQTT-3.1.4-1]."""
+        self._connections += 1
+        now = self.state.now
+        connection = Connection(self._connections, handle, info, now, self.state.outputs)
+        self.state.connections[connection.id] = connection
+        self.state.counters.connections += 1
+        self.state.counters.connections_opened += 1
+        self.state.timers.set(now + self.state.limits.connect_timeout_us, TIMER_CONNECT, connection)
+        return connection
+
+    def receive(self, connection: Connection, data: bytes) -> None:
+        """Bytes came."""
+        if connection.state < CLOSING:
+            self.ingress.receive(connection, data)
+
+    def lost(self, connection: Connection, why: str) -> None:
+        """The network connection is gone."""
+        self.closing.lost(connection, why)
+
+    def writable(self, connection: Connection, flag: bool) -> None:
+        """The transport's buffer is full, or empty enough again."""
+        connection.writable = flag
+        session = connection.session
+        if flag and session is not None:
+            self.queue.pump(session)
+            self.feeds.unpark(session)
+
+    def authenticated(self, connection: Connection, ok: bool) -> None:
+        """The driver has checked a password."""
+        self.connecting.authenticated(connection, ok)
+        if connection.state != CHECKING:
+            self.ingress.resume(connection)
+
+    def stop(self) -> None:
+        """Tell every client that the server goes down, and take no more."""
+        self.state.stopping = True
+        code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_SHUTTING_DOWN
+        for connection in list(self.state.connections.values()):
+            self.closing.disconnect(connection, code, "")
+
+    # -- the store ----------------------------------------------------------------------------------------------------
+
+    def storage(self, full: bool, why: str) -> None:
+        """The disk is (nearly) full, or has room again."""
+        if full != self.state.storage_full:
+            self.state.storage_full = full
+            self.state.counters.storage_full = 1 if full else 0
+            self.state.event(ERROR if full else INFO, "storage_full" if full else "storage_has_room", {"why": why})
+        if not full:
+            self.commits.resume()
+
+    def written(self, token: int) -> None:
+        """All batches up to `token` are durable: what waited for them happens now, in order."""
+        for record in self.commits.take_through(token):
+            self._committed(record)
+        if self.streams.written(token):
+            self.feeds.grown()
+        if self.commits.settled():
+            self.retained.settle()
+        self.commits.resume()
+
+    def _committed(self, record: Record) -> None:
+        for i in range(len(record.sessions)):
+            record.sessions[i].durable_next = record.durable_next[i]
+        for connection in record.connects:
+            self.connecting.opened(connection)
+            self.ingress.resume(connection)
+        self.commits.release(record)
+        for session in record.sessions:
+            self.queue.pump(session)
+
+    def seal(self) -> Batch | None:
+        """End the turn: return what it has to write."""
+        self.shared.pass_on_lost()
+        self._unfeed()
+        if self.streams.dirty:
+            self.streams.flush(self.state.writer)
+        batch = self.state.writer.take()
+        if batch is not None:
+            self.commits.seal(batch.token, batch.bytes)
+            counters = self.state.counters
+            counters.commit_batches += 1
+            counters.commit_rows += len(batch.ops)
+            counters.commit_bytes += batch.bytes
+        return batch
+
+    def _unfeed(self) -> None:
+        if self.queue.unfed:
+            for session in self.queue.unfed:
+                self.feeds.unpark(session)
+            self.queue.unfed.clear()
+        while self.feeds.failures:
+            subscription, why = self.feeds.failures.pop()
+            session = subscription.session
+            self.subscribing.remove(session, subscription.name)
+            if session.connection is not None:
+                self.closing.disconnect(session.connection, reason.IMPLEMENTATION_SPECIFIC_ERROR, why)
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Handle all deadlines that have come, and a page of background work."""
+        while True:
+            due = self.state.timers.pop(self.state.now)
+            if due is None:
+                break
+            self._due(due[1], due[2])
+        if self.feeds.active:
+            self.feeds.step()
+        if self.purges.active:
+            self.purges.step(self.commits.durable_token)
+        if self._trimming:
+            self._trimming = self.streams.trim(self.state.now, self.state.writer)
+
+    def more(self) -> bool:
+        """Whether background work could go on at once."""
+        return self._trimming or self.feeds.runnable() or self.purges.runnable(self.commits.durable_token)
+
+    def _due(self, kind: int, subject: object) -> None:
+        if kind == TIMER_KEEP_ALIVE:
+            assert isinstance(subject, Connection)
+            self._keep_alive(subject)
+        elif kind == TIMER_CONNECT:
+            assert isinstance(subject, Connection)
+            if subject.state == NEW or subject.state == CHECKING:
+                self.state.counters.connect_timeouts += 1
+                self.closing.disconnect(subject, reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
+        elif kind == TIMER_SESSION:
+            assert isinstance(subject, Session)
+            self.lifecycle.due(subject)
+        elif kind == TIMER_WILL:
+            assert isinstance(subject, Session)
+            self.wills.due(subject)
+        elif kind == TIMER_SYS:
+            self.sys.tick()
+        elif kind == TIMER_RATE:
+            self.commits.resume()
+        elif kind == TIMER_RETENTION:
+            self._trimming = True
+            self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, self)
+
+    def _keep_alive(self, connection: Connection) -> None:
+        if connection.state in (CLOSING, CLOSED) or connection.patience_us >= NEVER:
+            return
+        if connection.paused:
+            connection.last_seen_us = self.state.now  # it is this server that does not read
+        deadline_us = connection.last_seen_us + connection.patience_us
+        if deadline_us <= self.state.now:  # [MQTT-3.1.2-22]
+            self.state.counters.keep_alive_timeouts += 1
+            self.closing.disconnect(
+                connection, reason.KEEP_ALIVE_TIMEOUT, "nothing came for one and a half keep alives"
+            )
+        else:
+            self.state.timers.set(deadline_us, TIMER_KEEP_ALIVE, connection)

@@ -1,0 +1,129 @@
+"""Ending connections: the right reason code for version 5, a close for 3.x, a counted and logged event.
+
+MQTT 5 sections 3.14, 4.13; MQTT 3.1.1 section 4.8.
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.lifecycle import Lifecycle
+from folkmoot.broker.state import State
+from folkmoot.kernel.event import INFO, WARNING
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.packet import Connack, Disconnect, Properties
+from folkmoot.session.connection import CLOSED, CLOSING, NEW, OPEN, Connection
+
+__all__ = ["Closing"]
+
+
+class Closing:
+    """Refuses CONNECTs, disconnects clients, and cleans up behind lost connections."""
+
+    def __init__(self, state: State, lifecycle: Lifecycle) -> None:
+        self.state = state
+        self.lifecycle = lifecycle
+
+    def refuse(self, connection: Connection, code: int, why: str) -> None:
+        """Answer a CONNECT with a reason code, then close [MQTT-3.1.4-2] [MQTT-3.2.2-7]."""
+        self.state.counters.connects_refused += 1
+        if connection.v5:
+            packet = Connack(False, code, self._explain(connection, why))
+            connection.put(encode(packet, 5))
+            self.state.counters.sent_connack += 1
+        else:
+            code3 = reason.v3_connack(code)
+            if code3 > 0:
+                connection.put(encode(Connack(False, code3), connection.version))
+                self.state.counters.sent_connack += 1
+        self._note(connection, "connect_refused", code, why)
+        self.close(connection)
+
+    def disconnect(self, connection: Connection, code: int, why: str) -> None:
+        """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close; the will stands."""
+        if connection.state == NEW:
+            self._count(code)
+            self._note(connection, "handshake_failed", code, why)
+            self.close(connection)
+            return
+        self._count(code)
+        if connection.v5 and connection.state == OPEN:
+            properties = self._explain(connection, why)
+            if code == reason.USE_ANOTHER_SERVER and self.state.identity.server_reference:
+                properties = properties if properties is not None else Properties()
+                properties.server_reference = self.state.identity.server_reference
+            data = encode(Disconnect(code, properties), 5)
+            if len(data) > connection.packet_bytes_max:  # [MQTT-3.14.2-3]
+                data = encode(Disconnect(code, None), 5)
+            connection.put(data)
+            self.state.counters.sent_disconnect += 1
+        self._note(connection, "disconnected", code, why)
+        self.close(connection)
+
+    def _explain(self, connection: Connection, why: str) -> Properties | None:
+        if not why:
+            return None
+        properties = Properties()
+        properties.reason = why
+        return properties
+
+    def _note(self, connection: Connection, kind: str, code: int, why: str) -> None:
+        level = INFO if code in (reason.SESSION_TAKEN_OVER, reason.SERVER_SHUTTING_DOWN) else WARNING
+        fields: dict[str, object] = {
+            "connection": connection.id,
+            "client": connection.client_id,
+            "address": connection.info.address,
+            "code": f"0x{code:02X} {reason.name(code)}",
+            "why": why,
+        }
+        self.state.event(level, kind, fields)
+
+    def _count(self, code: int) -> None:
+        counters = self.state.counters
+        if code == reason.MALFORMED_PACKET:
+            counters.error_malformed += 1
+        elif code == reason.PROTOCOL_ERROR:
+            counters.error_protocol += 1
+        elif code == reason.PACKET_TOO_LARGE:
+            counters.error_too_large += 1
+        elif code == reason.TOPIC_NAME_INVALID:
+            counters.error_topic += 1
+        elif code == reason.TOPIC_FILTER_INVALID:
+            counters.error_filter += 1
+        elif code == reason.TOPIC_ALIAS_INVALID:
+            counters.error_alias += 1
+        elif code == reason.RECEIVE_MAXIMUM_EXCEEDED:
+            counters.error_receive_max += 1
+        elif code == reason.UNSUPPORTED_PROTOCOL_VERSION:
+            counters.error_version += 1
+        elif code == reason.PAYLOAD_FORMAT_INVALID:
+            counters.error_payload_format += 1
+
+    def close(self, connection: Connection) -> None:
+        """Close after the output is sent; the session learns of it now."""
+        if connection.state in (CLOSING, CLOSED):
+            return
+        self.lifecycle.detach(connection, False)
+        connection.state = CLOSING
+        self.state.closes.append(connection)
+
+    def goodbye(self, connection: Connection) -> None:
+        """The client has sent DISCONNECT with reason 0: no will."""
+        self.lifecycle.detach(connection, True)
+        connection.state = CLOSING
+        self.state.closes.append(connection)
+
+    def lost(self, connection: Connection, why: str) -> None:
+        """The network connection is gone."""
+        if connection.state == CLOSED:
+            return
+        if connection.state != CLOSING:
+            if connection.state != NEW:
+                fields: dict[str, object] = {"connection": connection.id, "client": connection.client_id, "why": why}
+                self.state.event(INFO, "connection_lost", fields)
+            self.lifecycle.detach(connection, False)
+        connection.state = CLOSED
+        connection.parts = None
+        connection.out = []
+        self.state.connections.pop(connection.id, None)
+        self.state.counters.connections -= 1
+        self.state.counters.connections_closed += 1

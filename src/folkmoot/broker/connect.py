@@ -1,0 +1,295 @@
+"""CONNECT: who may come in, with which session (MQTT 5 sections 3.1, 3.2, 4.12; MQTT 3.1.1 sections 3.1, 3.2)."""
+
+from __future__ import annotations
+
+from folkmoot.broker.closing import Closing
+from folkmoot.broker.commit import Commits
+from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
+from folkmoot.broker.offer import connack_properties
+from folkmoot.broker.queue import Queue
+from folkmoot.broker.state import TIMER_KEEP_ALIVE, State
+from folkmoot.broker.will import Wills
+from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.kernel.event import INFO
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.encode import encode, forward_properties
+from folkmoot.mqtt.packet import V31, Connack, Connect
+from folkmoot.mqtt.packet import Will as WillPacket
+from folkmoot.mqtt.text import check_utf8
+from folkmoot.session.connection import CHECKING, OPEN, REGISTERING, Authenticate, Connection
+from folkmoot.session.session import PACKET_IDS, Session, Will
+from folkmoot.store.message import Message
+from folkmoot.topics.name import check_topic
+
+__all__ = ["Connecting"]
+
+
+class Connecting:
+    """Takes a connection from CONNECT to CONNACK."""
+
+    def __init__(
+        self, state: State, commits: Commits, queue: Queue, wills: Wills, lifecycle: Lifecycle, closing: Closing
+    ) -> None:
+        self.state = state
+        self.commits = commits
+        self.queue = queue
+        self.wills = wills
+        self.lifecycle = lifecycle
+        self.closing = closing
+
+    def connect(self, connection: Connection, packet: Connect) -> None:
+        """A CONNECT came as the first packet."""
+        state = self.state
+        state.counters.received_connect += 1
+        connection.version = packet.version
+        connection.v5 = packet.version == 5
+        connection.connect = packet
+        connection.client_id = packet.client_id
+        code, why = self._fault(packet)
+        if code:
+            self.closing.refuse(connection, code, why)
+            return
+        certificate = connection.info.certificate_name
+        if state.identity.user_from_certificate and certificate is not None:
+            connection.username = certificate
+            self.register(connection)
+            return
+        connection.username = packet.username if packet.username is not None else ""
+        if packet.username is None and state.identity.allow_anonymous:
+            self.register(connection)
+        elif state.identity.check_passwords:
+            if packet.username is None:
+                state.counters.auth_failed += 1
+                self.closing.refuse(connection, reason.NOT_AUTHORIZED, "this server wants a user name and a password")
+                return
+            connection.state = CHECKING
+            state.checks.append(Authenticate(connection, packet.username, packet.password, packet.client_id))
+        elif state.identity.allow_anonymous:
+            self.register(connection)
+        else:
+            state.counters.auth_failed += 1
+            self.closing.refuse(connection, reason.NOT_AUTHORIZED, "anonymous clients are not allowed")
+
+    def authenticated(self, connection: Connection, ok: bool) -> None:
+        """The driver has checked the password."""
+        if connection.state != CHECKING:
+            return
+        if ok:
+            self.state.counters.auth_succeeded += 1
+            self.register(connection)
+        else:
+            self.state.counters.auth_failed += 1
+            self.closing.refuse(connection, reason.BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
+
+    # -- checks -----------------------------------------------------------------------------------------------------
+
+    def _fault(self, packet: Connect) -> tuple[int, str]:
+        limits = self.state.limits
+        if self.state.stopping:
+            return reason.SERVER_SHUTTING_DOWN, "the server is shutting down"
+        if len(packet.client_id) > limits.client_id_bytes_max:
+            self.state.counters.error_client_id += 1
+            return reason.CLIENT_IDENTIFIER_NOT_VALID, f"client id longer than {limits.client_id_bytes_max} bytes"
+        if not packet.client_id and packet.version < 5 and (not packet.clean_start or packet.version == V31):
+            self.state.counters.error_client_id += 1
+            return reason.CLIENT_IDENTIFIER_NOT_VALID, "an empty client id needs a clean session"  # [MQTT-3.1.3-8]
+        properties = packet.properties
+        if properties is not None:
+            if properties.auth_method is not None:  # [MQTT-4.12.0-1]
+                self.state.counters.auth_method_unknown += 1
+                return reason.BAD_AUTHENTICATION_METHOD, f"unknown authentication method {properties.auth_method!r}"
+            if len(properties.user_properties) > limits.user_properties_max:
+                return reason.QUOTA_EXCEEDED, f"more than {limits.user_properties_max} user properties"
+        if self.state.counters.clients_connected >= limits.connections_max:
+            return self._busy("too many connections")
+        if packet.client_id not in self.state.sessions and len(self.state.sessions) >= limits.sessions_max:
+            return self._busy("too many sessions")
+        if packet.will is not None:
+            return self._will_fault(packet.will)
+        return 0, ""
+
+    def _busy(self, why: str) -> tuple[int, str]:
+        if self.state.identity.server_reference:
+            return reason.USE_ANOTHER_SERVER, why
+        return reason.SERVER_BUSY, why
+
+    def _will_fault(self, will: WillPacket) -> tuple[int, str]:
+        limits = self.state.limits
+        why = check_topic(will.topic, limits.topic_levels_max)
+        if why is not None:
+            return reason.TOPIC_NAME_INVALID, "will: " + why
+        if will.qos > limits.qos_max:  # [MQTT-3.2.2-12]
+            return reason.QOS_NOT_SUPPORTED, "will: QoS is above the maximum"
+        if will.retain and not limits.retain_available:  # [MQTT-3.2.2-13]
+            return reason.RETAIN_NOT_SUPPORTED, "will: retained messages are switched off"
+        if will.properties is not None and will.properties.payload_format == 1 and limits.check_payload_format:
+            if not check_utf8(will.payload):
+                return reason.PAYLOAD_FORMAT_INVALID, "will: the payload is not the UTF-8 that it claims to be"
+        return 0, ""
+
+    # -- the session --------------------------------------------------------------------------------------------------
+
+    def register(self, connection: Connection) -> None:
+        """The client may come in: find or make its session, end the older connection, answer when that is durable."""
+        packet = connection.connect
+        assert packet is not None, "a connection is registered once"
+        will = packet.will
+        if will is not None and not self.state.policy.may_publish(packet.client_id, connection.username, will.topic):
+            self.state.counters.acl_denied_publish += 1
+            self.closing.refuse(connection, reason.NOT_AUTHORIZED, "not allowed to publish to the will's topic")
+            return
+        expiry_s = self._expiry_of(packet)
+        if self.state.storage_full and (expiry_s or will is not None):
+            self.state.counters.storage_refused += 1
+            self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "no room on the disk to keep a session or a will")
+            return
+        assigned = ""
+        if not packet.client_id:
+            # [MQTT-3.1.3-6] [MQTT-3.1.3-7] [MQTT-3.2.2-16]
+            assigned = "auto-" + self.state.rng.token(22)
+            connection.client_id = assigned
+        old = self.state.sessions.get(connection.client_id)
+        old = self._take_over(old, packet.clean_start)
+        present = old is not None
+        session = old if old is not None else self.lifecycle.begin(connection.client_id, expiry_s > 0)
+        self._attach(connection, session, packet, expiry_s)
+        wrote = session.durable
+        if will is not None:
+            self.wills.set(session, self._will_of(connection, will))
+            wrote = True
+        self._prepare_connack(connection, packet, present, expiry_s, assigned)
+        self._answer(connection, wrote or present)
+
+    def _take_over(self, old: Session | None, clean_start: bool) -> Session | None:
+        """Return the session to resume, after the end of its older connection [MQTT-3.1.4-3] (A6)."""
+        if old is None:
+            return None
+        if old.connection is not None:
+            self.state.counters.takeovers += 1
+            other = old.connection
+            # A will without delay is due now; one with a delay only if the session ends here [MQTT-3.1.3-9].
+            self.closing.disconnect(other, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            old_now = self.state.sessions.get(old.client_id)
+            if old_now is None:
+                return None
+            old = old_now
+        if clean_start:  # [MQTT-3.1.2-4]
+            self.lifecycle.end(old)
+            self.lifecycle.shared.pass_on_lost()
+            return None
+        self.wills.cancel(old)
+        self.state.counters.sessions_resumed += 1
+        return old
+
+    def _expiry_of(self, packet: Connect) -> int:
+        limits = self.state.limits
+        if packet.version < 5:
+            return 0 if packet.clean_start else limits.session_expiry_v3_s
+        properties = packet.properties
+        if properties is None or properties.session_expiry is None:
+            return 0
+        return min(properties.session_expiry, limits.session_expiry_max_s)
+
+    def _attach(self, connection: Connection, session: Session, packet: Connect, expiry_s: int) -> None:
+        limits = self.state.limits
+        session.connection = connection
+        session.version = packet.version
+        session.username = connection.username
+        session.expiry_s = expiry_s
+        session.ends_us = 0
+        connection.session = session
+        session.window = limits.inflight_max
+        properties = packet.properties
+        if properties is not None:
+            if properties.receive_max is not None:  # [MQTT-3.3.4-9]
+                session.window = min(session.window, properties.receive_max)
+            if properties.packet_max is not None:
+                connection.packet_bytes_max = properties.packet_max
+            alias_max = properties.topic_alias_max
+            if alias_max and limits.topic_alias_out_max:
+                connection.alias_out_max = min(alias_max, limits.topic_alias_out_max)
+                connection.alias_out = {}
+            connection.problem_information = properties.request_problem != 0
+        session.window = min(session.window, PACKET_IDS - 1)
+        connection.send_bytes_max = limits.send_buffer_bytes_max
+        self._set_keep_alive(connection, packet)
+        connection.fast = self.state.policy.open and not limits.publish_rate_max
+        if not self.state.policy.open:
+            connection.allowed = {}
+        self.queue.attach(session)
+        if session.durable:
+            self.lifecycle.save(session)
+        self.state.counters.clients_connected += 1
+
+    def _set_keep_alive(self, connection: Connection, packet: Connect) -> None:
+        keep_alive_s = packet.keep_alive_s
+        limits = self.state.limits
+        if connection.v5:  # only version 5 can tell the client of another value [MQTT-3.2.2-21]
+            if keep_alive_s == 0:
+                keep_alive_s = limits.keep_alive_default_s
+            keep_alive_s = min(keep_alive_s, limits.keep_alive_max_s)
+        if keep_alive_s:
+            connection.patience_us = keep_alive_s * SECOND * 3 // 2  # [MQTT-3.1.2-22]
+            self.state.timers.set(self.state.now + connection.patience_us, TIMER_KEEP_ALIVE, connection)
+        else:
+            connection.patience_us = NEVER
+
+    def _will_of(self, connection: Connection, will: WillPacket) -> Will:
+        properties = will.properties
+        forwarded = b""
+        delay_s = 0
+        expiry_us = 0
+        if properties is not None:
+            forwarded = forward_properties(properties)
+            if properties.will_delay is not None:
+                delay_s = min(properties.will_delay, self.state.limits.will_delay_max_s)
+            if properties.message_expiry is not None:
+                expiry_us = properties.message_expiry * SECOND
+        message = Message(
+            will.topic, will.payload, will.qos, will.retain, forwarded, connection.client_id, self.state.now, expiry_us
+        )
+        return Will(message, delay_s)
+
+    # -- the answer -----------------------------------------------------------------------------------------------------
+
+    def _prepare_connack(
+        self, connection: Connection, packet: Connect, present: bool, expiry_s: int, assigned: str
+    ) -> None:
+        properties = None
+        if connection.v5:
+            properties = connack_properties(self.state, packet, expiry_s, assigned)
+        connection.connack = encode(Connack(present, reason.SUCCESS, properties), packet.version)
+        connection.connect = None
+
+    def _answer(self, connection: Connection, wait: bool) -> None:
+        """Send CONNACK, or wait until the session is on disk; rows of the session that are on their way count too."""
+        connection.state = REGISTERING
+        token = self.commits.newest_token()
+        if wait and token > self.commits.durable_token:
+            self.commits.record_of(token).connects.append(connection)
+        else:
+            self.opened(connection)
+
+    def opened(self, connection: Connection) -> None:
+        """The session is durable: CONNACK, then what waits for the client [MQTT-3.2.0-1]."""
+        if connection.state != REGISTERING:
+            return
+        session = connection.session
+        assert session is not None, "a registered connection has its session until it closes"
+        connection.state = OPEN
+        connection.put(connection.connack)
+        connection.connack = b""
+        counters = self.state.counters
+        counters.sent_connack += 1
+        counters.connects_accepted += 1
+        fields: dict[str, object] = {
+            "client": connection.client_id,
+            "address": connection.info.address,
+            "transport": connection.info.transport,
+            "version": connection.version,
+            "expiry_s": "never" if session.expiry_s == EXPIRY_NEVER else session.expiry_s,
+        }
+        self.state.event(INFO, "connected", fields)
+        if session.durable:
+            self.queue.resend(session)
+        self.queue.pump(session)

@@ -1,0 +1,357 @@
+"""Inbound messages, one at a time: checks, QoS 1 and 2 flows, acknowledgements (MQTT 5 sections 3.3 to 3.7, 4.3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.broker.closing import Closing
+from folkmoot.broker.commit import Commits
+from folkmoot.broker.producer import PRODUCER_PROPERTY, SEQUENCE_PROPERTY
+from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
+from folkmoot.broker.route import Routes
+from folkmoot.broker.state import TIMER_RATE, State
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.pack import U16, get_u16, u16
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.encode import encode, forward_properties
+from folkmoot.mqtt.error import MalformedPacket, malformed
+from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBLISH, PUBREC
+from folkmoot.mqtt.packet import Ack, Properties
+from folkmoot.mqtt.property_decode import decode_properties
+from folkmoot.mqtt.text import check_utf8
+from folkmoot.session.connection import Connection
+from folkmoot.session.session import Session
+from folkmoot.session.subscription import Target
+from folkmoot.store.key import RECEIVED, name_prefix
+from folkmoot.store.message import Message
+from folkmoot.topics.name import check_topic
+
+__all__ = ["Inbound"]
+
+_PUBACK_HEAD: Final = b"\x40\x02"
+_PUBREC_HEAD: Final = b"\x50\x02"
+_PUBCOMP_HEAD: Final = b"\x70\x02"
+_RESERVED: Final = (b"$SYS/", b"$share/", b"$stream/")
+
+
+class Inbound:
+    """Takes PUBLISH and PUBREL of all connections."""
+
+    def __init__(
+        self, state: State, commits: Commits, routes: Routes, publishing: Publishing, closing: Closing
+    ) -> None:
+        self.state = state
+        self.counters = state.counters
+        self.commits = commits
+        self.routes = routes
+        self.publishing = publishing
+        self.closing = closing
+        # Of the message in hand
+        self._producer = b""
+        self._sequence = 0
+
+    def each(
+        self, connection: Connection, target: Target, data: bytes, pos: int, run_end: int, total: int, head: int
+    ) -> None:
+        """Send each message of a run of QoS 0 messages to a target that needs another encoding."""
+        tail = head - 1 if connection.v5 else head
+        size_bytes = 2
+        while data[pos + size_bytes - 1] >= 128:
+            size_bytes += 1
+        topic = data[pos + size_bytes + 2 : pos + tail]
+        while pos < run_end:
+            payload = data[pos + head : pos + total]
+            message = Message(topic, payload, 0, False, b"", connection.client_id, self.state.now, 0)
+            self.publishing.queue.send_qos0(target.session, message, False, target.identifiers)
+            pos += total
+
+    def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> None:
+        """Handle one PUBLISH; `data[pos:end]` is the packet, `data[body + 2:topic_end]` its topic."""
+        first = data[pos]
+        qos = first >> 1 & 3
+        if qos == 3:  # [MQTT-3.3.1-4]
+            raise malformed("PUBLISH has QoS 3")
+        topic = data[body + 2 : topic_end]
+        at = topic_end
+        packet_id = 0
+        if qos:
+            if at + 2 > end:
+                raise malformed("PUBLISH ends before its packet id")
+            packet_id = get_u16(data, at)
+            at += 2
+            if packet_id == 0:  # [MQTT-2.2.1-3]
+                raise MalformedPacket(reason.PROTOCOL_ERROR, "PUBLISH has packet id 0")
+        elif first & 8:  # [MQTT-3.3.1-2]
+            raise malformed("PUBLISH with QoS 0 has DUP set")
+        properties: Properties | None = None
+        if connection.v5:
+            if at < end and data[at] == 0:
+                at += 1
+            else:
+                properties, at = decode_properties(data[:end], at, PUBLISH)
+        if properties is not None and properties.topic_alias is not None:
+            topic = self._alias(connection, topic, properties.topic_alias)
+        elif not topic:
+            code = reason.PROTOCOL_ERROR if connection.v5 else reason.MALFORMED_PACKET
+            raise MalformedPacket(code, "PUBLISH has an empty topic")
+        if topic not in self.routes.cache:
+            self._check_topic(connection, topic)
+        self._count(qos, end - at)
+        self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
+
+    def _count(self, qos: int, payload_bytes: int) -> None:
+        counters = self.counters
+        counters.publish_payload_bytes_received += payload_bytes
+        if qos == 1:
+            counters.publish_received_qos1 += 1
+        elif qos == 0:
+            counters.publish_received_qos0 += 1
+        else:
+            counters.publish_received_qos2 += 1
+
+    def _check_topic(self, connection: Connection, topic: bytes) -> None:
+        if len(topic) > self.state.limits.topic_bytes_max:
+            raise MalformedPacket(reason.TOPIC_NAME_INVALID, "the topic name is too long")
+        if not check_utf8(topic):  # [MQTT-3.3.2-1]
+            self.counters.error_utf8 += 1
+            raise malformed("the topic name is not valid UTF-8")
+        why = check_topic(topic, self.state.limits.topic_levels_max)
+        if why is not None:  # [MQTT-3.3.2-2]
+            raise MalformedPacket(reason.TOPIC_NAME_INVALID, why)
+
+    def _alias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
+        """Return the topic of a PUBLISH with a topic alias, MQTT 5 section 3.3.2.3.4."""
+        if alias > self.state.limits.topic_alias_max:  # [MQTT-3.3.2-9]
+            raise MalformedPacket(reason.TOPIC_ALIAS_INVALID, f"topic alias {alias} is above the maximum")
+        known = connection.alias_in
+        if known is None:
+            known = {}
+            connection.alias_in = known
+        if topic:
+            known[alias] = topic
+            return topic
+        found = known.get(alias)
+        if found is None:  # [MQTT-3.3.2-7]
+            raise MalformedPacket(reason.PROTOCOL_ERROR, f"topic alias {alias} has no topic on this connection")
+        return found
+
+    def _accept(
+        self,
+        connection: Connection,
+        first: int,
+        qos: int,
+        packet_id: int,
+        topic: bytes,
+        payload: bytes,
+        properties: Properties | None,
+    ) -> None:
+        session = connection.session
+        assert session is not None, "an open connection has a session"
+        limits = self.state.limits
+        self._producer = b""
+        if qos > limits.qos_max:  # [MQTT-3.2.2-11]
+            raise MalformedPacket(reason.QOS_NOT_SUPPORTED, f"QoS {qos} is above the maximum {limits.qos_max}")
+        retain = bool(first & 1)
+        if retain and not limits.retain_available:  # [MQTT-3.2.2-14]
+            raise MalformedPacket(reason.RETAIN_NOT_SUPPORTED, "retained messages are switched off")
+        if qos and connection.v5 and self._in_flight(connection, session, packet_id) >= limits.receive_max:
+            # [MQTT-3.3.4-7] [MQTT-3.3.4-8]
+            raise MalformedPacket(reason.RECEIVE_MAXIMUM_EXCEEDED, f"more than {limits.receive_max} messages in flight")
+        if qos == 2 and session.received is not None and packet_id in session.received:
+            # [MQTT-4.3.3-10] the same message again: it has been published
+            self.counters.publish_repeated += 1
+            code = session.received[packet_id]
+            self._answer(connection, PUBREC, packet_id, code, "", True)
+            return
+        code, why = self._fault(connection, session, qos, retain, topic, payload, properties)
+        if code:
+            self._answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, code, why, False)
+            return
+        message = self._message(connection, topic, payload, qos, retain, properties)
+        result = self.publishing.publish(message, session, self._producer, self._sequence)
+        if qos:
+            self._finish(connection, session, qos, packet_id, result)
+
+    def _in_flight(self, connection: Connection, session: Session, packet_id: int) -> int:
+        """Return how many messages of the client are not acknowledged; a repeated QoS 2 id does not count twice."""
+        received = session.received
+        if received is None:
+            return connection.held
+        return 0 if packet_id in received else connection.held + len(received)
+
+    def _fault(
+        self,
+        connection: Connection,
+        session: Session,
+        qos: int,
+        retain: bool,
+        topic: bytes,
+        payload: bytes,
+        properties: Properties | None,
+    ) -> tuple[int, str]:
+        """Return why a well-formed message is not accepted, as a reason code of PUBACK and PUBREC, or 0."""
+        if topic[0] == 36 and topic.startswith(_RESERVED):
+            self.counters.acl_denied_publish += 1
+            return reason.NOT_AUTHORIZED, "topics that begin with $SYS, $share and $stream belong to the server"
+        allowed = connection.allowed
+        if allowed is not None:
+            may = allowed.get(topic)
+            if may is None:
+                may = self.state.policy.may_publish(session.client_id, connection.username, topic)
+                if len(allowed) >= 256:
+                    allowed.clear()
+                allowed[topic] = may
+            if not may:
+                self.counters.acl_denied_publish += 1
+                return reason.NOT_AUTHORIZED, "not allowed to publish to this topic"
+        if properties is not None:
+            code, why = self._property_fault(properties, payload)
+            if code:
+                return code, why
+        if self.state.storage_full and (qos or retain) and self._needs_room(topic, qos, retain, session):
+            self.counters.storage_refused += 1
+            return reason.QUOTA_EXCEEDED, "no room on the disk"
+        if self.state.limits.publish_rate_max:
+            self._slow_down(connection)
+        return 0, ""
+
+    def _property_fault(self, properties: Properties, payload: bytes) -> tuple[int, str]:
+        if properties.subscription_ids:  # [MQTT-3.3.4-6]
+            raise MalformedPacket(reason.PROTOCOL_ERROR, "a client's PUBLISH has a subscription identifier")
+        if properties.payload_format == 1 and self.state.limits.check_payload_format and not check_utf8(payload):
+            self.counters.error_payload_format += 1
+            return reason.PAYLOAD_FORMAT_INVALID, "the payload is not the UTF-8 that it claims to be"
+        pairs = properties.user_properties
+        if pairs:
+            if len(pairs) > self.state.limits.user_properties_max:
+                return reason.QUOTA_EXCEEDED, f"more than {self.state.limits.user_properties_max} user properties"
+            return self._find_producer(pairs)
+        return 0, ""
+
+    def _find_producer(self, pairs: list[tuple[str, str]]) -> tuple[int, str]:
+        producer = ""
+        sequence = ""
+        for name, value in pairs:
+            if name == PRODUCER_PROPERTY:
+                producer = value
+            elif name == SEQUENCE_PROPERTY:
+                sequence = value
+        if not producer and not sequence:
+            return 0, ""
+        if not producer or not sequence.isascii() or not sequence.isdigit() or len(sequence) > 18:
+            why = (
+                f"an idempotent producer sends {PRODUCER_PROPERTY} (a name) and {SEQUENCE_PROPERTY} (a growing number)"
+            )
+            return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
+        self._producer = producer.encode()
+        self._sequence = int(sequence)
+        return 0, ""
+
+    def _needs_room(self, topic: bytes, qos: int, retain: bool, session: Session) -> bool:
+        route = self.routes.lookup(topic)
+        return retain or bool(route.durable) or bool(route.logs) or (qos == 2 and session.durable)
+
+    def _slow_down(self, connection: Connection) -> None:
+        """Count against the rate limit; a client that is too fast is not read until the next second."""
+        second = self.state.now // SECOND
+        if connection.rate_second != second:
+            connection.rate_second = second
+            connection.rate_count = 0
+        connection.rate_count += 1
+        if connection.rate_count == self.state.limits.publish_rate_max:
+            self.commits.pause(connection)
+            self.state.timers.set((second + 1) * SECOND, TIMER_RATE, connection)
+
+    def _message(
+        self,
+        connection: Connection,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: Properties | None,
+    ) -> Message:
+        now = self.state.now
+        expires_us = 0
+        forwarded = b""
+        if properties is not None:
+            forwarded = forward_properties(properties)
+            if properties.message_expiry is not None:
+                expires_us = now + max(properties.message_expiry * SECOND, 1)
+        expiry_max_s = self.state.limits.message_expiry_max_s
+        if expiry_max_s:
+            latest_us = now + expiry_max_s * SECOND
+            expires_us = min(expires_us, latest_us) if expires_us else latest_us
+        return Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
+
+    def _finish(self, connection: Connection, session: Session, qos: int, packet_id: int, result: int) -> None:
+        if result & STORED:
+            self.commits.slow_down(connection)
+        code = 0
+        if result & REFUSED:
+            self._answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, reason.QUOTA_EXCEEDED, "", False)
+            return
+        if connection.v5 and not result & MATCHED:
+            code = reason.NO_MATCHING_SUBSCRIBERS
+        if qos == 1:
+            self._answer(connection, PUBACK, packet_id, code, "", bool(result & STORED))
+            return
+        if session.received is None:
+            session.received = {}
+        session.received[packet_id] = code
+        wait = bool(result & STORED)
+        if session.durable:
+            self.state.writer.put(session.partition, self._received_key(session, packet_id), bytes([code]))
+            wait = True
+        self._answer(connection, PUBREC, packet_id, code, "", wait)
+
+    def _received_key(self, session: Session, packet_id: int) -> bytes:
+        return name_prefix(session.partition, RECEIVED, session.key) + u16(packet_id)
+
+    def _answer(self, connection: Connection, kind: int, packet_id: int, code: int, why: str, wait: bool) -> None:
+        """Acknowledge [MQTT-3.3.4-1]; a message of QoS 0 has no answer."""
+        if packet_id == 0:
+            return
+        if kind == PUBACK:
+            self.counters.sent_puback += 1
+        elif kind == PUBREC:
+            self.counters.sent_pubrec += 1
+        else:
+            self.counters.sent_pubcomp += 1
+        if code == 0 or not connection.v5:
+            # 3.1.1 has no way to refuse: it is acknowledged and dropped, or stays unacknowledged when room may come.
+            if code == reason.QUOTA_EXCEEDED:
+                return
+            head = _PUBACK_HEAD if kind == PUBACK else _PUBREC_HEAD if kind == PUBREC else _PUBCOMP_HEAD
+            if not wait and not connection.held:
+                out = connection.out
+                out.append(head)
+                out.append(U16[packet_id])
+                connection.out_bytes += 4
+                if not connection.dirty:
+                    connection.touch()
+                return
+            self.commits.acknowledge(connection, head + U16[packet_id], wait)
+            return
+        properties: Properties | None = None
+        if why and connection.problem_information:
+            properties = Properties()
+            properties.reason = why
+        data = encode(Ack(kind, packet_id, code, properties), 5)
+        if len(data) > connection.packet_bytes_max:
+            data = encode(Ack(kind, packet_id, code, None), 5)
+        self.commits.acknowledge(connection, data, wait)
+
+    def pubrel(self, connection: Connection, packet_id: int) -> None:
+        """PUBREL came: forget the id, then PUBCOMP [MQTT-4.3.3-11]."""
+        session = connection.session
+        assert session is not None, "an open connection has a session"
+        received = session.received
+        if received is None or packet_id not in received:
+            code = reason.PACKET_IDENTIFIER_NOT_FOUND if connection.v5 else 0
+            self._answer(connection, PUBCOMP, packet_id, code, "", session.durable)
+            return
+        del received[packet_id]
+        if session.durable:
+            self.state.writer.delete(session.partition, self._received_key(session, packet_id))
+        self._answer(connection, PUBCOMP, packet_id, 0, "", session.durable)

@@ -1,0 +1,241 @@
+"""From bytes to packets: one call takes a whole chunk apart (MQTT 5 section 2.1; MQTT 3.1.1 section 2.2).
+
+Owns the framing of a connection's input and the hot path: a run of equal QoS 0 PUBLISH headers is checked once and
+copied as one piece to the subscribers that take it byte for byte. The packets that are not PUBLISH go to `control`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from folkmoot.broker.closing import Closing
+from folkmoot.broker.control import Control
+from folkmoot.broker.inbound import Inbound
+from folkmoot.broker.route import Route, Routes
+from folkmoot.broker.state import State
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.varint import INCOMPLETE, decode_varint
+from folkmoot.session.connection import CHECKING, NEW, OPEN, REGISTERING, Connection
+
+__all__ = ["Ingress"]
+
+_RUN_MIN: Final = 1
+
+
+class Ingress:
+    """Takes the input of all connections apart."""
+
+    def __init__(self, state: State, routes: Routes, inbound: Inbound, control: Control, closing: Closing) -> None:
+        self.state = state
+        self.counters = state.counters
+        self.routes = routes
+        self.cache = routes.cache
+        self.inbound = inbound
+        self.control = control
+        self.closing = closing
+
+    def receive(self, connection: Connection, data: bytes) -> None:
+        """Take a chunk of input; whatever it holds, the worst that happens is the end of this connection."""
+        connection.last_seen_us = self.state.now
+        self.counters.bytes_received += len(data)
+        parts = connection.parts
+        if parts is not None:
+            parts.append(data)
+            connection.parts_bytes += len(data)
+            if connection.parts_bytes < connection.need_bytes:
+                return
+            data = b"".join(parts)
+            connection.parts = None
+        self.take_apart(connection, data)
+
+    def resume(self, connection: Connection) -> None:
+        """Go on with input that came while the connection could not take it."""
+        parts = connection.parts
+        if parts is not None:
+            connection.parts = None
+            self.take_apart(connection, b"".join(parts))
+
+    def take_apart(self, connection: Connection, data: bytes) -> None:
+        """Handle all complete packets of `data` and keep the rest."""
+        try:
+            pos = self._packets(connection, data)
+        except MalformedPacket as fault:
+            if connection.state == NEW:
+                self._bad_connect(connection, fault)
+            else:
+                self.closing.disconnect(connection, fault.code, fault.text)
+            return
+        except CorruptStore as fault:
+            self.state.event(ERROR, "corrupt_store", {"client": connection.client_id, "what": str(fault)})
+            self.closing.disconnect(connection, reason.UNSPECIFIED_ERROR, "the server cannot read its store")
+            return
+        if pos < len(data):
+            self._keep(connection, data, pos)
+
+    def _bad_connect(self, connection: Connection, fault: MalformedPacket) -> None:
+        # A peer that does not speak MQTT gets no answer; one that tried to is told what was wrong [MQTT-3.1.4-1].
+        connection.v5 = connection.version >= 5
+        if connection.version == 0:
+            self.closing.disconnect(connection, fault.code, fault.text)
+            return
+        if fault.code == reason.UNSUPPORTED_PROTOCOL_VERSION:  # [MQTT-3.1.2-2]
+            self.counters.error_version += 1
+        self.closing.refuse(connection, fault.code, fault.text)
+
+    def _keep(self, connection: Connection, data: bytes, pos: int) -> None:
+        state = connection.state
+        if state == NEW or state == OPEN:
+            rest = data[pos:]
+            connection.need_bytes = self._need_of(rest)
+            connection.parts = [rest]
+            connection.parts_bytes = len(rest)
+        elif state == CHECKING or state == REGISTERING:
+            # It may send packets before CONNACK (section 3.1.4); they wait, and so does its socket if there are many.
+            connection.need_bytes = len(data) - pos + self.state.limits.packet_bytes_max
+            connection.parts = [data[pos:]]
+            connection.parts_bytes = len(data) - pos
+            if connection.parts_bytes >= connection.need_bytes // 2:
+                self.control.commits.pause(connection)
+
+    def _need_of(self, rest: bytes) -> int:
+        """Return how many bytes the packet at the start of `rest` has, as far as that is known."""
+        length, pos = decode_varint(rest, 1)
+        return pos + length if length >= 0 else 2
+
+    def _packets(self, connection: Connection, data: bytes) -> int:
+        size = len(data)
+        pos = 0
+        while pos < size:
+            if connection.state == OPEN:
+                if pos + 1 >= size:
+                    break
+                length = data[pos + 1]
+                body = pos + 2
+                if length >= 128:
+                    length, body = self._length_of(connection, data, pos)
+                    if length == INCOMPLETE:
+                        break
+                end = body + length
+                if end > size:
+                    self._check_size(connection, end - pos)
+                    break
+                first = data[pos]
+                if first >> 4 == 3:
+                    pos = self._publish(connection, data, pos, body, end)
+                else:
+                    self.control.packet(connection, first, data[body:end])
+                    pos = end
+            elif connection.state == NEW:
+                end = self._first_packet(connection, data, pos)
+                if end < 0:
+                    break
+                pos = end
+            elif connection.state == CHECKING or connection.state == REGISTERING:
+                break
+            else:
+                return size
+        return pos
+
+    def _length_of(self, connection: Connection, data: bytes, pos: int) -> tuple[int, int]:
+        length, body = decode_varint(data, pos + 1)
+        if length < 0 and length != INCOMPLETE:
+            raise MalformedPacket(reason.MALFORMED_PACKET, "the remaining length is not a valid variable byte integer")
+        if length >= 0:
+            self._check_size(connection, body + length - pos)
+        return length, body
+
+    def _check_size(self, connection: Connection, packet_bytes: int) -> None:
+        if packet_bytes > self.state.limits.packet_bytes_max:
+            raise MalformedPacket(
+                reason.PACKET_TOO_LARGE, f"a packet of {packet_bytes} bytes is larger than the maximum"
+            )
+
+    def _first_packet(self, connection: Connection, data: bytes, pos: int) -> int:
+        """Handle CONNECT [MQTT-3.1.0-1]; return where it ends, or -1 if it is incomplete."""
+        first = data[pos]
+        if first >> 4 != 1:
+            raise MalformedPacket(reason.PROTOCOL_ERROR, "the first packet is not CONNECT")
+        length, body = decode_varint(data, pos + 1)
+        if length == INCOMPLETE:
+            return -1
+        if length < 0:
+            raise MalformedPacket(reason.MALFORMED_PACKET, "the remaining length is not a valid variable byte integer")
+        if length > self.state.limits.connect_bytes_max:
+            raise MalformedPacket(reason.PACKET_TOO_LARGE, f"a CONNECT of {length} bytes is larger than the maximum")
+        end = body + length
+        if end > len(data):
+            return -1
+        self.control.connect(connection, first, data[body:end])
+        return end
+
+    # -- PUBLISH --------------------------------------------------------------------------------------------------------
+
+    def _publish(self, connection: Connection, data: bytes, pos: i64, body: i64, end: i64) -> int:
+        """Handle the PUBLISH at `pos`, and with it those that follow and differ in nothing but their payload."""
+        topic_end: i64 = body + 2
+        if topic_end > end:
+            raise MalformedPacket(reason.MALFORMED_PACKET, "PUBLISH ends before its topic")
+        topic_end += i64(data[body]) << 8 | i64(data[body + 1])
+        if topic_end > end:
+            raise MalformedPacket(reason.MALFORMED_PACKET, "PUBLISH ends within its topic")
+        total: i64 = end - pos
+        if end > pos + 16384 and total > self.state.limits.packet_bytes_max:
+            self._check_size(connection, int(total))
+        if data[pos] == 0x30 and connection.fast:
+            route = self.cache.get(data[body + 2 : topic_end])
+            head: i64 = topic_end - pos
+            plain = route is not None and route.simple
+            if plain and connection.v5:
+                plain = topic_end < end and data[topic_end] == 0
+                head += 1
+            if plain:
+                assert route is not None
+                prefix = data[pos : pos + head]
+                size: i64 = len(data)
+                run_end: i64 = end
+                while run_end + total <= size and data[run_end : run_end + head] == prefix:
+                    run_end += total
+                self._forward(connection, route, data, pos, run_end, total, head)
+                return int(run_end)
+        self.inbound.publish(connection, data, int(pos), int(body), int(topic_end), int(end))
+        return int(end)
+
+    def _forward(
+        self, connection: Connection, route: Route, data: bytes, pos: i64, run_end: i64, total: i64, head: i64
+    ) -> None:
+        """Copy a run of QoS 0 messages to each target: as it is where the packet fits, else one by one."""
+        run = data[pos:run_end]
+        run_bytes: i64 = run_end - pos
+        count: i64 = run_bytes // total
+        counters = self.counters
+        counters.publish_received_qos0 += int(count)
+        counters.publish_payload_bytes_received += int(count * (total - head))
+        targets = route.targets
+        if not targets:
+            counters.publish_unmatched += int(count)
+            return
+        v5 = connection.v5
+        for target in targets:
+            session = target.session
+            other = session.connection
+            if other is None or other.state != OPEN:
+                continue
+            if session is connection.session and target.own is None:
+                continue
+            if other.v5 != v5 or target.identifiers or other.alias_out is not None or total > other.packet_bytes_max:
+                self.inbound.each(connection, target, data, int(pos), int(run_end), int(total), int(head))
+                continue
+            if not other.can_send():
+                counters.dropped_qos0_slow += int(count)
+                continue
+            other.out.append(run)
+            other.out_bytes += int(run_bytes)
+            if not other.dirty:
+                other.touch()
+            counters.publish_sent_qos0 += int(count)
+            counters.publish_payload_bytes_sent += int(count * (total - head))

@@ -1,0 +1,101 @@
+"""The life of sessions: begin, resume, lose the connection, end (MQTT 5 sections 3.1.2.4, 3.1.2.11.2, 4.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.broker.purge import Purges
+from folkmoot.broker.queue import Queue
+from folkmoot.broker.route import Routes
+from folkmoot.broker.shared import Shared
+from folkmoot.broker.state import TIMER_SESSION, State
+from folkmoot.broker.will import Wills
+from folkmoot.kernel.clock import SECOND
+from folkmoot.session.connection import Connection
+from folkmoot.session.session import Session
+from folkmoot.store.key import SESSION, plain_key
+from folkmoot.store.row import SessionRow, encode_session
+
+__all__ = ["EXPIRY_NEVER", "Lifecycle"]
+
+EXPIRY_NEVER: Final = 0xFFFF_FFFF
+
+
+class Lifecycle:
+    """Begins and ends sessions; the one place where `state.sessions` changes."""
+
+    def __init__(
+        self, state: State, queue: Queue, routes: Routes, shared: Shared, wills: Wills, purges: Purges
+    ) -> None:
+        self.state = state
+        self.queue = queue
+        self.routes = routes
+        self.shared = shared
+        self.wills = wills
+        self.purges = purges
+
+    def begin(self, client_id: str, durable: bool) -> Session:
+        """Create a session for a client id that has none."""
+        session = Session(client_id, self.state.partition_of(client_id.encode()), durable)
+        floor = self.purges.floor_of(client_id)
+        if durable and floor:
+            session.queue_floor = session.queue_next = session.ready_end = session.durable_next = floor
+            session.sent_below = session.drop_below = floor
+        self.state.sessions[client_id] = session
+        self.state.counters.sessions_created += 1
+        if durable:
+            self.state.counters.sessions_persistent += 1
+        return session
+
+    def save(self, session: Session) -> None:
+        """Store what is known of a persistent session."""
+        row = SessionRow(session.version, session.expiry_s, session.ends_us, session.queue_floor, session.username)
+        key = plain_key(session.partition, SESSION, session.key)
+        self.state.writer.put(session.partition, key, encode_session(row))
+
+    def detach(self, connection: Connection, goodbye: bool) -> None:
+        """The connection of a session is gone; `goodbye`: the client sent DISCONNECT with reason 0."""
+        session = connection.session
+        if session is None:
+            return
+        connection.session = None
+        session.connection = None
+        self.state.counters.clients_connected -= 1
+        if goodbye:
+            self.wills.cancel(session)
+        else:
+            self.wills.arm(session)
+        self.queue.detach(session)
+        if session.durable and session.expiry_s > 0:
+            self.rest(session)
+        else:
+            self.end(session)
+        self.shared.pass_on_lost()
+
+    def rest(self, session: Session) -> None:
+        """Let a persistent session wait for its client until its expiry."""
+        session.ends_us = self.state.now + session.expiry_s * SECOND if session.expiry_s != EXPIRY_NEVER else 1 << 61
+        self.save(session)
+        if session.expiry_s != EXPIRY_NEVER:
+            self.state.timers.set(session.ends_us, TIMER_SESSION, session)
+
+    def due(self, session: Session) -> None:
+        """An expiry has come; it is stale when the client has come back."""
+        if not session.ended and session.connection is None and 0 < session.ends_us <= self.state.now:
+            self.state.counters.sessions_expired += 1
+            self.end(session)
+
+    def end(self, session: Session) -> None:
+        """Forget a session and everything that it has; a pending will is published now [MQTT-3.1.3-9]."""
+        session.ended = True
+        self.wills.publish(session)
+        for subscription in session.subscriptions.values():
+            self.routes.remove(subscription)
+        session.subscriptions = {}
+        if self.state.sessions.get(session.client_id) is session:
+            del self.state.sessions[session.client_id]
+        if session.durable:
+            self.state.counters.sessions_persistent -= 1
+            self.state.counters.queue_messages -= session.queue_count
+            self.state.counters.queue_bytes -= session.queue_bytes
+            self.purges.start(session)

@@ -1,0 +1,200 @@
+"""Publishing: an accepted message goes to everyone who shall have it (MQTT 5 sections 3.3.4, 4.3; promises A1 to A4)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.broker.body import Bodies
+from folkmoot.broker.producer import Producers
+from folkmoot.broker.queue import Queue
+from folkmoot.broker.retained import Retained
+from folkmoot.broker.route import Route, Routes
+from folkmoot.broker.shared import Shared
+from folkmoot.broker.state import State
+from folkmoot.session.connection import OPEN
+from folkmoot.session.session import Session
+from folkmoot.session.subscription import Target
+from folkmoot.store.message import Message
+from folkmoot.streams.log import StreamLog
+from folkmoot.streams.record import encode_record
+
+__all__ = ["MATCHED", "REFUSED", "STORED", "Publishing"]
+
+MATCHED: Final = 1
+STORED: Final = 2
+REFUSED: Final = 4
+
+# A message smaller than this is cheaper to copy into each queue row than to look up.
+_BODY_BYTES_MIN: Final = 128
+
+
+class Publishing:
+    """Gives messages to sessions, groups, the retained store and streams."""
+
+    def __init__(
+        self,
+        state: State,
+        bodies: Bodies,
+        queue: Queue,
+        routes: Routes,
+        shared: Shared,
+        retained: Retained,
+        producers: Producers,
+    ) -> None:
+        self.state = state
+        self.bodies = bodies
+        self.queue = queue
+        self.routes = routes
+        self.shared = shared
+        self.retained = retained
+        self.producers = producers
+        # Of the message in hand: which partitions take it from its producer (decided once per partition)
+        self._taken: dict[int, bool] = {}
+
+    def publish(self, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
+        """Deliver and store a message; return MATCHED, STORED (its acknowledgement must wait), REFUSED (by a quota) flags.
+
+        producer: the name of an idempotent producer (empty = none), sequence: its number for this message.
+        """
+        route = self.routes.lookup(message.topic)
+        if producer:
+            self._taken.clear()
+        result = 0
+        if message.retain:
+            result |= self._retain(message, producer, sequence)
+            if result & REFUSED:
+                return result
+        if route.logs:
+            result |= MATCHED | STORED
+            self._stream(route.logs, message, producer, sequence)
+        if route.transient or route.groups:
+            result |= self._live(route, message, publisher, producer, sequence)
+        if route.durable:
+            result |= self._durable(route, message, publisher, producer, sequence)
+        if not result & MATCHED:
+            self.state.counters.publish_unmatched += 1
+        return result
+
+    def _takes(self, partition: int, producer: bytes, sequence: int) -> bool:
+        """Whether a partition takes the message: always, unless its producer has published it there before."""
+        if not producer:
+            return True
+        taken = self._taken.get(partition)
+        if taken is None:
+            taken = self.producers.advance(partition, producer, sequence)
+            self._taken[partition] = taken
+        return taken
+
+    def _retain(self, message: Message, producer: bytes, sequence: int) -> int:
+        if self._takes(self.state.partition_of(message.topic), producer, sequence) and not self.retained.set(message):
+            return REFUSED
+        return STORED
+
+    def _stream(self, logs: list[StreamLog], message: Message, producer: bytes, sequence: int) -> None:
+        record = encode_record(
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            message.publisher.encode(),
+            message.properties,
+        )
+        for log in logs:
+            if self._takes(log.store_partition, producer, sequence):
+                log.append(record, self.state.now)
+                self.state.counters.stream_records += 1
+
+    def _live(self, route: Route, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
+        result = 0
+        if route.transient:
+            result = MATCHED
+            if not producer or self.producers.advance_live(producer, sequence):
+                for target in route.transient:
+                    self.send(target, message, publisher)
+        for group in route.groups:
+            if not self._takes(self.state.partition_of(group.name), producer, sequence):
+                result |= MATCHED | STORED
+                continue
+            outcome = self.shared.deliver(group, message)
+            if outcome:
+                result |= MATCHED
+            if outcome == 2:
+                result |= STORED
+        return result
+
+    def publish_live(self, message: Message) -> None:
+        """Deliver a message of the server itself to those who are connected; nothing is stored."""
+        for target in self.routes.lookup(message.topic).targets:
+            self.queue.send_qos0(target.session, message, message.retain and target.retain, target.identifiers)
+
+    def send(self, target: Target, message: Message, publisher: Session | None) -> None:
+        """Send to a transient session."""
+        session = target.session
+        wish: Target | None = target
+        if session is publisher:
+            wish = target.own  # [MQTT-3.8.3-3]
+            if wish is None:
+                return
+        assert wish is not None
+        qos = min(message.qos, wish.qos)  # [MQTT-3.8.4-8]
+        retain = message.retain and wish.retain  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+        if qos == 0:
+            self.queue.send_qos0(session, message, retain, wish.identifiers)
+        else:
+            self.queue.offer(session, message, qos, retain, wish.identifiers, b"")
+
+    def _durable(
+        self, route: Route, message: Message, publisher: Session | None, producer: bytes, sequence: int
+    ) -> int:
+        result = MATCHED
+        targets = route.durable
+        count = len(targets)
+        start = 0
+        while start < count:
+            partition = targets[start].session.partition
+            end = start + 1
+            while end < count and targets[end].session.partition == partition:
+                end += 1
+            if self._takes(partition, producer, sequence):
+                if self._store(targets, start, end, message, publisher):
+                    result |= STORED
+            else:
+                result |= STORED  # the first copy may still be on its way to the disk
+            start = end
+        return result
+
+    def _store(self, targets: list[Target], start: int, end: int, message: Message, publisher: Session | None) -> bool:
+        """Queue a message for the sessions of one partition; False when none of them stores it."""
+        body = 0
+        if end - start > 1 and message.size >= _BODY_BYTES_MIN and message.qos and self.bodies.has_room():
+            body = self.bodies.store(targets[start].session.partition, message)
+        stored = False
+        for i in range(start, end):
+            wish: Target | None = targets[i]
+            session = targets[i].session
+            if session is publisher:
+                wish = targets[i].own
+                if wish is None:
+                    continue
+            assert wish is not None
+            if self._store_one(session, wish, message, body):
+                stored = True
+        if body and not self.bodies.names(body):
+            self.bodies.release(targets[start].session.partition, body)
+        return stored
+
+    def _store_one(self, session: Session, wish: Target, message: Message, body: int) -> bool:
+        qos = min(message.qos, wish.qos)
+        retain = message.retain and wish.retain
+        if qos == 0:
+            if session.connection is not None and session.connection.state == OPEN:
+                self.queue.send_qos0(session, message, retain, wish.identifiers)
+                return False
+            if not self.state.limits.queue_qos0_offline:
+                return False
+            return self.queue.append(session, message, 0, retain, wish.identifiers, b"", 0)
+        if not self.queue.append(session, message, qos, retain, wish.identifiers, b"", body):
+            return False
+        if body:
+            self.bodies.hold(body)
+        return True

@@ -1,0 +1,234 @@
+"""Opening the store: the rows of the partitions become sessions, subscriptions, queues and wills again."""
+
+from __future__ import annotations
+
+from folkmoot.broker.body import Bodies
+from folkmoot.broker.feed import Feed, Feeds
+from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
+from folkmoot.broker.purge import Purge, Purges
+from folkmoot.broker.replay import CURSOR_STREAM, REPLAY_PREFIX, ReplayFeed
+from folkmoot.broker.retained import Retained
+from folkmoot.broker.retained_feed import RetainedFeed
+from folkmoot.broker.route import Routes
+from folkmoot.broker.state import TIMER_SESSION, TIMER_WILL, State
+from folkmoot.broker.will import Wills
+from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.session.session import Session, Will
+from folkmoot.session.subscription import Subscription
+from folkmoot.store.key import (
+    BODY,
+    CHUNK,
+    CURSOR,
+    QUEUE,
+    RECEIVED,
+    RELEASED,
+    RETAINED,
+    SENT,
+    SESSION,
+    SUBSCRIPTION,
+    WILL,
+    kind_of,
+    kind_prefix,
+    name_of,
+    plain_name_of,
+    sequence_of,
+)
+from folkmoot.store.message import decode_message
+from folkmoot.store.row import decode_cursor, decode_queue, decode_session, decode_subscription, decode_will
+from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.streams.table import Streams
+from folkmoot.topics.name import split_share
+
+__all__ = ["Restore"]
+
+_PAGE_ROWS = 1024
+
+
+class Restore:
+    """Reads the partitions of a store once, at the start."""
+
+    def __init__(
+        self,
+        state: State,
+        bodies: Bodies,
+        routes: Routes,
+        retained: Retained,
+        wills: Wills,
+        purges: Purges,
+        lifecycle: Lifecycle,
+        feeds: Feeds,
+        streams: Streams,
+    ) -> None:
+        self.state = state
+        self.bodies = bodies
+        self.routes = routes
+        self.retained = retained
+        self.wills = wills
+        self.purges = purges
+        self.lifecycle = lifecycle
+        self.feeds = feeds
+        self.streams = streams
+        self._orphans: dict[str, Purge] = {}
+        self._strays: list[Session] = []  # wills of transient sessions, which ended with the process
+
+    def run(self) -> None:
+        """Restore all partitions; raises CorruptStore when a row cannot be read."""
+        self.streams.open()
+        for partition in range(self.state.partitions):
+            self._scan(partition, kind_prefix(partition, SESSION), kind_prefix(partition, CHUNK))
+            self._scan(partition, kind_prefix(partition, CURSOR), kind_prefix(partition, SENT + 1))
+        self.purges.active.extend(self._orphans.values())
+        for session in list(self.state.sessions.values()):
+            self._settle(session)
+        for session in self._strays:
+            self.wills.publish(session)
+
+    def _scan(self, partition: int, start: bytes, end: bytes) -> None:
+        while True:
+            rows = self.state.reader.scan(start, end, _PAGE_ROWS)
+            for key, value in rows:
+                self._row(partition, kind_of(key), key, value)
+            if len(rows) < _PAGE_ROWS:
+                return
+            start = rows[-1][0] + b"\0"
+
+    def _row(self, partition: int, kind: int, key: bytes, value: bytes) -> None:
+        if kind == SESSION:
+            self._session(key, value)
+        elif kind == SUBSCRIPTION:
+            self._subscription(key, value)
+        elif kind == QUEUE:
+            self._queue(partition, key, value)
+        elif kind == RELEASED:
+            self._released(key)
+        elif kind == RECEIVED:
+            self._received(key, value)
+        elif kind == RETAINED:
+            self.retained.counts[partition] += 1
+            self.state.counters.retained_messages += 1
+            self.state.counters.retained_bytes += decode_message(value, VERSION_BYTES).size
+        elif kind == WILL:
+            self._will(key, value)
+        elif kind == CURSOR:
+            self._cursor(key, value)
+        elif kind == SENT:
+            session = self.state.sessions.get(plain_name_of(key).decode())
+            if session is not None:
+                session.sent_below = get_u64(value, VERSION_BYTES)
+        elif kind == BODY:
+            self.bodies.seen(sequence_of(key))
+
+    def _session(self, key: bytes, value: bytes) -> None:
+        row = decode_session(value[VERSION_BYTES:])
+        session = self.lifecycle.begin(plain_name_of(key).decode(), True)
+        self.state.counters.sessions_created -= 1
+        session.version = row.version
+        session.expiry_s = row.expiry_s
+        session.ends_us = row.ends_us
+        session.username = row.username
+        session.queue_floor = session.queue_next = row.queue_floor
+        session.sent_below = session.drop_below = row.queue_floor
+
+    def _subscription(self, key: bytes, value: bytes) -> None:
+        client_id = name_of(key)
+        session = self.state.sessions.get(client_id.decode())
+        if session is None:
+            return  # its session ended in a batch that also removes it: cannot be, but costs nothing to leave
+        name = key[5 + len(client_id) :]
+        row = decode_subscription(value[VERSION_BYTES:])
+        topic_filter = name
+        share = b""
+        split = split_share(name)
+        if split is not None:
+            share, topic_filter = split
+        elif name.startswith(REPLAY_PREFIX):
+            topic_filter = name.split(b"/", 3)[3]
+        subscription = Subscription(session, name, topic_filter, share, row.options, row.identifier)
+        session.subscriptions[name] = subscription
+        if not name.startswith(REPLAY_PREFIX):
+            self.routes.add(subscription)
+
+    def _queue(self, partition: int, key: bytes, value: bytes) -> None:
+        row = decode_queue(value[VERSION_BYTES:])
+        client_id = name_of(key).decode()
+        sequence = sequence_of(key)
+        if row.body:
+            self.bodies.hold(row.body)
+        session = self.state.sessions.get(client_id)
+        if session is None or sequence < session.queue_floor:
+            purge = self._orphans.get(client_id)
+            if purge is None:
+                purge = Purge(client_id, partition, sequence, sequence + 1, 0, 0)
+                self._orphans[client_id] = purge
+            purge.end = sequence + 1
+            return
+        session.queue_next = sequence + 1
+        session.queue_count += 1
+        session.queue_bytes += row.size
+        if row.body or row.group:
+            session.special_rows += 1
+        self.state.counters.queue_messages += 1
+        self.state.counters.queue_bytes += row.size
+
+    def _released(self, key: bytes) -> None:
+        session = self.state.sessions.get(name_of(key).decode())
+        if session is not None:
+            sequence = sequence_of(key)
+            if session.released is None:
+                session.released = {}
+            session.released[session.packet_id_of(sequence)] = sequence
+            session.queue_next = max(session.queue_next, sequence + 1)
+
+    def _received(self, key: bytes, value: bytes) -> None:
+        session = self.state.sessions.get(name_of(key).decode())
+        if session is not None:
+            if session.received is None:
+                session.received = {}
+            session.received[get_u16(key, len(key) - 2)] = value[VERSION_BYTES]
+
+    def _will(self, key: bytes, value: bytes) -> None:
+        row = decode_will(value[VERSION_BYTES:])
+        client_id = plain_name_of(key).decode()
+        session = self.state.sessions.get(client_id)
+        if session is None:
+            session = Session(client_id, self.state.partition_of(client_id.encode()), False)
+            self._strays.append(session)
+        session.will = Will(row.message, row.delay_s)
+        session.will.due_us = row.due_us
+        self.state.counters.wills_pending += 1
+
+    def _cursor(self, key: bytes, value: bytes) -> None:
+        client_id = name_of(key)
+        session = self.state.sessions.get(client_id.decode())
+        subscription = None if session is None else session.subscriptions.get(key[5 + len(client_id) :])
+        if subscription is None:
+            return
+        row = decode_cursor(value[VERSION_BYTES:])
+        feed: Feed
+        if row.kind == CURSOR_STREAM:
+            stream = self.streams.get(subscription.name.split(b"/", 3)[1].decode())
+            if stream is None:
+                return
+            offsets = row.positions + [0] * (stream.config.partitions - len(row.positions))
+            feed = ReplayFeed(subscription, 0, stream, offsets)
+        else:
+            positions = row.positions
+            feed = RetainedFeed(subscription, 0, self.retained, positions[0], positions[2:], positions[1], row.key)
+        self.feeds.start(feed)
+
+    def _settle(self, session: Session) -> None:
+        """Give a restored session its deadlines; one that was connected when the process died has lost its client now."""
+        session.durable_next = session.queue_next
+        session.ready_end = session.queue_floor
+        will = session.will
+        if session.ends_us == 0:
+            self.wills.arm(session)
+            if session.expiry_s == 0:
+                self.lifecycle.end(session)
+            else:
+                self.lifecycle.rest(session)
+            return
+        if session.expiry_s != EXPIRY_NEVER:
+            self.state.timers.set(session.ends_us, TIMER_SESSION, session)
+        if will is not None:
+            self.state.timers.set(will.due_us, TIMER_WILL, session)

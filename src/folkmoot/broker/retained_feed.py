@@ -1,0 +1,115 @@
+"""Sending the retained messages that match a new subscription: complete, however many they are (A8).
+
+MQTT 5 sections 3.3.1.3, 3.8.3.1. The feed walks the retained rows of all partitions. A row that was written after the
+subscription was made is left out: that message has been delivered as a live one.
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.feed import DONE, MORE, Feed, Feeds, cursor_key
+from folkmoot.broker.retained import Retained
+from folkmoot.session.subscription import Subscription
+from folkmoot.store.key import RETAINED, end_of, plain_key, plain_name_of
+from folkmoot.store.message import decode_message
+from folkmoot.store.row import CursorRow, encode_cursor
+from folkmoot.store.writer import VERSION_BYTES, version_of
+from folkmoot.topics.name import filter_prefix, has_wildcard, matches
+
+__all__ = ["CURSOR_RETAINED", "RetainedFeed", "maybe_retained_feed"]
+
+CURSOR_RETAINED = 0
+
+
+class RetainedFeed(Feed):
+    """Walks the retained rows: partition by partition, from `key` on; `epoch` and `bounds` say what is live already."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        token: int,
+        retained: Retained,
+        epoch: int,
+        bounds: list[int],
+        partition: int,
+        key: bytes,
+    ) -> None:
+        super().__init__(subscription, token)
+        self.retained = retained
+        self.epoch = epoch
+        self.bounds = bounds
+        self.partition = partition
+        self.key = key
+        self.prefix = filter_prefix(subscription.topic_filter)
+        self.exact = not has_wildcard(subscription.topic_filter)
+
+    def page(self, feeds: Feeds) -> int:
+        """Deliver the matching ones among the next rows."""
+        state = feeds.state
+        if self.exact:
+            self.partition = state.partition_of(self.subscription.topic_filter)
+        self._skip_empty(state.partitions)
+        if self.partition >= state.partitions:
+            return DONE
+        start = plain_key(self.partition, RETAINED, self.prefix)
+        end = start + b"\0" if self.exact else end_of(start)
+        rows = state.reader.scan(max(start, self.key), end, state.limits.page_rows)
+        session = self.subscription.session
+        for i, (key, value) in enumerate(rows):
+            if i and not feeds.has_room(session):
+                self.key = key
+                self.save(feeds)
+                return MORE
+            self._row(feeds, key, value)
+        if len(rows) == state.limits.page_rows:
+            self.key = rows[-1][0] + b"\0"
+        elif self.exact:
+            return DONE
+        else:
+            self.partition += 1
+            self.key = b""
+            self._skip_empty(state.partitions)
+            if self.partition >= state.partitions:
+                return DONE
+        self.save(feeds)
+        return MORE
+
+    def _skip_empty(self, partitions: int) -> None:
+        while self.partition < partitions and not self.retained.counts[self.partition]:
+            self.partition += 1
+            self.key = b""
+
+    def _row(self, feeds: Feeds, key: bytes, value: bytes) -> None:
+        epoch, sequence = version_of(value)
+        if epoch > self.epoch or (epoch == self.epoch and sequence > self.bounds[self.partition]):
+            return
+        if not matches(self.subscription.topic_filter, plain_name_of(key)):
+            return
+        message = decode_message(value, VERSION_BYTES)
+        if message.expires_us and message.expires_us <= feeds.state.now:
+            self.retained.expire(message)
+            return
+        feeds.deliver(self, message, message.qos, True)  # [MQTT-3.3.1-8]
+        feeds.state.counters.retained_sent += 1
+
+    def save(self, feeds: Feeds) -> None:
+        """Store the position."""
+        session = self.subscription.session
+        if session.durable:
+            row = CursorRow(CURSOR_RETAINED, [self.epoch, self.partition, *self.bounds], self.key)
+            key = cursor_key(session, self.subscription.name)
+            feeds.state.writer.put(session.partition, key, encode_cursor(row))
+
+
+def maybe_retained_feed(subscription: Subscription, feeds: Feeds, retained: Retained) -> RetainedFeed | None:
+    """Return a feed for a new subscription, or None when there cannot be a retained message for it."""
+    state = feeds.state
+    if retained.is_empty():
+        return None
+    topic_filter = subscription.topic_filter
+    if not has_wildcard(topic_filter) and not retained.counts[state.partition_of(topic_filter)]:
+        return None
+    writer = state.writer
+    writer.split()  # what is published later in this very turn must have a later version
+    bounds = [writer.sequence(partition) for partition in range(state.partitions)]
+    token = feeds.commits.newest_token()
+    return RetainedFeed(subscription, token, retained, writer.epoch, bounds, 0, b"")

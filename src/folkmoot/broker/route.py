@@ -1,0 +1,142 @@
+"""Routes: for a topic, who gets it. Computed from the subscription tree once per topic and remembered.
+
+MQTT 5 sections 3.3.4, 4.7, 4.8.
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.state import State
+from folkmoot.session.session import Session
+from folkmoot.session.subscription import Subscription, Target, merge
+from folkmoot.streams.log import StreamLog
+from folkmoot.streams.table import Streams
+from folkmoot.topics.name import has_wildcard
+
+__all__ = ["Group", "Route", "Routes"]
+
+
+class Group:
+    """A shared subscription: its members take turns (MQTT 5 section 4.8.2)."""
+
+    def __init__(self, name: bytes, topic_filter: bytes) -> None:
+        self.name = name
+        self.topic_filter = topic_filter
+        self.members: list[Subscription] = []
+        self.turn = 0
+
+    def __repr__(self) -> str:
+        return f"Group({self.name!r} members={len(self.members)})"
+
+
+class Route:
+    """Who gets a topic: live (transient) and stored (persistent) sessions, shared groups, stream partitions.
+
+    simple: a QoS 0 message only has to be copied to `targets`, nothing is kept, counted or chosen.
+    """
+
+    def __init__(self, topic: bytes) -> None:
+        self.topic = topic
+        self.targets: list[Target] = []
+        self.transient: list[Target] = []
+        self.durable: list[Target] = []
+        self.groups: list[Group] = []
+        self.logs: list[StreamLog] = []
+        self.simple = False
+
+
+class Routes:
+    """The cache of routes. It never holds a stale one: every change of a subscription goes through here."""
+
+    def __init__(self, state: State, streams: Streams) -> None:
+        self.state = state
+        self.streams = streams
+        self.cache: dict[bytes, Route] = {}
+        self.groups: dict[bytes, Group] = {}
+
+    def lookup(self, topic: bytes) -> Route:
+        """Return the route of a valid topic name."""
+        route = self.cache.get(topic)
+        if route is not None:
+            return route
+        self.state.counters.route_misses += 1
+        if len(self.cache) >= self.state.limits.route_cache_max:
+            self.cache.clear()
+        route = self._build(topic)
+        self.cache[topic] = route
+        return route
+
+    def _build(self, topic: bytes) -> Route:
+        route = Route(topic)
+        by_session: dict[str, list[Subscription]] = {}
+        for value in self.state.tree.match(topic):
+            if isinstance(value, Subscription):
+                known = by_session.get(value.session.client_id)
+                if known is None:
+                    by_session[value.session.client_id] = [value]
+                else:
+                    known.append(value)
+            else:
+                assert isinstance(value, Group)
+                route.groups.append(value)
+        for subscriptions in by_session.values():
+            target = merge(subscriptions)
+            route.targets.append(target)
+            if target.session.durable:
+                route.durable.append(target)
+            else:
+                route.transient.append(target)
+        # Sessions of one partition stand together: a message for several of them is stored once.
+        route.durable.sort(key=_partition_of_target)
+        if topic[0] != 36:  # b"$"
+            route.logs = self.streams.match(topic)
+        keeps_qos0 = self.state.limits.queue_qos0_offline and bool(route.durable)
+        route.simple = not route.groups and not route.logs and not keeps_qos0
+        return route
+
+    def forget(self, topic_filter: bytes) -> None:
+        """Drop the remembered routes that a change of this filter may concern."""
+        if has_wildcard(topic_filter):
+            self.cache.clear()
+        else:
+            self.cache.pop(topic_filter, None)
+
+    def add(self, subscription: Subscription) -> None:
+        """Let a subscription take part in routing."""
+        if subscription.share:
+            group = self.groups.get(subscription.name)
+            if group is None:
+                group = Group(subscription.name, subscription.topic_filter)
+                self.groups[subscription.name] = group
+                self.state.tree.add(subscription.topic_filter, group)
+                self.forget(subscription.topic_filter)
+            group.members.append(subscription)
+            self.state.counters.subscriptions_shared += 1
+        else:
+            self.state.tree.add(subscription.topic_filter, subscription)
+            self.forget(subscription.topic_filter)
+        self._count(subscription.session, 1)
+
+    def remove(self, subscription: Subscription) -> None:
+        """Take a subscription out of routing."""
+        if subscription.share:
+            group = self.groups[subscription.name]
+            group.members.remove(subscription)
+            self.state.counters.subscriptions_shared -= 1
+            if not group.members:
+                del self.groups[subscription.name]
+                self.state.tree.remove(subscription.topic_filter, group)
+                self.forget(subscription.topic_filter)
+        else:
+            self.state.tree.remove(subscription.topic_filter, subscription)
+            self.forget(subscription.topic_filter)
+        self._count(subscription.session, -1)
+
+    def _count(self, session: Session, change: int) -> None:
+        if session.durable:
+            self.state.counters.subscriptions_persistent += change
+        else:
+            self.state.counters.subscriptions_transient += change
+
+
+def _partition_of_target(target: Target) -> int:
+    return target.session.partition

@@ -1,0 +1,83 @@
+"""Shared subscriptions: one member of a group gets the message (MQTT 5 section 4.8.2)."""
+
+from __future__ import annotations
+
+from folkmoot.broker.queue import Queue
+from folkmoot.broker.route import Group, Routes
+from folkmoot.broker.state import State
+from folkmoot.session.connection import OPEN
+from folkmoot.session.entry import Entry
+from folkmoot.session.session import Session
+from folkmoot.session.subscription import QOS_MASK, RETAIN_AS_PUBLISHED, Subscription, encode_identifier
+from folkmoot.store.message import Message
+
+__all__ = ["Shared"]
+
+
+class Shared:
+    """Chooses members and passes on what a lost member did not acknowledge."""
+
+    def __init__(self, state: State, queue: Queue, routes: Routes) -> None:
+        self.state = state
+        self.queue = queue
+        self.routes = routes
+
+    def choose(self, group: Group) -> Subscription | None:
+        """Return the member whose turn it is: connected with an open window, else connected, else one that is stored."""
+        members = group.members
+        count = len(members)
+        connected: Subscription | None = None
+        stored: Subscription | None = None
+        for step in range(count):
+            at = (group.turn + step) % count
+            member = members[at]
+            session = member.session
+            connection = session.connection
+            if connection is not None and connection.state == OPEN:
+                if len(session.inflight) < session.window and not session.waiting and connection.can_send():
+                    group.turn = (at + 1) % count
+                    return member
+                if connected is None:
+                    connected = member
+            elif session.durable and stored is None:
+                stored = member
+        group.turn = (group.turn + 1) % count
+        return connected if connected is not None else stored
+
+    def deliver(self, group: Group, message: Message) -> int:
+        """Give the message to one member: 0 nobody took it, 1 it is sent or waits in memory, 2 it is being stored."""
+        member = self.choose(group)
+        if member is None:
+            return 0
+        session = member.session
+        qos = min(message.qos, member.options & QOS_MASK)
+        retain = message.retain and bool(member.options & RETAIN_AS_PUBLISHED)
+        identifiers = encode_identifier(member.identifier)
+        if qos == 0:
+            return 1 if self._send_qos0(session, message, retain, identifiers) else 0
+        if session.durable:
+            return 2 if self.queue.append(session, message, qos, retain, identifiers, group.name, 0) else 0
+        return 1 if self.queue.offer(session, message, qos, retain, identifiers, group.name) else 0
+
+    def _send_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> bool:
+        if session.connection is not None and session.connection.state == OPEN:
+            return self.queue.send_qos0(session, message, retain, identifiers)
+        if self.state.limits.queue_qos0_offline:
+            return self.queue.append(session, message, 0, retain, identifiers, b"", 0)
+        return False
+
+    def pass_on(self, entry: Entry) -> None:
+        """A member is lost: another gets what it did not acknowledge; without another it is dropped (counted)."""
+        group = self.routes.groups.get(entry.group)
+        message = entry.message
+        assert message is not None, "a lost entry has its message"
+        if group is None or not self.deliver(group, message):
+            self.state.counters.publish_unmatched += 1
+
+    def pass_on_lost(self) -> None:
+        """Pass on all messages that lost their member in this turn."""
+        while self.queue.lost:
+            lost = self.queue.lost
+            self.queue.lost = []
+            for entry in lost:
+                self.pass_on(entry)

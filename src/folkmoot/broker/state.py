@@ -1,0 +1,101 @@
+"""What the parts of a broker share: settings, time, rows, sessions, subscriptions, and what the turn has collected so far.
+
+Data only. The parts (queue, delivery, publishing, retained, ...) stand on it and on those listed before them in
+`broker.py`; none of them reaches back.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.auth.policy import Policy
+from folkmoot.kernel.event import Event
+from folkmoot.kernel.hash import hash64
+from folkmoot.kernel.limits import Limits
+from folkmoot.kernel.rng import Rng
+from folkmoot.kernel.timers import Timers
+from folkmoot.metrics.counters import Counters
+from folkmoot.session.connection import Authenticate, Connection
+from folkmoot.session.session import Session
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import Writer
+from folkmoot.topics.tree import Tree
+
+__all__ = [
+    "TIMER_CONNECT",
+    "TIMER_KEEP_ALIVE",
+    "TIMER_RATE",
+    "TIMER_RETENTION",
+    "TIMER_SESSION",
+    "TIMER_SYS",
+    "TIMER_WILL",
+    "Identity",
+    "State",
+]
+
+TIMER_CONNECT: Final = 1
+TIMER_KEEP_ALIVE: Final = 2
+TIMER_SESSION: Final = 3
+TIMER_WILL: Final = 4
+TIMER_SYS: Final = 5
+TIMER_RETENTION: Final = 6
+TIMER_RATE: Final = 7
+
+
+class Identity:
+    """Who this node is and what it demands of clients; see node.config for the meaning of each."""
+
+    def __init__(self) -> None:
+        self.node_id: str = "node1"
+        self.version: str = "0"
+        self.allow_anonymous: bool = True
+        self.check_passwords: bool = False
+        self.user_from_certificate: bool = False
+        self.response_information: str = ""
+        self.server_reference: str = ""
+
+
+class State:
+    """Shared by the parts of one broker."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        limits: Limits,
+        policy: Policy,
+        partitions: int,
+        reader: Reader,
+        writer: Writer,
+        rng: Rng,
+    ) -> None:
+        self.identity = identity
+        self.limits = limits
+        self.policy = policy
+        self.partitions = partitions
+        self.reader = reader
+        self.writer = writer
+        self.rng = rng
+        self.now = 0
+        self.started_us = 0
+        self.counters = Counters()
+        self.timers = Timers()
+        self.sessions: dict[str, Session] = {}
+        self.connections: dict[int, Connection] = {}
+        self.tree = Tree()
+        self.storage_full = False
+        self.stopping = False
+        # Collected during a turn
+        self.outputs: list[Connection] = []
+        self.closes: list[Connection] = []
+        self.pauses: list[Connection] = []
+        self.resumes: list[Connection] = []
+        self.checks: list[Authenticate] = []
+        self.events: list[Event] = []
+
+    def partition_of(self, key: bytes) -> int:
+        """Return the partition to which a client id, a retained topic or a stream partition belongs."""
+        return hash64(key) % self.partitions
+
+    def event(self, level: str, kind: str, fields: dict[str, object]) -> None:
+        """Note a fact for the log."""
+        self.events.append(Event(level, kind, fields))

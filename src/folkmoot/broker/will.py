@@ -1,0 +1,84 @@
+"""Wills: kept as rows from CONNECT on, published exactly once when a session's end or its delay comes (A7).
+
+MQTT 5 sections 3.1.2.5, 3.1.3.2. The row goes in the batch that publishes the message, so that a crash does neither or both.
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.publish import Publishing
+from folkmoot.broker.state import TIMER_WILL, State
+from folkmoot.kernel.clock import SECOND
+from folkmoot.session.session import Session, Will
+from folkmoot.store.key import WILL, plain_key
+from folkmoot.store.message import Message
+from folkmoot.store.row import WillRow, encode_will
+
+__all__ = ["Wills"]
+
+
+class Wills:
+    """The wills of all sessions in the partitions that this node leads."""
+
+    def __init__(self, state: State, publishing: Publishing) -> None:
+        self.state = state
+        self.publishing = publishing
+
+    def set(self, session: Session, will: Will) -> None:
+        """A client connects with a will: store it [MQTT-3.1.2-7]."""
+        session.will = will
+        self._put(session, will)
+        self.state.counters.wills_pending += 1
+
+    def _put(self, session: Session, will: Will) -> None:
+        row = WillRow(will.delay_s, will.due_us, will.message)
+        self.state.writer.put(session.partition, plain_key(session.partition, WILL, session.key), encode_will(row))
+
+    def cancel(self, session: Session) -> None:
+        """The client said goodbye [MQTT-3.1.2-10], or came back before the delay had passed [MQTT-3.1.3-9]."""
+        if session.will is not None:
+            self._forget(session)
+            self.state.counters.wills_cancelled += 1
+
+    def _forget(self, session: Session) -> None:
+        session.will = None
+        self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
+        self.state.counters.wills_pending -= 1
+
+    def arm(self, session: Session) -> None:
+        """The connection is gone without a goodbye [MQTT-3.1.2-8]: publish now or after the delay."""
+        will = session.will
+        if will is None:
+            return
+        if will.delay_s == 0:
+            self.publish(session)
+            return
+        will.due_us = self.state.now + will.delay_s * SECOND
+        self._put(session, will)
+        self.state.timers.set(will.due_us, TIMER_WILL, session)
+
+    def due(self, session: Session) -> None:
+        """A deadline has come; it is stale when the client has come back or the will has gone."""
+        will = session.will
+        if will is not None and 0 < will.due_us <= self.state.now:
+            self.publish(session)
+
+    def publish(self, session: Session) -> None:
+        """Publish the will and forget it."""
+        will = session.will
+        if will is None:
+            return
+        self._forget(session)
+        message = will.message
+        fresh = Message(
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            message.properties,
+            message.publisher,
+            self.state.now,
+            # the expiry of a will counts from its publication: until then the row holds the interval
+            self.state.now + message.expires_us if message.expires_us else 0,
+        )
+        self.publishing.publish(fresh, None, b"", 0)
+        self.state.counters.wills_published += 1

@@ -1,0 +1,54 @@
+"""The row that says whose store this is: format, node id, number of partitions, and how often the node has started."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore, StoreError
+from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
+from folkmoot.node.config import NodeConfig
+from folkmoot.store.key import META, plain_key
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import VERSION_BYTES, Writer
+
+__all__ = ["Birth", "read_birth", "write_birth"]
+
+_FORMAT: Final = 1
+_KEY: Final = plain_key(0, META, b"birth")
+
+
+class Birth:
+    """What does not change while a node lives: its incarnation counts its starts, from 1."""
+
+    def __init__(self, incarnation: int) -> None:
+        self.incarnation = incarnation
+
+
+def read_birth(reader: Reader, config: NodeConfig) -> Birth:
+    """Return the birth of this start; raises StoreError when the store is of another node or has other partitions."""
+    value = reader.get(_KEY)
+    if value is None:
+        return Birth(1)
+    body = value[VERSION_BYTES:]
+    if len(body) < 12 or body[0] != _FORMAT:
+        found = body[0] if body else "nothing"
+        raise CorruptStore(f"the store has format {found}, this version reads format {_FORMAT}")
+    partitions = get_u16(body, 1) or 65_536
+    node_id = body[11:].decode()
+    if partitions != config.partitions:
+        raise StoreError(
+            f"the store was made with {partitions} partitions and the configuration says {config.partitions}: "
+            f"set node.partitions = {partitions}, or start with an empty data directory"
+        )
+    if node_id != config.node_id:
+        raise StoreError(
+            f"the store belongs to node {node_id!r} and this is {config.node_id!r}: "
+            f"set node.id = {node_id!r}, or start with another data directory"
+        )
+    return Birth(get_u64(body, 3) + 1)
+
+
+def write_birth(writer: Writer, birth: Birth, config: NodeConfig) -> None:
+    """Put the row of this start into the first batch."""
+    body = bytes([_FORMAT]) + u16(config.partitions & 0xFFFF) + u64(birth.incarnation) + config.node_id.encode()
+    writer.put(0, _KEY, body)

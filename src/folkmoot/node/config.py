@@ -1,0 +1,26 @@
+"""What a node is told at its start: plain values, made by the configuration package or by a test."""
+
+from __future__ import annotations
+
+from folkmoot.auth.policy import Policy
+from folkmoot.kernel.limits import Limits
+from folkmoot.streams.config import StreamConfig
+
+__all__ = ["NodeConfig"]
+
+
+class NodeConfig:
+    """Settings of one node that its core needs; everything else (addresses, certificates, files) is a driver's business."""
+
+    def __init__(self) -> None:
+        self.node_id: str = "node1"
+        self.partitions: int = 256
+        self.limits: Limits = Limits()
+        self.streams: list[StreamConfig] = []
+        self.policy: Policy = Policy([], True)
+        self.allow_anonymous: bool = True
+        self.check_passwords: bool = False  # ask the driver about user names and passwords
+        self.user_from_certificate: bool = False  # the certificate's common name stands for user name and password
+        self.response_information: str = ""  # given to clients that ask for it; %c is the client id
+        self.server_reference: str = ""  # where clients may go when this node is busy or stops
+        self.version: str = "0"  # of the software, for $SYS/broker/version

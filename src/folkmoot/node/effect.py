@@ -1,0 +1,32 @@
+"""All effects of a node, in one file: what a driver has to do after a turn.
+
+The order is part of the interface. A driver
+1. hands `write` to the store (before any write of a later turn),
+2. sends the output of every connection in `outputs`: none of it depends on `write`,
+3. closes every connection in `closes` after its output, and reports it with `Node.lost`,
+4. pauses and resumes the reading of sockets, starts the password checks, writes the log,
+5. calls `Node.wake` again in the next turn when `more` is set.
+What depends on a write comes out of a turn after `Node.written(token)`.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.event import Event
+from folkmoot.session.connection import Authenticate, Connection
+from folkmoot.store.batch import Batch
+
+__all__ = ["Authenticate", "Effects"]
+
+
+class Effects:
+    """What one turn wants done; see the module's text for the order."""
+
+    def __init__(self) -> None:
+        self.write: Batch | None = None
+        self.outputs: list[Connection] = []
+        self.closes: list[Connection] = []
+        self.pauses: list[Connection] = []
+        self.resumes: list[Connection] = []
+        self.checks: list[Authenticate] = []
+        self.events: list[Event] = []
+        self.more: bool = False

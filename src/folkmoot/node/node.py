@@ -1,0 +1,146 @@
+"""A node: the one entrance for drivers. Every call carries the time; `drain` ends the turn and returns its effects."""
+
+from __future__ import annotations
+
+from folkmoot.broker.broker import Broker
+from folkmoot.broker.state import Identity, State
+from folkmoot.cluster.ring import Ring
+from folkmoot.cluster.view import ACTIVE, Member, View
+from folkmoot.kernel.event import INFO
+from folkmoot.kernel.rng import Rng
+from folkmoot.metrics.counters import Counters, Histograms
+from folkmoot.node.birth import Birth, read_birth, write_birth
+from folkmoot.node.config import NodeConfig
+from folkmoot.node.effect import Effects
+from folkmoot.session.connection import Connection, PeerInfo
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import Writer
+from folkmoot.streams.table import Streams
+
+__all__ = ["Node"]
+
+
+class Node:
+    """One node as a deterministic core: the same calls with the same times give the same effects.
+
+    No call raises for what a client sends. `now` is wall-clock time in microseconds; a clock that jumps back is held.
+    A single node is a cluster of one: it leads every partition, in a view whose epoch is the number of its start.
+    """
+
+    def __init__(self, config: NodeConfig, reader: Reader, seed: int) -> None:
+        """Raises StoreError when the store belongs to a node with other settings, CorruptStore when it is damaged."""
+        self.config = config
+        self.birth: Birth = read_birth(reader, config)
+        member = Member(config.node_id, self.birth.incarnation, "", config.node_id, ACTIVE)
+        self.view = View(self.birth.incarnation, [member])
+        self.ring = Ring(self.view, config.partitions, 1)
+        identity = Identity()
+        identity.node_id = config.node_id
+        identity.version = config.version
+        identity.allow_anonymous = config.allow_anonymous
+        identity.check_passwords = config.check_passwords
+        identity.user_from_certificate = config.user_from_certificate
+        identity.response_information = config.response_information
+        identity.server_reference = config.server_reference
+        writer = Writer(config.partitions, self.view.epoch)
+        self._state = State(identity, config.limits, config.policy, config.partitions, reader, writer, Rng(seed))
+        self.streams = Streams(config.streams, config.partitions, reader)
+        self.histograms = Histograms()
+        self._broker = Broker(self._state, self.streams)
+
+    @property
+    def counters(self) -> Counters:
+        """The figures of this node, for metrics."""
+        return self._state.counters
+
+    def open(self, now: int) -> None:
+        """Restore what the store has; raises CorruptStore or StoreError. To be called once, before all others."""
+        self._tick(now)
+        self._state.started_us = self._state.now
+        self._state.counters.started_us = self._state.now
+        write_birth(self._state.writer, self.birth, self.config)
+        self._broker.open()
+        fields: dict[str, object] = {
+            "node": self.config.node_id,
+            "epoch": self.view.epoch,
+            "sessions": len(self._state.sessions),
+            "queued": self._state.counters.queue_messages,
+            "retained": self._state.counters.retained_messages,
+        }
+        self._state.event(INFO, "opened", fields)
+
+    def connect(self, handle: object, info: PeerInfo, now: int) -> Connection:
+        """A network connection was accepted; `handle` is the driver's own and is kept as `Connection.handle`."""
+        self._tick(now)
+        return self._broker.connect(handle, info)
+
+    def receive(self, connection: Connection, data: bytes, now: int) -> None:
+        """Bytes came on a connection, in chunks of any size."""
+        self._tick(now)
+        self._broker.receive(connection, data)
+
+    def lost(self, connection: Connection, why: str, now: int) -> None:
+        """The network connection is gone, by whatever cause; may be called twice."""
+        self._tick(now)
+        self._broker.lost(connection, why)
+
+    def writable(self, connection: Connection, flag: bool, now: int) -> None:
+        """The peer takes no more bytes for now (False), or takes them again (True)."""
+        self._tick(now)
+        self._broker.writable(connection, flag)
+
+    def authenticated(self, connection: Connection, ok: bool, now: int) -> None:
+        """The answer to an Authenticate effect."""
+        self._tick(now)
+        self._broker.authenticated(connection, ok)
+
+    def storage(self, full: bool, why: str, now: int) -> None:
+        """The disk is full, or nearly, or has room again."""
+        self._tick(now)
+        self._broker.storage(full, why)
+
+    def written(self, token: int, now: int) -> None:
+        """The batch with this token, and all before it, are durable."""
+        self._tick(now)
+        self._broker.written(token)
+
+    def wake(self, now: int) -> None:
+        """A deadline of `next_wake` has come, or the last effects said `more`."""
+        self._tick(now)
+        self._state.counters.wakes += 1
+        self._broker.wake()
+
+    def next_wake(self) -> int:
+        """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
+        return self._state.timers.next_due()
+
+    def stop(self, now: int) -> None:
+        """Say goodbye to all clients; after the effects are done and `written`, nothing is lost by ending the process."""
+        self._tick(now)
+        self._broker.stop()
+
+    def drain(self, now: int) -> Effects:
+        """End the turn and return its effects, see `folkmoot.node.effect` for their order."""
+        self._tick(now)
+        state = self._state
+        state.counters.turns += 1
+        effects = Effects()
+        effects.write = self._broker.seal()
+        effects.outputs = list(state.outputs)
+        state.outputs.clear()
+        effects.closes = list(state.closes)
+        state.closes.clear()
+        effects.pauses = list(state.pauses)
+        state.pauses.clear()
+        effects.resumes = list(state.resumes)
+        state.resumes.clear()
+        effects.checks = list(state.checks)
+        state.checks.clear()
+        effects.events = list(state.events)
+        state.events.clear()
+        effects.more = self._broker.more()
+        return effects
+
+    def _tick(self, now: int) -> None:
+        if now > self._state.now:
+            self._state.now = now

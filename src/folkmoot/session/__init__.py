@@ -1,0 +1,5 @@
+"""One client's life: its network connection, its session, the flows in both directions, its will."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,120 @@
+"""A network connection as the core sees it: what came in and is incomplete, what goes out, and what CONNECT agreed on.
+
+Owns buffers and connection-scoped state (MQTT 5 section 3.1.2: keep alive, topic aliases, maximum packet size).
+Never touches a socket: `handle` is the driver's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from folkmoot.kernel.clock import NEVER
+from folkmoot.mqtt.packet import Connect
+
+if TYPE_CHECKING:
+    from folkmoot.session.session import Session
+
+__all__ = ["CHECKING", "CLOSED", "CLOSING", "NEW", "OPEN", "REGISTERING", "Authenticate", "Connection", "PeerInfo"]
+
+NEW: Final = 0  # nothing but CONNECT is welcome
+CHECKING: Final = 1  # the driver checks the password
+REGISTERING: Final = 2  # the session's rows are on their way to the disk
+OPEN: Final = 3  # CONNACK has been sent
+CLOSING: Final = 4  # the last bytes are on their way; input is ignored
+CLOSED: Final = 5
+
+
+class PeerInfo:
+    """Where a connection comes from: transport ("tcp", "tls", "ws" or "wss"), address, name in the client certificate."""
+
+    def __init__(self, transport: str, address: str, certificate_name: str | None = None) -> None:
+        self.transport = transport
+        self.address = address
+        self.certificate_name = certificate_name
+
+
+class Connection:
+    """One network connection. Attributes are public to the core and read-only to drivers, except through methods."""
+
+    def __init__(self, number: int, handle: object, info: PeerInfo, now: int, outputs: list[Connection]) -> None:
+        self.id = number
+        self.handle = handle
+        self.info = info
+        self.state = NEW
+        self.version = 0
+        self.v5 = False
+        self.client_id = ""
+        self.username = ""
+        self.connect: Connect | None = None
+        self.session: Session | None = None
+        # Input
+        self.parts: list[bytes] | None = None
+        self.parts_bytes = 0
+        self.need_bytes = 0
+        self.last_seen_us = now
+        self.patience_us = NEVER  # one and a half times the keep alive
+        self.paused = False
+        self.fast = False  # no rule has to look at each PUBLISH
+        self.allowed: dict[bytes, bool] | None = None
+        self.alias_in: dict[int, bytes] | None = None
+        self.rate_second = 0
+        self.rate_count = 0
+        # Acknowledgements that wait for the disk
+        self.held = 0
+        self.held_token = 0
+        # Output
+        self.out: list[bytes] = []
+        self.out_bytes = 0
+        self.dirty = False
+        self.writable = True
+        self.send_bytes_max = 0
+        self.packet_bytes_max: int = NEVER
+        self.alias_out: dict[bytes, int] | None = None
+        self.alias_out_max = 0
+        self.problem_information = True
+        self.connack: bytes = b""
+        self._outputs = outputs
+
+    def can_send(self) -> bool:
+        """Whether the peer takes bytes as fast as they come; otherwise QoS 0 is dropped and the rest waits."""
+        return self.writable and self.out_bytes < self.send_bytes_max
+
+    def put(self, data: bytes) -> None:
+        """Append bytes to the output."""
+        self.out.append(data)
+        self.out_bytes += len(data)
+        self.touch()
+
+    def touch(self) -> None:
+        """Have the output taken at the end of the turn."""
+        if not self.dirty:
+            self.dirty = True
+            self._outputs.append(self)
+
+    def take_output(self) -> bytes:
+        """Return the bytes to send and forget them; for drivers, once per turn."""
+        self.dirty = False
+        self.out_bytes = 0
+        out = self.out
+        if len(out) == 1:
+            data = out[0]
+        else:
+            data = b"".join(out)
+        self.out = []
+        return data
+
+    def __repr__(self) -> str:
+        return f"Connection({self.id} {self.info.transport} {self.info.address} client={self.client_id!r} state={self.state})"
+
+
+class Authenticate:
+    """Ask whether the user name and password of a CONNECT are right; the driver answers with `Node.authenticated`."""
+
+    def __init__(self, connection: Connection, username: str | None, password: bytes | None, client_id: str) -> None:
+        self.connection = connection
+        self.username = username
+        self.password = password
+        self.client_id = client_id
+
+    def __repr__(self) -> str:
+        return f"Authenticate(connection={self.connection.id}, username={self.username!r})"

@@ -1,0 +1,125 @@
+"""A session: what the server knows of a client beyond one network connection (MQTT 5 section 4.1).
+
+A persistent session has its rows in a partition; a transient one (session expiry 0) lives and dies with its connection.
+"""
+
+from __future__ import annotations
+
+from folkmoot.session.connection import Connection
+from folkmoot.session.entry import Entry
+from folkmoot.session.subscription import Subscription
+from folkmoot.store.key import QUEUE, name_prefix
+from folkmoot.store.message import Message
+
+__all__ = ["PACKET_IDS", "Session", "Will"]
+
+PACKET_IDS = 65_535
+
+
+class Will:
+    """A will: its message, its delay, and when it is due (0 = its client is connected). MQTT 5 section 3.1.2.5."""
+
+    def __init__(self, message: Message, delay_s: int) -> None:
+        self.message = message
+        self.delay_s = delay_s
+        self.due_us = 0
+
+
+class Session:
+    """State of one client id.
+
+    The stored queue of a persistent session is a sequence of rows. A message's packet id is a function of its sequence
+    (`packet_id_of`), so that a flow goes on with its id after a restart and at any node.
+
+        queue_floor        rows below belong to an ended session of the same client id
+        sent_below         rows below may have been sent already: the next sending carries DUP
+        ready[ready_head:] rows in memory, in order, up to ready_end
+        ready_end          the next row to read from the store
+        durable_next       rows below are on disk and may be sent
+        queue_next         the sequence of the next message
+    """
+
+    def __init__(self, client_id: str, partition: int, durable: bool) -> None:
+        self.client_id = client_id
+        self.key = client_id.encode()
+        self.partition = partition
+        self.durable = durable
+        self.version = 4
+        self.username = ""
+        self.expiry_s = 0
+        self.ends_us = 0  # 0 = connected
+        self.connection: Connection | None = None
+        self.will: Will | None = None
+        self.subscriptions: dict[bytes, Subscription] = {}
+        # Outbound flow
+        self.window = PACKET_IDS
+        self.inflight: dict[int, Entry] = {}
+        self.next_packet_id = 1
+        self.ready: list[Entry] = []
+        self.ready_head = 0
+        self.ready_bytes = 0
+        # Stored queue
+        self.queue_prefix = b""
+        self.queue_floor = 1
+        self.queue_next = 1
+        self.durable_next = 1
+        self.ready_end = 1
+        self.sent_below = 1
+        self.drop_below = 1
+        self.queue_count = 0
+        self.queue_bytes = 0
+        self.special_rows = 0  # queue rows that name a body or a group: they need more than deleting at the end
+        self.touched_token = 0
+        self.released: dict[int, int] | None = None  # packet id -> sequence: PUBREC came, PUBCOMP did not yet
+        # Inbound flow: QoS 2 packet ids whose PUBREL has not come, with the reason code of their PUBREC
+        self.received: dict[int, int] | None = None
+        self.feeds = 0  # retained scans and replays that still fill this session's queue
+        self.ended = False
+        if durable:
+            self.queue_prefix = name_prefix(partition, QUEUE, self.key)
+
+    @property
+    def waiting(self) -> int:
+        """Messages in memory that are not sent yet."""
+        return len(self.ready) - self.ready_head
+
+    def packet_id_of(self, sequence: int) -> int:
+        """Return the packet id of the queued message `sequence`: 1 to 65535, repeated only 65535 messages later."""
+        return sequence % PACKET_IDS + 1
+
+    def take_packet_id(self) -> int:
+        """Return a packet id that is not in use [MQTT-2.2.1-4]; the window keeps some free."""
+        packet_id = self.next_packet_id
+        while packet_id in self.inflight:
+            packet_id = packet_id + 1 if packet_id < PACKET_IDS else 1
+        self.next_packet_id = packet_id + 1 if packet_id < PACKET_IDS else 1
+        return packet_id
+
+    def push_ready(self, entry: Entry) -> None:
+        """Append an entry to those in memory."""
+        self.ready.append(entry)
+        self.ready_bytes += entry.size
+
+    def pop_ready(self) -> Entry:
+        """Take the first entry in memory; the list is compacted now and then, so that a long queue costs no more per message."""
+        entry = self.ready[self.ready_head]
+        self.ready_head += 1
+        self.ready_bytes -= entry.size
+        if self.ready_head == len(self.ready):
+            self.ready.clear()
+            self.ready_head = 0
+        elif self.ready_head >= 1024:
+            del self.ready[: self.ready_head]
+            self.ready_head = 0
+        return entry
+
+    def clear_ready(self) -> None:
+        """Forget the entries in memory."""
+        self.ready.clear()
+        self.ready_head = 0
+        self.ready_bytes = 0
+
+    def __repr__(self) -> str:
+        kind = "persistent" if self.durable else "transient"
+        online = "online" if self.connection is not None else "offline"
+        return f"Session({self.client_id!r} {kind} {online} queue={self.queue_count} inflight={len(self.inflight)})"

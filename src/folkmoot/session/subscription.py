@@ -1,0 +1,85 @@
+"""Subscriptions, and what several of one session that match the same topic amount to (MQTT 5 sections 3.3.4, 3.8.3.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from folkmoot.mqtt.varint import encode_varint
+
+if TYPE_CHECKING:
+    from folkmoot.session.session import Session
+
+__all__ = ["NO_LOCAL", "QOS_MASK", "RETAIN_AS_PUBLISHED", "Subscription", "Target", "merge"]
+
+QOS_MASK: Final = 3
+NO_LOCAL: Final = 4
+RETAIN_AS_PUBLISHED: Final = 8
+
+
+class Subscription:
+    """One filter of one session: the options byte of SUBSCRIBE and its identifier (0 = none).
+
+    name: the filter as the client wrote it; topic_filter: without `$share/group/`; share: that prefix's group, or empty.
+    """
+
+    def __init__(
+        self, session: Session, name: bytes, topic_filter: bytes, share: bytes, options: int, identifier: int
+    ) -> None:
+        self.session = session
+        self.name = name
+        self.topic_filter = topic_filter
+        self.share = share
+        self.options = options
+        self.identifier = identifier
+
+    @property
+    def retain_handling(self) -> int:
+        """0 send retained messages, 1 only for a new subscription, 2 do not send them."""
+        return self.options >> 4 & 3
+
+    def __repr__(self) -> str:
+        return f"Subscription({self.session.client_id!r} {self.name!r} options={self.options})"
+
+
+class Target:
+    """What one session wants of one topic: highest QoS of its matching subscriptions, identifiers of all of them.
+
+    own: what it wants of its own messages (None = nothing), because no-local concerns only those [MQTT-3.8.3-3].
+    """
+
+    def __init__(self, session: Session, qos: int, retain: bool, identifiers: bytes) -> None:
+        self.session = session
+        self.qos = qos
+        self.retain = retain
+        self.identifiers = identifiers
+        self.own: Target | None = None
+
+    def __repr__(self) -> str:
+        return f"Target({self.session.client_id!r} qos={self.qos})"
+
+
+def encode_identifier(identifier: int) -> bytes:
+    """Return a subscription identifier as a property of PUBLISH (id 0x0B), or nothing for 0."""
+    return b"\x0b" + encode_varint(identifier) if identifier else b""
+
+
+def merge(subscriptions: list[Subscription]) -> Target:
+    """Return the target for the matching subscriptions of one session; one copy is sent, with the highest QoS [MQTT-3.3.4-2]."""
+    target = _combine(subscriptions)
+    local = [subscription for subscription in subscriptions if not subscription.options & NO_LOCAL]
+    if len(local) == len(subscriptions):
+        target.own = target
+    elif local:
+        target.own = _combine(local)
+    return target
+
+
+def _combine(subscriptions: list[Subscription]) -> Target:
+    qos = 0
+    retain = False
+    identifiers = b""
+    for subscription in subscriptions:
+        qos = max(qos, subscription.options & QOS_MASK)
+        retain = retain or bool(subscription.options & RETAIN_AS_PUBLISHED)
+        identifiers += encode_identifier(subscription.identifier)  # [MQTT-3.3.4-3] [MQTT-3.3.4-4] [MQTT-3.3.4-5]
+    return Target(subscriptions[0].session, qos, retain, identifiers)

@@ -1,0 +1,92 @@
+"""An application message as it is stored and passed between the parts, and its bytes in a row."""
+
+from __future__ import annotations
+
+from mypy_extensions import mypyc_attr
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import U16, get_u16, get_u32, get_u64, u32, u64
+
+__all__ = ["Message", "decode_message", "encode_message"]
+
+
+@mypyc_attr(acyclic=True, free_list_len=256)
+class Message:
+    """An application message.
+
+    topic: UTF-8 bytes; properties: the MQTT 5 properties that a server forwards unaltered, encoded, without a length;
+    expires_us: when it must no longer be sent (0 = never); created_us: when it was published.
+    The wire_* attributes remember the last encoding: a message for many sessions is encoded once per variant.
+    """
+
+    def __init__(
+        self,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: bytes,
+        publisher: str,
+        created_us: int,
+        expires_us: int,
+    ) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+        self.publisher = publisher
+        self.created_us = created_us
+        self.expires_us = expires_us
+        self.wire_kind = -1
+        self.wire_left = b""
+        self.wire_right = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes that count against queue limits."""
+        return len(self.topic) + len(self.payload) + len(self.properties)
+
+    def __repr__(self) -> str:
+        retain = " retain" if self.retain else ""
+        return f"Message({self.topic!r} qos={self.qos}{retain} {len(self.payload)} bytes from {self.publisher!r})"
+
+
+def encode_message(message: Message) -> bytes:
+    """Return the message as row bytes: flags, times, then topic, publisher and properties with lengths, then the payload."""
+    publisher = message.publisher.encode()
+    flags = message.qos | (4 if message.retain else 0)
+    return b"".join(
+        [
+            U16[flags],
+            u64(message.created_us),
+            u64(message.expires_us),
+            U16[len(message.topic)],
+            message.topic,
+            U16[len(publisher)],
+            publisher,
+            u32(len(message.properties)),
+            message.properties,
+            message.payload,
+        ]
+    )
+
+
+def decode_message(data: bytes, pos: int) -> Message:
+    """Return the message whose row bytes start at `pos` and end with `data`; raises CorruptStore if they cannot be one."""
+    try:
+        flags = get_u16(data, pos)
+        created_us = get_u64(data, pos + 2)
+        expires_us = get_u64(data, pos + 10)
+        topic_end = pos + 20 + get_u16(data, pos + 18)
+        topic = data[pos + 20 : topic_end]
+        publisher_end = topic_end + 2 + get_u16(data, topic_end)
+        publisher = data[topic_end + 2 : publisher_end].decode()
+        properties_end = publisher_end + 4 + get_u32(data, publisher_end)
+        properties = data[publisher_end + 4 : properties_end]
+    except (IndexError, UnicodeDecodeError):
+        raise CorruptStore("a stored message is damaged: its row ends too early") from None
+    if properties_end > len(data) or flags > 7:
+        raise CorruptStore("a stored message is damaged: its lengths do not fit its row")
+    payload = data[properties_end:]
+    return Message(topic, payload, flags & 3, bool(flags & 4), properties, publisher, created_us, expires_us)

@@ -1,0 +1,192 @@
+"""Values of rows: what stands behind the version. Each starts with a format byte, so that a later version can read an earlier one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import U16, get_u16, get_u32, get_u64, get_varint, u32, u64, varint
+from folkmoot.store.message import Message, decode_message, encode_message
+
+__all__ = [
+    "CursorRow",
+    "QueueRow",
+    "SessionRow",
+    "SubscriptionRow",
+    "WillRow",
+    "decode_cursor",
+    "decode_queue",
+    "decode_session",
+    "decode_subscription",
+    "decode_will",
+    "encode_cursor",
+    "encode_queue",
+    "encode_session",
+    "encode_subscription",
+    "encode_will",
+]
+
+_FORMAT: Final = 1
+
+
+def _check_format(data: bytes, size_min: int, what: str) -> None:
+    if len(data) < size_min or data[0] != _FORMAT:
+        found = data[0] if data else "nothing"
+        raise CorruptStore(
+            f"a {what} row has format {found} and {len(data)} bytes; this version reads format {_FORMAT}"
+        )
+
+
+class SessionRow:
+    """A persistent session: expiry in seconds (0xFFFFFFFF = never), when it ends if nobody comes (0 = a client is connected).
+
+    queue_floor: queue rows with a smaller sequence belong to an ended session of the same client id.
+    """
+
+    def __init__(self, version: int, expiry_s: int, ends_us: int, queue_floor: int, username: str) -> None:
+        self.version = version
+        self.expiry_s = expiry_s
+        self.ends_us = ends_us
+        self.queue_floor = queue_floor
+        self.username = username
+
+
+def encode_session(row: SessionRow) -> bytes:
+    """Return the value of a SESSION row."""
+    head = bytes([_FORMAT, row.version]) + u32(row.expiry_s) + u64(row.ends_us) + u64(row.queue_floor)
+    return head + row.username.encode()
+
+
+def decode_session(data: bytes) -> SessionRow:
+    """Read the value of a SESSION row; raises CorruptStore."""
+    _check_format(data, 22, "session")
+    return SessionRow(data[1], get_u32(data, 2), get_u64(data, 6), get_u64(data, 14), data[22:].decode())
+
+
+class SubscriptionRow:
+    """A subscription: the options byte of SUBSCRIBE and the subscription identifier (0 = none). MQTT 5 3.8.3.1."""
+
+    def __init__(self, options: int, identifier: int) -> None:
+        self.options = options
+        self.identifier = identifier
+
+
+def encode_subscription(row: SubscriptionRow) -> bytes:
+    """Return the value of a SUBSCRIPTION row."""
+    return bytes([_FORMAT, row.options]) + u32(row.identifier)
+
+
+def decode_subscription(data: bytes) -> SubscriptionRow:
+    """Read the value of a SUBSCRIPTION row; raises CorruptStore."""
+    _check_format(data, 6, "subscription")
+    return SubscriptionRow(data[1], get_u32(data, 2))
+
+
+class QueueRow:
+    """A message that waits for a session, or for its acknowledgement.
+
+    sent: it may have been sent already (so the next sending carries DUP); body: sequence of the BODY row that holds the
+    message (0 = it is in this row); group: the share name and filter it came by, joined by '/' (empty = no shared subscription).
+    """
+
+    def __init__(
+        self,
+        qos: int,
+        retain: bool,
+        sent: bool,
+        identifiers: bytes,
+        group: bytes,
+        body: int,
+        size: int,
+        message: Message | None,
+    ) -> None:
+        self.qos = qos
+        self.retain = retain
+        self.sent = sent
+        self.identifiers = identifiers
+        self.group = group
+        self.body = body
+        self.size = size
+        self.message = message
+
+
+def encode_queue(row: QueueRow) -> bytes:
+    """Return the value of a QUEUE row."""
+    flags = row.qos | (4 if row.retain else 0) | (8 if row.sent else 0)
+    head = bytes([_FORMAT, flags, len(row.identifiers)]) + row.identifiers + U16[len(row.group)] + row.group
+    if row.message is None:
+        assert row.body > 0, "a queue row without a message names a body"
+        return head + varint(row.body) + u32(row.size)
+    return head + b"\0" + encode_message(row.message)
+
+
+def decode_queue(data: bytes) -> QueueRow:
+    """Read the value of a QUEUE row; raises CorruptStore."""
+    _check_format(data, 6, "queue")
+    flags = data[1]
+    pos = 3 + data[2]
+    identifiers = data[3:pos]
+    try:
+        group_end = pos + 2 + get_u16(data, pos)
+        group = data[pos + 2 : group_end]
+        body, pos = get_varint(data, group_end)
+        size = get_u32(data, pos) if body else 0
+    except IndexError:
+        raise CorruptStore("a queue row is damaged: it ends too early") from None
+    message = None if body else decode_message(data, pos)
+    if message is not None:
+        size = message.size
+    return QueueRow(flags & 3, bool(flags & 4), bool(flags & 8), identifiers, group, body, size, message)
+
+
+class WillRow:
+    """A will: its message, its delay in seconds, and when it is due (0 = the client is connected)."""
+
+    def __init__(self, delay_s: int, due_us: int, message: Message) -> None:
+        self.delay_s = delay_s
+        self.due_us = due_us
+        self.message = message
+
+
+def encode_will(row: WillRow) -> bytes:
+    """Return the value of a WILL row."""
+    return bytes([_FORMAT]) + u32(row.delay_s) + u64(row.due_us) + encode_message(row.message)
+
+
+def decode_will(data: bytes) -> WillRow:
+    """Read the value of a WILL row; raises CorruptStore."""
+    _check_format(data, 13, "will")
+    return WillRow(get_u32(data, 1), get_u64(data, 5), decode_message(data, 13))
+
+
+class CursorRow:
+    """How far a feed (a retained scan or a stream replay) has filled a session's queue.
+
+    kind: 0 retained, 1 stream; fresh: the bound that separates what the subscription receives live (retained: versions);
+    positions: pairs of numbers whose meaning belongs to the kind; key: the last retained row that was taken.
+    """
+
+    def __init__(self, kind: int, positions: list[int], key: bytes) -> None:
+        self.kind = kind
+        self.positions = positions
+        self.key = key
+
+
+def encode_cursor(row: CursorRow) -> bytes:
+    """Return the value of a CURSOR row."""
+    numbers = b"".join([varint(n) for n in row.positions])
+    return bytes([_FORMAT, row.kind]) + varint(len(row.positions)) + numbers + row.key
+
+
+def decode_cursor(data: bytes) -> CursorRow:
+    """Read the value of a CURSOR row; raises CorruptStore."""
+    _check_format(data, 3, "cursor")
+    try:
+        count, pos = get_varint(data, 2)
+        positions: list[int] = []
+        for _ in range(count):
+            number, pos = get_varint(data, pos)
+            positions.append(number)
+    except IndexError:
+        raise CorruptStore("a cursor row is damaged: it ends too early") from None
+    return CursorRow(data[1], positions, data[pos:])
