@@ -88,6 +88,17 @@ def bound(path: Path) -> set[str]:
     return names
 
 
+def imported(node: ast.AST) -> list[str]:
+    """The modules that an import statement names; none for any other node."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom) or node.module is None:
+        return []
+    if node.module == "folkmoot":
+        return [f"folkmoot.{alias.name}" for alias in node.names if alias.name != "__version__"]
+    return [node.module]
+
+
 @cache
 def build_file() -> ModuleType:
     spec = importlib.util.spec_from_file_location("folkmoot_setup", ROOT / "setup.py")
@@ -165,6 +176,22 @@ def test_modules_import_only_what_others_export() -> None:
                 for alias in node.names
                 if alias.name not in exported[node.module] and f"{node.module}.{alias.name}" not in exported
             ]
+    refuse(faults)
+
+
+def test_the_spark_package_sees_only_its_part() -> None:
+    # By hand and not by import-linter: the package must import without pyspark, and the broker without the package.
+    allowed = ("client", "kernel", "mqtt", "streams")
+    faults = []
+    for path in sources():
+        of_spark = module_of(path).startswith("pyspark_folkmoot")
+        for node in ast.walk(tree_of(path)):
+            for module in imported(node):
+                parts = module.split(".")
+                if of_spark and parts[0] == "folkmoot" and len(parts) > 1 and parts[1] not in allowed:
+                    faults.append(f"{name_of(path)} imports {module}: it may see {', '.join(allowed)}")
+                if parts[0] == "pyspark_folkmoot" and not of_spark and "demo" not in path.parts:
+                    faults.append(f"{name_of(path)} imports {module}: only folkmoot.demo may")
     refuse(faults)
 
 
