@@ -97,8 +97,11 @@ class Publisher(Peer):
                 if end == 0:
                     self._rest = data[at:]
                     break
-                self._read_odd(data[at:end] if end != MALFORMED else data[at:])
-                at = end if end != MALFORMED else size
+                if end == MALFORMED:
+                    self.unexpected(data[at:])
+                    break
+                self._read_odd(data[at:end])
+                at = end
             at += count * ACK_BYTES
         if self._timed and self._timed[0][0] < self.acked:
             self._time_acks()

@@ -42,7 +42,8 @@ class Route(Deferred):
         # Only the slowest of the subscribers can move the window.
         if before == self.low:
             self.low = min(counts) if len(counts) > 1 else before + count
-            self.defer()
+            if self.low != before:
+                self.defer()
 
     def defer(self) -> None:
         """Fill at the end of the turn: one write then carries what all chunks of the turn allow."""
