@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from mypy_extensions import mypyc_attr
+
 __all__ = ["Reader"]
 
 
+# The store on RocksDB is interpreted.
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Reader(ABC):
     """Ordered rows as they are after the last written batch; a batch that is not yet written is not visible."""
 
