@@ -31,6 +31,9 @@ def serve(
     admin: str | None = typer.Option(None, "--admin", metavar="HOST:PORT", help="HTTP: streams, health, metrics."),
     stream: list[str] = typer.Option([], "--stream", metavar="NAME=FILTER", help="Keep what matches FILTER."),
     durability: str | None = typer.Option(None, "--durability", metavar="fsync|os", help="When a message is safe."),
+    salvage: bool | None = typer.Option(
+        None, "--salvage", help="After damage to the store: start with what was written before it, lose the rest."
+    ),
     password_file: Path | None = typer.Option(None, "--password-file", help="Users, from `folkmoot passwd`."),
     allow_anonymous: bool | None = typer.Option(
         None, "--allow-anonymous/--no-anonymous", help="Whether clients may connect without a user name."
@@ -46,7 +49,7 @@ def serve(
     """
     listeners = {"mqtt": mqtt, "mqtts": mqtts, "ws": ws, "wss": wss}
     sections: dict[str, dict[str, Any]] = {
-        "node": {"id": node_id, "data": data, "durability": durability},
+        "node": {"id": node_id, "data": data, "durability": durability, "salvage": salvage},
         "tls": {"certificate": certificate, "key": key, "ca": ca},
         "admin": {"address": admin},
         "auth": {"password_file": password_file, "allow_anonymous": allow_anonymous},
@@ -54,9 +57,10 @@ def serve(
     }
     settings = load(config, os.environ, overrides(sections, listeners, stream))
     # Here and not above: wrong settings are told before the event loop and the store are loaded.
-    from folkmoot.runtime import serve as run_node
+    from folkmoot.admin.app import Admin
+    from folkmoot.runtime.serve import serve as run_node
 
-    return run_node(settings)
+    return run_node(settings, Admin())
 
 
 def overrides(

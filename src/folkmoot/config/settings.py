@@ -82,6 +82,21 @@ class NodeSettings(Section):
         le=4096,
         description="Parts of the data, the unit that nodes share out later. Fixed when the data folder is made.",
     )
+    free_bytes_min: Size = Field(
+        64 << 20,
+        ge=0,
+        description=(
+            "Free space on the disk below which nothing more is stored: messages that would have to be are refused "
+            "with 0x97. Keeps the store from failing in the middle of a write."
+        ),
+    )
+    salvage: bool = Field(
+        False,
+        description=(
+            "For one start after damage to the log of the store: keep what was written before the damage and accept "
+            "the loss of the rest. Otherwise a damaged store is refused."
+        ),
+    )
 
 
 class TlsSettings(Section):

@@ -93,7 +93,8 @@ class RocksStore(Reader):
         if log is not None and not self._options.salvage:
             self.torn_bytes = cut_torn_tail(log)
         try:
-            self._db = Rdict(str(self.folder), self._database_options)
+            # Without the column family, rocksdict opens an existing store with what its old options file says.
+            self._db = Rdict(str(self.folder), self._database_options, {"default": self._database_options})
         except Exception as error:
             raise self._explain(error) from error
 
@@ -142,13 +143,15 @@ class RocksStore(Reader):
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         """Return the row with the greatest key in start <= key < end, or None; raises CorruptStore as `scan` does."""
         bound = ReadOptions()
-        bound.set_iterate_lower_bound(start)
         bound.set_iterate_upper_bound(end)
         try:
             iterator = self._db.iter(bound)
             iterator.seek_to_last()
             row = (iterator.key(), iterator.value()) if iterator.valid() else None
             iterator.status()
+            # Compared here: with a lower bound set, rocksdict 0.3.29 still ends below it.
+            if row is not None and row[0] < start:
+                row = None
         except Exception as error:
             raise self._explain(error) from error
         return row

@@ -1,0 +1,147 @@
+"""The admin application of a node: health, metrics, status, streams. Owns the list of routes and who may use them.
+
+Reads figures that are there already and computes nothing large: it shares a thread with MQTT.
+"""
+
+from __future__ import annotations
+
+import hmac
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from folkmoot import __version__
+from folkmoot.admin.http import HttpServer
+from folkmoot.admin.streams import stream_routes
+from folkmoot.admin.wait import StreamWaits
+from folkmoot.config.unit import Address
+from folkmoot.kernel.errors import FolkmootError
+from folkmoot.metrics.exposition import CONTENT_TYPE, render
+from folkmoot.runtime.serve import Service, ServingNode
+from folkmoot.runtime.tcp import listen
+
+__all__ = ["Admin", "application"]
+
+
+class Admin(Service):
+    """The admin server of one node; does nothing when no address is configured."""
+
+    def __init__(self) -> None:
+        self._server: HttpServer | None = None
+        self._waits: StreamWaits | None = None
+
+    async def start(self, serving: ServingNode) -> str:
+        """Serve; return "admin=HOST:PORT"."""
+        settings = serving.settings.admin
+        if settings.address is None:
+            return ""
+        token = None if settings.token_file is None else read_token(settings.token_file)
+        sock = listen(settings.address.host, settings.address.port)
+        node = serving.node
+        self._waits = StreamWaits(node.streams)
+        serving.turns.after_written = self._waits.check
+        self._server = HttpServer(application(serving, token, self._waits), sock)
+        await self._server.start()
+        return f"admin={Address(settings.address.host, sock.getsockname()[1])}"
+
+    async def stop(self) -> None:
+        """Answer those who wait for records, then end."""
+        if self._waits is not None:
+            self._waits.release()
+        if self._server is not None:
+            await self._server.stop()
+
+
+def read_token(path: Path) -> str:
+    """Return the token in a file; FolkmootError when there is none that can be sent in a header."""
+    try:
+        token = path.read_text("utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FolkmootError(f"cannot read the token in {path}: {error}; put a long random word in this file") from error
+    if len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token:
+        raise FolkmootError(f"the token in {path} must be one word of at least 16 characters of ASCII")
+    return token
+
+
+class Pages:
+    """Health, metrics and status of one node."""
+
+    def __init__(self, serving: ServingNode, token: str | None) -> None:
+        self._serving = serving
+        self._token = token
+
+    def guarded(self, page: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
+        """Return an endpoint that shows `page` to those who have the token."""
+
+        async def endpoint(request: Request) -> Response:
+            return self._refusal(request) or page()
+
+        return endpoint
+
+    def _refusal(self, request: Request) -> Response | None:
+        if self._token is None:
+            return None
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return JSONResponse(
+                {"error": "a bearer token is needed"}, status_code=401, headers={"www-authenticate": "Bearer"}
+            )
+        if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
+            return JSONResponse({"error": "the token is wrong"}, status_code=403)
+        return None
+
+    async def live(self, _request: Request) -> Response:
+        """GET /health/live: the loop turns."""
+        return PlainTextResponse("live\n")
+
+    async def ready(self, _request: Request) -> Response:
+        """GET /health/ready: 200 while clients are accepted, 503 when the node is stopping."""
+        if self._serving.stopping:
+            return PlainTextResponse("stopping\n", status_code=503)
+        return PlainTextResponse("ready\n")
+
+    def metrics(self) -> Response:
+        """GET /metrics: all figures as Prometheus text."""
+        node = self._serving.node
+        return Response(render(node.counters, node.histograms), headers={"content-type": CONTENT_TYPE})
+
+    def status(self) -> Response:
+        """GET /api/v1/status: what one wants to know first."""
+        serving, counters = self._serving, self._serving.node.counters
+        now = time.time_ns() // 1000
+        return JSONResponse(
+            {
+                "node": serving.settings.node.id,
+                "version": __version__,
+                "started_us": serving.started_us,
+                "uptime_us": now - serving.started_us,
+                "state": "stopping" if serving.stopping else "ready",
+                "durability": serving.settings.node.durability,
+                "storage": {"full": bool(counters.storage_full), "free_bytes": serving.disk.folder.free_bytes()},
+                "connections": counters.connections,
+                "clients_connected": counters.clients_connected,
+                "sessions_persistent": counters.sessions_persistent,
+                "retained_messages": counters.retained_messages,
+                "queue_messages": counters.queue_messages,
+            }
+        )
+
+
+def application(serving: ServingNode, token: str | None, waits: StreamWaits) -> Starlette:
+    """Return the ASGI application; health needs no token, so that probes need no secret."""
+    pages = Pages(serving, token)
+    node = serving.node
+    return Starlette(
+        routes=[
+            Route("/health/live", pages.live),
+            Route("/health/ready", pages.ready),
+            Route("/metrics", pages.guarded(pages.metrics)),
+            Route("/api/v1/status", pages.guarded(pages.status)),
+            *stream_routes(lambda: node.streams, waits.wait, token),
+        ]
+    )

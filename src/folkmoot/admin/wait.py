@@ -1,0 +1,45 @@
+"""Readers that wait at the end of a stream: who waits for which offset, and waking them when it is readable.
+
+Owns futures. A check costs nothing while nobody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from folkmoot.streams.table import Streams
+
+__all__ = ["StreamWaits"]
+
+
+class StreamWaits:
+    """The waiting readers of one node; `check` is called whenever rows have become durable."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._waiting: dict[asyncio.Future[None], tuple[str, int, int]] = {}
+
+    async def wait(self, stream: str, partition: int, offset: int, timeout_s: float) -> None:
+        """Return when `offset` of a stream partition is readable, or after the timeout."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = (stream, partition, offset)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            return
+        finally:
+            del self._waiting[future]
+
+    def check(self) -> None:
+        """Wake those whose offset is readable."""
+        for future, (name, partition, offset) in self._waiting.items():
+            stream = self._streams.get(name)
+            if not future.done() and (stream is None or stream.logs[partition].readable_end > offset):
+                future.set_result(None)
+
+    def release(self) -> None:
+        """Wake everybody: the node stops."""
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)

@@ -1,0 +1,89 @@
+"""The listeners of a node: from settings to accepting servers and the addresses that are told.
+
+Owns sockets from binding to closing. Binding comes before anything is opened or read, so that a wrong address is told
+at once; accepting comes last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
+from folkmoot.config.unit import Address
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.limits import Limits
+from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.tcp import Gate, TcpProtocol, TlsProtocol, listen
+from folkmoot.runtime.tls import Certificates
+from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
+
+__all__ = ["Listener", "open_listeners"]
+
+# A peer that answers the end of a TLS connection late holds a socket for nothing.
+TLS_SHUTDOWN_S = 2.0
+
+
+class Listener:
+    """One bound socket, and the server on it once `start` has run."""
+
+    def __init__(self, settings: ListenerSettings, tls: TlsSettings | None) -> None:
+        self.settings = settings
+        self.certificates = None if tls is None else Certificates(tls)
+        self._socket: socket.socket | None = listen(settings.address.host, settings.address.port)
+        self.address = Address(settings.address.host, self._socket.getsockname()[1])
+        self._server: asyncio.Server | None = None
+
+    async def start(self, turns: Turns, gate: Gate, limits: Limits) -> None:
+        """Accept connections from now on."""
+        assert self._socket is not None, "a listener starts once"
+        options: dict[str, Any] = {}
+        if self.certificates is not None:
+            options["ssl"] = self.certificates.context
+            options["ssl_handshake_timeout"] = limits.connect_timeout_us / SECOND
+            options["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
+        factory = protocol_factory(self.settings, turns, gate, limits)
+        self._server = await turns.loop.create_server(factory, sock=self._socket, backlog=4096, **options)
+        self._socket = None  # the server's now
+
+    def reload(self) -> None:
+        """Take new certificates into use; TlsError leaves the old ones."""
+        if self.certificates is not None:
+            self.certificates.reload()
+
+    def close(self) -> None:
+        """Accept no more; idempotent."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def open_listeners(settings: Settings) -> list[Listener]:
+    """Bind all listeners; if one fails, none stays open."""
+    listeners: list[Listener] = []
+    try:
+        for entry in settings.listeners:
+            listeners.append(Listener(entry, settings.tls_of(entry)))  # noqa: PERF401 - some may be open when one fails
+    except BaseException:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
+
+
+def protocol_factory(
+    settings: ListenerSettings, turns: Turns, gate: Gate, limits: Limits
+) -> Callable[[], asyncio.Protocol]:
+    """Return what makes the protocol of each accepted connection."""
+    if settings.protocol == "mqtt":
+        return lambda: TcpProtocol(turns, gate)
+    if settings.protocol == "mqtts":
+        return lambda: TlsProtocol(turns, gate)
+    # A message may hold several packets: room for one of the largest beside small ones.
+    rules = WebSocketRules(settings.path, limits.packet_bytes_max + 65_536)
+    return lambda: WebSocketProtocol(turns, gate, rules, settings.protocol)

@@ -1,0 +1,116 @@
+"""The log of a node: one line per event on stderr, as text for people or as JSON for machines.
+
+Owns form and rate. A kind of event that comes too often is counted instead of written, so that an attack fills no
+disk; the count is written when the kind comes again later. Values are written as they are: whoever makes an event
+keeps secrets out of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final, TextIO
+
+import msgspec
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.event import Event
+
+__all__ = ["Log"]
+
+LEVELS: Final = {"debug": 0, "info": 1, "warning": 2, "error": 3}
+# Per kind: so many at once, and from then on so many per second.
+BURST: Final = 20
+REFILL_US: Final = SECOND // 5
+VALUE_CHARACTERS_MAX: Final = 400
+
+
+class Allowance:
+    """How often one kind may still be written (a token bucket), and how many were not."""
+
+    def __init__(self, now: int) -> None:
+        self.left = BURST
+        self.filled_us = now
+        self.skipped = 0
+
+    def take(self, now: int) -> bool:
+        """Whether one more line may be written at `now`."""
+        if now - self.filled_us >= REFILL_US:
+            steps = (now - self.filled_us) // REFILL_US
+            self.left = min(BURST, self.left + steps)
+            self.filled_us += steps * REFILL_US
+        if self.left == 0:
+            self.skipped += 1
+            return False
+        self.left -= 1
+        return True
+
+
+class Log:
+    """Writes events of at least `level` in `form` ("text" or "json") to `stream`."""
+
+    def __init__(self, level: str, form: str, stream: TextIO | None = None) -> None:
+        self._least = LEVELS[level]
+        self._json = form == "json"
+        self._stream = sys.stderr if stream is None else stream
+        self._allowances: dict[str, Allowance] = {}
+
+    def write_all(self, events: Iterable[Event], now: int) -> None:
+        """Write the events of one turn that happened at `now` (microseconds since 1970)."""
+        lines = [line for event in events if (line := self._line(event, now)) is not None]
+        if lines:
+            self._put("".join(lines))
+
+    def say(self, level: str, kind: str, now: int, /, **fields: object) -> None:
+        """Write one event of the driver itself."""
+        self.write_all([Event(level, kind, fields)], now)
+
+    def _put(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except (OSError, ValueError):
+            # Nobody reads the log any more, or its disk is full: that must not stop a broker.
+            return
+
+    def _line(self, event: Event, now: int) -> str | None:
+        if LEVELS[event.level] < self._least:
+            return None
+        allowance = self._allowances.get(event.kind)
+        if allowance is None:
+            allowance = self._allowances[event.kind] = Allowance(now)
+        if not allowance.take(now):
+            return None
+        fields = dict(event.fields)
+        if allowance.skipped:
+            fields["skipped"] = allowance.skipped
+            allowance.skipped = 0
+        time = datetime.fromtimestamp(now / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return self._as_json(time, event, fields) if self._json else self._as_text(time, event, fields)
+
+    def _as_json(self, time: str, event: Event, fields: dict[str, object]) -> str:
+        content: dict[str, object] = {"time": time, "level": event.level, "event": event.kind}
+        content.update({name: simple(value) for name, value in fields.items()})
+        return msgspec.json.encode(content).decode() + "\n"
+
+    def _as_text(self, time: str, event: Event, fields: dict[str, object]) -> str:
+        words = [time, event.level.upper().ljust(7), event.kind]
+        words += [f"{name}={quoted(simple(value))}" for name, value in fields.items()]
+        return " ".join(words) + "\n"
+
+
+def simple(value: object) -> str | int | float | bool | None:
+    """Return a value that fits in a line: numbers as they are, the rest as text of bounded length."""
+    if value is None or isinstance(value, int | float | bool):
+        return value
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text if len(text) <= VALUE_CHARACTERS_MAX else text[:VALUE_CHARACTERS_MAX] + "..."
+
+
+def quoted(value: object) -> str:
+    """Return text that cannot be taken for another field or line: quoted and escaped where it is more than a word."""
+    text = str(value)
+    if text.isprintable() and text and not any(character in text for character in ' "=\\'):
+        return text
+    return msgspec.json.encode(text).decode() if text.isprintable() else ascii(text)

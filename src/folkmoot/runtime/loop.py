@@ -1,0 +1,240 @@
+"""Turns: everything that happened in one iteration of the event loop goes to the node, then its effects are done once.
+
+Owns the clock, the timer and the order of effects (see `folkmoot.node.effect`). It decides nothing about MQTT and
+knows no kind of socket: the handle of a connection is anything with the five methods of `Handle`.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from asyncio import AbstractEventLoop, TimerHandle
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from folkmoot.kernel.clock import NEVER
+from folkmoot.kernel.errors import FolkmootError
+from folkmoot.runtime.commit import CommitListener
+
+if TYPE_CHECKING:
+    from folkmoot.kernel.event import Event
+    from folkmoot.node import Effects, Node
+    from folkmoot.session.connection import Authenticate, Connection
+    from folkmoot.store.batch import Batch
+
+__all__ = ["Handle", "Turns"]
+
+# The wall clock may be set: a timer is never trusted for longer than this.
+WAKE_S_MAX: Final = 60.0
+# A peer that does not take the last bytes, or does not answer the close, is cut off after this time.
+LINGER_S: Final = 5.0
+
+
+class Handle(ABC):
+    """What a connection's handle must offer; transports of uvloop and asyncio do."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Send bytes, later if need be."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close after what was written has been sent."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Close now."""
+
+    @abstractmethod
+    def pause_reading(self) -> None:
+        """Take nothing more from the peer."""
+
+    @abstractmethod
+    def resume_reading(self) -> None:
+        """Take what the peer sends."""
+
+
+class Turns(CommitListener):
+    """The driver of one node in one event loop.
+
+    Protocols call `begin` before the first call of a turn if `begun` is False, then the node with `now`. The turn
+    ends in the next iteration of the loop, after all sockets that were ready have been read.
+    """
+
+    def __init__(self, node: Node, loop: AbstractEventLoop) -> None:
+        self.node = node
+        self.loop = loop
+        self.now = time.time_ns() // 1000
+        self.begun = False
+        self.receive = node.receive  # looked up once, for every chunk of every connection
+        self.open: set[int] = set()  # ids of connections that are not lost yet
+        self.submitted = 0  # the token of the newest batch handed to the store
+        self.durable = 0  # and of the newest that is written
+        self.submit: Callable[[Batch], None] = _no_store
+        self.check: Callable[[Authenticate], None] = _no_check
+        self.log: Callable[[Iterable[Event], int], None] = _no_log
+        self.fail: Callable[[Exception], None] = _no_fail
+        self.after_written: Callable[[], None] | None = None  # called at the end of a turn in which rows became durable
+        self._written = False
+        self._wake_handle: TimerHandle | None = None
+        self._wake_us = NEVER
+        self._lingering: dict[int, tuple[float, Handle]] = {}
+        self._linger_handle: TimerHandle | None = None
+        self._full_reasons: dict[str, str] = {}
+
+    def begin(self) -> int:
+        """Begin a turn if none is begun; return its time in microseconds."""
+        if not self.begun:
+            self.begun = True
+            self.now = time.time_ns() // 1000
+            self.loop.call_soon(self._end)
+        return self.now
+
+    def _end(self) -> None:
+        """Do the effects of the turn."""
+        self.begun = False
+        try:
+            effects = self.node.drain(time.time_ns() // 1000)
+            if effects.write is not None:
+                self.submitted = effects.write.token
+                self.submit(effects.write)
+            connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
+            for connection in effects.outputs:
+                connection.handle.write(connection.take_output())
+            if effects.closes or effects.pauses or effects.resumes or effects.checks or effects.events:
+                self._rare(effects)
+            if effects.more:
+                self.loop.call_soon(self._wake)
+            due = self.node.next_wake()
+        except Exception as error:  # noqa: BLE001 - a fault of the program: the node must not go on with half a turn
+            self.fail(error)
+            return
+        if due < self._wake_us:
+            self._set_wake(due)
+        if self._written:
+            self._written = False
+            if self.after_written is not None:
+                self.after_written()
+
+    def _rare(self, effects: Effects) -> None:
+        for connection in effects.closes:
+            self._close(connection)
+        for connection in effects.pauses:
+            if connection.id in self.open:
+                cast("Handle", connection.handle).pause_reading()
+        for connection in effects.resumes:
+            if connection.id in self.open:
+                cast("Handle", connection.handle).resume_reading()
+        for check in effects.checks:
+            self.check(check)
+        if effects.events:
+            self.log(effects.events, self.now)
+
+    # Timers
+
+    def _set_wake(self, due: int) -> None:
+        if self._wake_handle is not None:
+            self._wake_handle.cancel()
+        delay = (due - time.time_ns() // 1000) / 1e6
+        self._wake_us = due
+        self._wake_handle = self.loop.call_later(min(max(delay, 0.0), WAKE_S_MAX), self._timer)
+
+    def _timer(self) -> None:
+        self._wake_handle = None
+        self._wake_us = NEVER
+        self._wake()
+
+    def _wake(self) -> None:
+        now = self.begin()
+        try:
+            self.node.wake(now)
+        except Exception as error:  # noqa: BLE001 - as in `_end`
+            self.fail(error)
+
+    # Connections
+
+    def _close(self, connection: Connection) -> None:
+        if connection.id not in self.open:
+            return
+        handle = cast("Handle", connection.handle)
+        handle.close()
+        self._lingering[connection.id] = (self.loop.time() + LINGER_S, handle)
+        if self._linger_handle is None:
+            self._linger_handle = self.loop.call_later(LINGER_S, self._cut_lingering)
+
+    def _cut_lingering(self) -> None:
+        """Abort what has been closing for too long; entries are in the order of their deadlines."""
+        self._linger_handle = None
+        time_s = self.loop.time()
+        for number, (deadline, handle) in list(self._lingering.items()):
+            if deadline > time_s:
+                self._linger_handle = self.loop.call_later(deadline - time_s, self._cut_lingering)
+                return
+            del self._lingering[number]
+            handle.abort()
+
+    def lost(self, connection: Connection, reason: str) -> None:
+        """Tell the node that a network connection is gone."""
+        now = self.begin()
+        self.open.discard(connection.id)
+        self._lingering.pop(connection.id, None)
+        self.node.lost(connection, reason, now)
+
+    # What other threads report
+
+    def written(self, token: int) -> None:
+        """Batch `token` and all before it are durable."""
+        self.durable = token
+        self._written = True
+        self.node.written(token, self.begin())
+
+    def stuck(self, reason: str) -> None:
+        """The store has no room; what was submitted waits."""
+        self.storage("write", reason)
+
+    def unstuck(self) -> None:
+        """The store has room again."""
+        self.storage("write", "")
+
+    def failed(self, error: FolkmootError) -> None:
+        """The store cannot be written."""
+        self.fail(error)
+
+    def authenticated(self, connection: Connection, accepted: bool) -> None:
+        """Pass on the answer to a check."""
+        if connection.id in self.open:
+            self.node.authenticated(connection, accepted, self.begin())
+
+    def storage(self, source: str, reason: str) -> None:
+        """Note why `source` says that there is no room ("": there is); the node is told when the whole changes."""
+        before = bool(self._full_reasons)
+        if reason:
+            self._full_reasons[source] = reason
+        else:
+            self._full_reasons.pop(source, None)
+        full = bool(self._full_reasons)
+        if full != before:
+            self.node.storage(full, reason, self.begin())
+
+    def stop_timers(self) -> None:
+        """Set no more timers and forget those that are set."""
+        for handle in (self._wake_handle, self._linger_handle):
+            if handle is not None:
+                handle.cancel()
+        self._wake_us = 0  # nothing is due earlier
+
+
+def _no_store(_batch: Any) -> None:
+    raise AssertionError("the driver has no store to write to")
+
+
+def _no_check(_check: Any) -> None:
+    raise AssertionError("the driver has nothing to check passwords with")
+
+
+def _no_log(_events: Any, _now: int) -> None:
+    """Nobody listens."""
+
+
+def _no_fail(error: Exception) -> None:
+    raise error

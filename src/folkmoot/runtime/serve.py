@@ -1,0 +1,262 @@
+"""A node from its settings to its end: what is opened in which order, signals, errors, and stopping cleanly.
+
+Owns the process: exit status, the line `ready` on stdout, limits of the system. It decides nothing about MQTT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import secrets
+import signal
+import sys
+import time
+import traceback
+from abc import ABC, abstractmethod
+from typing import Final
+
+import uvloop
+
+from folkmoot.config.convert import node_config
+from folkmoot.config.settings import Settings
+from folkmoot.kernel.errors import FolkmootError
+from folkmoot.node import Node
+from folkmoot.runtime.commit import Committer
+from folkmoot.runtime.disk import Disk
+from folkmoot.runtime.listener import Listener, open_listeners
+from folkmoot.runtime.log import Log
+from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.password import PasswordChecks
+from folkmoot.runtime.tcp import Gate
+
+__all__ = ["Service", "ServingNode", "serve"]
+
+# Descriptors that are not connections: tables and logs of the store, listeners, the admin server.
+DESCRIPTORS_RESERVED: Final = 512
+STOP_S_MAX: Final = 5.0
+HOUSEKEEPING_S: Final = 0.5
+
+
+class Service(ABC):
+    """Something that serves beside MQTT in the same loop, such as the admin server."""
+
+    @abstractmethod
+    async def start(self, serving: ServingNode) -> str:
+        """Serve; return "NAME=HOST:PORT" for the line `ready`, or "" when there is nothing to serve."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Serve no more; requests that wait are ended."""
+
+
+class ServingNode:
+    """Everything that makes up a running node, for those that serve beside it."""
+
+    def __init__(self, settings: Settings, disk: Disk, node: Node, turns: Turns, log: Log) -> None:
+        self.settings = settings
+        self.disk = disk
+        self.node = node
+        self.turns = turns
+        self.log = log
+        self.started_us = time.time_ns() // 1000
+        self.gate = Gate(raise_descriptor_limit() - DESCRIPTORS_RESERVED)
+        self.stopping = False
+        self.error: Exception | None = None
+        self._stop = asyncio.Event()
+        self._signals = 0
+
+    def fail(self, error: Exception) -> None:
+        """End the node: it cannot go on. Only the first error counts."""
+        if self.error is None:
+            self.error = error
+            self._stop.set()
+
+    def signalled(self) -> None:
+        """Stop at the first signal, at once at the second."""
+        self._signals += 1
+        if self._signals > 1:
+            self.fail(FolkmootError("stopped by a second signal; what was acknowledged is safe"))
+        self._stop.set()
+
+    async def until_stopped(self) -> None:
+        """Wait for a signal or an error."""
+        await self._stop.wait()
+        self.stopping = True
+
+    def say(self, level: str, kind: str, **fields: object) -> None:
+        """Write an event of the driver to the log."""
+        self.log.say(level, kind, time.time_ns() // 1000, **fields)
+
+
+def serve(settings: Settings, service: Service | None = None) -> int:
+    """Run a node until SIGTERM, SIGINT or an error; return the exit status. Errors are one line on stderr."""
+    log = Log(settings.log.level, settings.log.format)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run(settings, service, log))
+    except FolkmootError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:  # before the signals are ours
+        return 130
+    return 1
+
+
+async def run(settings: Settings, service: Service | None, log: Log) -> int:
+    """Open everything, serve, close everything."""
+    listeners = open_listeners(settings)
+    try:
+        disk = Disk(settings)
+        try:
+            return await run_node(settings, service, log, listeners, disk)
+        finally:
+            disk.close()
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+async def run_node(settings: Settings, service: Service | None, log: Log, listeners: list[Listener], disk: Disk) -> int:
+    """Make the node on its open store and serve until it is told to stop."""
+    loop = asyncio.get_running_loop()
+    node = Node(node_config(settings), disk.reader, secrets.randbits(64))
+    node.open(time.time_ns() // 1000)
+    turns = Turns(node, loop)
+    serving = ServingNode(settings, disk, node, turns, log)
+    committer = Committer(disk, turns, loop)
+    passwords = None
+    try:
+        turns.submit, turns.log, turns.fail = committer.submit, log.write_all, serving.fail
+        if settings.auth.password_file is not None:
+            passwords = PasswordChecks(settings.auth.password_file, loop, turns.authenticated)
+            turns.check = passwords.check
+        loop.set_exception_handler(lambda _loop, context: on_exception(serving, context))
+        watch_signals(serving, listeners, passwords)
+        turns.begin()
+        await serve_until_stopped(serving, listeners, service)
+    finally:
+        turns.stop_timers()
+        if passwords is not None:
+            passwords.close()
+        if not committer.close() and serving.error is None:
+            serving.error = FolkmootError("stopped while the disk was full; what was acknowledged is safe")
+    return finish(serving)
+
+
+async def serve_until_stopped(serving: ServingNode, listeners: list[Listener], service: Service | None) -> None:
+    """Accept, say so, wait, and bring everything to an end."""
+    limits = serving.node.config.limits
+    for listener in listeners:
+        await listener.start(serving.turns, serving.gate, limits)
+    extra = "" if service is None else await service.start(serving)
+    # What is there now stays: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
+    print(ready_line(serving, listeners, extra), flush=True)
+    report_torn(serving)
+    housekeeping = asyncio.ensure_future(keep_house(serving))
+    try:
+        await serving.until_stopped()
+    finally:
+        housekeeping.cancel()
+        for listener in listeners:
+            listener.close()
+        if service is not None:
+            await service.stop()
+    if serving.error is None:
+        await stop_gracefully(serving)
+
+
+def ready_line(serving: ServingNode, listeners: list[Listener], extra: str) -> str:
+    """Return the line that tells where the node serves: `ready node=ID mqtt=HOST:PORT ...`."""
+    places: dict[str, list[str]] = {}
+    for listener in listeners:
+        places.setdefault(listener.settings.protocol, []).append(str(listener.address))
+    words = ["ready", f"node={serving.settings.node.id}"]
+    words += [f"{protocol}={','.join(addresses)}" for protocol, addresses in places.items()]
+    return " ".join([*words, extra]).rstrip()
+
+
+def report_torn(serving: ServingNode) -> None:
+    """Tell what the opening of the store cut off."""
+    if serving.disk.torn_bytes:
+        serving.say("warning", "store_tail_cut", bytes=serving.disk.torn_bytes, reason="an unfinished write")
+
+
+async def keep_house(serving: ServingNode) -> None:
+    """Watch the free space of the disk, and what the gate had to refuse."""
+    refused = 0
+    while True:
+        serving.turns.storage("space", serving.disk.shortage())
+        if serving.gate.refused > refused:
+            refused = serving.gate.refused
+            serving.say("warning", "sockets_refused", total=refused, sockets_max=serving.gate.sockets_max)
+        await asyncio.sleep(HOUSEKEEPING_S)
+
+
+async def stop_gracefully(serving: ServingNode) -> None:
+    """Say goodbye to clients, and wait until they are gone and everything is on disk, or patience ends."""
+    turns = serving.turns
+    turns.node.stop(turns.begin())
+    deadline = turns.loop.time() + STOP_S_MAX
+    while turns.begun or turns.open or turns.submitted > turns.durable:
+        if serving.error is not None or turns.loop.time() > deadline:
+            break
+        await asyncio.sleep(0.005)
+
+
+def finish(serving: ServingNode) -> int:
+    """Tell an error, if one ended the node; return the exit status."""
+    error = serving.error
+    if error is None:
+        serving.say("info", "stopped")
+        return 0
+    if not isinstance(error, FolkmootError):
+        traceback.print_exception(error, file=sys.stderr)
+        error = FolkmootError(
+            f"the node stopped at a fault of the program ({type(error).__name__}: {error}); report it"
+        )
+    print(f"error: {error}", file=sys.stderr)
+    return 1
+
+
+def on_exception(serving: ServingNode, context: dict[str, object]) -> None:
+    """Log what the network did; end the node at a fault of the program."""
+    error = context.get("exception")
+    if isinstance(error, OSError | asyncio.CancelledError):  # ssl.SSLError is an OSError
+        serving.say("warning", "connection_failed", reason=f"{context.get('message', '')}: {error}")
+    elif isinstance(error, Exception):
+        serving.fail(error)
+    else:
+        serving.say("warning", "loop", message=context.get("message"))
+
+
+def watch_signals(serving: ServingNode, listeners: list[Listener], passwords: PasswordChecks | None) -> None:
+    """SIGTERM and SIGINT stop, SIGHUP reads certificates and passwords again."""
+    loop = serving.turns.loop
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, serving.signalled)
+
+    def reload() -> None:
+        for part in (*listeners, passwords):
+            try:
+                if part is not None:
+                    part.reload()
+            except FolkmootError as error:
+                serving.say("error", "reload_failed", reason=error)
+        serving.say("info", "reloaded")
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+
+
+def raise_descriptor_limit() -> int:
+    """Allow this process as many descriptors as the system lets it; return how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+        except (ValueError, OSError):
+            pass
+    return soft

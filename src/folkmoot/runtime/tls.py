@@ -1,0 +1,90 @@
+"""TLS contexts of listeners: what is offered, whose certificates are asked for, and taking new certificates into use.
+
+Owns `ssl.SSLContext`s, one per listener. It never lowers what Python's defaults and TLS 1.2 demand.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import Any
+
+from folkmoot.config.settings import TlsSettings
+from folkmoot.kernel.errors import FolkmootError
+
+__all__ = ["Certificates", "TlsError", "common_name"]
+
+
+class TlsError(FolkmootError):
+    """A certificate, key or authority cannot be used."""
+
+
+class Certificates:
+    """The context of one listener; `reload` reads the files again, for connections made from then on."""
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self.settings = settings
+        self.context = self._load()
+
+    def _load(self) -> ssl.SSLContext:
+        settings = self.settings
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        # No tickets: a resumed session would show no client certificate, and each one costs a write.
+        context.num_tickets = 0
+        fill(context, settings)
+        if settings.ca is not None:
+            context.verify_mode = ssl.CERT_REQUIRED if settings.require_client_certificate else ssl.CERT_OPTIONAL
+        return context
+
+    def reload(self) -> None:
+        """Read certificate, key and authorities again; TlsError leaves those in use that were.
+
+        The files are tried in a fresh context first. Authorities can only be added to a context that is in use: one
+        that was taken out of the file is trusted until the next start.
+        """
+        self._load()
+        fill(self.context, self.settings)
+
+
+def fill(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Load the files named in the settings into a context; TlsError names the wrong one."""
+    if settings.certificate is None or settings.key is None:
+        raise TlsError(
+            "a TLS listener needs a certificate: set certificate and key in [tls], or --tls-certificate, --tls-key"
+        )
+    try:
+        context.load_cert_chain(settings.certificate, settings.key, password=_no_password)
+    except OSError as error:  # ssl.SSLError is one
+        raise TlsError(
+            f"cannot use the certificate {settings.certificate} with the key {settings.key}: {_reason(error)}; "
+            "both must be PEM files that belong together, the key unencrypted"
+        ) from error
+    if settings.ca is None:
+        return
+    try:
+        context.load_verify_locations(settings.ca)
+    except OSError as error:
+        raise TlsError(
+            f"cannot use the authorities in {settings.ca}: {_reason(error)}; it must be a PEM file of certificates"
+        ) from error
+
+
+def _no_password() -> str:
+    """An encrypted key must not make the server ask on its terminal: an empty password fails at once."""
+    return ""
+
+
+def _reason(error: OSError) -> str:
+    text = getattr(error, "reason", None) or error.strerror or str(error)
+    return str(text).lower().replace("_", " ")
+
+
+def common_name(certificate: Any) -> str | None:
+    """Return the common name in the subject of a client certificate as `SSLSocket.getpeercert` gives it, or None."""
+    if not certificate:
+        return None
+    for relative_name in certificate.get("subject", ()):
+        for key, value in relative_name:
+            if key == "commonName":
+                return str(value)
+    return None

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from folkmoot.kernel.errors import StoreError
+from folkmoot.runtime.directory import FORMAT, DataFolder
+
+HOLD = """
+import sys
+from pathlib import Path
+from folkmoot.runtime.directory import DataFolder
+folder = DataFolder(Path(sys.argv[1]), "n1", 8)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def established(path: Path) -> None:
+    folder = DataFolder(path, "n1", 8)
+    assert folder.fresh
+    folder.store.mkdir()
+    folder.established()
+    folder.close()
+
+
+def test_a_folder_is_made_once_and_recognised_later(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "data"
+    established(path)
+    folder = DataFolder(path, "n1", 8)
+    assert not folder.fresh
+    assert json.loads((path / "format").read_text()) == {"format": FORMAT, "node": "n1", "partitions": 8}
+    assert folder.free_bytes() > 0
+    folder.close()
+
+
+def test_a_start_that_ended_before_the_store_was_made_may_be_repeated(tmp_path: Path) -> None:
+    DataFolder(tmp_path, "n1", 8).close()
+    folder = DataFolder(tmp_path, "n1", 8)
+    assert folder.fresh
+    folder.store.mkdir()
+    (folder.store / "CURRENT").touch()
+    folder.close()
+    folder = DataFolder(tmp_path, "n1", 8)
+    assert folder.fresh
+    folder.close()
+
+
+def test_two_processes_never_have_the_same_folder(tmp_path: Path) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == "held\n"
+    with pytest.raises(StoreError, match=f"in use by process {child.pid}.*--data"):
+        DataFolder(tmp_path, "n1", 8)
+    child.kill()  # the lock ends with the process, however it ends
+    child.communicate()
+    DataFolder(tmp_path, "n1", 8).close()
+
+
+@pytest.mark.parametrize(
+    ("node", "partitions", "text"),
+    [("n2", 8, "belongs to the node 'n1'.*--node-id n1"), ("n1", 9, "made with 8 partitions.*partitions = 8")],
+)
+def test_another_node_is_refused(tmp_path: Path, node: str, partitions: int, text: str) -> None:
+    established(tmp_path)
+    with pytest.raises(StoreError, match=text):
+        DataFolder(tmp_path, node, partitions)
+    DataFolder(tmp_path, "n1", 8).close()  # and the lock was let go
+
+
+def test_data_of_another_format_is_refused(tmp_path: Path) -> None:
+    established(tmp_path)
+    (tmp_path / "format").write_text(json.dumps({"format": FORMAT + 1, "node": "n1", "partitions": 8}))
+    with pytest.raises(StoreError, match=f"format {FORMAT + 1}, this program reads format {FORMAT}"):
+        DataFolder(tmp_path, "n1", 8)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": "x", "node": "n1", "partitions": 8}'])
+def test_a_damaged_format_file_is_named(tmp_path: Path, text: str) -> None:
+    established(tmp_path)
+    (tmp_path / "format").write_text(text)
+    with pytest.raises(StoreError, match=r"format is damaged: restore"):
+        DataFolder(tmp_path, "n1", 8)
+
+
+def test_a_store_without_its_format_file_is_not_taken_for_new(tmp_path: Path) -> None:
+    established(tmp_path)
+    (tmp_path / "store" / "CURRENT").touch()
+    (tmp_path / "format").unlink()
+    with pytest.raises(StoreError, match="no file 'format'"):
+        DataFolder(tmp_path, "n1", 8)
+
+
+def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot use the data folder .*--data"):
+        DataFolder(tmp_path / "file" / "data", "n1", 8)
+    assert os.listdir(tmp_path) == ["file"]
