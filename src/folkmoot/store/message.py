@@ -10,7 +10,7 @@ from folkmoot.kernel.pack import U16, get_u16, get_u32, get_u64, u32, u64
 __all__ = ["Message", "decode_message", "encode_message"]
 
 
-@mypyc_attr(acyclic=True, free_list_len=256)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Message:
     """An application message.
 
