@@ -1,0 +1,49 @@
+"""Fixtures: boxes, each with a bystander whose work nothing in the test may disturb."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.harness.box import Box
+
+__all__ = ["MakeBox", "box", "make"]
+
+MakeBox = Callable[..., Box]
+
+
+@pytest.fixture
+def make() -> Iterator[MakeBox]:
+    """Make boxes with arguments of `Box`; `bystander=False` leaves the bystander out."""
+    boxes: list[Box] = []
+
+    def make_box(bystander: bool = True, **arguments: object) -> Box:
+        made = Box(**arguments)  # type: ignore[arg-type]
+        if bystander:
+            boxes.append(made)
+            peer = made.client("bystander")
+            peer.connect()
+            peer.subscribe("bystander")
+        return made
+
+    yield make_box
+    for made in boxes:
+        _check_bystander(made)
+
+
+@pytest.fixture
+def box(make: MakeBox) -> Box:
+    """A box with the default limits."""
+    return make()
+
+
+def _check_bystander(box: Box) -> None:
+    """The bystander got nothing that is not its own, and is still served (unless all connections broke)."""
+    bystander = box.peers[0]
+    if bystander.connection is None:
+        return
+    assert bystander.receive() == []
+    bystander.publish("bystander", b"still here")
+    assert bystander.messages() == [("bystander", b"still here")]
+    bystander.ping()
