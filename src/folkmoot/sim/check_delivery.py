@@ -1,0 +1,255 @@
+"""A1 to A5: what sessions get. Nothing invented, nothing lost, in order, QoS 2 once, and complete from SUBACK on.
+
+Judges every message that a client receives, and at the end what it did not receive.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import NEVER
+from folkmoot.mqtt.packet import Properties, Publish
+from folkmoot.sim.fact import Message, SessionRecord, Sub
+from folkmoot.sim.ledger import Ledger
+from folkmoot.sim.network import Link
+
+__all__ = ["DeliveryChecker", "same_properties"]
+
+_OVERHEAD_BYTES = 200
+"""What the properties of a PUBLISH may add to topic and payload when a client limits the size of packets."""
+
+
+class DeliveryChecker:
+    """Judges deliveries of ordinary (not replayed) messages."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.world = ledger.world
+
+    # While it runs
+
+    def sent(self, message: Message) -> None:
+        """A message was sent: it may now wait in the queues of sessions, and short queues drop what is too much."""
+        limit = self.ledger.queue_limit
+        if not limit:
+            return
+        for record in self.ledger.records:
+            if record.ended or not record.matching(message.topic):
+                continue
+            record.waiting[message.number] = record.waiting.get(message.number, 0) + 1
+            if sum(record.waiting.values()) >= limit:
+                self.world.mark("queue may be full")
+                for number in record.waiting:
+                    record.spared[number] = True
+
+    def received(self, record: SessionRecord, link: Link, packet: Publish) -> None:
+        """A message was handed to the application of a session."""
+        message = self.ledger.by_payload.get(packet.payload)
+        if message is None:
+            self._received_clear(record, packet)
+            return
+        if message.topic != packet.topic:
+            self.world.violate("A2", f"{record} got {message} on {packet.topic!r}")
+            return
+        plain, groups = self._subs(record, message)
+        if not plain and not groups:
+            self.world.violate("A2", f"{record} got {message} and never asked for it")
+            return
+        self._check_form(record, message, packet, plain + groups)
+        replayed = packet.retain and message.retain
+        if not replayed and not groups and message.lane is not None:
+            self._check_order(record, message, packet)
+        self._count(record, message, packet)
+        self._check_copies(record, message, packet, plain, groups)
+        if message.lane is not None and message.number not in record.ever:
+            record.ever[message.number] = packet.qos
+            if plain and not groups and not replayed:
+                self._check_gap(record, link, message)
+        else:
+            record.ever.setdefault(message.number, packet.qos)
+
+    def _received_clear(self, record: SessionRecord, packet: Publish) -> None:
+        # An empty payload clears a retained message; as a message it could be any of those of its topic.
+        if packet.payload or packet.topic not in self.ledger.clears:
+            self.world.violate("A2", f"{record} got what nobody published: {packet}")
+        elif not record.matching(packet.topic):
+            self.world.violate("A2", f"{record} got {packet} and never asked for it")
+
+    def _subs(self, record: SessionRecord, message: Message) -> tuple[list[Sub], list[Sub]]:
+        matching = record.matching(message.topic)
+        own = message.publisher == record.client_id
+        plain = [sub for sub in matching if not sub.group and not (own and sub.no_local)]
+        return plain, [sub for sub in matching if sub.group]
+
+    def _check_form(self, record: SessionRecord, message: Message, packet: Publish, subs: list[Sub]) -> None:
+        if packet.qos not in [min(message.qos, sub.options & 3) for sub in subs]:  # [MQTT-3.8.4-8]
+            self.world.violate("A2", f"{record} got {message} with QoS {packet.qos}, from {[sub.options for sub in subs]}")
+        if packet.retain and not message.retain:
+            self.world.violate("A2", f"{record} got {message} as retained")
+        if packet.properties is None or record.version < 5:
+            return
+        if not same_properties(message.properties, packet.properties):
+            self.world.violate("A2", f"{record} got {message} with other properties: {packet.properties}")
+        known = [sub.identifier for sub in subs]
+        for identifier in packet.properties.subscription_ids:
+            if identifier not in known:
+                self.world.violate("A2", f"{record} got {message} with subscription identifier {identifier}")
+        expiry = packet.properties.message_expiry
+        if message.expiry_s is not None and (expiry is None or expiry > message.expiry_s):
+            self.world.violate("A2", f"{record} got {message} with expiry {expiry} of {message.expiry_s}")
+
+    def _check_order(self, record: SessionRecord, message: Message, packet: Publish) -> None:
+        assert message.lane is not None, "what was sent has a lane"
+        key = (message.lane.number, packet.qos)
+        newest = record.newest.get(key, -1)
+        if message.index > newest:
+            record.newest[key] = message.index
+            return
+        if message.number in record.ever:
+            return
+        # The late one may have been sent again after the other had come; not so where it must have come the first time.
+        if len(message.attempts) == 1 or (self._is_due(record, message) and not self._was_full(message)):
+            later = message.lane.messages[newest]
+            self.world.violate("A3", f"{record} got {message} for the first time after {later}")
+
+    def _count(self, record: SessionRecord, message: Message, packet: Publish) -> None:
+        number = message.number
+        message.deliveries += 1
+        record.copies[number] = record.copies.get(number, 0) + 1
+        record.link_copies[number] = record.link_copies.get(number, 0) + 1
+        if not packet.dup:
+            record.fresh_copies[number] = record.fresh_copies.get(number, 0) + 1
+        record.waiting.pop(number, None)
+
+    def _check_copies(
+        self, record: SessionRecord, message: Message, packet: Publish, plain: list[Sub], groups: list[Sub]
+    ) -> None:
+        number = message.number
+        if record.copies[number] == 1:
+            return
+        applied = 1 if message.once or message.qos == 0 else len(message.attempts)
+        names: list[bytes] = []
+        for sub in groups:
+            if sub.group not in names:
+                names.append(sub.group)
+        allowed = applied * ((1 if plain else 0) + len(names))
+        if message.retain:
+            allowed += sum([sub.asks for sub in plain])
+        if record.link_copies[number] > allowed:
+            self.world.violate("A2", f"{record} got {message} {record.link_copies[number]} times over one connection")
+        fresh = record.fresh_copies.get(number, 0)
+        if fresh > allowed:
+            self.world.violate("A2", f"{record} got {message} {fresh} times without DUP")
+        if packet.qos != 1 and record.copies[number] > allowed:
+            promise = "A4" if packet.qos else "A2"
+            self.world.violate(promise, f"{record} got {message} {record.copies[number]} times with QoS {packet.qos}")
+
+    # What is missing
+
+    def _was_full(self, message: Message) -> bool:
+        return self.ledger.was_full(message.first_us, min(message.acked_us, self.world.now))
+
+    def _is_due(self, record: SessionRecord, message: Message) -> bool:
+        """Whether an acknowledged message must reach the session (QoS 1 and 2)."""
+        if message.qos == 0 or not message.payload or message.expiry_s is not None:
+            return False
+        if message.number in record.spared:
+            return False
+        if len(message.payload) + len(message.topic) + _OVERHEAD_BYTES > record.packet_bytes_max:
+            return False
+        since = message.first_us
+        own = message.publisher == record.client_id
+        for sub in record.matching(message.topic):
+            if sub.granted and not sub.group and sub.sure(since) and not (own and sub.no_local):
+                return True
+        return False
+
+    def _check_gap(self, record: SessionRecord, link: Link, message: Message) -> None:
+        """A message came: those before it in its lane have come too, or must not."""
+        lane = message.lane
+        assert lane is not None, "what was sent has a lane"
+        at = record.cursor.get(lane.number, 0)
+        while at < message.index:
+            earlier = lane.messages[at]
+            at += 1
+            if earlier.number in record.ever or earlier.refused:
+                continue
+            if earlier.acked and not self._was_full(earlier) and self._is_due(record, earlier):
+                self.world.violate("A1", f"{record} got {message} and never {earlier}, acknowledged before")
+            elif earlier.qos == 0 and self._is_live(record, link, earlier, message):
+                self.world.violate("A5", f"{record} got {message} and not {earlier}, sent before over the same links")
+        record.cursor[lane.number] = max(at, message.index + 1)
+
+    def _is_live(self, record: SessionRecord, link: Link, earlier: Message, later: Message) -> bool:
+        """Whether a QoS 0 message must have come, because a later one came over the same connections."""
+        if earlier.attempts[0].link is not later.attempts[0].link or link.troubled or not earlier.payload:
+            return False
+        if earlier.expiry_s is not None or self.ledger.was_full(earlier.first_us, self.world.now):
+            return False
+        if len(earlier.payload) + len(earlier.topic) + _OVERHEAD_BYTES > record.packet_bytes_max:
+            return False
+        accepted = self.ledger.lives[record.client_id][-1].accepted_us
+        own = earlier.publisher == record.client_id
+        for sub in record.matching(earlier.topic):
+            if sub.group or (own and sub.no_local):
+                continue
+            if sub.sure(earlier.first_us) and accepted <= earlier.first_us:
+                return True
+        return False
+
+    def finish(self) -> None:
+        """After all faults, with everything drained: what was acknowledged has come (A1, A5)."""
+        for record in self.ledger.records:
+            if record.ended or record.replayer or (not record.durable and not self._alive(record)):
+                continue
+            for message in self.ledger.messages:
+                if message.acked and message.number not in record.ever and self._is_due(record, message):
+                    self.world.violate("A1", f"{record} never got {message}, sent after SUBACK and acknowledged")
+                    return
+        self._finish_groups()
+
+    def _alive(self, record: SessionRecord) -> bool:
+        link = record.link
+        return link is not None and link.cut_us == NEVER
+
+    def _finish_groups(self) -> None:
+        groups: dict[bytes, list[tuple[SessionRecord, Sub]]] = {}
+        for record in self.ledger.records:
+            for sub in record.every:
+                if sub.group:
+                    groups.setdefault(sub.group, []).append((record, sub))
+        for name in sorted(groups):
+            for message in self.ledger.messages:
+                if message.qos and message.payload and groups[name][0][0].matching(message.topic):
+                    self._check_group(name, groups[name], message)
+
+    def _check_group(self, name: bytes, members: list[tuple[SessionRecord, Sub]], message: Message) -> None:
+        """One member of a shared subscription gets the message, if no member has left meanwhile; QoS 2 only one."""
+        present = [(record, sub) for record, sub in members if sub.gone_us > message.first_us]
+        if not present or any(sub not in record.matching(message.topic) for record, sub in present):
+            return
+        if any(len(record.matching(message.topic)) > 1 for record, _ in present):
+            return  # another subscription of the member could have brought it
+        got = [record for record, _ in present if message.number in record.ever]
+        if message.once and message.qos == 2 and len(got) > 1 and all(record.ever[message.number] == 2 for record in got):
+            self.world.violate("A4", f"{got} of group {name!r} all got {message}")
+        stable = all(
+            not record.ended and record.durable and sub.granted and sub.until_us == NEVER for record, sub in present
+        )
+        spared = message.expiry_s is not None or any(
+            message.number in record.spared or record.packet_bytes_max < NEVER for record, _ in present
+        )
+        due = any(sub.since_us <= message.first_us for _, sub in present)
+        if message.acked and stable and due and not spared and not got:
+            self.world.violate("A1", f"no member of group {name!r} got {message}, sent after SUBACK and acknowledged")
+
+
+def same_properties(sent: Properties | None, got: Properties) -> bool:
+    """Whether a server forwarded what it must not alter (MQTT 5 section 3.3.2.3)."""
+    if sent is None:
+        sent = Properties()
+    return (
+        sent.payload_format == got.payload_format
+        and sent.content_type == got.content_type
+        and sent.response_topic == got.response_topic
+        and sent.correlation_data == got.correlation_data
+        and sent.user_properties == got.user_properties  # [MQTT-3.3.2-18]
+    )

@@ -1,0 +1,84 @@
+"""A8: per topic the latest retained message wins, a clear stays cleared, and a wildcard subscription gets all of them.
+
+MQTT 5 section 3.3.1.3. A retained topic is a register; what a reader may see follows from when the writes were sent and
+acknowledged, as for any atomic register (Herlihy and Wing: Linearizability, 1990).
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import NEVER
+from folkmoot.mqtt.packet import Publish
+from folkmoot.sim.fact import Message, SessionRecord
+from folkmoot.sim.ledger import Ledger
+
+__all__ = ["RetainedChecker"]
+
+
+class RetainedChecker:
+    """Judges retained messages as subscriptions bring them, and at the end what a fresh wildcard subscription has got."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.world = ledger.world
+
+    def received(self, record: SessionRecord, packet: Publish) -> None:
+        """A session that forwards no RETAIN flags got a retained message."""
+        message = self.ledger.by_payload.get(packet.payload)
+        if message is None or not message.retain or message.is_will:
+            return
+        subs = [sub for sub in record.matching(packet.topic) if not sub.group]
+        if not subs or any(sub.retain_as_published for sub in subs):
+            return
+        asked_us = min([sub.asked_us for sub in subs])
+        over = self._overwritten(message, asked_us)
+        if over is not None:
+            self.world.violate("A8", f"{record} got the retained {message}, overwritten by {over} before SUBSCRIBE")
+
+    def finish(self, got: dict[bytes, bytes]) -> None:
+        """`got`: topic -> payload, all that a fresh subscription to # has received. Judges every topic."""
+        now = self.world.now
+        for topic, messages in self.ledger.retained.items():
+            written = [message for message in messages if message.attempts and not self._was_refused(message)]
+            left = [message for message in written if self._overwritten(message, now) is None]
+            if messages[0].is_will:
+                continue
+            payload = got.get(topic, b"")
+            if payload:
+                if all(message.payload != payload for message in left):
+                    self.world.violate("A8", f"{topic!r} has {payload[:40]!r} retained, and may have {left}")
+            elif not self._may_be_absent(left, written):
+                self.world.violate("A8", f"{topic!r} has nothing retained, and must have one of {left}")
+        for topic, payload in got.items():
+            message = self.ledger.by_payload.get(payload)
+            if message is None or message.topic != topic or not message.retain:
+                self.world.violate("A8", f"{topic!r} has {payload[:40]!r} retained, which nobody published there")
+
+    def _may_be_absent(self, left: list[Message], written: list[Message]) -> bool:
+        if any(not message.payload or message.expiry_s is not None for message in left):
+            return True
+        # Nothing at all is the first value of the register: the first write that was acknowledged overwrites it.
+        return not any(message.acked for message in written)
+
+    def _was_refused(self, message: Message) -> bool:
+        return message.refused and len(message.attempts) == 1
+
+    def _overwritten(self, message: Message, at_us: int) -> Message | None:
+        """Return a write that has certainly taken the place of `message` by `at_us`, or None."""
+        ended = self._ended_us(message)
+        for other in self.ledger.retained[message.topic]:
+            if other is message or other.acked_us > at_us:
+                continue
+            if ended < other.first_us:
+                return other
+            if other.publisher == message.publisher and message.attempts[-1].order < other.attempts[-1].order:
+                return other
+        return None
+
+    def _ended_us(self, message: Message) -> int:
+        """Return the moment from which the node cannot apply `message` any more."""
+        last = message.attempts[-1]
+        if message.acked:
+            return message.acked_us
+        if message.settled_us == NEVER:
+            return NEVER
+        return max(message.settled_us, last.link.ended_us)

@@ -1,0 +1,108 @@
+"""A6 and the truth of session present: one live connection per client id, and a session is there exactly while it must be.
+
+MQTT 5 sections 3.1.2.4, 3.1.2.11.2, 3.2.2.1.1.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.sim.fact import Life, SessionRecord
+from folkmoot.sim.ledger import Ledger
+from folkmoot.sim.network import Link
+from folkmoot.sim.profile import NEVER_EXPIRES_S
+
+__all__ = ["SessionChecker"]
+
+
+class SessionChecker:
+    """Judges every accepted CONNECT."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.world = ledger.world
+
+    def accepted(self, life: Life, present: bool, expiry_s: int) -> SessionRecord:
+        """Return the session that this connection serves: the known one, or a new one."""
+        now = self.world.now
+        life.accepted_us = now
+        life.resumed = present
+        record = self.ledger.current.get(life.client_id)
+        self._fence(life.link, life.client_id)
+        if present:
+            if life.clean:
+                self.world.violate("session", f"{life}: session present after clean start [MQTT-3.1.2-4]")
+            if record is not None and not record.ended and self._must_be_over(record, life):
+                self.world.violate("session", f"{life}: {record} had expired, and is present")
+            if record is None and not self._may_have_begun(life):
+                self.world.violate("session", f"{life}: session present, and there never was one")
+            if record is None or record.ended:
+                record = self.ledger.begin(life, expiry_s)
+            else:
+                self.world.mark("session resumed")
+        else:
+            if record is not None and not record.ended and not life.clean and self._must_live(record):
+                self.world.violate("A1", f"{life}: {record} is lost, its expiry is {record.expiry_low_s} s")
+            record = self.ledger.begin(life, expiry_s)
+        self._attach(record, life.link, expiry_s)
+        return record
+
+    def _attach(self, record: SessionRecord, link: Link, expiry_s: int) -> None:
+        record.expiry_s = record.expiry_low_s = expiry_s
+        record.link = link
+        record.links.append(link)
+        record.link_copies = {}
+        link.session = record
+
+    def _fence(self, link: Link, client_id: str) -> None:
+        """Of two connections of a client id, the one whose output began first is silent from the other's CONNACK on (A6)."""
+        link.client_id = client_id
+        for life in self.ledger.lives[client_id]:
+            other = life.link
+            if other is link or other.first_turn == 0:
+                continue
+            older, newer = (other, link) if other.first_turn < link.first_turn else (link, other)
+            if not newer.client_id:
+                continue  # what came out of it was no CONNACK, or nobody read it
+            older.fenced_turn = min(older.fenced_turn, newer.first_turn)
+            if older.turn > older.fenced_turn:
+                self.world.violate("A6", f"{older.name} got output after {newer.name} took {client_id!r} over")
+
+    def finish(self) -> None:
+        """After all faults: no client id has two connections that the node believes to be alive (A6)."""
+        seen: dict[str, Link] = {}
+        for link in self.ledger.host.links.values():
+            if link.client_id:
+                other = seen.get(link.client_id)
+                if other is not None:
+                    self.world.violate("A6", f"{other.name} and {link.name} both live for {link.client_id!r}")
+                seen[link.client_id] = link
+
+    def _must_live(self, record: SessionRecord) -> bool:
+        """Whether the session must exist at this moment."""
+        if not record.durable or record.expiry_low_s == 0:
+            return False
+        if record.expiry_low_s >= NEVER_EXPIRES_S:
+            return True
+        lost_us = min(self.world.now, record.links[-1].cut_us)
+        return self.world.now < lost_us + record.expiry_low_s * SECOND - self.ledger.slack_us
+
+    def _must_be_over(self, record: SessionRecord, life: Life) -> bool:
+        """Whether the session must have ended before this connection began."""
+        if record.expiry_s >= NEVER_EXPIRES_S:
+            return False
+        lost_us = max(record.created_us, self.ledger.host.started_us)
+        for other in self.ledger.lives[life.client_id]:
+            if other is not life and other.link.ended_us >= record.created_us:
+                if other.link.server_open or other.link.ended_us > life.connect_us:
+                    return False
+                lost_us = max(lost_us, other.link.ended_us)
+        return lost_us < NEVER and life.connect_us > lost_us + record.expiry_s * SECOND + self.ledger.slack_us
+
+    def _may_have_begun(self, life: Life) -> bool:
+        """Whether an earlier CONNECT, never answered, can have created a session."""
+        return any(other.link.read_bytes for other in self.ledger.lives[life.client_id] if other is not life)
+
+    def expiry_changed(self, record: SessionRecord, expiry_s: int) -> None:
+        """DISCONNECT with another session expiry was sent; it may get lost."""
+        record.expiry_low_s = min(record.expiry_s, expiry_s)
+        record.expiry_s = max(record.expiry_s, expiry_s)

@@ -1,0 +1,211 @@
+"""A9: stream offsets are dense and never reused, a record is the same bytes for ever, and every acknowledged message is in it.
+
+Reads every stream partition after each turn, as far as it is readable, and keeps what it has read.
+"""
+
+from __future__ import annotations
+
+from folkmoot.mqtt.packet import Publish
+from folkmoot.mqtt.property_encode import forward_properties
+from folkmoot.sim.fact import Message, SessionRecord
+from folkmoot.sim.ledger import Ledger
+from folkmoot.streams.chunk import decode_chunk
+from folkmoot.streams.log import StreamLog
+from folkmoot.streams.page import Page
+from folkmoot.streams.record import Entry, Record
+from folkmoot.streams.table import Streams
+from folkmoot.topics.name import matches
+
+__all__ = ["StreamChecker"]
+
+_READ_BYTES = 65_536
+
+
+class StreamChecker:
+    """The readers' memory of all stream partitions."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.world = ledger.world
+        self.seen: dict[tuple[str, int], list[Message | None]] = {}  # by offset; None: an empty payload
+        self._bytes: dict[tuple[str, int], list[tuple[object, ...]]] = {}
+        self._times: dict[tuple[str, int], list[int]] = {}
+        self._counts: dict[tuple[str, int], int] = {}  # (stream, message number) -> records
+        self._newest: dict[tuple[str, int], int] = {}  # (stream, lane) -> greatest index
+        self.partition_of: dict[tuple[str, bytes], int] = {}
+
+    def read(self, streams: Streams) -> None:
+        """Read what has become readable."""
+        for stream in streams.streams:
+            for log in stream.logs:
+                key = (stream.config.name, log.index)
+                known = self.seen.setdefault(key, [])
+                if log.readable_end > len(known):
+                    self._read_on(key, log)
+                elif log.readable_end < len(known):
+                    self.world.violate("A9", f"{log} ends at {log.readable_end}, and {len(known)} records were read before")
+
+    def _read_on(self, key: tuple[str, int], log: StreamLog) -> None:
+        while len(self.seen[key]) < log.readable_end and not self.world.violations:
+            start = len(self.seen[key])
+            page = log.read(start, log.readable_end, _READ_BYTES)
+            if not isinstance(page, Page):
+                self.world.violate("A9", f"{log}: reading from {start} to {log.readable_end} gives {page}")
+                return
+            for entry in self._entries(page):
+                if entry.offset >= log.readable_end:
+                    self.world.violate("A9", f"{log}: record {entry.offset} can be read, the end is {log.readable_end}")
+                elif entry.offset == len(self.seen[key]):
+                    self._learn(key, entry)
+            if len(self.seen[key]) == start:
+                self.world.violate("A9", f"{log}: {page} has no record {start}")
+                return
+
+    def _entries(self, page: Page) -> list[Entry]:
+        return [entry for chunk in page.chunks for entry in decode_chunk(chunk)]
+
+    def _learn(self, key: tuple[str, int], entry: Entry) -> None:
+        record = entry.record
+        times = self._times.setdefault(key, [])
+        if times and entry.time_us < times[-1]:
+            self.world.violate("A9", f"{key} offset {entry.offset}: time goes back from {times[-1]} to {entry.time_us}")
+        times.append(entry.time_us)
+        self._bytes.setdefault(key, []).append(_content(record))
+        message = self.ledger.by_payload.get(record.payload)
+        self.seen[key].append(message)
+        if message is None:
+            if record.payload or record.topic not in self.ledger.clears:
+                self.world.violate("A2", f"{key} offset {entry.offset}: nobody published {record}")
+            return
+        self._check_record(key, entry.offset, record, message)
+        self._check_count(key, message)
+        self._check_order(key, message)
+        self.partition_of[(key[0], record.topic)] = key[1]
+
+    def _check_record(self, key: tuple[str, int], offset: int, record: Record, message: Message) -> None:
+        properties = forward_properties(message.properties) if message.properties is not None else b""
+        same = (
+            record.topic == message.topic
+            and record.publisher == message.publisher.encode()
+            and record.properties == properties
+            and record.qos == message.qos
+            and record.retain == message.retain
+        )
+        if not same:
+            self.world.violate("A2", f"{key} offset {offset}: {record} is not {message}")
+        partition = self.partition_of.get((key[0], record.topic), key[1])
+        if partition != key[1]:
+            self.world.violate("A9", f"{record.topic!r} is in partitions {partition} and {key[1]} of {key[0]}")
+
+    def _check_count(self, key: tuple[str, int], message: Message) -> None:
+        counter = (key[0], message.number)
+        count = self._counts.get(counter, 0) + 1
+        self._counts[counter] = count
+        allowed = 1 if message.once or message.qos == 0 else len(message.attempts)
+        if count > allowed:
+            self.world.violate("A9", f"stream {key[0]} has {message} {count} times, it was sent {len(message.attempts)} times")
+
+    def _check_order(self, key: tuple[str, int], message: Message) -> None:
+        lane = message.lane
+        if lane is None or self._counts[(key[0], message.number)] > 1:
+            return
+        place = (key[0], lane.number)
+        newest = self._newest.get(place, -1)
+        if message.index < newest:
+            full = self.ledger.was_full(message.first_us, min(message.acked_us, self.world.now))
+            if not full or len(message.attempts) == 1:
+                self.world.violate("A3", f"stream {key[0]} has {message} after {lane.messages[newest]}")
+        self._newest[place] = max(newest, message.index)
+
+    def reread(self, streams: Streams) -> None:
+        """Read everything that is left again and compare."""
+        for stream in streams.streams:
+            for log in stream.logs:
+                key = (stream.config.name, log.index)
+                at = log.oldest
+                if log.oldest > 0:
+                    self.world.mark("stream trimmed")
+                while at < log.readable_end and not self.world.violations:
+                    page = log.read(at, log.readable_end, _READ_BYTES)
+                    assert isinstance(page, Page), "the bounds were just asked for"
+                    for entry in self._entries(page):
+                        if entry.offset >= at:
+                            self._compare(key, entry)
+                    at = page.next_offset
+
+    def _compare(self, key: tuple[str, int], entry: Entry) -> None:
+        known = self._bytes[key]
+        same = entry.offset < len(known) and known[entry.offset] == _content(entry.record)
+        if not same or self._times[key][entry.offset] != entry.time_us:
+            self.world.violate("A9", f"{key} offset {entry.offset}: reads differ: {entry}")
+
+    def replayed(self, record: SessionRecord, packet: Publish) -> None:
+        """A replay subscription got a record: the next one of its partition, or one that it may get again.
+
+        QoS 0 overtakes what waits to be stored, so each of the two kinds has its own order [MQTT-4.6.0-6].
+        """
+        message = self.ledger.by_payload.get(packet.payload)
+        if message is None:
+            return
+        key = self._key_of(record, packet.topic)
+        if key is None:
+            self.world.violate("A9", f"{record} replays {message}, which no stream has")
+            return
+        log = self.seen[key]
+        place = (key[0], key[1], packet.qos > 0)
+        at = record.replays.get(place, 0)
+        ahead = at
+        while ahead < len(log) and log[ahead] is not message and self._may_miss(log[ahead], packet.qos):
+            ahead += 1
+        if ahead < len(log) and log[ahead] is message:
+            record.replays[place] = ahead + 1
+        elif message not in log[:at]:
+            expected = log[ahead] if ahead < len(log) else "nothing"
+            self.world.violate("A9", f"{record} replays {message} of {key} instead of {expected} at {ahead}")
+        elif packet.qos == 2 or (not packet.dup and record.replays_link is record.link):
+            if record.copies.get(message.number, 0) >= self._counts[(key[0], message.number)]:
+                self.world.violate("A9", f"{record} replays {message} of {key} again, it is at {at}")
+        record.replays_link = record.link
+        record.ever[message.number] = packet.qos
+        record.copies[message.number] = record.copies.get(message.number, 0) + 1
+
+    def _may_miss(self, message: Message | None, qos: int) -> bool:
+        # An empty payload cannot be told from another; QoS 0 records are sent once, and have their own order.
+        return message is None or message.qos == 0 or qos == 0
+
+    def _key_of(self, record: SessionRecord, topic: bytes) -> tuple[str, int] | None:
+        for sub in record.every:
+            name = sub.name.split(b"/")[1].decode()
+            partition = self.partition_of.get((name, topic))
+            if partition is not None:
+                return name, partition
+        return None
+
+    def finish(self, streams: Streams) -> None:
+        """After all faults: every acknowledged message that a stream takes is in it, and replays are complete."""
+        self.reread(streams)
+        for stream in streams.streams:
+            name = stream.config.name
+            for message in self.ledger.messages:
+                if message.acked and message.payload and matches(stream.config.filter, message.topic):
+                    if (name, message.number) not in self._counts:
+                        self.world.violate("A9", f"stream {name} lacks {message}, which was acknowledged")
+        for record in self.ledger.records:
+            if record.replayer and not record.ended and record.durable:
+                self._finish_replay(record)
+
+    def _finish_replay(self, record: SessionRecord) -> None:
+        for sub in record.every:
+            if not sub.sure(self.world.now) or sub.granted == 0:
+                continue
+            name = sub.name.split(b"/")[1].decode()
+            for key, log in self.seen.items():
+                if key[0] != name:
+                    continue
+                for message in log[record.replays.get((key[0], key[1], True), 0) :]:
+                    if not self._may_miss(message, 1):
+                        self.world.violate("A9", f"{record} has not replayed {message} of {key}")
+
+
+def _content(record: Record) -> tuple[object, ...]:
+    return (record.topic, record.payload, record.flags, record.publisher, record.properties)

@@ -1,0 +1,108 @@
+"""A7: the will of a connection is published exactly once if it ended without a goodbye, and never if it did not.
+
+MQTT 5 sections 3.1.2.5, 3.1.3.2.2, 3.1.4. Judges at the end of a run, when every delay has passed, by what sessions that
+subscribed to all wills have got.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.sim.fact import Life
+from folkmoot.sim.ledger import Ledger
+
+__all__ = ["MAYBE", "NO", "YES", "WillChecker"]
+
+NO = "no"
+YES = "yes"
+MAYBE = "maybe"
+
+_GOODBYE_US = 5 * SECOND
+"""A DISCONNECT is not acknowledged: a crash this soon after it may undo it."""
+
+
+class WillChecker:
+    """Judges every connection that had a will. `watchers`: client ids with a QoS 2 subscription to all wills since the beginning."""
+
+    def __init__(self, ledger: Ledger, watchers: list[str]) -> None:
+        self.ledger = ledger
+        self.world = ledger.world
+        self.watchers = watchers
+
+    def finish(self) -> None:
+        """After all faults and delays."""
+        for client_id in self.ledger.lives:
+            for life in self.ledger.lives[client_id]:
+                if life.will is not None:
+                    self._judge(life, self.outcome(life))
+
+    def _judge(self, life: Life, outcome: str) -> None:
+        will = life.will
+        assert will is not None, "only lives with a will are judged"
+        for watcher in self.watchers:
+            record = self.ledger.current.get(watcher)
+            if record is None or record.created_us > life.connect_us:
+                continue
+            count = record.copies.get(will.number, 0)
+            if outcome == YES and count == 0 and will.number not in record.spared:
+                self.world.violate("A7", f"the will of {life} was never published")
+            if outcome == NO and count:
+                self.world.violate("A7", f"the will of {life} was published, and the connection {self._story(life)}")
+            if will.qos == 2 and count > 1:
+                self.world.violate("A7", f"the will of {life} was published {count} times")
+        if outcome != MAYBE:
+            self.world.mark(f"will {outcome}")
+
+    def _story(self, life: Life) -> str:
+        if life.goodbye_us < NEVER:
+            return "ended with DISCONNECT"
+        if life.link.cut_us == NEVER:
+            return "lives"
+        return "was resumed before the delay had passed"
+
+    def outcome(self, life: Life) -> str:
+        """Say whether the will must have been published (YES), must not (NO), or nobody can tell (MAYBE)."""
+        link = life.link
+        if link.read_bytes < life.connect_bytes or life.refused:
+            return NO
+        if life.accepted_us == NEVER:
+            return MAYBE
+        if life.goodbye_us < NEVER and life.goodbye_code == 0:
+            if not life.goodbye_read:
+                # The goodbye got lost with its connection.
+                return MAYBE if link.ended_us == NEVER else self._after_loss(life)
+            crashes = [at for at in self.ledger.host.crashed_us if life.goodbye_us <= at <= life.goodbye_us + _GOODBYE_US]
+            return MAYBE if crashes else NO
+        if link.ended_us == NEVER:
+            return NO
+        return self._after_loss(life)
+
+    def _after_loss(self, life: Life) -> str:
+        """The connection ended without a goodbye: only the client's return before the delay can stop the will."""
+        # The end of the session brings the will before its delay does [MQTT-3.1.3-9].
+        high_us = min(life.will_delay_s, life.expiry_high_s) * SECOND
+        if high_us == 0:
+            return YES
+        due_low, due_high = self._due(life, min(life.will_delay_s, life.expiry_low_s) * SECOND, high_us)
+        follower = life.next
+        while follower is not None:
+            if follower.connect_us > due_high + self.ledger.slack_us:
+                return YES
+            if follower.accepted_us == NEVER:
+                if follower.link.read_bytes >= follower.connect_bytes:
+                    return MAYBE
+            elif not follower.resumed:
+                return YES  # a new session has ended the old one
+            else:
+                return NO if follower.accepted_us < due_low - self.ledger.slack_us else MAYBE
+            follower = follower.next
+        return YES if self.world.now > due_high + self.ledger.slack_us else MAYBE
+
+    def _due(self, life: Life, low_us: int, high_us: int) -> tuple[int, int]:
+        """Return the earliest and the latest moment at which the delay is over."""
+        low = min(life.link.cut_us, life.link.ended_us) + low_us
+        high = life.link.ended_us + high_us
+        for started_us in self.ledger.host.starts_us:
+            # A node that starts again may count the delay anew: it cannot know for how long it was away.
+            if life.connect_us < started_us <= high:
+                high = started_us + high_us
+        return low, high

@@ -1,0 +1,345 @@
+"""A model client of MQTT 3.1, 3.1.1 and 5: correct by construction, so that whatever goes wrong is the node's doing.
+
+Owns one client id's connections and its half of the session state. What it sees, it tells the oracle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.rng import Rng
+from folkmoot.mqtt.decode import decode
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.framer import Framer
+from folkmoot.mqtt.packet import (
+    PUBREL,
+    V31,
+    Ack,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Publish,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from folkmoot.sim.fact import Life, Message, SessionRecord, Sub
+from folkmoot.sim.inflow import Inflow
+from folkmoot.sim.network import Caller, Link, Network, Server
+from folkmoot.sim.oracle import Oracle
+from folkmoot.sim.outflow import Outflow
+from folkmoot.sim.profile import Profile
+from folkmoot.sim.world import World
+
+__all__ = ["Client"]
+
+_PACKET_BYTES_MAX = 1 << 28
+_PATIENCE_US = 3 * SECOND  # for a CONNACK
+
+
+class Request:
+    """A SUBSCRIBE or UNSUBSCRIBE that was not answered yet."""
+
+    def __init__(self, subs: list[Sub], filters: list[bytes]) -> None:
+        self.subs = subs
+        self.filters = filters
+
+
+class Client(Caller):
+    """One client: it keeps a connection while `wanted`, and reconnects when it is lost.
+
+    `hasty` switches its habits of waiting off: it acknowledges and reconnects at once.
+    """
+
+    def __init__(
+        self, world: World, rng: Rng, network: Network, server: Server, oracle: Oracle, profile: Profile
+    ) -> None:
+        self.world = world
+        self.rng = rng
+        self.network = network
+        self.server = server
+        self.oracle = oracle
+        self.profile = profile
+        self.outflow = Outflow(self)
+        self.inflow = Inflow(self)
+        self.requests: dict[int, Request] = {}
+        self.record: SessionRecord | None = None
+        self.link: Link | None = None
+        self.life: Life | None = None
+        self.online = False  # CONNACK came and the connection stands
+        self.wanted = False
+        self.hasty = False
+        self.make_will: Callable[[Client], Message | None] = lambda _client: None
+        self._framer = Framer(_PACKET_BYTES_MAX)
+        self._must_clean = False  # its half of the session is gone, the other may not be
+        self._reconnect_set = False
+        self._heard_us = 0
+        self._asked_us = 0  # when PINGREQ was sent; 0: answered
+
+    @property
+    def name(self) -> str:
+        """The client id."""
+        return self.profile.client_id
+
+    @property
+    def current(self) -> Link:
+        """The present connection; only while there is one."""
+        assert self.link is not None, "a client without a connection sends nothing"
+        return self.link
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of its doing is unfinished."""
+        return self.online and self.outflow.idle and self.inflow.idle and not self.requests
+
+    # Connecting
+
+    def connect(self, clean: bool = False) -> None:
+        """Open a connection and send CONNECT; an open one stays behind, for the node to close (takeover)."""
+        profile = self.profile
+        clean = clean or profile.clean or self._must_clean
+        if self.online:
+            self.world.mark("takeover")
+        self._lose()
+        link = self.network.dial(self, self.server)
+        self.link = link
+        self._framer = Framer(_PACKET_BYTES_MAX)
+        life = Life(self.name, profile.version, link, clean, self.world.now)
+        life.will = self.make_will(self)
+        life.will_delay_s = profile.will_delay_s if profile.v5 else 0
+        self.life = life
+        if clean:
+            # Its own half of the session is gone, so a session that the node may have kept must go too.
+            self._must_clean = True
+        self.oracle.connecting(life)
+        self.send(self._connect_packet(clean, life.will))
+        life.connect_bytes = link.sent_bytes
+        self.world.later(_PATIENCE_US, self._give_up, link)
+
+    def _connect_packet(self, clean: bool, will_message: Message | None) -> Connect:
+        profile = self.profile
+        will: Will | None = None
+        if will_message is not None:
+            will = Will(will_message.topic, will_message.payload, will_message.qos, will_message.retain)
+            if profile.v5 and (profile.will_delay_s or will_message.properties is not None):
+                will.properties = will_message.properties or Properties()
+                will.properties.will_delay = profile.will_delay_s or None
+        properties: Properties | None = None
+        if profile.v5:
+            properties = Properties()
+            properties.session_expiry = profile.expiry_s or None
+            properties.receive_max = profile.receive_max or None
+            properties.packet_max = profile.packet_bytes_max or None
+            properties.topic_alias_max = profile.alias_max or None
+        return Connect(
+            profile.version,
+            self.name,
+            clean,
+            profile.keep_alive_s,
+            profile.username,
+            profile.password,
+            will,
+            properties,
+        )
+
+    def _give_up(self, link: Link) -> None:
+        if link is self.link and not self.online:
+            self.world.mark("CONNACK timed out")
+            self.drop()
+
+    def _accepted(self, packet: Connack) -> None:
+        life = self.life
+        assert life is not None, "a CONNACK answers a CONNECT"
+        if packet.code:
+            life.refused = True
+            self.world.mark(f"CONNACK refused {packet.code:#x}")
+            self.drop()
+            return
+        self.online = True
+        self._must_clean = False
+        if self.profile.version == V31 and not life.clean:
+            # MQTT 3.1 has no session present flag: a client believes in the session that it remembers.
+            packet.session_present = self.record is not None and not self.record.ended
+        present = packet.session_present
+        self.record = self.oracle.accepted(life, packet, self.profile)
+        receive_max = 65_535
+        alias_max = 0
+        if packet.properties is not None:
+            receive_max = packet.properties.receive_max or receive_max
+            alias_max = packet.properties.topic_alias_max or 0
+        self.inflow.connected(present)
+        self.outflow.connected(present, receive_max, alias_max)
+        self._heard_us = self.world.now
+        self._asked_us = 0
+        keep_alive = self.profile.keep_alive_s
+        if packet.properties is not None and packet.properties.server_keep_alive is not None:
+            keep_alive = packet.properties.server_keep_alive
+        if keep_alive:
+            self.world.later(keep_alive * SECOND // 2, self._keep_alive, self.current, keep_alive)
+
+    def _keep_alive(self, link: Link, keep_alive_s: int) -> None:
+        if link is not self.link:
+            return
+        now = self.world.now
+        if self._asked_us and now - self._asked_us > keep_alive_s * SECOND:
+            self.world.mark("client missed PINGRESP")
+            self.drop()
+            return
+        if not self._asked_us:
+            self._asked_us = now
+            self.send(Pingreq())
+        self.world.later(keep_alive_s * SECOND // 2, self._keep_alive, link, keep_alive_s)
+
+    # Disconnecting
+
+    def disconnect(self, code: int, expiry_s: int | None) -> None:
+        """Say DISCONNECT and close; `code` and the new session expiry only mean something in MQTT 5."""
+        life = self.life
+        if not self.online or life is None:
+            self.drop()
+            return
+        properties: Properties | None = None
+        if self.profile.v5 and expiry_s is not None and self.profile.expiry_s:  # [MQTT-3.14.2-2]
+            properties = Properties()
+            properties.session_expiry = expiry_s
+        self.send(Disconnect(code if self.profile.v5 else 0, properties))
+        life.goodbye_us = self.world.now
+        life.goodbye_bytes = self.current.sent_bytes
+        life.goodbye_code = code if self.profile.v5 else 0
+        if properties is not None and expiry_s is not None:
+            assert self.record is not None, "an accepted connection has a session"
+            self.oracle.expiry_changed(life, self.record, expiry_s)
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the connection without a word."""
+        link = self.link
+        self._lose()
+        if link is not None:
+            link.close_by_caller()
+        self._reconnect()
+
+    def _lose(self) -> None:
+        self.online = False
+        self.link = None
+        self.requests.clear()
+
+    def link_closed(self, link: Link) -> None:
+        """The connection is gone."""
+        if link is self.link:
+            self.world.note(self.name, f"lost {link.name}")
+            self._lose()
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        if self.wanted and not self._reconnect_set:
+            self._reconnect_set = True
+            delay = 5 * MILLISECOND if self.hasty else self.profile.reconnect_us
+            self.world.after(MILLISECOND + self.rng.below(delay), self._connect_again)
+
+    def _connect_again(self) -> None:
+        self._reconnect_set = False
+        if self.wanted and self.link is None:
+            self.connect()
+
+    # Requests
+
+    def subscribe(self, entries: list[tuple[bytes, int]], identifier: int) -> None:
+        """Send SUBSCRIBE; `identifier` 0 is none."""
+        assert self.record is not None, "only an online client subscribes"
+        properties: Properties | None = None
+        if identifier and self.profile.v5:
+            properties = Properties()
+            properties.subscription_ids = [identifier]
+        packet_id = self.outflow.take_id()
+        subs = [self.oracle.subscribing(self.record, name, options, identifier) for name, options in entries]
+        self.requests[packet_id] = Request(subs, [])
+        self.send(Subscribe(packet_id, entries, properties))
+
+    def unsubscribe(self, filters: list[bytes]) -> None:
+        """Send UNSUBSCRIBE."""
+        assert self.record is not None, "only an online client unsubscribes"
+        packet_id = self.outflow.take_id()
+        for name in filters:
+            self.oracle.unsubscribing(self.record, name)
+        self.requests[packet_id] = Request([], filters)
+        self.send(Unsubscribe(packet_id, filters))
+
+    def _answered(self, packet: Suback | Unsuback) -> None:
+        request = self.requests.pop(packet.packet_id, None)
+        if request is None or (isinstance(packet, Suback) != bool(request.subs)) or self.record is None:
+            self.fault(f"unexpected {packet}")
+            return
+        if isinstance(packet, Suback):
+            if len(packet.codes) != len(request.subs):
+                self.fault(f"{len(request.subs)} filters were asked for, {packet} answers")
+                return
+            for sub, code in zip(request.subs, packet.codes, strict=True):
+                self.oracle.subscribed(self.record, sub, code)
+            return
+        for name in request.filters:
+            self.oracle.unsubscribed(self.record, name)
+
+    # Packets
+
+    def send(self, packet: Packet) -> None:
+        """Send a packet over the present connection."""
+        link = self.current
+        self.world.note(self.name, "->", link.name, packet)
+        link.from_caller(encode(packet, self.profile.version))
+
+    def link_data(self, link: Link, data: bytes) -> None:
+        """Take bytes from the node, unless they come over a connection that was left behind."""
+        if link is not self.link:
+            return
+        self._heard_us = self.world.now
+        try:
+            for first, body in self._framer.feed(data):
+                self._handle(decode(first, body, self.profile.version), len(body))
+                if link is not self.link:
+                    return
+        except MalformedPacket as error:
+            self.fault(f"malformed packet from the node: {error}")
+
+    def _handle(self, packet: Packet, size: int) -> None:
+        self.world.note(self.name, "<-", self.current.name, packet)
+        if isinstance(packet, Connack):
+            if self.online:
+                self.fault("a second CONNACK")
+                return
+            self._accepted(packet)
+        elif isinstance(packet, Disconnect):
+            self.world.mark(f"DISCONNECT {packet.code:#x} from the node")
+        elif not self.online:
+            self.fault(f"{packet} before CONNACK")
+        elif isinstance(packet, Publish):
+            self.inflow.published(packet, size + 2 + (size > 127) + (size > 16_383))
+        elif isinstance(packet, Ack):
+            if packet.kind == PUBREL:
+                self.inflow.released(packet)
+            else:
+                self.outflow.acknowledged(packet)
+        elif isinstance(packet, (Suback, Unsuback)):
+            self._answered(packet)
+        elif isinstance(packet, Pingresp):
+            self._asked_us = 0
+        else:
+            self.fault(f"unexpected {packet}")
+
+    def received(self, packet: Publish) -> None:
+        """Hand a message to the application, which is the oracle."""
+        assert self.record is not None, "an accepted connection has a session"
+        self.oracle.received(self.record, self.current, packet)
+
+    def fault(self, text: str) -> None:
+        """The node broke a rule of the protocol."""
+        link = self.link.name if self.link is not None else "no link"
+        self.world.violate("protocol", f"{self.name} over {link}: {text}")

@@ -1,0 +1,116 @@
+"""A disk that tells the truth late: batches become durable in order after a drawn delay, and a crash loses the rest.
+
+Owns what survives a crash. The fault model: a batch is durable whole or not at all; of the batches that were handed
+over and not yet reported durable, a prefix survives a crash, its length drawn; what was reported durable survives.
+A full disk stops syncing until there is room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.kernel.rng import Rng
+from folkmoot.sim.world import World
+from folkmoot.store.batch import Batch
+from folkmoot.store.memory import MemoryStore
+
+__all__ = ["Disk"]
+
+
+class Disk:
+    """The disk of one node; `store` is what is durable and what the node reads.
+
+    `on_written(token)` is called for the newest batch of each sync, in token order.
+    """
+
+    def __init__(self, world: World, rng: Rng, name: str, sync_us: int) -> None:
+        self.store = MemoryStore()
+        self.full = False
+        self.stall_until_us = 0
+        self.on_written: Callable[[int], None] = lambda _token: None
+        self._world = world
+        self._rng = rng
+        self._name = name
+        self._sync_us = sync_us
+        self._waiting: list[Batch] = []
+        self._syncing: list[Batch] = []
+        self._reporting: list[int] = []
+        self._life = 0  # a crash ends the events of the life before
+
+    @property
+    def idle(self) -> bool:
+        """Whether every batch is durable and was reported."""
+        return not (self._waiting or self._syncing or self._reporting)
+
+    def submit(self, batch: Batch) -> None:
+        """Take a batch; it becomes durable with all that wait when the running sync is over (group commit)."""
+        trace = self._world.trace
+        for kind, key, value in batch.ops:
+            trace.mix(b"%d" % kind + key + value)
+        self._waiting.append(batch)
+        self._start()
+
+    def fill(self) -> None:
+        """No room any more: nothing becomes durable until `free`."""
+        self.full = True
+
+    def free(self) -> None:
+        """Room again."""
+        self.full = False
+        self._start()
+
+    def stall(self, duration_us: int) -> None:
+        """Let the next sync take `duration_us` longer."""
+        self.stall_until_us = max(self.stall_until_us, self._world.now + duration_us)
+
+    def crash(self) -> None:
+        """Lose what is not durable, except for a drawn prefix of it."""
+        pending = self._syncing + self._waiting
+        kept = self._rng.below(len(pending) + 1) if pending else 0
+        for batch in pending[:kept]:
+            self.store.apply(batch)
+        if kept < len(pending):
+            self._world.mark("crash lost unsynced batches")
+        if kept:
+            self._world.mark("crash kept unreported batches")
+        self._world.note(self._name, f"crash keeps {kept} of {len(pending)} pending batches")
+        self._waiting = []
+        self._syncing = []
+        self._reporting = []
+        self._life += 1
+
+    def _start(self) -> None:
+        if self._syncing or not self._waiting or self.full:
+            return
+        self._syncing = self._waiting
+        self._waiting = []
+        duration = self._sync_us // 4 + self._rng.below(self._sync_us)
+        if self.stall_until_us > self._world.now:
+            duration += self.stall_until_us - self._world.now
+        self._world.after(duration, self._synced, self._life)
+
+    def _synced(self, life: int) -> None:
+        if life != self._life:
+            return
+        for batch in self._syncing:
+            self.apply(batch)
+        token = self._syncing[-1].token
+        if len(self._syncing) > 1:
+            self._world.mark("group commit")
+        self._syncing = []
+        # The core reads rows before it is told that they are durable: a worker thread commits, a loop tells.
+        self._reporting.append(token)
+        self._world.after(self._rng.below(MILLISECOND // 5), self._report, self._life)
+        self._start()
+
+    def _report(self, life: int) -> None:
+        if life != self._life:
+            return
+        token = self._reporting.pop(0)
+        self._world.note(self._name, f"durable {token}")
+        self.on_written(token)
+
+    def apply(self, batch: Batch) -> None:
+        """Make `batch` durable and visible."""
+        self.store.apply(batch)

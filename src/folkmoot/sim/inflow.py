@@ -1,0 +1,126 @@
+"""The receiving half of a model client: acknowledges in order, and as a correct QoS 2 receiver hands each message on once.
+
+Owns the packet ids of QoS 2 flows, which are session state and outlive connections (MQTT 5 sections 4.3.3, 4.4), and
+checks what a client can check of a server: Receive Maximum, packet ids, topic aliases, maximum packet size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from folkmoot.mqtt.packet import PUBACK, PUBCOMP, PUBREC, Ack, Publish
+
+if TYPE_CHECKING:
+    from folkmoot.sim.client import Client
+
+__all__ = ["Inflow"]
+
+
+class Inflow:
+    """Messages on their way from the node to a client."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.incoming: dict[int, bytes] = {}  # QoS 2 ids whose PUBREL has not come, with the payload
+        self._open: dict[int, bytes] = {}  # ids that the present connection uses
+        self._aliases: dict[int, bytes] = {}
+        self._acks: list[Ack] = []
+        self._timer_set = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether no acknowledgement waits and no QoS 2 flow is unfinished."""
+        return not self._acks and not self.incoming
+
+    def connected(self, present: bool) -> None:
+        """A connection was accepted; without a session on the other side, forget the flows."""
+        self._open = {}
+        self._aliases = {}
+        self._acks = []
+        if not present:
+            self.incoming = {}
+
+    def published(self, packet: Publish, size: int) -> None:
+        """PUBLISH came, `size` bytes long."""
+        client = self.client
+        limit = client.profile.packet_bytes_max
+        if limit and size > limit:
+            client.fault(f"a packet of {size} bytes, the limit is {limit}")
+        if not self._resolve_alias(packet):
+            return
+        if packet.qos == 0:
+            client.received(packet)
+            return
+        self._check_id(packet)
+        self._open[packet.packet_id] = packet.payload
+        receive_max = client.profile.receive_max
+        if receive_max and len(self._open) > receive_max:
+            client.fault(f"{len(self._open)} messages in flight, Receive Maximum is {receive_max}")
+        if packet.qos == 1:
+            client.received(packet)
+            self._acknowledge(Ack(PUBACK, packet.packet_id))
+            return
+        if packet.packet_id in self.incoming:
+            client.world.mark("QoS 2 duplicate recognised")
+        else:
+            self.incoming[packet.packet_id] = packet.payload
+            client.received(packet)
+        self._acknowledge(Ack(PUBREC, packet.packet_id))
+
+    def released(self, ack: Ack) -> None:
+        """PUBREL came: the flow is over, whether known or not."""
+        self.incoming.pop(ack.packet_id, None)
+        self._acknowledge(Ack(PUBCOMP, ack.packet_id))
+
+    def _check_id(self, packet: Publish) -> None:
+        used = self._open.get(packet.packet_id)
+        if used is not None:
+            self.client.fault(f"packet id {packet.packet_id} is in flight with {used[:40]!r} and comes with {packet}")
+        flow = self.incoming.get(packet.packet_id)
+        if flow is not None and (packet.qos != 2 or flow != packet.payload):
+            self.client.fault(f"packet id {packet.packet_id} is of the QoS 2 flow of {flow[:40]!r} and comes with {packet}")
+
+    def _resolve_alias(self, packet: Publish) -> bool:
+        alias = None if packet.properties is None else packet.properties.topic_alias
+        if alias is None:
+            return True
+        if alias > self.client.profile.alias_max:
+            self.client.fault(f"topic alias {alias}, the maximum is {self.client.profile.alias_max}")
+            return False
+        if packet.topic:
+            self._aliases[alias] = packet.topic
+        elif alias in self._aliases:
+            self.client.world.mark("topic alias out")
+            packet.topic = self._aliases[alias]
+        else:
+            self.client.fault(f"topic alias {alias} was never set")
+            return False
+        return True
+
+    def _acknowledge(self, ack: Ack) -> None:
+        delay = self.client.profile.ack_us
+        if not delay or self.client.hasty:
+            self.flush()
+            self._send(ack)
+            return
+        self._acks.append(ack)
+        if not self._timer_set:
+            self._timer_set = True
+            self.client.world.after(self.client.rng.below(delay), self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._timer_set = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Send the acknowledgements that waited, in the order in which the messages came [MQTT-4.6.0-2]."""
+        acks = self._acks
+        self._acks = []
+        for ack in acks:
+            self._send(ack)
+
+    def _send(self, ack: Ack) -> None:
+        if self.client.online:
+            if ack.kind != PUBREC:
+                self._open.pop(ack.packet_id, None)
+            self.client.send(ack)

@@ -1,0 +1,291 @@
+"""The network between clients and nodes: connections that delay, split, clog, break and lie half-open.
+
+Owns the bytes in flight. Like TCP it keeps the order of a connection and loses bytes only together with the
+connection; unlike TCP it does so on purpose.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import Final
+
+from folkmoot.kernel.clock import MILLISECOND, NEVER
+from folkmoot.kernel.rng import Rng
+from folkmoot.sim.world import World
+
+__all__ = ["HIGH_WATER_BYTES", "Caller", "Link", "Network", "Pipe", "Server"]
+
+HIGH_WATER_BYTES: Final = 16_384
+"""Beyond this many bytes in flight to a client the node is told to wait, as a transport does."""
+
+
+class Caller(ABC):
+    """The client's end of a link."""
+
+    @abstractmethod
+    def link_data(self, link: Link, data: bytes) -> None:
+        """Bytes came from the node."""
+
+    @abstractmethod
+    def link_closed(self, link: Link) -> None:
+        """The connection is gone, or never came to be."""
+
+
+class Server(ABC):
+    """The node's end of all its links."""
+
+    @abstractmethod
+    def link_opened(self, link: Link) -> bool:
+        """A connection came in; False refuses it."""
+
+    @abstractmethod
+    def link_data(self, link: Link, data: bytes) -> None:
+        """Bytes came from a client."""
+
+    @abstractmethod
+    def link_lost(self, link: Link, reason: str) -> None:
+        """The connection is gone."""
+
+    @abstractmethod
+    def link_writable(self, link: Link, writable: bool) -> None:
+        """The bytes in flight crossed the high or the low water mark."""
+
+
+class Pipe:
+    """One direction of a link: chunks arrive in order, and wait when the reader does not read or the way is clogged."""
+
+    def __init__(self, link: Link, to_node: bool) -> None:
+        self.link = link
+        self.to_node = to_node
+        self.bytes = 0  # sent and not yet delivered
+        self.dead = False
+        self.paused = False  # by the reader
+        self.clogged = False  # by a fault
+        self._chunks: deque[bytes | None] = deque()
+        self._arrived = 0
+        self._last_us = 0
+
+    def send(self, chunk: bytes | None, delay_us: int) -> None:
+        """Put a chunk (None: the end of the stream) on its way."""
+        world = self.link.network.world
+        self._chunks.append(chunk)
+        self.bytes += len(chunk) if chunk is not None else 0
+        arrival = max(self._last_us, world.now + delay_us)
+        self._last_us = arrival
+        world.after(arrival - world.now, self._arrive)
+
+    def block(self, *, paused: bool | None = None, clogged: bool | None = None) -> None:
+        """Change why nothing is delivered; delivers what waited when nothing stands in the way any more."""
+        if paused is not None:
+            self.paused = paused
+        if clogged is not None:
+            self.clogged = clogged
+        if self._arrived and not self.paused and not self.clogged:
+            self.link.network.world.after(0, self._pump)
+
+    def kill(self) -> None:
+        """Lose what is in flight and all that is still sent."""
+        self.dead = True
+        self._chunks.clear()
+        self._arrived = 0
+        self.bytes = 0
+
+    def _arrive(self) -> None:
+        if not self.dead:
+            self._arrived += 1
+            self._pump()
+
+    def _pump(self) -> None:
+        while self._arrived and not (self.paused or self.clogged or self.dead):
+            chunk = self._chunks.popleft()
+            self._arrived -= 1
+            self.bytes -= len(chunk) if chunk is not None else 0
+            self.link.delivered(self, chunk)
+
+
+class Link:
+    """One connection between a client and a node, with what the simulator knows about it and neither end does."""
+
+    def __init__(self, network: Network, number: int, caller: Caller, server: Server, latency_us: int) -> None:
+        self.network = network
+        self.number = number
+        self.name = f"link{number}"
+        self.caller = caller
+        self.server = server
+        self.latency_us = latency_us
+        self.to_node = Pipe(self, to_node=True)
+        self.to_client = Pipe(self, to_node=False)
+        self.caller_open = True
+        self.server_open = False
+        self.congested = False
+        self.troubled = False  # ever clogged or congested: messages may have been dropped by a limit
+        self.reset_on_send = False  # the peer has forgotten this connection and says so when it hears of it
+        self.sent_bytes = 0  # by the client
+        self.read_bytes = 0  # by the node
+        self.first_turn = 0  # the node's turn that gave the first output for this link: the CONNACK
+        self.turn = 0  # the newest such turn
+        self.fenced_turn = NEVER  # after this turn the node must be silent here (A6)
+        self.client_id = ""  # for whom a CONNACK came through it
+        self.opened_us = network.world.now
+        self.cut_us = NEVER  # the first moment at which either side stopped
+        self.ended_us = NEVER  # when the node knew
+        self.crashed = False  # the node's process died under it
+        self.connection: object = None  # what the node made of it
+        self.session: object = None  # the record of the session that is served over it, see the oracle
+
+    def from_caller(self, data: bytes) -> None:
+        """Send bytes from the client to the node."""
+        if self.caller_open:
+            self.sent_bytes += len(data)
+            self.network.transmit(self.to_node, data)
+            if self.reset_on_send:
+                self.network.world.after(self.latency_us, self.notify_caller)
+
+    def from_server(self, data: bytes) -> None:
+        """Send bytes from the node to the client."""
+        self.network.transmit(self.to_client, data)
+        if self.reset_on_send:
+            self.network.world.after(self.latency_us, self.notify_server, "reset")
+        if not self.congested and self.to_client.bytes > HIGH_WATER_BYTES:
+            self.congested = True
+            self.troubled = True
+            self.network.world.mark("transport full")
+            self.server.link_writable(self, writable=False)
+
+    def close_by_caller(self) -> None:
+        """The client closes: what it sent arrives, then the end."""
+        if self.caller_open:
+            self.caller_open = False
+            self.cut()
+            self.to_client.kill()
+            self.network.transmit_end(self.to_node)
+
+    def close_by_server(self) -> None:
+        """The node closes: what it sent arrives, then the end; what comes from the client is not read any more."""
+        self.cut()
+        self.to_node.kill()
+        self.network.transmit_end(self.to_client)
+
+    def reset(self, caller_us: int, server_us: int) -> None:
+        """Break the connection: bytes in flight are lost, each side learns of it after its delay (NEVER: half-open)."""
+        self.cut()
+        self.to_node.kill()
+        self.to_client.kill()
+        world = self.network.world
+        if caller_us < NEVER:
+            world.after(caller_us, self.notify_caller)
+        if server_us < NEVER:
+            world.after(server_us, self.notify_server, "reset")
+
+    def cut(self) -> None:
+        """Remember the first moment at which the connection stopped to be one."""
+        self.cut_us = min(self.cut_us, self.network.world.now)
+
+    def notify_caller(self) -> None:
+        """Tell the client that the connection is gone, once."""
+        if self.caller_open:
+            self.caller_open = False
+            self.cut()
+            self.to_node.kill()
+            self.caller.link_closed(self)
+
+    def notify_server(self, reason: str) -> None:
+        """Tell the node that the connection is gone, once."""
+        if self.server_open:
+            self.cut()
+            self.to_client.kill()
+            self.server.link_lost(self, reason)
+
+    def delivered(self, pipe: Pipe, chunk: bytes | None) -> None:
+        """Hand an arrived chunk to its end."""
+        if pipe.to_node:
+            if not self.server_open:
+                return
+            if chunk is None:
+                self.server.link_lost(self, "closed by the client")
+            else:
+                self.read_bytes += len(chunk)
+                self.server.link_data(self, chunk)
+        elif chunk is None:
+            self.notify_caller()
+        elif self.caller_open:
+            self.caller.link_data(self, chunk)
+            self._drained()
+
+    def _drained(self) -> None:
+        if self.congested and self.to_client.bytes < HIGH_WATER_BYTES // 4:
+            self.congested = False
+            self.server.link_writable(self, writable=True)
+
+
+class Network:
+    """All links.
+
+    `split`: how often a chunk is cut into pieces, 0 (never) to 2 (nearly always). `latency_us`: the largest base latency of a link.
+    """
+
+    def __init__(self, world: World, rng: Rng, latency_us: int, split: int) -> None:
+        self.world = world
+        self.links: list[Link] = []  # in the order of their opening; those that both ends have left are removed
+        self.latency_us = latency_us
+        self._rng = rng
+        self._split = split
+        self._numbers = 0
+
+    def dial(self, caller: Caller, server: Server) -> Link:
+        """Open a connection; the node hears of it after the latency, the client of a refusal after two."""
+        self._numbers += 1
+        link = Link(self, self._numbers, caller, server, 20 + self._rng.below(self.latency_us))
+        if len(self.links) > 64:
+            self.links = [known for known in self.links if known.caller_open or known.server_open]
+        self.links.append(link)
+        link.to_node.block(paused=True)  # nothing is read before the connection was accepted
+        self.world.after(link.latency_us, self._accept, link)
+        return link
+
+    def _accept(self, link: Link) -> None:
+        if link.to_node.dead:
+            return
+        if link.server.link_opened(link):
+            link.to_node.block(paused=False)
+        else:
+            link.reset(link.latency_us, NEVER)
+
+    def transmit(self, pipe: Pipe, data: bytes) -> None:
+        """Send `data` in one piece or several, each with its delay."""
+        if pipe.dead or not data:
+            return
+        self.world.trace.mix(data)
+        start = 0
+        for end in self._cuts(len(data)):
+            if end > start:
+                pipe.send(data[start:end], self._delay(pipe.link))
+                start = end
+        pipe.send(data[start:], self._delay(pipe.link))
+
+    def transmit_end(self, pipe: Pipe) -> None:
+        """Send the end of the stream."""
+        if not pipe.dead:
+            pipe.send(None, self._delay(pipe.link))
+
+    def _delay(self, link: Link) -> int:
+        # One chunk in fifty is slow: most orders of events between connections come from these.
+        if self._rng.below(50) == 0:
+            return link.latency_us + self._rng.below(20 * MILLISECOND)
+        return link.latency_us + self._rng.below(link.latency_us)
+
+    def _cuts(self, length: int) -> list[int]:
+        if self._split == 0 or length < 2 or not self._rng.chance(1, 20 if self._split == 1 else 2):
+            return []
+        count = self._rng.between(1, 3)
+        return sorted(self._rng.between(1, length - 1) for _ in range(count))
+
+    def heal(self) -> None:
+        """Unclog every way and end what is half-open: both ends of a broken connection learn of it."""
+        for link in list(self.links):
+            link.to_node.block(clogged=False)
+            link.to_client.block(clogged=False)
+            if link.to_node.dead and link.to_client.dead:
+                link.notify_caller()
+                link.notify_server("reset")

@@ -1,0 +1,150 @@
+"""The oracle: hears everything that clients see and hands it to the checkers of the promises.
+
+Owns the order in which facts are registered and judged. The promises A1 to A9 are those of ARCHITECTURE.md.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import NEVER
+from folkmoot.mqtt.packet import Connack, Publish
+from folkmoot.sim.check_delivery import DeliveryChecker
+from folkmoot.sim.check_retained import RetainedChecker
+from folkmoot.sim.check_session import SessionChecker
+from folkmoot.sim.check_stream import StreamChecker
+from folkmoot.sim.check_will import WillChecker
+from folkmoot.sim.fact import Life, Message, SessionRecord, Sub
+from folkmoot.sim.ledger import Ledger
+from folkmoot.sim.network import Link
+from folkmoot.sim.profile import Profile
+
+__all__ = ["Oracle"]
+
+_REPLAY = b"$stream/"
+
+
+class Oracle:
+    """What the clients of a run report to."""
+
+    def __init__(self, ledger: Ledger, watchers: list[str]) -> None:
+        self.ledger = ledger
+        self.world = ledger.world
+        self.sessions = SessionChecker(ledger)
+        self.deliveries = DeliveryChecker(ledger)
+        self.wills = WillChecker(ledger, watchers)
+        self.retained = RetainedChecker(ledger)
+        self.streams = StreamChecker(ledger)
+
+    # Connections
+
+    def connecting(self, life: Life) -> None:
+        """CONNECT is about to be sent; with clean start, the session that there is ends now or never again counts."""
+        self.ledger.connecting(life)
+        if life.clean:
+            self._end(life.client_id)
+
+    def accepted(self, life: Life, connack: Connack, profile: Profile) -> SessionRecord:
+        """CONNACK with success came."""
+        expiry_s = profile.session_expiry_s
+        if connack.properties is not None and connack.properties.session_expiry is not None:
+            expiry_s = connack.properties.session_expiry
+        life.expiry_low_s = life.expiry_high_s = expiry_s
+        record = self.sessions.accepted(life, connack.session_present, expiry_s)
+        record.packet_bytes_max = profile.packet_bytes_max or NEVER
+        return record
+
+    def expiry_changed(self, life: Life, record: SessionRecord, expiry_s: int) -> None:
+        """DISCONNECT with another session expiry was sent."""
+        life.expiry_low_s = min(life.expiry_low_s, expiry_s)
+        life.expiry_high_s = max(life.expiry_high_s, expiry_s)
+        self.sessions.expiry_changed(record, expiry_s)
+        if expiry_s == 0:
+            self._end(record.client_id)
+
+    def _end(self, client_id: str) -> None:
+        """From now on nothing is owed to the session that the client has."""
+        record = self.ledger.current.get(client_id)
+        if record is not None:
+            for sub in record.subs.values():
+                sub.until_us = min(sub.until_us, self.world.now)
+
+    # Publishing
+
+    def sent(self, message: Message, link: Link) -> None:
+        """PUBLISH was sent."""
+        self.ledger.sent(message, link)
+        self.deliveries.sent(message)
+
+    def answered(self, message: Message, code: int) -> None:
+        """PUBACK or PUBREC came."""
+        if code >= 0x80:
+            message.refused = True
+            self.world.mark(f"PUBLISH refused {code:#x}")
+        elif not message.acked:
+            message.acked_us = self.world.now
+
+    def settled(self, message: Message) -> None:
+        """The publisher will not send the message again."""
+        message.settled_us = min(message.settled_us, self.world.now)
+
+    # Subscribing
+
+    def subscribing(self, record: SessionRecord, name: bytes, options: int, identifier: int) -> Sub:
+        """SUBSCRIBE for one filter was sent; it replaces a subscription with the same filter."""
+        now = self.world.now
+        known = record.subs.get(name)
+        if known is not None and known.options == options and known.identifier == identifier:
+            known.asks += 1
+            return known
+        sub = Sub(name, options, identifier, now)
+        if known is not None:
+            known.until_us = min(known.until_us, now)
+            sub.asks += known.asks
+        record.subs[name] = sub
+        record.every.append(sub)
+        record.possible.clear()
+        if name.startswith(_REPLAY):
+            record.replayer = True
+        return sub
+
+    def subscribed(self, record: SessionRecord, sub: Sub, code: int) -> None:
+        """SUBACK answered for one filter."""
+        if code >= 0x80:
+            self.world.mark(f"SUBSCRIBE refused {code:#x}")
+            return
+        if code > sub.options & 3:
+            self.world.violate("protocol", f"{record}: {sub.name!r} was granted QoS {code}")
+        sub.granted = code
+        if record.subs.get(sub.name) is sub and sub.until_us == NEVER:
+            sub.since_us = min(sub.since_us, self.world.now)
+
+    def unsubscribing(self, record: SessionRecord, name: bytes) -> None:
+        """UNSUBSCRIBE was sent."""
+        sub = record.subs.pop(name, None)
+        if sub is not None:
+            sub.until_us = min(sub.until_us, self.world.now)
+
+    def unsubscribed(self, record: SessionRecord, name: bytes) -> None:
+        """UNSUBACK came: new messages do not match any more."""
+        for sub in record.every:
+            if sub.name == name and sub.until_us < NEVER and record.subs.get(name) is not sub:
+                sub.gone_us = min(sub.gone_us, self.world.now)
+
+    # Receiving
+
+    def received(self, record: SessionRecord, link: Link, packet: Publish) -> None:
+        """A client handed a message to its application."""
+        if record.replayer:
+            self.streams.replayed(record, packet)
+            return
+        self.deliveries.received(record, link, packet)
+        if packet.retain:
+            self.retained.received(record, packet)
+        message = self.ledger.by_payload.get(packet.payload)
+        if message is not None and not packet.retain:
+            self._check_gone(record, message)
+
+    def _check_gone(self, record: SessionRecord, message: Message) -> None:
+        """After UNSUBACK no message that is published later comes any more [MQTT-3.10.4-2]."""
+        first_us = message.first_us
+        if first_us < NEVER and all(sub.gone_us < first_us for sub in record.matching(message.topic)):
+            self.world.violate("A2", f"{record} got {message}, published after UNSUBACK")

@@ -1,0 +1,52 @@
+"""What kind of client somebody is: versions, limits and habits, drawn once per client. Owns no state."""
+
+from __future__ import annotations
+
+from folkmoot.mqtt.packet import V5
+
+__all__ = ["NEVER_EXPIRES_S", "Profile"]
+
+NEVER_EXPIRES_S = 0xFFFF_FFFF
+
+
+class Profile:
+    """The habits of one client; the workload draws them."""
+
+    def __init__(self, client_id: str, version: int) -> None:
+        self.client_id = client_id
+        self.version = version
+        self.clean = False  # always starts a new session
+        self.expiry_s = NEVER_EXPIRES_S  # of its session, MQTT 5; for 3.x `clean` decides
+        self.keep_alive_s = 0
+        self.receive_max = 0  # 0: the default of the protocol
+        self.packet_bytes_max = 0  # 0: none
+        self.alias_max = 0  # topic aliases that it takes
+        self.uses_aliases = False
+        self.window = 20  # QoS 1 and 2 messages that it has in flight
+        self.ack_us = 0  # waits up to this long before it acknowledges
+        self.reconnect_us = 50_000  # tries again within this time
+        self.will_topic = b""  # empty: no will
+        self.will_qos = 2
+        self.will_delay_s = 0
+        self.producer = ""  # name of an idempotent producer
+        self.username: str | None = None
+        self.password: bytes | None = None
+        self.publishes: list[bytes] = []  # topics
+        self.filters: list[bytes] = []  # what it may subscribe to
+
+    @property
+    def v5(self) -> bool:
+        """Whether it speaks MQTT 5."""
+        return self.version == V5
+
+    @property
+    def durable(self) -> bool:
+        """Whether its sessions outlive their connections."""
+        return (self.expiry_s > 0) if self.v5 else not self.clean
+
+    @property
+    def session_expiry_s(self) -> int:
+        """How long its sessions live without a connection."""
+        if self.v5:
+            return self.expiry_s
+        return 0 if self.clean else NEVER_EXPIRES_S

@@ -1,0 +1,148 @@
+"""Swarm testing: each seed switches features on and off and draws its own limits, so that no feature hides another.
+
+Source: Groce et al., Swarm Testing, ISSTA 2012. Owns the drawing of what a run is like; the drawing of what happens in it
+is the workload's.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.limits import Limits
+from folkmoot.kernel.rng import Rng
+from folkmoot.node import NodeConfig
+from folkmoot.streams.config import StreamConfig
+
+__all__ = ["FAULTS", "FEATURES", "Swarm"]
+
+FEATURES = (
+    "aliases",
+    "clears",
+    "disconnects",
+    "expiring messages",
+    "finite sessions",
+    "no local",
+    "overlaps",
+    "own limits",
+    "producers",
+    "qos 0",
+    "retained",
+    "shared",
+    "slow acks",
+    "streams",
+    "replays",
+    "takeovers",
+    "transients",
+    "unsubscribes",
+    "version 3",
+    "wills",
+)
+
+FAULTS = (
+    "clock steps",
+    "clogs",
+    "crashes",
+    "cuts",
+    "disk full",
+    "disk stalls",
+    "half-open",
+    "restarts",
+)
+
+
+class Swarm:
+    """What one run is like: `has(name)` for the features and faults above, and the numbers that were drawn."""
+
+    def __init__(self, rng: Rng) -> None:
+        calm = rng.chance(1, 12)  # now and then a run without any fault, to tell apart what faults have to do with
+        self.on: dict[str, bool] = {}
+        for name in FEATURES:
+            self.on[name] = rng.chance(2, 3)
+        for name in FAULTS:
+            self.on[name] = not calm and rng.chance(1, 2)
+        self.clients = rng.between(3, 9)
+        self.topics = rng.between(2, 12)
+        self.depth = rng.between(1, 3)
+        self.fault_every = rng.between(15, 120)  # steps
+        self.pace_us = [300, 2 * MILLISECOND, 10 * MILLISECOND, 50 * MILLISECOND][rng.below(4)]  # mean time between steps
+        self.latency_us = [50, 500, 5 * MILLISECOND][rng.below(3)]
+        self.split = rng.below(3)
+        self.sync_us = [100, 1 * MILLISECOND, 15 * MILLISECOND][rng.below(3)]
+        self.turn_us = [1, 100, 2 * MILLISECOND][rng.below(3)]
+        self.payload_bytes = [20, 200, 4000][rng.below(3)]
+        self.partitions = [1, 4, 16][rng.below(3)]
+        self.short_queues = rng.chance(1, 8)
+        self.rounds = rng.between(1, 3)
+        self.config = self._config(rng)
+
+    def has(self, name: str) -> bool:
+        """Whether the feature or fault `name` is on."""
+        return self.on[name]
+
+    def _config(self, rng: Rng) -> NodeConfig:
+        config = NodeConfig()
+        config.partitions = self.partitions
+        config.check_passwords = rng.chance(1, 3)
+        if self.has("streams"):
+            for number in range(rng.between(1, 2)):
+                topic_filter = [b"#", b"t/0/#", b"t/+/#"][rng.below(3)]
+                size = rng.between(1, 8) * 2048 if rng.chance(1, 6) else 0
+                config.streams.append(StreamConfig(f"s{number}", topic_filter, rng.between(1, 4), 0, size))
+        self._limit(config.limits, rng)
+        return config
+
+    def _limit(self, limits: Limits, rng: Rng) -> None:
+        limits.page_rows = [2, 8, 128][rng.below(3)]
+        limits.sys_interval_us = SECOND if rng.chance(1, 5) else 0
+        if self.short_queues:
+            limits.queue_messages_max = rng.between(5, 40)
+            limits.queue_full_drops_oldest = rng.chance(1, 2)
+        if self.has("own limits"):
+            limits.receive_max = rng.between(1, 30)
+            limits.inflight_max = rng.between(1, 30)
+            limits.topic_alias_max = rng.between(0, 3)
+            limits.topic_alias_out_max = rng.between(0, 3)
+            limits.write_backlog_bytes_max = [4_096, 1 << 20][rng.below(2)]
+            limits.route_cache_max = rng.between(1, 20)
+            limits.shared_bodies_max = rng.between(0, 10)
+            limits.keep_alive_max_s = rng.between(1, 10)
+            limits.queue_qos0_offline = rng.chance(1, 2)
+
+    def lines(self) -> list[str]:
+        """Return what was drawn, for readers."""
+        on = [name for name in FEATURES + FAULTS if self.on[name]]
+        off = [name for name in FEATURES + FAULTS if not self.on[name]]
+        numbers = [
+            f"{name}={value}"
+            for name, value in sorted(vars(self).items())
+            if isinstance(value, int) and not isinstance(value, bool)
+        ]
+        limits = Limits()
+        changed = [
+            f"{name}={getattr(self.config.limits, name)}"
+            for name in LIMIT_NAMES
+            if getattr(self.config.limits, name) != getattr(limits, name)
+        ]
+        return [
+            "on: " + ", ".join(on),
+            "off: " + ", ".join(off),
+            "numbers: " + " ".join(numbers),
+            "limits: " + " ".join(changed),
+            "streams: " + ", ".join([repr(stream) for stream in self.config.streams]),
+        ]
+
+
+LIMIT_NAMES = (
+    "page_rows",
+    "sys_interval_us",
+    "queue_messages_max",
+    "queue_full_drops_oldest",
+    "receive_max",
+    "inflight_max",
+    "topic_alias_max",
+    "topic_alias_out_max",
+    "write_backlog_bytes_max",
+    "route_cache_max",
+    "shared_bodies_max",
+    "keep_alive_max_s",
+    "queue_qos0_offline",
+)
