@@ -86,7 +86,7 @@ class Connecting:
     def _fault(self, packet: Connect) -> tuple[int, str]:
         limits = self.state.limits
         if self.state.stopping:
-            return reason.SERVER_SHUTTING_DOWN, "the server is shutting down"
+            return reason.SERVER_UNAVAILABLE, "the server is shutting down"  # CONNACK has no 0x8B, table 3-1
         if len(packet.client_id) > limits.client_id_bytes_max:
             self.state.counters.error_client_id += 1
             return reason.CLIENT_IDENTIFIER_NOT_VALID, f"client id longer than {limits.client_id_bytes_max} bytes"

@@ -114,7 +114,8 @@ class Queue:
     ) -> bool:
         """Send QoS 1 or 2 to a connected transient session, or keep it until its window opens; False when its queue is full."""
         connection = session.connection
-        assert connection is not None, "a transient session has a connection"
+        if connection is None:
+            return False  # it ends in this very call: its own will matches its own subscription
         if session.waiting or len(session.inflight) >= session.window or not connection.can_send():
             limits = self.state.limits
             if (
