@@ -10,8 +10,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 VENV := .venv
 BIN := $(VENV)/bin
 # The compiled tree before the sources: see CONTRIBUTING.md, "The compiled half".
-NATIVE := PYTHONPATH=build/native
-SOURCES := PYTHONPATH=src
+NATIVE := PYTHONPATH=$(CURDIR)/build/native
+SOURCES := PYTHONPATH=$(CURDIR)/src
 PURE := auth broker cluster kernel metrics mqtt node session store streams topics
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 SEEDS ?= 200
@@ -49,7 +49,7 @@ test: test-pure build clients  ## All tests: the pure half interpreted, then eve
 
 test-pure: .venv  ## The tests of the pure half, interpreted
 	@echo "== tests of the pure half, interpreted"
-	@$(SOURCES) $(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard $(PURE:%=tests/%))
+	@$(SOURCES) $(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard $(PURE:%=tests/%) tests/spec)
 
 # Every step runs, so that one look shows all there is to mend.
 check: .venv  ## Format, lint, types, import rules, sizes
