@@ -10,6 +10,7 @@ from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits, Record
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.control import Control
+from folkmoot.broker.express import Express
 from folkmoot.broker.feed import Feeds
 from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.ingress import Ingress
@@ -83,7 +84,8 @@ class Broker:
             self.connecting,
             self.subscribing,
         )
-        self.ingress = Ingress(state, self.routes, self.inbound, self.control, self.closing)
+        self.express = Express(state, self.publishing)
+        self.ingress = Ingress(state, self.routes, self.inbound, self.express, self.control, self.closing)
         self._connections = 0
         self._trimming = False
 

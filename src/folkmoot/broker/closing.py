@@ -27,7 +27,7 @@ class Closing:
         """Answer a CONNECT with a reason code, then close [MQTT-3.1.4-2] [MQTT-3.2.2-7]."""
         self.state.counters.connects_refused += 1
         if connection.v5:
-            packet = Connack(False, code, self._explain(connection, why))
+            packet = Connack(False, code, self._explain(why))
             connection.put(encode(packet, 5))
             self.state.counters.sent_connack += 1
         else:
@@ -47,7 +47,7 @@ class Closing:
             return
         self._count(code)
         if connection.v5 and connection.state == OPEN:
-            properties = self._explain(connection, why)
+            properties = self._explain(why)
             if code == reason.USE_ANOTHER_SERVER and self.state.identity.server_reference:
                 properties = properties if properties is not None else Properties()
                 properties.server_reference = self.state.identity.server_reference
@@ -59,7 +59,7 @@ class Closing:
         self._note(connection, "disconnected", code, why)
         self.close(connection)
 
-    def _explain(self, connection: Connection, why: str) -> Properties | None:
+    def _explain(self, why: str) -> Properties | None:
         if not why:
             return None
         properties = Properties()

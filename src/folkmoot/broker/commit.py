@@ -1,4 +1,6 @@
-"""What waits for durability: acknowledgements, deliveries, CONNACKs, retained scans. One record per turn that wrote something.
+"""What waits for durability: acknowledgements, deliveries, CONNACKs, retained scans.
+
+One record per turn that wrote something.
 
 An acknowledgement leaves only after what it acknowledges is on disk (A1). Those of one connection leave in the order of
 their packets [MQTT-4.6.0-2]: one that need not wait itself waits behind one that must.
@@ -37,7 +39,10 @@ class Commits:
         self._records: dict[int, Record] = {}
 
     def current(self) -> Record:
-        """Return the record of the batch that this turn fills; only to be used by what writes in this turn, or holds."""
+        """Return the record of the batch that this turn fills.
+
+        Only to be used by what writes in this turn, or holds.
+        """
         token = self.state.writer.token
         record = self._records.get(token)
         if record is None:
@@ -46,7 +51,10 @@ class Commits:
         return record
 
     def newest_token(self) -> int:
-        """Return the token that stands for all that was changed until now: that of this turn's batch, or of the last one."""
+        """Return the token that stands for all that was changed until now.
+
+        That of this turn's batch, or of the last one.
+        """
         writer = self.state.writer
         return writer.token if writer.dirty else writer.token - 1
 

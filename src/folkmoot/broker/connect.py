@@ -250,7 +250,7 @@ class Connecting:
         )
         return Will(message, delay_s)
 
-    # -- the answer -----------------------------------------------------------------------------------------------------
+    # -- the answer -----------------------------------------------------------------------------------------------
 
     def _prepare_connack(
         self, connection: Connection, packet: Connect, present: bool, expiry_s: int, assigned: str

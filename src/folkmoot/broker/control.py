@@ -1,4 +1,4 @@
-"""All packets but PUBLISH: decoded, checked against the state of the connection, handed to the part that they concern."""
+"""All packets but PUBLISH: decoded, checked against the connection's state, handed to the part that they concern."""
 
 from __future__ import annotations
 
@@ -95,14 +95,22 @@ class Control:
         else:
             raise MalformedPacket(reason.PROTOCOL_ERROR, f"packet type {first >> 4} is not for a client to send")
 
+    def puback(self, connection: Connection, packet_id: int) -> None:
+        """Handle a PUBACK without reason code, the most frequent packet beside PUBLISH."""
+        session = connection.session
+        assert session is not None, "an open connection has a session"
+        if packet_id == 0:
+            raise MalformedPacket(reason.PROTOCOL_ERROR, "PUBACK has packet id 0")
+        self.counters.received_puback += 1
+        if not self.queue.puback(session, packet_id):
+            raise MalformedPacket(reason.PROTOCOL_ERROR, f"PUBACK for packet id {packet_id}, whose flow is QoS 2")
+
     def _ack(self, connection: Connection, kind: int, packet_id: int, code: int) -> None:
         session = connection.session
         assert session is not None, "an open connection has a session"
         counters = self.counters
         if kind == PUBACK:
-            counters.received_puback += 1
-            if not self.queue.puback(session, packet_id):
-                raise MalformedPacket(reason.PROTOCOL_ERROR, f"PUBACK for packet id {packet_id}, whose flow is QoS 2")
+            self.puback(connection, packet_id)
         elif kind == PUBREC:
             counters.received_pubrec += 1
             self._pubrec(connection, packet_id, code)

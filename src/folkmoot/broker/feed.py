@@ -1,8 +1,8 @@
 """Feeds: what fills a session's queue page by page: retained messages for a new subscription, and replays of streams.
 
-A feed goes on only while the session takes what it got (flow control), and reads a bounded page at a time, so that other
-clients do not notice. For persistent sessions its position is a row (CURSOR) that moves in the batch of the messages that
-it queued: after a crash it goes on exactly there.
+A feed goes on only while the session takes what it got (flow control), and reads a bounded page at a time, so that
+other clients do not notice. For persistent sessions its position is a row (CURSOR) that moves in the batch of the
+messages that it queued: after a crash it goes on exactly there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Feed(ABC):
 
 
 class Feeds:
-    """All feeds of the node: `active` ones run, the others wait for durability, for their session, or for new records."""
+    """All feeds of the node: `active` ones run, the others wait for their batch, their session or new records."""
 
     def __init__(self, state: State, commits: Commits, queue: Queue) -> None:
         self.state = state

@@ -8,7 +8,7 @@ from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.producer import PRODUCER_PROPERTY, SEQUENCE_PROPERTY
 from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
-from folkmoot.broker.route import Routes
+from folkmoot.broker.route import RESERVED, Routes
 from folkmoot.broker.state import TIMER_RATE, State
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import U16, get_u16, u16
@@ -31,7 +31,6 @@ __all__ = ["Inbound"]
 _PUBACK_HEAD: Final = b"\x40\x02"
 _PUBREC_HEAD: Final = b"\x50\x02"
 _PUBCOMP_HEAD: Final = b"\x70\x02"
-_RESERVED: Final = (b"$SYS/", b"$share/", b"$stream/")
 
 
 class Inbound:
@@ -95,7 +94,7 @@ class Inbound:
             code = reason.PROTOCOL_ERROR if connection.v5 else reason.MALFORMED_PACKET
             raise MalformedPacket(code, "PUBLISH has an empty topic")
         if topic not in self.routes.cache:
-            self._check_topic(connection, topic)
+            self._check_topic(topic)
         self._count(qos, end - at)
         self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
 
@@ -109,7 +108,7 @@ class Inbound:
         else:
             counters.publish_received_qos2 += 1
 
-    def _check_topic(self, connection: Connection, topic: bytes) -> None:
+    def _check_topic(self, topic: bytes) -> None:
         if len(topic) > self.state.limits.topic_bytes_max:
             raise MalformedPacket(reason.TOPIC_NAME_INVALID, "the topic name is too long")
         if not check_utf8(topic):  # [MQTT-3.3.2-1]
@@ -190,7 +189,7 @@ class Inbound:
         properties: Properties | None,
     ) -> tuple[int, str]:
         """Return why a well-formed message is not accepted, as a reason code of PUBACK and PUBREC, or 0."""
-        if topic[0] == 36 and topic.startswith(_RESERVED):
+        if topic[0] == 36 and topic.startswith(RESERVED):
             self.counters.acl_denied_publish += 1
             return reason.NOT_AUTHORIZED, "topics that begin with $SYS, $share and $stream belong to the server"
         allowed = connection.allowed

@@ -1,17 +1,17 @@
 """From bytes to packets: one call takes a whole chunk apart (MQTT 5 section 2.1; MQTT 3.1.1 section 2.2).
 
-Owns the framing of a connection's input and the hot path: a run of equal QoS 0 PUBLISH headers is checked once and
-copied as one piece to the subscribers that take it byte for byte. The packets that are not PUBLISH go to `control`.
+Owns the framing of a connection's input and the hot path: a run of equal PUBLISH headers is checked once, and with
+QoS 0 copied as one piece to the subscribers that take it byte for byte. The packets that are not PUBLISH go to
+`control`.
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 from mypy_extensions import i64
 
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.control import Control
+from folkmoot.broker.express import Express
 from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.route import Route, Routes
 from folkmoot.broker.state import State
@@ -24,18 +24,19 @@ from folkmoot.session.connection import CHECKING, NEW, OPEN, REGISTERING, Connec
 
 __all__ = ["Ingress"]
 
-_RUN_MIN: Final = 1
-
 
 class Ingress:
     """Takes the input of all connections apart."""
 
-    def __init__(self, state: State, routes: Routes, inbound: Inbound, control: Control, closing: Closing) -> None:
+    def __init__(
+        self, state: State, routes: Routes, inbound: Inbound, express: Express, control: Control, closing: Closing
+    ) -> None:
         self.state = state
         self.counters = state.counters
         self.routes = routes
         self.cache = routes.cache
         self.inbound = inbound
+        self.express = express
         self.control = control
         self.closing = closing
 
@@ -117,16 +118,19 @@ class Ingress:
                 length = data[pos + 1]
                 body = pos + 2
                 if length >= 128:
-                    length, body = self._length_of(connection, data, pos)
+                    length, body = self._length_of(data, pos)
                     if length == INCOMPLETE:
                         break
                 end = body + length
                 if end > size:
-                    self._check_size(connection, end - pos)
+                    self._check_size(end - pos)
                     break
                 first = data[pos]
                 if first >> 4 == 3:
                     pos = self._publish(connection, data, pos, body, end)
+                elif first == 0x40 and length == 2:
+                    self.control.puback(connection, data[body] << 8 | data[body + 1])
+                    pos = end
                 else:
                     self.control.packet(connection, first, data[body:end])
                     pos = end
@@ -141,15 +145,15 @@ class Ingress:
                 return size
         return pos
 
-    def _length_of(self, connection: Connection, data: bytes, pos: int) -> tuple[int, int]:
+    def _length_of(self, data: bytes, pos: int) -> tuple[int, int]:
         length, body = decode_varint(data, pos + 1)
         if length < 0 and length != INCOMPLETE:
             raise MalformedPacket(reason.MALFORMED_PACKET, "the remaining length is not a valid variable byte integer")
         if length >= 0:
-            self._check_size(connection, body + length - pos)
+            self._check_size(body + length - pos)
         return length, body
 
-    def _check_size(self, connection: Connection, packet_bytes: int) -> None:
+    def _check_size(self, packet_bytes: int) -> None:
         if packet_bytes > self.state.limits.packet_bytes_max:
             raise MalformedPacket(
                 reason.PACKET_TOO_LARGE, f"a packet of {packet_bytes} bytes is larger than the maximum"
@@ -173,7 +177,7 @@ class Ingress:
         self.control.connect(connection, first, data[body:end])
         return end
 
-    # -- PUBLISH --------------------------------------------------------------------------------------------------------
+    # -- PUBLISH --------------------------------------------------------------------------------------------------
 
     def _publish(self, connection: Connection, data: bytes, pos: i64, body: i64, end: i64) -> int:
         """Handle the PUBLISH at `pos`, and with it those that follow and differ in nothing but their payload."""
@@ -185,25 +189,50 @@ class Ingress:
             raise MalformedPacket(reason.MALFORMED_PACKET, "PUBLISH ends within its topic")
         total: i64 = end - pos
         if end > pos + 16384 and total > self.state.limits.packet_bytes_max:
-            self._check_size(connection, int(total))
-        if data[pos] == 0x30 and connection.fast:
-            route = self.cache.get(data[body + 2 : topic_end])
-            head: i64 = topic_end - pos
-            plain = route is not None and route.simple
-            if plain and connection.v5:
-                plain = topic_end < end and data[topic_end] == 0
-                head += 1
-            if plain:
-                assert route is not None
-                prefix = data[pos : pos + head]
-                size: i64 = len(data)
-                run_end: i64 = end
-                while run_end + total <= size and data[run_end : run_end + head] == prefix:
-                    run_end += total
-                self._forward(connection, route, data, pos, run_end, total, head)
+            self._check_size(int(total))
+        first = data[pos]
+        if connection.fast and (first == 0x30 or first == 0x32 or first == 0x34):
+            run_end = self._express(connection, data, pos, body, topic_end, end, first >> 1 & 3)
+            if run_end:
                 return int(run_end)
         self.inbound.publish(connection, data, int(pos), int(body), int(topic_end), int(end))
         return int(end)
+
+    def _express(
+        self, connection: Connection, data: bytes, pos: i64, body: i64, topic_end: i64, end: i64, qos: int
+    ) -> i64:
+        """Handle a run of PUBLISH packets with the same header and topic.
+
+        Return its end, or 0 if it needs more care.
+        """
+        route = self.cache.get(data[body + 2 : topic_end])
+        if route is None or not route.simple:
+            return 0
+        rest: i64 = topic_end
+        if qos:
+            if not self.express.takes(connection, route, qos):
+                return 0
+            rest += 2
+        if connection.v5:
+            if rest >= end or data[rest] != 0:
+                return 0
+            rest += 1
+        if rest > end:
+            return 0
+        total: i64 = end - pos
+        head: i64 = topic_end - pos
+        prefix = data[pos:topic_end]
+        size: i64 = len(data)
+        run_end: i64 = end
+        while run_end + total <= size and data[run_end : run_end + head] == prefix:
+            if connection.v5 and data[run_end + (rest - pos) - 1] != 0:
+                break
+            run_end += total
+        if qos:
+            self.express.run(connection, route, data, pos, run_end, total, head)
+        else:
+            self._forward(connection, route, data, pos, run_end, total, rest - pos)
+        return run_end
 
     def _forward(
         self, connection: Connection, route: Route, data: bytes, pos: i64, run_end: i64, total: i64, head: i64

@@ -1,4 +1,7 @@
-"""What CONNACK tells a version 5 client: the limits of this server, and what was changed of its wishes (MQTT 5 section 3.2.2.3)."""
+"""What CONNACK tells a version 5 client.
+
+The limits of this server, and what was changed of its wishes (MQTT 5 section 3.2.2.3).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing: an accepted message goes to everyone who shall have it (MQTT 5 sections 3.3.4, 4.3; promises A1 to A4)."""
+"""Publishing: an accepted message goes to everyone who shall have it (MQTT 5 sections 3.3.4, 4.3; A1 to A4)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class Publishing:
         self._taken: dict[int, bool] = {}
 
     def publish(self, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
-        """Deliver and store a message; return MATCHED, STORED (its acknowledgement must wait), REFUSED (by a quota) flags.
+        """Deliver and store a message.
+
+        Return MATCHED, STORED (its acknowledgement must wait), REFUSED (by a quota) flags.
 
         producer: the name of an idempotent producer (empty = none), sequence: its number for this message.
         """

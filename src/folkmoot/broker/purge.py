@@ -1,4 +1,7 @@
-"""Removing the rows of ended sessions. Most go by ranges at once; queue rows that name a body or a shared group go page by page."""
+"""Removing the rows of ended sessions. Most go by ranges at once.
+
+Queue rows that name a body or a shared group go page by page.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ __all__ = ["Purge", "Purges"]
 
 
 class Purge:
-    """The queue rows [next, end) of an ended session, to be looked at before they go; `token`: when all of them can be read."""
+    """The queue rows [next, end) of an ended session, to be looked at before they go.
+
+    `token`: when all of them can be read.
+    """
 
     def __init__(self, client_id: str, partition: int, start: int, end: int, sent_below: int, token: int) -> None:
         self.client_id = client_id

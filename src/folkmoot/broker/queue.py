@@ -112,7 +112,10 @@ class Queue:
     def offer(
         self, session: Session, message: Message, qos: int, retain: bool, identifiers: bytes, group: bytes
     ) -> bool:
-        """Send QoS 1 or 2 to a connected transient session, or keep it until its window opens; False when its queue is full."""
+        """Send QoS 1 or 2 to a connected transient session, or keep it until its window opens.
+
+        False when its queue is full.
+        """
         connection = session.connection
         if connection is None:
             return False  # it ends in this very call: its own will matches its own subscription
@@ -195,7 +198,7 @@ class Queue:
         message = entry.message
         assert message is not None, "an entry that waits has its message"
         now = self.state.now
-        if message.expires_us and message.expires_us <= now:  # [MQTT-3.3.2-5]
+        if message.expires_us and message.expires_us <= now and not entry.dup:  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
             self.state.counters.dropped_expired += 1
             self._done(session, entry)
             return
@@ -284,7 +287,10 @@ class Queue:
         return True
 
     def pubrec(self, session: Session, packet_id: int, code: int) -> int:
-        """PUBREC came. Return 0 to send PUBREL, 1 to send it when this turn is durable, 0x92 for an unknown id, 2 for nothing."""
+        """PUBREC came: return what is owed.
+
+        0: PUBREL at once, 1: PUBREL when this turn is durable, 2: nothing, 0x92: the id is unknown, 0x82: of QoS 1.
+        """
         entry = session.inflight.get(packet_id)
         if entry is None:
             return 0x92
@@ -346,7 +352,10 @@ class Queue:
                 self.state.counters.sent_pubrel += 1
 
     def detach(self, session: Session) -> None:
-        """The connection is gone: everything unacknowledged waits in the store; a transient session's shared messages are lost here."""
+        """The connection is gone: everything unacknowledged waits in the store.
+
+        A transient session's shared messages are lost here.
+        """
         if not session.durable:
             for entry in session.inflight.values():
                 # [MQTT-4.8.2-4] a QoS 2 message that may have been received goes to nobody else

@@ -1,7 +1,7 @@
 """Replaying a stream to an MQTT client: a subscription to `$stream/NAME/FROM/FILTER`.
 
-FROM is `earliest`, `latest`, an offset that counts for each stream partition, or an RFC 3339 time. The replay goes on with
-new records when it has reached the end.
+FROM is `earliest`, `latest`, an offset that counts for each stream partition, or an RFC 3339 time. The replay goes on
+with new records when it has reached the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _USER_PROPERTY: Final = b"\x26"
 
 
 class ReplayWish:
-    """What a `$stream/...` filter asks for: a stream, a start offset per stream partition, and a filter; or an error."""
+    """What a `$stream/...` filter asks for: a stream, an offset per stream partition, a filter; or an error."""
 
     def __init__(self, error: str) -> None:
         self.error = error

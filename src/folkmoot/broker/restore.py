@@ -217,7 +217,10 @@ class Restore:
         self.feeds.start(feed)
 
     def _settle(self, session: Session) -> None:
-        """Give a restored session its deadlines; one that was connected when the process died has lost its client now."""
+        """Give a restored session its deadlines.
+
+        One that was connected when the process died has lost its client now.
+        """
         session.durable_next = session.queue_next
         session.ready_end = session.queue_floor
         will = session.will

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from folkmoot.broker.feed import DONE, MORE, Feed, Feeds, cursor_key
 from folkmoot.broker.retained import Retained
-from folkmoot.session.subscription import Subscription
+from folkmoot.session.subscription import NO_LOCAL, Subscription
 from folkmoot.store.key import RETAINED, end_of, plain_key, plain_name_of
 from folkmoot.store.message import decode_message
 from folkmoot.store.row import CursorRow, encode_cursor
@@ -88,6 +88,9 @@ class RetainedFeed(Feed):
         if message.expires_us and message.expires_us <= feeds.state.now:
             self.retained.expire(message)
             return
+        subscription = self.subscription
+        if subscription.options & NO_LOCAL and message.publisher == subscription.session.client_id:
+            return  # [MQTT-3.8.3-3] makes no exception for retained messages
         feeds.deliver(self, message, message.qos, True)  # [MQTT-3.3.1-8]
         feeds.state.counters.retained_sent += 1
 

@@ -5,6 +5,8 @@ MQTT 5 sections 3.3.4, 4.7, 4.8.
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.broker.state import State
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Subscription, Target, merge
@@ -12,7 +14,10 @@ from folkmoot.streams.log import StreamLog
 from folkmoot.streams.table import Streams
 from folkmoot.topics.name import has_wildcard
 
-__all__ = ["Group", "Route", "Routes"]
+__all__ = ["RESERVED", "Group", "Route", "Routes"]
+
+# Topics that belong to the server: clients cannot publish to them.
+RESERVED: Final = (b"$SYS/", b"$share/", b"$stream/")
 
 
 class Group:
@@ -32,6 +37,7 @@ class Route:
     """Who gets a topic: live (transient) and stored (persistent) sessions, shared groups, stream partitions.
 
     simple: a QoS 0 message only has to be copied to `targets`, nothing is kept, counted or chosen.
+    live: that holds for QoS 1 and 2 as well, because all targets are transient.
     """
 
     def __init__(self, topic: bytes) -> None:
@@ -42,6 +48,7 @@ class Route:
         self.groups: list[Group] = []
         self.logs: list[StreamLog] = []
         self.simple = False
+        self.live = False
 
 
 class Routes:
@@ -90,7 +97,9 @@ class Routes:
         if topic[0] != 36:  # b"$"
             route.logs = self.streams.match(topic)
         keeps_qos0 = self.state.limits.queue_qos0_offline and bool(route.durable)
-        route.simple = not route.groups and not route.logs and not keeps_qos0
+        reserved = topic.startswith(RESERVED)
+        route.simple = not route.groups and not route.logs and not keeps_qos0 and not reserved
+        route.live = route.simple and not route.durable
         return route
 
     def forget(self, topic_filter: bytes) -> None:

@@ -23,7 +23,10 @@ class Shared:
         self.routes = routes
 
     def choose(self, group: Group) -> Subscription | None:
-        """Return the member whose turn it is: connected with an open window, else connected, else one that is stored."""
+        """Return the member whose turn it is.
+
+        Connected with an open window, else connected, else one that is stored.
+        """
         members = group.members
         count = len(members)
         connected: Subscription | None = None

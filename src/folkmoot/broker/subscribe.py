@@ -81,8 +81,8 @@ class Subscribing:
 
     def _suback(self, connection: Connection, packet_id: int, codes: list[int], reasons: list[str]) -> bytes:
         if not connection.v5:
-            old = [reason.v3_suback(code) for code in codes] if connection.version == 4 else codes
-            return encode(Suback(packet_id, old), connection.version)
+            # MQTT 3.1 has no code for a failure; its clients know that of 3.1.1 [MQTT-3.9.3-2 v3.1.1]
+            return encode(Suback(packet_id, [reason.v3_suback(code) for code in codes]), connection.version)
         properties: Properties | None = None
         if reasons and connection.problem_information:
             properties = Properties()
@@ -191,9 +191,9 @@ class Subscribing:
         """Remove subscriptions [MQTT-3.10.4-1]; what is on its way to the client still arrives [MQTT-3.10.4-2]."""
         session = connection.session
         assert session is not None, "an open connection has a session"
-        codes: list[int] = []
-        for name in packet.filters:
-            codes.append(reason.SUCCESS if self.remove(session, name) else reason.NO_SUBSCRIPTION_EXISTED)
+        codes = [
+            reason.SUCCESS if self.remove(session, name) else reason.NO_SUBSCRIPTION_EXISTED for name in packet.filters
+        ]
         data = encode(Unsuback(packet.packet_id, codes if connection.v5 else []), connection.version)
         self.commits.acknowledge(connection, data, session.durable)
         self.state.counters.sent_unsuback += 1

@@ -1,4 +1,7 @@
-"""`$SYS/broker/...`: what the node tells of itself to those who subscribe. Values are kept in memory, like retained messages."""
+"""`$SYS/broker/...`: what the node tells of itself to those who subscribe.
+
+The latest values are kept in memory and sent to new subscribers as if they were retained.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Wills: kept as rows from CONNECT on, published exactly once when a session's end or its delay comes (A7).
 
-MQTT 5 sections 3.1.2.5, 3.1.3.2. The row goes in the batch that publishes the message, so that a crash does neither or both.
+MQTT 5 sections 3.1.2.5, 3.1.3.2. The row goes in the batch that publishes the message, so that a crash does neither
+or both.
 """
 
 from __future__ import annotations

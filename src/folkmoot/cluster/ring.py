@@ -1,8 +1,8 @@
 """Placement: a pure function of the view. Nobody stores it, everyone computes it.
 
-Each member has tokens on a 64-bit ring; the replicas of a partition are the next distinct members clockwise, in different
-zones as far as there are enough, and the first of them leads. Karger et al.: Consistent Hashing and Random Trees, STOC 1997;
-Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA 2018.
+Each member has tokens on a 64-bit ring; the replicas of a partition are the next distinct members clockwise, in
+different zones as far as there are enough, and the first of them leads. Karger et al.: Consistent Hashing and Random
+Trees, STOC 1997; Mirrokni, Thorup, Zadimoghaddam: Consistent Hashing with Bounded Loads, SODA 2018.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The ground everything stands on: errors, ids, seeded randomness, limits, byte packing, timers. Imports nothing of the project."""
+"""The ground everything stands on.
+
+Errors, ids, seeded randomness, limits, byte packing, timers. Imports nothing of the project.
+"""
 
 from __future__ import annotations
 

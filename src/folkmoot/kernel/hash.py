@@ -1,4 +1,7 @@
-"""The one hash of the project: stable across processes, machines and versions, because placement and offsets depend on it."""
+"""The one hash of the project: stable across processes, machines and versions.
+
+Because placement and offsets depend on it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every limit of a node, by name, with its default and the reason for it. Zero means 'no limit' only where it says so."""
+"""Every limit of a node, by name, with its default and its reason; 0 means 'no limit' only where it says so."""
 
 from __future__ import annotations
 

@@ -7,7 +7,10 @@ from typing import Final
 __all__ = ["U16", "get_u16", "get_u32", "get_u64", "get_varint", "u16", "u32", "u64", "varint"]
 
 U16: Final[list[bytes]] = [n.to_bytes(2, "big") for n in range(65536)]
-"""Every 16-bit integer as two bytes: looking one up is three times cheaper than packing it, and packet ids are packed per message."""
+"""Every 16-bit integer as two bytes.
+
+Looking one up is three times cheaper than packing it, and packet ids are packed per message.
+"""
 
 
 def u16(value: int) -> bytes:

@@ -1,4 +1,7 @@
-"""Deadlines in a heap. Owns nothing but (time, kind, subject); a deadline that no longer holds is skipped by whoever set it."""
+"""Deadlines in a heap. Owns nothing but (time, kind, subject).
+
+A deadline that no longer holds is skipped by whoever set it.
+"""
 
 from __future__ import annotations
 

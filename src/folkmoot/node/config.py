@@ -10,7 +10,10 @@ __all__ = ["NodeConfig"]
 
 
 class NodeConfig:
-    """Settings of one node that its core needs; everything else (addresses, certificates, files) is a driver's business."""
+    """Settings of one node that its core needs.
+
+    Everything else (addresses, certificates, files) is a driver's business.
+    """
 
     def __init__(self) -> None:
         self.node_id: str = "node1"

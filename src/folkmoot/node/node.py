@@ -115,7 +115,10 @@ class Node:
         return self._state.timers.next_due()
 
     def stop(self, now: int) -> None:
-        """Say goodbye to all clients; after the effects are done and `written`, nothing is lost by ending the process."""
+        """Say goodbye to all clients.
+
+        When the effects are done and the last batch is `written`, the process can end and nothing is lost.
+        """
         self._tick(now)
         self._broker.stop()
 

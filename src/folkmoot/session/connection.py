@@ -25,7 +25,10 @@ CLOSED: Final = 5
 
 
 class PeerInfo:
-    """Where a connection comes from: transport ("tcp", "tls", "ws" or "wss"), address, name in the client certificate."""
+    """Where a connection comes from.
+
+    Its transport ("tcp", "tls", "ws" or "wss"), its address, and the name in the client's certificate.
+    """
 
     def __init__(self, transport: str, address: str, certificate_name: str | None = None) -> None:
         self.transport = transport
@@ -104,7 +107,8 @@ class Connection:
         return data
 
     def __repr__(self) -> str:
-        return f"Connection({self.id} {self.info.transport} {self.info.address} client={self.client_id!r} state={self.state})"
+        peer = f"{self.info.transport} {self.info.address}"
+        return f"Connection({self.id} {peer} client={self.client_id!r} state={self.state})"
 
 
 class Authenticate:

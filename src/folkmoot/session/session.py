@@ -101,7 +101,10 @@ class Session:
         self.ready_bytes += entry.size
 
     def pop_ready(self) -> Entry:
-        """Take the first entry in memory; the list is compacted now and then, so that a long queue costs no more per message."""
+        """Take the first entry in memory; the list is compacted now and then.
+
+        So that a long queue costs no more per message.
+        """
         entry = self.ready[self.ready_head]
         self.ready_head += 1
         self.ready_bytes -= entry.size

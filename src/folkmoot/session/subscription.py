@@ -1,4 +1,7 @@
-"""Subscriptions, and what several of one session that match the same topic amount to (MQTT 5 sections 3.3.4, 3.8.3.1)."""
+"""Subscriptions, and what several of one session that match the same topic amount to (MQTT 5 sections 3.3.4.
+
+3.8.3.1).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ RETAIN_AS_PUBLISHED: Final = 8
 class Subscription:
     """One filter of one session: the options byte of SUBSCRIBE and its identifier (0 = none).
 
-    name: the filter as the client wrote it; topic_filter: without `$share/group/`; share: that prefix's group, or empty.
+    name: the filter as the client wrote it; topic_filter: without `$share/group/`; share: that prefix's group, or
+    empty.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Target:
         self.qos = qos
         self.retain = retain
         self.identifiers = identifiers
+        self.plain = not identifiers
         self.own: Target | None = None
 
     def __repr__(self) -> str:
@@ -64,7 +69,10 @@ def encode_identifier(identifier: int) -> bytes:
 
 
 def merge(subscriptions: list[Subscription]) -> Target:
-    """Return the target for the matching subscriptions of one session; one copy is sent, with the highest QoS [MQTT-3.3.4-2]."""
+    """Return the target for the matching subscriptions of one session.
+
+    One copy is sent, with the highest QoS [MQTT-3.3.4-2].
+    """
     target = _combine(subscriptions)
     local = [subscription for subscription in subscriptions if not subscription.options & NO_LOCAL]
     if len(local) == len(subscriptions):

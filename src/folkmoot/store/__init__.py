@@ -1,4 +1,7 @@
-"""The data model: keys and values of the rows of a partition, batches of changes, and the reading interface. No files."""
+"""The data model: keys and values of the rows of a partition, batches of changes.
+
+And the reading interface. No files.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Keys of rows. A key is: partition (2 bytes), kind (1 byte), then the parts of the kind. Variable parts before others carry their length.
+"""Keys of rows. A key is: partition (2 bytes), kind (1 byte), then the parts of the kind.
+
+Variable parts before others carry their length.
 
 META          kind
 SESSION       client id
@@ -76,7 +78,10 @@ def kind_of(key: bytes) -> int:
 
 
 def plain_key(partition: int, kind: int, name: bytes) -> bytes:
-    """Return the key of a row whose only part is a name (session, retained, will, producer): prefixes of names stay prefixes of keys."""
+    """Return the key of a row whose only part is a name (session, retained, will, producer).
+
+    Prefixes of names stay prefixes of keys.
+    """
     return u16(partition) + bytes([kind]) + name
 
 
@@ -86,7 +91,10 @@ def plain_name_of(key: bytes) -> bytes:
 
 
 def name_prefix(partition: int, kind: int, name: bytes) -> bytes:
-    """Return the prefix of all rows of one kind that belong to `name` (a client id or a stream name, at most 65535 bytes)."""
+    """Return the prefix of all rows of one kind that belong to `name` (a client id or a stream name.
+
+    At most 65535 bytes).
+    """
     return u16(partition) + bytes([kind]) + u16(len(name)) + name
 
 

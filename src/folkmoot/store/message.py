@@ -53,7 +53,10 @@ class Message:
 
 
 def encode_message(message: Message) -> bytes:
-    """Return the message as row bytes: flags, times, then topic, publisher and properties with lengths, then the payload."""
+    """Return the message as row bytes.
+
+    Flags, times, then topic, publisher and properties with lengths, then the payload.
+    """
     publisher = message.publisher.encode()
     flags = message.qos | (4 if message.retain else 0)
     return b"".join(
@@ -73,7 +76,10 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(data: bytes, pos: int) -> Message:
-    """Return the message whose row bytes start at `pos` and end with `data`; raises CorruptStore if they cannot be one."""
+    """Return the message whose row bytes start at `pos` and end with `data`.
+
+    Raises CorruptStore if they cannot be one.
+    """
     try:
         flags = get_u16(data, pos)
         created_us = get_u64(data, pos + 2)

@@ -1,4 +1,7 @@
-"""Values of rows: what stands behind the version. Each starts with a format byte, so that a later version can read an earlier one."""
+"""Values of rows: what stands behind the version. Each starts with a format byte.
+
+So that a later version can read an earlier one.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,9 @@ def _check_format(data: bytes, size_min: int, what: str) -> None:
 
 
 class SessionRow:
-    """A persistent session: expiry in seconds (0xFFFFFFFF = never), when it ends if nobody comes (0 = a client is connected).
+    """A persistent session: expiry in seconds (0xFFFFFFFF = never).
+
+    When it ends if nobody comes (0 = a client is connected).
 
     queue_floor: queue rows with a smaller sequence belong to an ended session of the same client id.
     """
@@ -86,7 +91,8 @@ class QueueRow:
     """A message that waits for a session, or for its acknowledgement.
 
     sent: it may have been sent already (so the next sending carries DUP); body: sequence of the BODY row that holds the
-    message (0 = it is in this row); group: the share name and filter it came by, joined by '/' (empty = no shared subscription).
+    message (0 = it is in this row); group: the share name and filter it came by, joined by '/' (empty = no shared
+    subscription).
     """
 
     def __init__(
@@ -162,8 +168,9 @@ def decode_will(data: bytes) -> WillRow:
 class CursorRow:
     """How far a feed (a retained scan or a stream replay) has filled a session's queue.
 
-    kind: 0 retained, 1 stream; fresh: the bound that separates what the subscription receives live (retained: versions);
-    positions: pairs of numbers whose meaning belongs to the kind; key: the last retained row that was taken.
+    kind: 0 retained, 1 stream; fresh: the bound that separates what the subscription receives live (retained:
+    versions); positions: pairs of numbers whose meaning belongs to the kind; key: the last retained row that was
+    taken.
     """
 
     def __init__(self, kind: int, positions: list[int], key: bytes) -> None:

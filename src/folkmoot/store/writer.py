@@ -80,7 +80,10 @@ class Writer:
         self.batch.delete_range(start, end)
 
     def split(self) -> None:
-        """Let the rows that come later in this turn belong to later changes: a reader can tell them from those before."""
+        """Let the rows that come later in this turn belong to later changes.
+
+        A reader can tell them from those before.
+        """
         for partition in self._touched:
             self._versions[partition] = b""
         self._touched.clear()
