@@ -7,6 +7,7 @@ from typing import Any
 
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import Event
+from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.session.connection import PeerInfo
 from folkmoot.store.batch import Batch
 
@@ -50,6 +51,8 @@ class FakeNode:
         self.due = NEVER
         self.turns = 0
         self.echo = True
+        self.counters = Counters()
+        self.histograms = Histograms()
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
         return [call[1:] for call in self.calls if call[0] == name]

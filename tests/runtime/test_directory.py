@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -57,7 +56,7 @@ def test_two_processes_never_have_the_same_folder(tmp_path: Path) -> None:
     )
     assert child.stdout is not None
     assert child.stdout.readline() == "held\n"
-    with pytest.raises(StoreError, match=f"in use by process {child.pid}.*--data"):
+    with pytest.raises(StoreError, match=rf"in use by process {child.pid}.*--data"):
         DataFolder(tmp_path, "n1", 8)
     child.kill()  # the lock ends with the process, however it ends
     child.communicate()
@@ -100,6 +99,6 @@ def test_a_store_without_its_format_file_is_not_taken_for_new(tmp_path: Path) ->
 
 def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot use the data folder .*--data"):
+    with pytest.raises(StoreError, match=r"cannot use the data folder .*--data"):
         DataFolder(tmp_path / "file" / "data", "n1", 8)
-    assert os.listdir(tmp_path) == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

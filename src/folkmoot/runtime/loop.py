@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from asyncio import AbstractEventLoop, TimerHandle
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -76,6 +77,7 @@ class Turns(CommitListener):
         self.fail: Callable[[Exception], None] = _no_fail
         self.after_written: Callable[[], None] | None = None  # called at the end of a turn in which rows became durable
         self._written = False
+        self._waiting: deque[tuple[int, int, int]] = deque()  # token, since when, bytes
         self._wake_handle: TimerHandle | None = None
         self._wake_us = NEVER
         self._lingering: dict[int, tuple[float, Handle]] = {}
@@ -96,8 +98,7 @@ class Turns(CommitListener):
         try:
             effects = self.node.drain(time.time_ns() // 1000)
             if effects.write is not None:
-                self.submitted = effects.write.token
-                self.submit(effects.write)
+                self._hand_over(effects.write)
             connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
             for connection in effects.outputs:
                 connection.handle.write(connection.take_output())
@@ -111,10 +112,20 @@ class Turns(CommitListener):
             return
         if due < self._wake_us:
             self._set_wake(due)
+        self.node.histograms.turn_us.record(time.time_ns() // 1000 - self.now)
         if self._written:
             self._written = False
             if self.after_written is not None:
                 self.after_written()
+
+    def _hand_over(self, batch: Batch) -> None:
+        """Submit a batch, and remember since when it waits."""
+        self.submitted = batch.token
+        self._waiting.append((batch.token, time.time_ns() // 1000, batch.bytes))
+        counters = self.node.counters
+        counters.commit_waiting_batches += 1
+        counters.commit_waiting_bytes += batch.bytes
+        self.submit(batch)
 
     def _rare(self, effects: Effects) -> None:
         for connection in effects.closes:
@@ -184,9 +195,16 @@ class Turns(CommitListener):
 
     def written(self, token: int) -> None:
         """Batch `token` and all before it are durable."""
+        now = self.begin()
         self.durable = token
         self._written = True
-        self.node.written(token, self.begin())
+        counters, waits = self.node.counters, self.node.histograms.commit_us
+        while self._waiting and self._waiting[0][0] <= token:
+            _, since, size = self._waiting.popleft()
+            waits.record(now - since)
+            counters.commit_waiting_batches -= 1
+            counters.commit_waiting_bytes -= size
+        self.node.written(token, now)
 
     def stuck(self, reason: str) -> None:
         """The store has no room; what was submitted waits."""

@@ -10,15 +10,12 @@ import asyncio
 import errno
 import socket
 from asyncio import BaseTransport, Transport
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.tls import common_name
 from folkmoot.session.connection import PeerInfo
-
-if TYPE_CHECKING:
-    from folkmoot.session.connection import Connection
 
 __all__ = ["Gate", "ListenError", "TcpProtocol", "listen", "peer_info"]
 
@@ -120,7 +117,7 @@ class TcpProtocol(asyncio.Protocol):
     def __init__(self, turns: Turns, gate: Gate) -> None:
         self._turns = turns
         self._gate = gate
-        self._connection: Connection | None = None
+        self._connection: Any = None  # a Connection, once the node knows of it
 
     def connection_made(self, transport: BaseTransport) -> None:
         """Introduce the peer to the node."""

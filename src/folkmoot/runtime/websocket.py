@@ -11,7 +11,7 @@ import http
 import logging
 from asyncio import BaseTransport, Transport
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from websockets.exceptions import NegotiationError
 from websockets.frames import CloseCode, Frame, Opcode
@@ -23,9 +23,6 @@ from websockets.typing import Subprotocol
 from folkmoot.runtime.loop import Handle, Turns
 from folkmoot.runtime.tcp import Gate, peer_info
 from folkmoot.runtime.tls import common_name
-
-if TYPE_CHECKING:
-    from folkmoot.session.connection import Connection
 
 __all__ = ["WebSocketProtocol", "WebSocketRules"]
 
@@ -61,7 +58,7 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
         self._rules = rules
         self._name = name
         self._transport: Transport = cast("Transport", None)
-        self._connection: Connection | None = None
+        self._connection: Any = None  # a Connection, once the node knows of it
         self._closing = False
         self._ws = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
@@ -104,6 +101,8 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
         self._flush()
 
     def _upgrade(self, request: Request) -> None:
+        if self._ws.eof_sent:
+            return  # nonsense behind the request has ended the connection already
         if request.path.partition("?")[0] == self._rules.path:
             response = self._ws.accept(request)
         else:

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import io
+import json
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
+from folkmoot.runtime.log import BURST, VALUE_CHARACTERS_MAX, Log
+
+NOW = 1_700_000_000_123_456
+
+
+def lines(form: str, *events: Event, level: str = "info", now: int = NOW) -> list[str]:
+    stream = io.StringIO()
+    Log(level, form, stream).write_all(events, now)
+    return stream.getvalue().splitlines()
+
+
+def test_a_line_of_text_has_time_level_kind_and_fields() -> None:
+    event = Event(WARNING, "protocol_error", {"client": "c1", "code": 0x81, "why": "no such topic", "ok": False})
+    assert lines("text", event) == [
+        '2023-11-14T22:13:20.123Z WARNING protocol_error client=c1 code=129 why="no such topic" ok=False'
+    ]
+
+
+def test_a_line_of_json_has_the_same() -> None:
+    event = Event(ERROR, "storage_full", {"why": "disk", "free": 5, "raw": b"a\xffb"})
+    (line,) = lines("json", event)
+    assert json.loads(line) == {
+        "time": "2023-11-14T22:13:20.123Z",
+        "level": "error",
+        "event": "storage_full",
+        "why": "disk",
+        "free": 5,
+        "raw": "a�b",
+    }
+
+
+def test_what_a_client_says_cannot_make_a_line_of_its_own() -> None:
+    nasty = 'x"\n2023-11-14T22:13:20Z ERROR forged \x1b[2J level=info'
+    for form in ("text", "json"):
+        (line,) = lines(form, Event(INFO, "connected", {"client": nasty, "empty": "", "equals": "a=b"}))
+        assert "\x1b" not in line
+        assert '=""' in line or '"empty":""' in line
+
+
+def test_long_values_are_cut() -> None:
+    (line,) = lines("text", Event(INFO, "connected", {"client": "c" * 100_000}))
+    assert len(line) < VALUE_CHARACTERS_MAX + 100
+
+
+def test_less_important_events_are_left_out() -> None:
+    events = [Event(INFO, "a", {}), Event(WARNING, "b", {}), Event(ERROR, "c", {})]
+    assert [line.split()[2] for line in lines("text", *events, level="warning")] == ["b", "c"]
+
+
+def test_a_flood_of_one_kind_is_counted_instead_of_written() -> None:
+    stream = io.StringIO()
+    log = Log("info", "json", stream)
+    for number in range(10_000):
+        log.say("warning", "protocol_error", NOW + number)
+        if number == 5_000:
+            log.say("info", "stopped", NOW + number)
+    found = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [entry["event"] for entry in found] == ["protocol_error"] * BURST + ["stopped"]
+    log.say("warning", "protocol_error", NOW + SECOND)
+    assert json.loads(stream.getvalue().splitlines()[-1])["skipped"] == 10_000 - BURST
+    for number in range(1000):
+        log.say("warning", "protocol_error", NOW + 100 * SECOND + number)
+    assert len(stream.getvalue().splitlines()) == BURST + 2 + BURST, "patience does not add up to more than a burst"
+
+
+def test_a_log_that_nobody_reads_stops_nothing() -> None:
+    stream = io.StringIO()
+    log = Log("info", "text", stream)
+    stream.close()
+    log.say("info", "connected", NOW)

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from folkmoot.kernel.event import INFO, Event
+from folkmoot.runtime.loop import LINGER_S, WAKE_S_MAX, Turns
+from folkmoot.runtime.tcp import Gate, TcpProtocol
+from folkmoot.store.batch import Batch
+from tests.runtime.fake import FakeLoop, FakeNode, FakeTransport
+
+
+class Bench:
+    """A driver between a fake node and a fake loop."""
+
+    def __init__(self) -> None:
+        self.node = FakeNode()
+        self.loop = FakeLoop()
+        node: Any = self.node
+        loop: Any = self.loop
+        self.turns = Turns(node, loop)
+        self.batches: list[Batch] = []
+        self.turns.submit = self.batches.append
+        self.gate = Gate(100)
+
+    def connected(self) -> tuple[TcpProtocol, FakeTransport]:
+        protocol, transport = TcpProtocol(self.turns, self.gate), FakeTransport()
+        made: Any = transport
+        protocol.connection_made(made)
+        return protocol, transport
+
+    def turn(self) -> None:
+        self.loop.iterate()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_all_chunks_of_an_iteration_make_one_turn_and_one_write_per_connection(bench: Bench) -> None:
+    (first, one), (second, two) = bench.connected(), bench.connected()
+    bench.turn()
+    assert bench.node.turns == 1
+    for chunk in (b"a", b"b", b"c"):
+        first.data_received(chunk)
+        second.data_received(chunk.upper())
+    assert bench.node.turns == 1, "a turn ends in the next iteration"
+    assert one.written == []
+    bench.turn()
+    assert bench.node.turns == 2
+    assert (one.written, two.written) == ([b"abc"], [b"ABC"])
+    bench.turn()
+    assert bench.node.turns == 2, "without input there is no turn"
+
+
+def test_a_write_is_handed_over_before_output_is_sent_and_told_when_it_is_durable(bench: Bench) -> None:
+    protocol, transport = bench.connected()
+    order: list[str] = []
+    bench.turns.submit = lambda batch: order.append(f"write {batch.token} after {len(transport.written)} outputs")
+    batch = Batch(7)
+    batch.put(b"key", b"value")
+    bench.node.effects.write = batch
+    protocol.data_received(b"x")
+    bench.turn()
+    assert order == ["write 7 after 0 outputs"]
+    assert transport.written == [b"x"]
+    assert bench.node.counters.commit_waiting_batches == 1
+    assert bench.node.counters.commit_waiting_bytes == 8
+    bench.turns.written(7)
+    assert bench.node.named("written") == [(7,)]
+    assert bench.node.counters.commit_waiting_batches == 0
+    assert bench.node.histograms.commit_us.count == 1
+
+
+def test_readers_are_woken_after_the_turn_in_which_rows_became_durable(bench: Bench) -> None:
+    woken: list[int] = []
+    bench.turns.after_written = lambda: woken.append(bench.node.turns)
+    bench.turns.begin()
+    bench.turn()
+    assert woken == []
+    bench.turns.written(1)
+    bench.turn()
+    assert woken == [2]
+
+
+def test_background_work_goes_on_in_the_next_iteration_and_not_in_this_one(bench: Bench) -> None:
+    bench.node.effects.more = True
+    bench.turns.begin()
+    bench.turn()
+    assert bench.node.named("wake") == []
+    bench.turn()
+    assert len(bench.node.named("wake")) == 1
+    assert bench.node.turns == 1, "sockets are read between the wake and the end of its turn"
+    bench.turn()
+    assert bench.node.turns == 2
+
+
+def test_a_deadline_sets_a_timer_and_an_earlier_one_replaces_it(bench: Bench) -> None:
+    now = bench.turns.begin()
+    bench.node.due = now + 30_000_000
+    bench.turn()
+    bench.turns.begin()
+    bench.node.due = now + 10_000_000
+    bench.turn()
+    active = [timer for timer in bench.loop.timers if not timer.cancelled]
+    assert len(active) == 1
+    assert 9.0 < active[0].when <= 10.0
+    bench.turns.begin()
+    bench.node.due = now + 20_000_000
+    bench.turn()
+    assert [timer for timer in bench.loop.timers if not timer.cancelled] == active, "a later one needs no new timer"
+    bench.loop.advance(10.0)
+    assert len(bench.node.named("wake")) == 1
+
+
+def test_a_far_deadline_is_looked_at_again_because_the_clock_may_be_set(bench: Bench) -> None:
+    bench.node.due = bench.turns.begin() + 3_600_000_000
+    bench.turn()
+    assert bench.loop.timers[0].when == WAKE_S_MAX
+
+
+def test_closing_comes_after_the_last_output_and_lost_is_told_once_it_is_true(bench: Bench) -> None:
+    protocol, transport = bench.connected()
+    bench.turn()
+    protocol.data_received(b"bye")
+    bench.node.effects.closes.append(bench.node.connections[0])
+    bench.turn()
+    assert (transport.written, transport.calls) == ([b"bye"], ["close"])
+    assert bench.node.named("lost") == []
+    protocol.connection_lost(None)
+    assert bench.node.named("lost") == [(1, "closed by the peer")]
+    bench.loop.advance(LINGER_S + 1)
+    assert transport.calls == ["close"], "what is gone is not aborted"
+
+
+def test_a_peer_that_does_not_take_the_last_bytes_is_cut_off(bench: Bench) -> None:
+    _, slow = bench.connected()
+    bench.turn()
+    bench.node.effects.closes.append(bench.node.connections[0])
+    bench.turns.begin()
+    bench.turn()
+    bench.loop.advance(LINGER_S - 1)
+    _, later = bench.connected()
+    bench.node.effects.closes.append(bench.node.connections[1])
+    bench.turn()
+    assert slow.calls == ["close"]
+    bench.loop.advance(1)
+    assert (slow.calls, later.calls) == (["close", "abort"], ["close"])
+    bench.loop.advance(LINGER_S)
+    assert later.calls == ["close", "abort"]
+
+
+def test_reading_is_paused_and_resumed_but_not_on_a_lost_connection(bench: Bench) -> None:
+    (_, here), (gone, away) = bench.connected(), bench.connected()
+    bench.turn()
+    gone.connection_lost(ConnectionResetError("reset by the peer"))
+    assert bench.node.named("lost") == [(2, "reset by the peer")]
+    effects = bench.node.effects
+    effects.pauses += bench.node.connections
+    effects.resumes += bench.node.connections
+    bench.turn()
+    assert (here.calls, away.calls) == (["pause", "resume"], [])
+
+
+def test_checks_and_events_are_passed_on(bench: Bench) -> None:
+    checks: list[object] = []
+    events: list[Event] = []
+    bench.turns.check = checks.append
+    bench.turns.log = lambda batch, now: events.extend(batch)
+    _, transport = bench.connected()
+    check = object()
+    event = Event(INFO, "connected", {})
+    bench.node.effects.checks.append(check)
+    bench.node.effects.events.append(event)
+    bench.turn()
+    assert (checks, events) == ([check], [event])
+    connection: Any = bench.node.connections[0]
+    bench.turns.authenticated(connection, True)
+    assert bench.node.named("authenticated") == [(1, True)]
+    bench.turns.lost(connection, "gone")
+    bench.turns.authenticated(connection, True)
+    assert len(bench.node.named("authenticated")) == 1, "nobody is there to be let in"
+    assert transport.calls == []
+
+
+def test_the_disk_is_full_while_anybody_says_so(bench: Bench) -> None:
+    bench.turns.storage("space", "")
+    bench.turns.storage("space", "little left")
+    bench.turns.stuck("no space left")
+    bench.turns.storage("space", "less left")
+    bench.turns.storage("space", "")
+    assert bench.node.named("storage") == [(True, "little left")]
+    bench.turns.unstuck()
+    assert bench.node.named("storage") == [(True, "little left"), (False, "")]
+
+
+def test_a_fault_of_the_node_is_reported_and_ends_no_loop(bench: Bench) -> None:
+    errors: list[Exception] = []
+    bench.turns.fail = errors.append
+
+    def drain(now: int) -> Any:
+        raise AssertionError("half a turn")
+
+    bench.node.drain = drain  # type: ignore[method-assign]
+    bench.turns.begin()
+    bench.turn()
+    assert [str(error) for error in errors] == ["half a turn"]
+
+
+def test_flow_control_is_told_to_the_node(bench: Bench) -> None:
+    protocol, _ = bench.connected()
+    protocol.pause_writing()
+    protocol.resume_writing()
+    assert bench.node.named("writable") == [(1, False), (1, True)]
+
+
+def test_a_socket_too_many_is_refused_and_makes_room_when_it_is_gone(bench: Bench) -> None:
+    bench.gate.sockets_max = 1
+    (first, _), (second, transport) = bench.connected(), bench.connected()
+    assert transport.calls == ["abort"]
+    assert len(bench.node.connections) == 1
+    assert bench.gate.refused == 1
+    second.pause_writing()  # a transport may still say something
+    second.connection_lost(None)
+    assert bench.node.named("lost") == []
+    first.connection_lost(None)
+    _, third = bench.connected()
+    assert third.calls == []

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from websockets.client import ClientProtocol
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Response
+from websockets.protocol import State
+from websockets.typing import Subprotocol
+from websockets.uri import parse_uri
+
+from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.tcp import Gate
+from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
+from tests.runtime.fake import FakeLoop, FakeNode, FakeTransport
+
+MESSAGE_MAX = 1000
+
+
+class Bench:
+    """A client of the same library, without I/O, facing the protocol under test."""
+
+    def __init__(self, path: str = "/mqtt", subprotocols: tuple[str, ...] = ("mqtt",)) -> None:
+        self.node = FakeNode()
+        self.loop = FakeLoop()
+        node: Any = self.node
+        loop: Any = self.loop
+        self.turns = Turns(node, loop)
+        self.transport = FakeTransport()
+        self.protocol = WebSocketProtocol(self.turns, Gate(10), WebSocketRules("/mqtt", MESSAGE_MAX), "ws")
+        made: Any = self.transport
+        self.protocol.connection_made(made)
+        self.client = ClientProtocol(
+            parse_uri(f"ws://localhost{path}"), subprotocols=[Subprotocol(name) for name in subprotocols]
+        )
+        self.events: list[Any] = []
+
+    def handshake(self) -> Bench:
+        self.client.send_request(self.client.connect())
+        self.exchange()
+        return self
+
+    def exchange(self, step: int = 0) -> None:
+        """Carry bytes both ways until nothing moves; towards the server `step` bytes at a time (0: all)."""
+        data = b"".join(self.client.data_to_send())
+        pieces = [data[at : at + step] for at in range(0, len(data), step)] if step else [data]
+        for piece in pieces:
+            self.protocol.data_received(piece)
+        self.loop.iterate()
+        answer, self.transport.written = b"".join(self.transport.written), []
+        if answer:
+            self.client.receive_data(answer)
+        if "close" in self.transport.calls:
+            self.client.receive_eof()
+        self.events += self.client.events_received()
+
+    def received(self) -> bytes:
+        """What the node received."""
+        return b"".join(data for _, data in self.node.named("receive"))
+
+    def echoed(self) -> list[bytes]:
+        return [bytes(e.data) for e in self.events if isinstance(e, Frame) and e.opcode is Opcode.BINARY]
+
+
+def test_binary_messages_go_both_ways_and_the_subprotocol_is_agreed_on() -> None:
+    bench = Bench().handshake()
+    assert bench.client.state is State.OPEN
+    assert bench.client.subprotocol == "mqtt"
+    bench.client.send_binary(b"hello")
+    bench.exchange()
+    assert bench.received() == b"hello"
+    assert bench.echoed() == [b"hello"]
+    assert bench.node.named("connect") == [("ws", None)]
+
+
+def test_the_node_knows_of_the_connection_before_the_upgrade() -> None:
+    """Its patience until CONNECT covers a slow upgrade too."""
+    bench = Bench()
+    assert len(bench.node.named("connect")) == 1
+    bench.protocol.data_received(b"GET /mqtt HT")
+    connection: Any = bench.node.connections[0]
+    bench.protocol.write(b"too early")
+    connection.handle.close()
+    bench.loop.iterate()
+    assert bench.transport.written == []
+    assert bench.transport.calls == ["close"]
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_frames_in_small_pieces_are_the_same_bytes(step: int) -> None:
+    bench = Bench()
+    bench.client.send_request(bench.client.connect())
+    bench.exchange(step)
+    bench.client.send_binary(b"one")
+    bench.client.send_binary(b"two")
+    bench.exchange(step)
+    assert bench.received() == b"onetwo"
+
+
+def test_a_fragmented_message_goes_on_as_it_comes() -> None:
+    bench = Bench().handshake()
+    bench.client.send_binary(b"first ", fin=False)
+    bench.client.send_ping(b"between")
+    bench.client.send_continuation(b"second ", fin=False)
+    bench.client.send_continuation(b"third", fin=True)
+    bench.exchange()
+    assert bench.received() == b"first second third"
+    assert [e.data for e in bench.events if isinstance(e, Frame) and e.opcode is Opcode.PONG] == [b"between"]
+
+
+def test_a_text_frame_closes_the_connection() -> None:
+    bench = Bench().handshake()
+    bench.client.send_text(b"hello", fin=False)
+    bench.client.send_continuation(b"world", fin=True)
+    bench.exchange()
+    assert bench.received() == b""
+    assert bench.client.close_code == 1003
+    assert "close" in bench.transport.calls
+
+
+def test_a_message_that_is_too_long_closes_the_connection() -> None:
+    bench = Bench().handshake()
+    bench.client.send_binary(bytes(MESSAGE_MAX + 1))
+    bench.exchange()
+    assert bench.received() == b""
+    assert bench.client.close_code == 1009
+
+
+def test_an_unmasked_frame_closes_the_connection() -> None:
+    bench = Bench().handshake()
+    bench.protocol.data_received(b"\x82\x02hi")
+    bench.exchange()
+    bench.exchange()
+    assert bench.received() == b""
+    assert bench.client.close_code == 1002
+
+
+@pytest.mark.parametrize(
+    ("path", "subprotocols", "status"),
+    [("/other", ("mqtt",), 404), ("/mqtt", ("wamp",), 400), ("/mqtt", (), 400)],
+)
+def test_an_upgrade_to_something_else_is_refused(path: str, subprotocols: tuple[str, ...], status: int) -> None:
+    bench = Bench(path, subprotocols).handshake()
+    responses = [event for event in bench.events if isinstance(event, Response)]
+    assert [response.status_code for response in responses] == [status]
+    assert "close" in bench.transport.calls
+    assert bench.client.state is State.CLOSED or bench.client.handshake_exc is not None
+
+
+def test_a_query_behind_the_path_and_more_subprotocols_do_no_harm() -> None:
+    bench = Bench("/mqtt?token=x", ("mqttv3.1", "mqtt")).handshake()
+    assert bench.client.subprotocol == "mqtt"
+
+
+@pytest.mark.parametrize("garbage", [b"\x10\x0e\x00\x04MQTT\x04\x02\x00\x3c\x00\x02ab", b"POST / HTTP/1.1\r\n\r\n"])
+def test_what_is_no_upgrade_is_closed(garbage: bytes) -> None:
+    bench = Bench()
+    bench.protocol.data_received(garbage + b"\r\n\r\n")
+    assert "close" in bench.transport.calls
+    assert bench.node.named("receive") == []
+
+
+def test_an_endless_header_is_closed() -> None:
+    bench = Bench()
+    bench.protocol.data_received(b"GET /mqtt HTTP/1.1\r\n")
+    for _ in range(300):
+        bench.protocol.data_received(b"X-More: " + b"y" * 1000 + b"\r\n")
+        if bench.transport.calls:
+            break
+    assert "close" in bench.transport.calls
+
+
+def test_the_node_closes_with_the_closing_handshake() -> None:
+    bench = Bench().handshake()
+    bench.protocol.write(b"bye")
+    bench.protocol.close()
+    bench.protocol.close()
+    assert "close" not in bench.transport.calls, "the peer's answer is waited for"
+    assert "resume" in bench.transport.calls
+    bench.exchange()
+    bench.protocol.write(b"too late")
+    bench.exchange()
+    assert bench.echoed() == [b"bye"]
+    assert bench.client.close_code == 1000
+    assert "close" in bench.transport.calls
+
+
+def test_the_peer_closes_with_the_closing_handshake() -> None:
+    bench = Bench().handshake()
+    bench.client.send_close(1000)
+    bench.exchange()
+    assert bench.client.state is State.CLOSED
+    assert "close" in bench.transport.calls
+    bench.protocol.connection_lost(None)
+    assert bench.node.named("lost") == [(1, "closed by the peer")]
+
+
+def test_an_end_without_closing_handshake_is_an_end() -> None:
+    bench = Bench().handshake()
+    bench.protocol.eof_received()
+    assert "close" in bench.transport.calls
