@@ -64,6 +64,7 @@ def test_a_connect_brings_its_own_version() -> None:
         (b"\x00\x04MQTT\x05garbage", 5),
         (b"\x00\x04MQTT\x04", 4),
         (b"\x00\x04MQTT\x09", 9),
+        (b"\x00\x04MQTT\x00", 1),
         (b"\x00\x06MQIsdp\x03", 3),
         (b"\x00\x04MQTT", 0),
         (b"\x00\x06MQIsdp", 0),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.state import State
+from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import INFO, WARNING
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode
@@ -27,9 +28,7 @@ class Closing:
         """Answer a CONNECT with a reason code, then close [MQTT-3.1.4-2] [MQTT-3.2.2-7]."""
         self.state.counters.connects_refused += 1
         if connection.v5:
-            packet = Connack(False, code, self._explain(why))
-            connection.put(encode(packet, 5))
-            self.state.counters.sent_connack += 1
+            self._refuse_v5(connection, code, why)
         else:
             code3 = reason.v3_connack(code)
             if code3 > 0:
@@ -37,6 +36,16 @@ class Closing:
                 self.state.counters.sent_connack += 1
         self._note(connection, "connect_refused", code, why)
         self.close(connection)
+
+    def _refuse_v5(self, connection: Connection, code: int, why: str) -> None:
+        wish = connection.connect.properties if connection.connect is not None else None
+        size_max = wish.packet_max if wish is not None and wish.packet_max is not None else NEVER
+        data = encode(Connack(False, code, self._explain(why)), 5)
+        if len(data) > size_max:  # [MQTT-3.2.2-19]
+            data = encode(Connack(False, code, None), 5)
+        if len(data) <= size_max:  # [MQTT-3.1.2-24]
+            connection.put(data)
+            self.state.counters.sent_connack += 1
 
     def disconnect(self, connection: Connection, code: int, why: str) -> None:
         """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close; the will stands."""
@@ -54,8 +63,9 @@ class Closing:
             data = encode(Disconnect(code, properties), 5)
             if len(data) > connection.packet_bytes_max:  # [MQTT-3.14.2-3]
                 data = encode(Disconnect(code, None), 5)
-            connection.put(data)
-            self.state.counters.sent_disconnect += 1
+            if len(data) <= connection.packet_bytes_max:
+                connection.put(data)
+                self.state.counters.sent_disconnect += 1
         self._note(connection, "disconnected", code, why)
         self.close(connection)
 

@@ -13,7 +13,7 @@ from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import INFO
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode, forward_properties
-from folkmoot.mqtt.packet import V31, Connack, Connect
+from folkmoot.mqtt.packet import V31, Connack, Connect, Properties
 from folkmoot.mqtt.packet import Will as WillPacket
 from folkmoot.mqtt.text import check_utf8
 from folkmoot.session.connection import CHECKING, OPEN, REGISTERING, Authenticate, Connection
@@ -148,6 +148,11 @@ class Connecting:
             # [MQTT-3.1.3-6] [MQTT-3.1.3-7] [MQTT-3.2.2-16]
             assigned = "auto-" + self.state.rng.token(22)
             connection.client_id = assigned
+        properties = connack_properties(self.state, packet, expiry_s, assigned) if connection.v5 else None
+        if not self._fits(packet, properties):
+            code = reason.IMPLEMENTATION_SPECIFIC_ERROR
+            self.closing.refuse(connection, code, "the Maximum Packet Size is too small for a CONNACK")
+            return
         old = self.state.sessions.get(connection.client_id)
         old = self._take_over(old, packet.clean_start)
         present = old is not None
@@ -157,7 +162,8 @@ class Connecting:
         if will is not None:
             self.wills.set(session, self._will_of(connection, will))
             wrote = True
-        self._prepare_connack(connection, packet, present, expiry_s, assigned)
+        connection.connack = encode(Connack(present, reason.SUCCESS, properties), packet.version)
+        connection.connect = None
         self._answer(connection, wrote or present)
 
     def _take_over(self, old: Session | None, clean_start: bool) -> Session | None:
@@ -213,7 +219,12 @@ class Connecting:
         session.window = min(session.window, PACKET_IDS - 1)
         connection.send_bytes_max = limits.send_buffer_bytes_max
         self._set_keep_alive(connection, packet)
-        connection.fast = self.state.policy.open and not limits.publish_rate_max
+        connection.fast = (
+            self.state.policy.open
+            and not limits.publish_rate_max
+            and limits.qos_max == 2
+            and not limits.message_expiry_max_s
+        )
         if not self.state.policy.open:
             connection.allowed = {}
         self.queue.attach(session)
@@ -252,14 +263,12 @@ class Connecting:
 
     # -- the answer -----------------------------------------------------------------------------------------------
 
-    def _prepare_connack(
-        self, connection: Connection, packet: Connect, present: bool, expiry_s: int, assigned: str
-    ) -> None:
-        properties = None
-        if connection.v5:
-            properties = connack_properties(self.state, packet, expiry_s, assigned)
-        connection.connack = encode(Connack(present, reason.SUCCESS, properties), packet.version)
-        connection.connect = None
+    def _fits(self, packet: Connect, properties: Properties | None) -> bool:
+        """Whether the client can take the CONNACK that accepts it [MQTT-3.1.2-24]."""
+        wish = packet.properties
+        if wish is None or wish.packet_max is None:
+            return True
+        return len(encode(Connack(False, reason.SUCCESS, properties), 5)) <= wish.packet_max
 
     def _answer(self, connection: Connection, wait: bool) -> None:
         """Send CONNACK, or wait until the session is on disk; rows of the session that are on their way count too."""

@@ -8,7 +8,7 @@ from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.producer import PRODUCER_PROPERTY, SEQUENCE_PROPERTY
 from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
-from folkmoot.broker.route import RESERVED, Routes
+from folkmoot.broker.route import Routes, is_reserved
 from folkmoot.broker.state import TIMER_RATE, State
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import U16, get_u16, u16
@@ -189,7 +189,7 @@ class Inbound:
         properties: Properties | None,
     ) -> tuple[int, str]:
         """Return why a well-formed message is not accepted, as a reason code of PUBACK and PUBREC, or 0."""
-        if topic[0] == 36 and topic.startswith(RESERVED):
+        if is_reserved(topic):
             self.counters.acl_denied_publish += 1
             return reason.NOT_AUTHORIZED, "topics that begin with $SYS, $share and $stream belong to the server"
         allowed = connection.allowed
@@ -318,9 +318,10 @@ class Inbound:
         else:
             self.counters.sent_pubcomp += 1
         if code == 0 or not connection.v5:
-            # 3.1.1 has no way to refuse: it is acknowledged and dropped, or stays unacknowledged when room may come.
+            # 3.1.1 has no way to refuse: a message is acknowledged and dropped [MQTT-3.3.5-2 v3.1.1]; where room may
+            # come, the connection ends, so that the client sends it again [MQTT-4.8.0-2 v3.1.1].
             if code == reason.QUOTA_EXCEEDED:
-                return
+                raise MalformedPacket(code, why if why else "a quota is exceeded")
             head = _PUBACK_HEAD if kind == PUBACK else _PUBREC_HEAD if kind == PUBREC else _PUBCOMP_HEAD
             if not wait and not connection.held:
                 out = connection.out

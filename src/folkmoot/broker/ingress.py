@@ -42,7 +42,6 @@ class Ingress:
 
     def receive(self, connection: Connection, data: bytes) -> None:
         """Take a chunk of input; whatever it holds, the worst that happens is the end of this connection."""
-        connection.last_seen_us = self.state.now
         self.counters.bytes_received += len(data)
         parts = connection.parts
         if parts is not None:
@@ -75,6 +74,8 @@ class Ingress:
             self.state.event(ERROR, "corrupt_store", {"client": connection.client_id, "what": str(fault)})
             self.closing.disconnect(connection, reason.UNSPECIFIED_ERROR, "the server cannot read its store")
             return
+        if pos:  # [MQTT-3.1.2-22] whole packets count
+            connection.last_seen_us = self.state.now
         if pos < len(data):
             self._keep(connection, data, pos)
 

@@ -14,10 +14,15 @@ from folkmoot.streams.log import StreamLog
 from folkmoot.streams.table import Streams
 from folkmoot.topics.name import has_wildcard
 
-__all__ = ["RESERVED", "Group", "Route", "Routes"]
+__all__ = ["Group", "Route", "Routes", "is_reserved"]
 
 # Topics that belong to the server: clients cannot publish to them.
-RESERVED: Final = (b"$SYS/", b"$share/", b"$stream/")
+_RESERVED: Final = (b"$SYS/", b"$share/", b"$stream/")
+
+
+def is_reserved(topic: bytes) -> bool:
+    """Whether a topic belongs to the server, the bare names included."""
+    return topic[0] == 36 and (topic + b"/").startswith(_RESERVED)
 
 
 class Group:
@@ -97,8 +102,7 @@ class Routes:
         if topic[0] != 36:  # b"$"
             route.logs = self.streams.match(topic)
         keeps_qos0 = self.state.limits.queue_qos0_offline and bool(route.durable)
-        reserved = topic.startswith(RESERVED)
-        route.simple = not route.groups and not route.logs and not keeps_qos0 and not reserved
+        route.simple = not route.groups and not route.logs and not keeps_qos0 and not is_reserved(topic)
         route.live = route.simple and not route.durable
         return route
 

@@ -33,14 +33,14 @@ _RESERVED: Final = 0x01
 
 
 def connect_level(body: bytes) -> int:
-    """Return the protocol level that a CONNECT body claims, 0 when its protocol name is not one of MQTT's.
+    """Return the protocol level that a CONNECT body claims (at least 1), 0 when its name is not one of MQTT's.
 
     For choosing the form of the CONNACK when `decode_connect` refuses the packet: 5 and above that of MQTT 5.0.
     """
     if body.startswith(_NAME) and len(body) > len(_NAME):
-        return body[len(_NAME)]
+        return max(body[len(_NAME)], 1)
     if body.startswith(_NAME_V31) and len(body) > len(_NAME_V31):
-        return body[len(_NAME_V31)]
+        return max(body[len(_NAME_V31)], 1)
     return 0
 
 
