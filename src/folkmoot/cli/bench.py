@@ -124,8 +124,14 @@ def progress_of(title: str) -> AbstractContextManager[Callable[[str, float, int]
     @contextmanager
     def bar() -> Any:
         console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"))
-        with Progress(*columns, TimeElapsedColumn(), console=console, transient=True, refresh_per_second=5) as shown:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[count]}"),
+            TimeElapsedColumn(),
+        )
+        quiet = not console.is_terminal
+        with Progress(*columns, console=console, transient=True, refresh_per_second=5, disable=quiet) as shown:
             task = shown.add_task(title, total=1.0, count="")
 
             def update(phase: str, share: float, operations: int) -> None:

@@ -1,0 +1,164 @@
+"""The whole of `make bench`: runs the sections, writes results.json, BENCHMARKS.md and the chart.
+
+Owns the list of sections, the progress on the terminal, and the files. It never measures anything itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import importlib
+import importlib.util
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks import chart, machine, server
+from benchmarks.machine import Cores
+from benchmarks.rounds import Bench, Figures
+from benchmarks.table import replace_between
+from folkmoot.cli.version import version_line
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results.json"
+PAGE = ROOT / "BENCHMARKS.md"
+CHART = ROOT / "docs" / "img" / "cpu-per-message.svg"
+# Each is a module with `run(bench) -> figures` and `table(figures) -> Markdown`, and has its markers in BENCHMARKS.md.
+SECTIONS = ("transient", "persistent", "connection", "retained", "spark")
+BUSY_LOAD = 0.5
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the sections asked for; return the exit status: 1 if a run had a fault."""
+    words = parse(arguments)
+    console = Console(stderr=True)
+    cores = Cores.choose()
+    base = Path(words.folder) if words.folder else ROOT / "run"
+    base.mkdir(parents=True, exist_ok=True)
+    facts = machine.describe(base)
+    if not server.mosquitto_path():
+        console.print("Mosquitto is not installed: no ratios (Debian, Ubuntu: apt install mosquitto)", style="yellow")
+    if float(str(facts["load_average_before"])) > BUSY_LOAD:
+        console.print(
+            f"The machine is busy (load {facts['load_average_before']}): the figures will vary", style="yellow"
+        )
+    results = load_results()
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=base) as folder:
+        for name in words.only or SECTIONS:
+            module = section(name)
+            if module is None:
+                continue
+            with progress_of(console, name) as note:
+                bench = Bench(words.rounds, words.seconds, words.quick, cores, Path(folder) / name, note)
+                figures = module.run(bench)
+            results["sections"][name] = {"measured": facts | conditions(words, cores), "figures": figures}
+            console.print(module.table(figures), markup=False, highlight=False, soft_wrap=True)
+            if not words.dry:
+                publish(results, name, module.table(figures))
+    found = [name for name in words.only or SECTIONS if "'faults'" in str(results["sections"].get(name))]
+    if found:
+        console.print(f"runs with faults in: {', '.join(found)}", style="red")
+    return 1 if found else 0
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options; `--quick` is for trying the benchmarks themselves."""
+    parser = argparse.ArgumentParser(prog="make bench ARGS=...", description="Measure Folkmoot against Mosquitto.")
+    parser.add_argument("--only", action="append", choices=SECTIONS, help="this section only (may be repeated)")
+    parser.add_argument("--rounds", type=int, help="how often each broker has its turn (3)")
+    parser.add_argument("--seconds", type=float, help="how long one run measures (2)")
+    parser.add_argument("--quick", action="store_true", help="one short round: figures to look at, not to keep")
+    parser.add_argument("--dry", action="store_true", help="write no files (always so with --quick)")
+    parser.add_argument("--folder", help="where brokers keep their data while they are measured (run/)")
+    words = parser.parse_args(arguments)
+    words.rounds = words.rounds or (1 if words.quick else 3)
+    words.seconds = words.seconds or (0.5 if words.quick else 2.0)
+    words.dry = words.dry or words.quick
+    return words
+
+
+def section(name: str) -> Any:
+    """Return the module of a section, None if it is not there (Spark's comes with its extra)."""
+    if importlib.util.find_spec(f"benchmarks.{name}") is None:
+        return None
+    return importlib.import_module(f"benchmarks.{name}")
+
+
+def conditions(words: argparse.Namespace, cores: Cores) -> Figures:
+    """Return how a section was measured."""
+    path = server.mosquitto_path()
+    return {
+        "date": dt.datetime.now(dt.UTC).date().isoformat(),
+        "folkmoot": version_line(),
+        "mosquitto": machine.version_of([path, "-h"]) if path else None,
+        "rounds": words.rounds,
+        "seconds": words.seconds,
+        "broker_core": cores.broker,
+        "generator_core": cores.generator,
+    }
+
+
+def load_results() -> Figures:
+    """Return the results so far: sections that are not measured now keep theirs."""
+    if RESULTS.is_file():
+        found: Figures = json.loads(RESULTS.read_text(encoding="utf-8"))
+        return found
+    return {"sections": {}}
+
+
+def publish(results: Figures, name: str, text: str) -> None:
+    """Write the results, the section's table with its conditions, and the chart."""
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    measured = results["sections"][name]["measured"]
+    replace_between(PAGE, name, f"{text}\n\n{sentence(measured)}")
+    if name == "transient":
+        figures = results["sections"][name]["figures"]
+        subtitle = f"one broker core, 64-byte messages, {measured['processor']}"
+        chart.draw(figures, CHART, subtitle)
+
+
+def sentence(measured: Figures) -> str:
+    """Return one line about hardware and method of a section."""
+    virtual = "virtual machine, " if measured["virtual"] else ""
+    return (
+        f"*Measured {measured['date']}: {measured['folkmoot']}; {measured['mosquitto']}; "
+        f"{virtual}{measured['processor']}, {measured['cores']} cores, {measured['memory_gb']} GB, "
+        f"{measured['system']}, fdatasync {measured['fdatasync_us']} us; "
+        f"median (lowest to highest) of {measured['rounds']} rounds of {measured['seconds']:g} s, "
+        f"load before {measured['load_average_before']}.*"
+    )
+
+
+class Note:
+    """A line on the terminal that says which run is on and how long the section has taken."""
+
+    def __init__(self, progress: Progress, name: str) -> None:
+        self.progress = progress
+        self.task = progress.add_task(name, total=None)
+        self.name = name
+
+    def __call__(self, text: str) -> None:
+        self.progress.update(self.task, description=f"{self.name}: {text}")
+
+
+class progress_of:  # noqa: N801 - used as a context manager, reads as a function
+    """Show a section's runs on a terminal."""
+
+    def __init__(self, console: Console, name: str) -> None:
+        columns = (TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+        self.progress = Progress(
+            *columns, console=console, transient=True, refresh_per_second=2, disable=not console.is_terminal
+        )
+        self.name = name
+
+    def __enter__(self) -> Note:
+        self.progress.start()
+        return Note(self.progress, self.name)
+
+    def __exit__(self, *_reason: object) -> None:
+        self.progress.stop()
