@@ -31,8 +31,14 @@ from folkmoot.streams.record import RECORD_BYTES, Entry, Record
 
 __all__ = [
     "CHUNK_BYTES_MAX",
+    "FLAGS",
     "HEAD_BYTES",
+    "PAYLOAD_LENGTHS",
+    "PROPERTY_LENGTHS",
+    "PUBLISHER_LENGTHS",
     "SPAN_US_MAX",
+    "TIMES",
+    "TOPIC_LENGTHS",
     "Head",
     "check_chunk",
     "cut_chunk",
@@ -49,6 +55,14 @@ SPAN_US_MAX: Final = 0xFFFF_FFFF
 """The longest time between the first and the last record of a chunk (71 minutes): times are kept in 4 bytes."""
 
 HEAD_BYTES: Final = 60
+
+# Where the arrays of fixed width begin: bytes per record between the head and the array.
+TIMES: Final = 0
+FLAGS: Final = 4
+TOPIC_LENGTHS: Final = 5
+PAYLOAD_LENGTHS: Final = 7
+PUBLISHER_LENGTHS: Final = 11
+PROPERTY_LENGTHS: Final = 13
 
 _MAGIC: Final = b"FMC1"
 _HEAD: Final = struct.Struct("<4sIIIQQQIIIII")
@@ -165,13 +179,13 @@ def decode_chunk(data: bytes, pos: int = 0) -> list[Entry]:
     assert head is not None
     count = head.count
     at = pos + HEAD_BYTES
-    times = _integers("I", data, at, count, 4)
-    flags = at + 4 * count
-    topic_lengths = _integers("H", data, flags + count, count, 2)
-    payload_lengths = _integers("I", data, flags + 3 * count, count, 4)
-    publisher_lengths = _integers("H", data, flags + 7 * count, count, 2)
-    property_lengths = _integers("I", data, flags + 9 * count, count, 4)
-    topic_at = flags + 13 * count
+    times = _integers("I", data, at + TIMES * count, count, 4)
+    flags = at + FLAGS * count
+    topic_lengths = _integers("H", data, at + TOPIC_LENGTHS * count, count, 2)
+    payload_lengths = _integers("I", data, at + PAYLOAD_LENGTHS * count, count, 4)
+    publisher_lengths = _integers("H", data, at + PUBLISHER_LENGTHS * count, count, 2)
+    property_lengths = _integers("I", data, at + PROPERTY_LENGTHS * count, count, 4)
+    topic_at = at + RECORD_BYTES * count
     payload_at = topic_at + head.columns[0]
     publisher_at = payload_at + head.columns[1]
     property_at = publisher_at + head.columns[2]

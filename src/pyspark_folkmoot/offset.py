@@ -1,0 +1,75 @@
+"""Arithmetic of offsets: ranges by stream partition, sharing a limit among them, splitting them into tasks.
+
+Spark compares offsets as JSON text, so they always come out with their keys in the order of the numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+__all__ = ["START", "Offsets", "Span", "from_json", "limit", "split", "start_of", "to_json"]
+
+START: Final = "start"
+
+Offsets = dict[int, int]
+"""The next offset to read, by stream partition."""
+
+
+class Span:
+    """Offsets [start, end) of one stream partition."""
+
+    def __init__(self, partition: int, start: int, end: int) -> None:
+        self.partition = partition
+        self.start = start
+        self.end = end
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.start)
+
+    def __repr__(self) -> str:
+        return f"Span({self.partition}, [{self.start}, {self.end}))"
+
+
+def to_json(offsets: Offsets) -> dict[str, Any]:
+    """Return offsets as Spark writes them into its log."""
+    return {str(partition): offsets[partition] for partition in sorted(offsets)}
+
+
+def from_json(found: dict[str, Any]) -> Offsets:
+    """Return the offsets in what `to_json` made, without the note of where the first batch began."""
+    return {int(partition): offset for partition, offset in found.items() if partition.isdigit()}
+
+
+def start_of(found: dict[str, Any]) -> Offsets | None:
+    """Return where the first batch began, if `found` is the end of the first batch."""
+    return from_json(found[START]) if START in found else None
+
+
+def limit(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
+    """Return an end with at most `rows_max` records after `start`, shared in proportion to what waits where."""
+    waiting = {partition: max(0, end[partition] - start.get(partition, 0)) for partition in sorted(end)}
+    total = sum(waiting.values())
+    if total <= rows_max:
+        return end
+    shares = {partition: size * rows_max // total for partition, size in waiting.items()}
+    # What rounding left over goes to those that it cost most: nobody starves, and the limit is met exactly.
+    rest = rows_max - sum(shares.values())
+    for partition in sorted(waiting, key=lambda p: (-(waiting[p] * rows_max % total), p))[:rest]:
+        shares[partition] += 1
+    return {partition: start.get(partition, 0) + shares[partition] for partition in sorted(end)}
+
+
+def split(spans: list[Span], tasks_min: int) -> list[Span]:
+    """Return the spans, the long ones split evenly, so that there are about `tasks_min` or more."""
+    spans = [span for span in spans if len(span) > 0]
+    total = sum(len(span) for span in spans)
+    if len(spans) >= tasks_min or total == 0:
+        return spans
+    pieces: list[Span] = []
+    for span in spans:
+        count = max(1, min(len(span), -(-len(span) * tasks_min // total)))
+        for number in range(count):
+            low = span.start + len(span) * number // count
+            high = span.start + len(span) * (number + 1) // count
+            pieces.append(Span(span.partition, low, high))
+    return pieces

@@ -1,0 +1,79 @@
+"""A Spark session that needs nothing but pip: Java, Python, time zone and state store are set as the formats need."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark_folkmoot.java import java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register", "spark_session"]
+
+ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def spark_session(
+    name: str = "folkmoot", master: str = "local[*]", conf: Mapping[str, str] | None = None, quiet: bool = True
+) -> SparkSession:
+    """Return a session with the formats `folkmoot` and `folkmoot_delta`; the running one, if there is one.
+
+    `conf` overrides what is set here. `quiet` keeps Spark's own log to errors. Raises `NoJava`.
+    """
+    home = java_home()
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+    # Workers must be this Python with these packages, also when they are linked from a source tree.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = _python_path()
+    local = master.startswith("local")
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name).master(master)
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if local:
+        settings["spark.driver.host"] = "127.0.0.1"
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+        # The default of 200 is for clusters: on one machine most of them would be empty tasks.
+        settings["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
+    for key, value in {**settings, **(conf or {})}.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    if quiet:
+        spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats known to any Spark session; the executors must have the package too."""
+    from pyspark_folkmoot.delta import DeltaTables
+    from pyspark_folkmoot.source import FolkmootStreams
+
+    spark.dataSource.register(FolkmootStreams)
+    spark.dataSource.register(DeltaTables)
+
+
+def _python_path() -> str:
+    """Return PYTHONPATH with the folders from which `folkmoot` and `pyspark_folkmoot` were imported in front."""
+    import folkmoot
+    import pyspark_folkmoot
+
+    # Not resolved: a compiled tree is made of links, and their targets are the sources.
+    roots = [Path(str(module.__file__)).absolute().parent.parent for module in (folkmoot, pyspark_folkmoot)]
+    given = [Path(part).absolute() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return os.pathsep.join(dict.fromkeys(str(part) for part in [*given, *roots]))

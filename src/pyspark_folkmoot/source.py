@@ -1,0 +1,226 @@
+"""The format `folkmoot`: a stream of Folkmoot as a batch or as a stream of Spark.
+
+Owns the talk with Spark: offsets, admission, tasks. What is between two offsets never changes (promise A9), so Spark's
+log of offsets is all the state there is, and a driver or task that is killed repeats exactly what it did.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+from typing_extensions import override
+
+from folkmoot.client.position import EARLIEST, LATEST
+from folkmoot.client.problem import OffsetAhead, OffsetGone
+from folkmoot.kernel.errors import FolkmootError
+from pyspark_folkmoot.column import batches, ddl
+from pyspark_folkmoot.offset import START, Offsets, Span, from_json, limit, split, start_of, to_json
+from pyspark_folkmoot.plan import Plan
+
+__all__ = ["DataLost", "FolkmootStreams"]
+
+RESOLVE: Final = "resolve"
+PAGE_BYTES: Final = 4_194_304
+
+_log: Final = logging.getLogger("pyspark_folkmoot")
+
+
+class DataLost(FolkmootError):
+    """Records that should have been read are gone."""
+
+
+class FolkmootStreams(DataSource):
+    """`spark.read.format("folkmoot")` and `spark.readStream.format("folkmoot")`; options: docs/pipeline.md."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)  # type: ignore[arg-type]
+        self.plan = Plan(options)
+
+    @classmethod
+    @override
+    def name(cls) -> str:
+        return "folkmoot"
+
+    @override
+    def schema(self) -> str:
+        return ddl(self.plan.columns)
+
+    @override
+    def reader(self, schema: StructType) -> DataSourceReader:
+        for name in ("maxRecordsPerTrigger",):
+            if self.plan.options.given(name):
+                raise self.plan.options.wrong(name, "is for readStream, this is a batch read")
+        return BatchReader(self.plan, schema)
+
+    @override
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        for name in ("endingOffsets", "endingTimestamp"):
+            if self.plan.options.given(name):
+                raise self.plan.options.wrong(name, "is for a batch read, this is readStream")
+        return StreamReader(self.plan, schema)
+
+
+class Task(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(None)
+        self.span = span
+
+
+def tasks_of(plan: Plan, start: Offsets, end: Offsets) -> list[InputPartition]:
+    """Return the tasks that read from `start` to `end`; a stream partition without a start is new and read whole."""
+    spans = [Span(partition, start.get(partition, 0), end[partition]) for partition in sorted(end)]
+    return [Task(span) for span in split(spans, plan.tasks_min)]
+
+
+def read_task(plan: Plan, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a task, page by page."""
+    if not isinstance(partition, Task):
+        return  # Spark's stand-in for a read without tasks
+    span = partition.span
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    client = plan.client(span.partition)
+    at = span.start
+    while at < span.end:
+        try:
+            page = client.read(plan.stream, span.partition, at, span.end, PAGE_BYTES)
+        except OffsetGone as gone:
+            lost(plan, f"partition {span.partition}: offsets {at} to {gone.oldest - 1} are gone by retention")
+            at = min(gone.oldest, span.end)
+            continue
+        except OffsetAhead as ahead:
+            lost(
+                plan, f"partition {span.partition}: offsets {at} to {span.end - 1} were there, it ends at {ahead.next}"
+            )
+            return
+        yield from batches(span.partition, page, at, span.end, arrow, plan.topic_prefix)
+        if page.next_offset == at:
+            lost(plan, f"partition {span.partition}: offsets {at} to {span.end - 1} were there, it ends at {page.end}")
+            return
+        at = page.next_offset
+
+
+def lost(plan: Plan, what: str) -> None:
+    """Fail because data is lost, or say so and go on, as option failOnDataLoss wants it."""
+    text = f"stream {plan.stream} {what}"
+    if plan.fail_on_data_loss:
+        raise DataLost(
+            f"{text}; to go on without them set option 'failOnDataLoss' to false, to keep more give the stream a "
+            "longer retention"
+        )
+    if text in plan.said:
+        return  # Spark asks many times for the same end
+    plan.said.add(text)
+    _log.warning("data loss accepted (failOnDataLoss is false): %s", text)
+
+
+class BatchReader(DataSourceReader):
+    """One snapshot of a stream: from the starting to the ending offsets."""
+
+    def __init__(self, plan: Plan, schema: StructType) -> None:
+        self.plan = plan
+        self.schema = schema
+
+    @override
+    def partitions(self) -> Sequence[InputPartition]:
+        end = self.plan.end()
+        start = self.plan.start(EARLIEST)
+        for part in self.plan.ranges():
+            if start[part.partition] < part.oldest:
+                lost(
+                    self.plan, f"partition {part.partition}: records before offset {part.oldest} are gone by retention"
+                )
+        return tasks_of(self.plan, start, end)
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(self.plan, self.schema, partition)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream in micro-batches.
+
+    Where the query begins must not change when it is restarted before its first batch is done, but Spark asks for the
+    initial offset at every start and does not keep it. So that offset says only what is to be resolved; it is resolved
+    when Spark plans the first batch, and kept in the end of that batch, which Spark writes to its log before it runs.
+    """
+
+    def __init__(self, plan: Plan, schema: StructType) -> None:
+        self.plan = plan
+        self.schema = schema
+        self._target: Offsets | None = None
+
+    @override
+    def initialOffset(self) -> dict[str, Any]:
+        plan = self.plan
+        if plan.starting_us is not None:
+            return {RESOLVE: f"time {plan.starting_us}"}
+        if isinstance(plan.starting, dict):
+            return {RESOLVE: "offsets"}
+        return {RESOLVE: plan.starting or LATEST}
+
+    @override
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable() if self.plan.rows_max is None else ReadMaxRows(self.plan.rows_max)
+
+    @override
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self.plan.ends(fresh=True)
+
+    @override
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        first = RESOLVE in start
+        begin = self.plan.start(LATEST) if first else from_json(start)
+        end = self._limited(begin, self._end(begin), limit)
+        if first:
+            return {**to_json(end), START: to_json(begin)}
+        # Unchanged to the letter when nothing came: Spark compares the text, with the note of the first batch.
+        return start if end == begin else to_json(end)
+
+    def _end(self, begin: Offsets) -> Offsets:
+        """Return the end that can be read now: never before `begin`, never beyond the target of availableNow."""
+        ranges = self.plan.ranges()
+        end = dict(begin)
+        for part in ranges:
+            at = begin.get(part.partition, 0)
+            if at < part.oldest:
+                lost(self.plan, f"partition {part.partition}: offsets {at} to {part.oldest - 1} are gone by retention")
+            if at > part.next:
+                lost(self.plan, f"partition {part.partition}: it was read up to {at}, and now it ends at {part.next}")
+            last = part.next if self._target is None else min(part.next, self._target.get(part.partition, at))
+            end[part.partition] = max(at, last)
+        return end
+
+    def _limited(self, begin: Offsets, end: Offsets, read_limit: ReadLimit) -> Offsets:
+        return limit(begin, end, read_limit.max_rows) if isinstance(read_limit, ReadMaxRows) else end
+
+    @override
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return to_json(self.plan.ends())
+
+    @override
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begin = start_of(end) if RESOLVE in start else from_json(start)
+        if begin is None:
+            raise FolkmootError("the checkpoint has no start of its first batch: it is not one of format 'folkmoot'")
+        return tasks_of(self.plan, begin, from_json(end))
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_task(self.plan, self.schema, partition)
+
+    @override
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing to do: retention, not readers, decides what goes."""
+
+    @override
+    def stop(self) -> None:
+        self.plan.close()
