@@ -11,7 +11,6 @@ from folkmoot.broker.retained import Retained
 from folkmoot.broker.route import Route, Routes
 from folkmoot.broker.shared import Shared
 from folkmoot.broker.state import State
-from folkmoot.session.connection import OPEN
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Target
 from folkmoot.store.message import Message
@@ -189,7 +188,7 @@ class Publishing:
         qos = min(message.qos, wish.qos)
         retain = message.retain and wish.retain
         if qos == 0:
-            if session.connection is not None and session.connection.state == OPEN:
+            if self.queue.sends_qos0(session):
                 self.queue.send_qos0(session, message, retain, wish.identifiers)
                 return False
             if not self.state.limits.queue_qos0_offline:

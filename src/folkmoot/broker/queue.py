@@ -144,6 +144,15 @@ class Queue:
         self._count_sent(qos, message)
         return True
 
+    def sends_qos0(self, session: Session) -> bool:
+        """Whether QoS 0 goes out at once: to a connected session, unless it would overtake stored ones (A3)."""
+        connection = session.connection
+        if connection is None or connection.state != OPEN:
+            return False
+        if not session.durable or not self.state.limits.queue_qos0_offline:
+            return True
+        return not session.waiting and session.ready_end == session.queue_next
+
     def send_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> bool:
         """Send QoS 0 to a connected session, or drop it when the peer does not keep up (counted)."""
         connection = session.connection

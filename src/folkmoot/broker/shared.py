@@ -63,7 +63,7 @@ class Shared:
         return 1 if self.queue.offer(session, message, qos, retain, identifiers, group.name) else 0
 
     def _send_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> bool:
-        if session.connection is not None and session.connection.state == OPEN:
+        if self.queue.sends_qos0(session):
             return self.queue.send_qos0(session, message, retain, identifiers)
         if self.state.limits.queue_qos0_offline:
             return self.queue.append(session, message, 0, retain, identifiers, b"", 0)
