@@ -12,7 +12,7 @@ from folkmoot.mqtt.varint import encode_varint
 if TYPE_CHECKING:
     from folkmoot.session.session import Session
 
-__all__ = ["NO_LOCAL", "QOS_MASK", "RETAIN_AS_PUBLISHED", "Subscription", "Target", "merge"]
+__all__ = ["NO_LOCAL", "QOS_MASK", "RETAIN_AS_PUBLISHED", "Subscription", "Target", "encode_identifier", "merge"]
 
 QOS_MASK: Final = 3
 NO_LOCAL: Final = 4
