@@ -77,6 +77,7 @@ def processor() -> str:
         lines[key.strip()] = value.strip()
     name = lines.get("model name", platform.machine())
     clock = lines.get("cpu MHz")
+    name = name.replace("(R)", "").replace("(TM)", "")
     return f"{name}, {float(clock) / 1000:.1f} GHz" if clock and "GHz" not in name else name
 
 

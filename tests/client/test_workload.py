@@ -48,6 +48,7 @@ def test_the_persistent_ones_differ_in_publishers_and_window_only() -> None:
         ({"shape": "fan-out", "publishers": 2}, "fan-out"),
         ({"shape": "idle"}, "connections"),
         ({"sample_every": 0}, "1"),
+        ({"window": 100, "payload_bytes": 1_000_000}, "64 MiB"),
     ],
 )
 def test_a_wrong_number_is_named(fields: dict[str, Any], named: str) -> None:

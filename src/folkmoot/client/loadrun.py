@@ -6,6 +6,7 @@ Owns the deadline of connecting and the figures of what was used. It never publi
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns, process_time_ns
 from typing import Final
@@ -26,7 +27,7 @@ CONNECT_S: Final = 60.0
 # Connections on their way at once: below the backlog of a listening socket (100 in Mosquitto).
 OPENING_MAX: Final = 64
 SESSION_EXPIRY_S: Final = 3600
-# A client address has 28,000 ports for one server, and a closed one rests; on loopback there are more addresses.
+# A client address has 28,000 ports for one server, and closed ones rest; Linux's loopback has more addresses.
 LOOPBACK_SOURCES: Final = 200
 
 Progress = Callable[[str, float, int], None]
@@ -62,7 +63,8 @@ class Clients:
 
     def source(self, number: int) -> str | None:
         """Return the address that connection `number` comes from; None where the system must choose it."""
-        return f"127.0.0.{1 + number % LOOPBACK_SOURCES}" if self.address[0].startswith("127.") else None
+        many = sys.platform == "linux" and self.address[0].startswith("127.")
+        return f"127.0.0.{1 + number % LOOPBACK_SOURCES}" if many else None
 
     def connect_packet(self, name: str, version: int, seconds: float, *, persistent: bool = False) -> bytes:
         """Return the CONNECT of a client of this run; its keep alive is long enough to need no PINGREQ."""

@@ -22,6 +22,9 @@ WINDOW_MAX: Final = 16_384
 """Packet ids are 16 bits, and a publisher keeps twice its window of ids apart."""
 
 PAYLOAD_BYTES_MAX: Final = 1_048_576
+FLYING_BYTES_MAX: Final = 67_108_864
+"""A publisher keeps four windows of messages ready to send."""
+
 CLIENTS_MAX: Final = 60_000
 SECONDS_MAX: Final = 3_600.0
 
@@ -117,6 +120,8 @@ class Workload:
         require(self.sample_every >= 1, "one message in at least 1 carries a time stamp")
         for name, count in (("publishers", self.publishers), ("subscribers", self.subscribers)):
             require(1 <= count <= CLIENTS_MAX, f"{name} must be 1 to {CLIENTS_MAX}, not {count}")
+        flying = self.publishers * self.window * self.payload_bytes
+        require(flying <= FLYING_BYTES_MAX, "publishers x window x payload is above 64 MiB: lower one of them")
         self._check_shape()
 
     def _check_shape(self) -> None:
