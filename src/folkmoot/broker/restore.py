@@ -221,10 +221,12 @@ class Restore:
 
         One that was connected when the process died has lost its client now.
         """
+        session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
         session.durable_next = session.queue_next
         session.ready_end = session.queue_floor
         will = session.will
         if session.ends_us == 0:
+            session.sent_below = session.queue_next  # any of them may have been sent when the process died
             self.wills.arm(session)
             if session.expiry_s == 0:
                 self.lifecycle.end(session)
