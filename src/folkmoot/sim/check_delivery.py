@@ -5,7 +5,7 @@ Judges every message that a client receives, and at the end what it did not rece
 
 from __future__ import annotations
 
-from folkmoot.kernel.clock import NEVER
+from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.mqtt.packet import Properties, Publish
 from folkmoot.sim.fact import Message, SessionRecord, Sub
 from folkmoot.sim.ledger import Ledger
@@ -84,6 +84,9 @@ class DeliveryChecker:
             self.world.violate("A2", f"{record} got {message} with QoS {packet.qos}, from {[sub.options for sub in subs]}")
         if packet.retain and not message.retain:
             self.world.violate("A2", f"{record} got {message} as retained")
+        if packet.dup and message.first_us < NEVER and len(message.attempts) == 1 and not message.retain:
+            if message.first_us > self.ledger.lives[record.client_id][-1].accepted_us:
+                self.world.violate("protocol", f"{record} got {message} with DUP for the first time [MQTT-3.3.1-3]")
         if packet.properties is None or record.version < 5:
             return
         if not same_properties(message.properties, packet.properties):
@@ -93,7 +96,8 @@ class DeliveryChecker:
             if identifier not in known:
                 self.world.violate("A2", f"{record} got {message} with subscription identifier {identifier}")
         expiry = packet.properties.message_expiry
-        if message.expiry_s is not None and (expiry is None or expiry > message.expiry_s):
+        slack_s = self.ledger.slack_us // SECOND
+        if message.expiry_s is not None and (expiry is None or expiry > message.expiry_s + slack_s):  # [MQTT-3.3.2-6]
             self.world.violate("A2", f"{record} got {message} with expiry {expiry} of {message.expiry_s}")
 
     def _check_order(self, record: SessionRecord, message: Message, packet: Publish) -> None:

@@ -70,7 +70,9 @@ class RetainedChecker:
                 continue
             if ended < other.first_us:
                 return other
-            if other.publisher == message.publisher and message.attempts[-1].order < other.attempts[-1].order:
+            # What is applied once may have been so at its first sending; repeating it does not put it last again.
+            applied = other.attempts[0 if other.once else -1].order
+            if other.publisher == message.publisher and message.attempts[-1].order < applied:
                 return other
         return None
 

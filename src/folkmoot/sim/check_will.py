@@ -103,6 +103,6 @@ class WillChecker:
         high = life.link.ended_us + high_us
         for started_us in self.ledger.host.starts_us:
             # A node that starts again may count the delay anew: it cannot know for how long it was away.
-            if life.connect_us < started_us <= high:
+            if life.link.ended_us <= started_us <= high:
                 high = started_us + high_us
         return low, high

@@ -167,7 +167,7 @@ class Client(Caller):
         self._must_clean = False
         if self.profile.version == V31 and not life.clean:
             # MQTT 3.1 has no session present flag: a client believes in the session that it remembers.
-            packet.session_present = self.record is not None and not self.record.ended
+            packet.session_present = self.record is not None and self.record.durable and not self.record.ended
         present = packet.session_present
         self.record = self.oracle.accepted(life, packet, self.profile)
         receive_max = 65_535

@@ -144,7 +144,6 @@ class SessionRecord:
         self.spared: dict[int, bool] = {}  # messages that a full queue may have dropped
         self.possible: dict[bytes, list[Sub]] = {}  # by topic; forgotten when a subscription changes
         self.replays: dict[tuple[str, int, bool], int] = {}  # (stream, partition, QoS > 0) -> the next place in the log
-        self.replays_link: Link | None = None
         self.replayer = False  # subscribes to streams and nothing else
 
     @property

@@ -45,6 +45,8 @@ class Oracle:
     def accepted(self, life: Life, connack: Connack, profile: Profile) -> SessionRecord:
         """CONNACK with success came."""
         expiry_s = profile.session_expiry_s
+        if not profile.v5 and life.clean:
+            expiry_s = 0  # [MQTT-3.1.2-6] of MQTT 3.1.1
         if connack.properties is not None and connack.properties.session_expiry is not None:
             expiry_s = connack.properties.session_expiry
         life.expiry_low_s = life.expiry_high_s = expiry_s
