@@ -28,7 +28,6 @@ from folkmoot.broker.state import (
     TIMER_KEEP_ALIVE,
     TIMER_RATE,
     TIMER_RETENTION,
-    TIMER_SESSION,
     TIMER_SYS,
     TIMER_WILL,
     State,
@@ -40,7 +39,6 @@ from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import ERROR, INFO
 from folkmoot.mqtt import reason
 from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, Connection, PeerInfo
-from folkmoot.session.session import Session
 from folkmoot.store.batch import Batch
 from folkmoot.streams.table import Streams
 
@@ -105,7 +103,7 @@ class Broker:
         restore.run()
         self.sys.start()
         if self.streams.streams:
-            self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, self)
+            self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
 
     # -- connections --------------------------------------------------------------------------------------------------
 
@@ -117,7 +115,7 @@ class Broker:
         self.state.connections[connection.id] = connection
         self.state.counters.connections += 1
         self.state.counters.connections_opened += 1
-        self.state.timers.set(now + self.state.limits.connect_timeout_us, TIMER_CONNECT, connection)
+        self.state.timers.set(now + self.state.limits.connect_timeout_us, TIMER_CONNECT, connection.id)
         return connection
 
     def receive(self, connection: Connection, data: bytes) -> None:
@@ -216,7 +214,7 @@ class Broker:
             due = self.state.timers.pop(self.state.now)
             if due is None:
                 break
-            self._due(due[1], due[2])
+            self._due(due[0], due[1])
         if self.feeds.active:
             self.feeds.step()
         if self.purges.active:
@@ -228,28 +226,37 @@ class Broker:
         """Whether background work could go on at once."""
         return self._trimming or self.feeds.runnable() or self.purges.runnable(self.commits.durable_token)
 
-    def _due(self, kind: int, subject: object) -> None:
-        if kind == TIMER_KEEP_ALIVE:
-            assert isinstance(subject, Connection)
-            self._keep_alive(subject)
-        elif kind == TIMER_CONNECT:
-            assert isinstance(subject, Connection)
-            if subject.state == NEW or subject.state == CHECKING:
-                self.state.counters.connect_timeouts += 1
-                self.closing.disconnect(subject, reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
-        elif kind == TIMER_SESSION:
-            assert isinstance(subject, Session)
-            self.lifecycle.due(subject)
-        elif kind == TIMER_WILL:
-            assert isinstance(subject, Session)
-            self.wills.due(subject)
+    def _due(self, kind: int, subject: int | str) -> None:
+        if isinstance(subject, str):
+            self._session_due(kind, subject)
+        elif kind == TIMER_KEEP_ALIVE or kind == TIMER_CONNECT:
+            self._connection_due(kind, subject)
         elif kind == TIMER_SYS:
             self.sys.tick()
         elif kind == TIMER_RATE:
             self.commits.resume()
         elif kind == TIMER_RETENTION:
             self._trimming = True
-            self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, self)
+            self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
+
+    def _session_due(self, kind: int, client_id: str) -> None:
+        session = self.state.sessions.get(client_id)
+        if session is None:
+            return
+        if kind == TIMER_WILL:
+            self.wills.due(session)
+        else:
+            self.lifecycle.due(session)
+
+    def _connection_due(self, kind: int, number: int) -> None:
+        connection = self.state.connections.get(number)
+        if connection is None:
+            return
+        if kind == TIMER_KEEP_ALIVE:
+            self._keep_alive(connection)
+        elif connection.state == NEW or connection.state == CHECKING:
+            self.state.counters.connect_timeouts += 1
+            self.closing.disconnect(connection, reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
 
     def _keep_alive(self, connection: Connection) -> None:
         if connection.state in (CLOSING, CLOSED) or connection.patience_us >= NEVER:
@@ -263,4 +270,4 @@ class Broker:
                 connection, reason.KEEP_ALIVE_TIMEOUT, "nothing came for one and a half keep alives"
             )
         else:
-            self.state.timers.set(deadline_us, TIMER_KEEP_ALIVE, connection)
+            self.state.timers.set(deadline_us, TIMER_KEEP_ALIVE, connection.id)

@@ -6,7 +6,7 @@ MQTT 5 sections 3.14, 4.13; MQTT 3.1.1 section 4.8.
 from __future__ import annotations
 
 from folkmoot.broker.lifecycle import Lifecycle
-from folkmoot.broker.state import State
+from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, State
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import INFO, WARNING
 from folkmoot.mqtt import reason
@@ -135,5 +135,7 @@ class Closing:
         connection.parts = None
         connection.out = []
         self.state.connections.pop(connection.id, None)
+        self.state.timers.cancel(TIMER_KEEP_ALIVE, connection.id)
+        self.state.timers.cancel(TIMER_CONNECT, connection.id)
         self.state.counters.connections -= 1
         self.state.counters.connections_closed += 1

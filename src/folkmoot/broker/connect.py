@@ -7,7 +7,7 @@ from folkmoot.broker.commit import Commits
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.broker.offer import connack_properties
 from folkmoot.broker.queue import Queue
-from folkmoot.broker.state import TIMER_KEEP_ALIVE, State
+from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_SESSION, State
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import INFO
@@ -203,6 +203,8 @@ class Connecting:
         session.username = connection.username
         session.expiry_s = expiry_s
         session.ends_us = 0
+        self.state.timers.cancel(TIMER_SESSION, session.client_id)
+        self.state.timers.cancel(TIMER_CONNECT, connection.id)
         connection.session = session
         session.window = limits.inflight_max
         properties = packet.properties
@@ -227,6 +229,8 @@ class Connecting:
         )
         if not self.state.policy.open:
             connection.allowed = {}
+        if session.received:
+            connection.received_before = set(session.received)
         self.queue.attach(session)
         if session.durable:
             self.lifecycle.save(session)
@@ -241,7 +245,7 @@ class Connecting:
             keep_alive_s = min(keep_alive_s, limits.keep_alive_max_s)
         if keep_alive_s:
             connection.patience_us = keep_alive_s * SECOND * 3 // 2  # [MQTT-3.1.2-22]
-            self.state.timers.set(self.state.now + connection.patience_us, TIMER_KEEP_ALIVE, connection)
+            self.state.timers.set(self.state.now + connection.patience_us, TIMER_KEEP_ALIVE, connection.id)
         else:
             connection.patience_us = NEVER
 

@@ -172,11 +172,17 @@ class Inbound:
             self._finish(connection, session, qos, packet_id, result)
 
     def _in_flight(self, connection: Connection, session: Session, packet_id: int) -> int:
-        """Return how many messages of the client are not acknowledged; a repeated QoS 2 id does not count twice."""
+        """Return how many messages of this connection are not acknowledged; a repeated QoS 2 id does not count twice.
+
+        The client's quota began anew with the connection, and its PUBREL of older flows take nothing from it (4.9).
+        """
         received = session.received
         if received is None:
-            return connection.held
-        return 0 if packet_id in received else connection.held + len(received)
+            return connection.held_pubacks
+        if packet_id in received:
+            return 0
+        before = connection.received_before
+        return connection.held_pubacks + len(received) - (len(before) if before is not None else 0)
 
     def _fault(
         self,
@@ -259,7 +265,7 @@ class Inbound:
         connection.rate_count += 1
         if connection.rate_count == self.state.limits.publish_rate_max:
             self.commits.pause(connection)
-            self.state.timers.set((second + 1) * SECOND, TIMER_RATE, connection)
+            self.state.timers.set((second + 1) * SECOND, TIMER_RATE, 0)
 
     def _message(
         self,
@@ -352,6 +358,8 @@ class Inbound:
             self._answer(connection, PUBCOMP, packet_id, code, "", session.durable)
             return
         del received[packet_id]
+        if connection.received_before is not None:
+            connection.received_before.discard(packet_id)
         if session.durable:
             self.state.writer.delete(session.partition, self._received_key(session, packet_id))
         self._answer(connection, PUBCOMP, packet_id, 0, "", session.durable)

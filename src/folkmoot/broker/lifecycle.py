@@ -77,7 +77,7 @@ class Lifecycle:
         session.ends_us = self.state.now + session.expiry_s * SECOND if session.expiry_s != EXPIRY_NEVER else 1 << 61
         self.save(session)
         if session.expiry_s != EXPIRY_NEVER:
-            self.state.timers.set(session.ends_us, TIMER_SESSION, session)
+            self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
 
     def due(self, session: Session) -> None:
         """An expiry has come; it is stale when the client has come back."""
@@ -88,6 +88,7 @@ class Lifecycle:
     def end(self, session: Session) -> None:
         """Forget a session and everything that it has; a pending will is published now [MQTT-3.1.3-9]."""
         session.ended = True
+        self.state.timers.cancel(TIMER_SESSION, session.client_id)
         self.wills.publish(session)
         for subscription in session.subscriptions.values():
             self.routes.remove(subscription)

@@ -114,7 +114,7 @@ class Restore:
         elif kind == SENT:
             session = self.state.sessions.get(plain_name_of(key).decode())
             if session is not None:
-                session.sent_below = get_u64(value, VERSION_BYTES)
+                session.sent_below = max(session.sent_below, get_u64(value, VERSION_BYTES))
         elif kind == BODY:
             self.bodies.seen(sequence_of(key))
 
@@ -163,6 +163,8 @@ class Restore:
             purge.end = sequence + 1
             return
         session.queue_next = sequence + 1
+        if row.sent:
+            session.sent_below = sequence + 1  # and with it all that stood before
         session.queue_count += 1
         session.queue_bytes += row.size
         if row.body or row.group:
@@ -234,6 +236,6 @@ class Restore:
                 self.lifecycle.rest(session)
             return
         if session.expiry_s != EXPIRY_NEVER:
-            self.state.timers.set(session.ends_us, TIMER_SESSION, session)
+            self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
         if will is not None:
-            self.state.timers.set(will.due_us, TIMER_WILL, session)
+            self.state.timers.set(will.due_us, TIMER_WILL, session.client_id)

@@ -43,7 +43,7 @@ class SysTopics:
             message = Message(topic, payload, 0, True, b"", "", self.state.now, 0)
             self.latest[topic] = message
             self.publishing.publish_live(message)
-        self.state.timers.set(self.state.now + self.state.limits.sys_interval_us, TIMER_SYS, self)
+        self.state.timers.set(self.state.now + self.state.limits.sys_interval_us, TIMER_SYS, 0)
 
     def _values(self) -> list[tuple[bytes, str]]:
         state = self.state

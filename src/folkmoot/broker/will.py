@@ -41,6 +41,8 @@ class Wills:
             self.state.counters.wills_cancelled += 1
 
     def _forget(self, session: Session) -> None:
+        if session.will is not None and session.will.due_us:
+            self.state.timers.cancel(TIMER_WILL, session.client_id)
         session.will = None
         self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
         self.state.counters.wills_pending -= 1
@@ -55,7 +57,7 @@ class Wills:
             return
         will.due_us = self.state.now + will.delay_s * SECOND
         self._put(session, will)
-        self.state.timers.set(will.due_us, TIMER_WILL, session)
+        self.state.timers.set(will.due_us, TIMER_WILL, session.client_id)
 
     def due(self, session: Session) -> None:
         """A deadline has come; it is stale when the client has come back or the will has gone."""

@@ -1,44 +1,103 @@
-"""Deadlines in a heap. Owns nothing but (time, kind, subject).
-
-A deadline that no longer holds is skipped by whoever set it.
-"""
+"""Deadlines, one per (kind, subject). Owns no clock and no subject, only the numbers or names that stand for them."""
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
+from typing import Final
 
 from folkmoot.kernel.clock import NEVER
 
 __all__ = ["Timers"]
 
+# Fewer cancelled deadlines than this are not worth a walk over all of them.
+_IDLE_MIN: Final = 1024
+
+
+class _Slot:
+    """The deadline of one subject; `queued_us`: the earliest entry of the heap that stands for it."""
+
+    def __init__(self, due_us: int) -> None:
+        self.due_us = due_us
+        self.queued_us = due_us
+
 
 class Timers:
-    """A heap of deadlines: equal times come out in the order in which they were set, so that runs reproduce.
+    """A heap of deadlines: equal times come out in the order in which they entered it, so that runs reproduce.
 
-    Nothing is cancelled. The subject carries the time that it waits for, and a deadline that comes at another
-    time is stale: that costs an integer per subject instead of a search in the heap.
+    Postponing is what happens most (every reconnect postpones a session's end), and it costs nothing: the entry in the
+    heap comes out at its old time and goes back. Cancelled ones are swept when they are the greater part: the memory
+    follows the number of deadlines that are in force.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, int, object]] = []
+        self._heap: list[tuple[int, int, int, int | str]] = []
+        self._slots: dict[tuple[int, int | str], _Slot] = {}
         self._count = 0
+        self._idle = 0
 
-    def set(self, due_us: int, kind: int, subject: object) -> None:
-        """Ask for (due_us, kind, subject) to come out of `pop` at `due_us` or later; NEVER is ignored."""
-        if due_us < NEVER:
-            self._count += 1
-            heappush(self._heap, (due_us, self._count, kind, subject))
+    def set(self, due_us: int, kind: int, subject: int | str) -> None:
+        """Let (kind, subject) come out of `pop` at `due_us`, and at no other time that was set before."""
+        if due_us >= NEVER:
+            self.cancel(kind, subject)
+            return
+        slot = self._slots.get((kind, subject))
+        if slot is None:
+            self._slots[(kind, subject)] = _Slot(due_us)
+            self._push(due_us, kind, subject)
+            return
+        if slot.due_us >= NEVER:
+            self._idle -= 1
+        slot.due_us = due_us
+        if due_us < slot.queued_us:
+            slot.queued_us = due_us
+            self._push(due_us, kind, subject)
+
+    def cancel(self, kind: int, subject: int | str) -> None:
+        """Forget the deadline of (kind, subject), if there is one."""
+        slot = self._slots.get((kind, subject))
+        if slot is not None and slot.due_us < NEVER:
+            slot.due_us = NEVER
+            self._idle += 1
+            if self._idle >= _IDLE_MIN and 2 * self._idle >= len(self._slots):
+                self._sweep()
+
+    def _push(self, due_us: int, kind: int, subject: int | str) -> None:
+        self._count += 1
+        heappush(self._heap, (due_us, self._count, kind, subject))
+
+    def _sweep(self) -> None:
+        kept: list[tuple[int, int, int, int | str]] = []
+        for entry in self._heap:
+            slot = self._slots[(entry[2], entry[3])]
+            if slot.due_us < NEVER and slot.queued_us == entry[0]:
+                kept.append(entry)
+        self._slots = {key: slot for key, slot in self._slots.items() if slot.due_us < NEVER}
+        heapify(kept)
+        self._heap = kept
+        self._idle = 0
 
     def next_due(self) -> int:
-        """Return the earliest deadline in microseconds, or NEVER."""
+        """Return a time at or before the earliest deadline in microseconds, or NEVER."""
         return self._heap[0][0] if self._heap else NEVER
 
-    def pop(self, now: int) -> tuple[int, int, object] | None:
-        """Return the earliest (due_us, kind, subject) that is due at `now`, or None."""
-        if not self._heap or self._heap[0][0] > now:
-            return None
-        entry = heappop(self._heap)
-        return entry[0], entry[2], entry[3]
+    def pop(self, now: int) -> tuple[int, int | str] | None:
+        """Take out the earliest (kind, subject) that is due at `now`, or return None."""
+        while self._heap and self._heap[0][0] <= now:
+            queued_us, _count, kind, subject = heappop(self._heap)
+            slot = self._slots.get((kind, subject))
+            if slot is None or slot.queued_us != queued_us:
+                continue  # an earlier entry has stood for it
+            if slot.due_us <= now:
+                del self._slots[(kind, subject)]
+                return kind, subject
+            if slot.due_us >= NEVER:
+                self._idle -= 1
+                del self._slots[(kind, subject)]
+            else:
+                slot.queued_us = slot.due_us
+                self._push(slot.due_us, kind, subject)
+        return None
 
     def __len__(self) -> int:
-        return len(self._heap)
+        """Return the number of deadlines in force."""
+        return len(self._slots) - self._idle
