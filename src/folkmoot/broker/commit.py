@@ -8,11 +8,15 @@ their packets [MQTT-4.6.0-2]: one that need not wait itself waits behind one tha
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.broker.state import State
-from folkmoot.session.connection import CLOSED, Connection
+from folkmoot.session.connection import OPEN, Connection
 from folkmoot.session.session import Session
 
 __all__ = ["Commits", "Record"]
+
+_PUBACK: Final = 0x40  # the first byte of the packet
 
 
 class Record:
@@ -84,6 +88,8 @@ class Commits:
         record.acks.append(ack)
         connection.held += 1
         connection.held_token = token
+        if ack[0] == _PUBACK:
+            connection.held_pubacks += 1
 
     def touch(self, session: Session) -> None:
         """Have the session's queue looked at when this turn's batch is durable."""
@@ -116,7 +122,9 @@ class Commits:
         for i in range(len(record.acks)):
             connection = record.ack_connections[i]
             connection.held -= 1
-            if connection.state != CLOSED:
+            if record.acks[i][0] == _PUBACK:
+                connection.held_pubacks -= 1
+            if connection.state == OPEN:  # [MQTT-3.14.4-1] nothing follows a DISCONNECT
                 connection.put(record.acks[i])
 
     def slow_down(self, connection: Connection) -> None:

@@ -94,8 +94,8 @@ class Queue:
         start = max(session.sent_below, session.drop_below)
         if session.waiting:
             entry = session.ready[session.ready_head]
-            if entry.sequence >= session.durable_next:
-                return False
+            if entry.dup or entry.sequence >= session.durable_next:
+                return False  # one that was sent before stays: its flow has begun
             session.pop_ready()
         else:
             start = max(start, session.ready_end) if session.connection is not None else start
@@ -104,6 +104,8 @@ class Queue:
             if not rows:
                 return False
             entry = self._entry_of(session, rows[0][0], rows[0][1])
+        if start > session.drop_below:
+            session.drop_from = entry.sequence
         session.drop_below = entry.sequence + 1
         self.remove(session, entry)
         self.state.counters.dropped_queue_full += 1
@@ -238,7 +240,9 @@ class Queue:
         """Read the next page of a stored queue; False when there is none."""
         if not session.durable:
             return False
-        start = max(session.ready_end, session.drop_below)
+        start = session.ready_end
+        if session.drop_from <= start < session.drop_below:
+            start = session.drop_below
         if start >= session.durable_next:
             return False
         prefix = session.queue_prefix
@@ -247,7 +251,8 @@ class Queue:
         rows = self.state.reader.scan(numbered_key(prefix, start), numbered_key(prefix, end), page_rows)
         session.ready_end = sequence_of(rows[-1][0]) + 1 if len(rows) == page_rows else end
         for key, value in rows:
-            session.push_ready(self._entry_of(session, key, value))
+            if not session.drop_from <= sequence_of(key) < session.drop_below:
+                session.push_ready(self._entry_of(session, key, value))
         if rows and session.ready_end > session.sent_below:
             # From now on they may have been sent, also for whoever reads this after a crash.
             self.state.writer.put(
@@ -262,7 +267,8 @@ class Queue:
             message = self.bodies.load(session.partition, row.body)
         entry = Entry(sequence_of(key), message, row.qos, row.retain, row.identifiers, row.group)
         entry.body = row.body
-        entry.dup = row.qos > 0 and (row.sent or entry.sequence < session.sent_below)
+        # [MQTT-3.3.1-3] The row's own flag says what was meant when it was written; it counts after a restart only.
+        entry.dup = row.qos > 0 and entry.sequence < session.sent_below
         return entry
 
     def remove(self, session: Session, entry: Entry) -> None:

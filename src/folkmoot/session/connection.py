@@ -65,6 +65,8 @@ class Connection:
         # Acknowledgements that wait for the disk
         self.held = 0
         self.held_token = 0
+        self.held_pubacks = 0
+        self.received_before: set[int] | None = None  # QoS 2 ids of the session that this connection did not begin
         # Output
         self.out: list[bytes] = []
         self.out_bytes = 0
