@@ -16,7 +16,6 @@ from folkmoot.session.connection import Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.store.memory import MemoryStore
 from folkmoot.streams.config import StreamConfig
-
 from tests.harness.peer import Peer
 
 __all__ = ["START", "Box"]
@@ -62,6 +61,7 @@ class Box:
         self._held = False
         self._unwritten: list[Batch] = []
         self._more = False
+        self._closing: list[Connection] = []
         self._boot()
 
     def client(self, client_id: str = "", version: int = V5, acks: bool = True) -> Peer:
@@ -97,9 +97,12 @@ class Box:
         """From now on no batch becomes durable."""
         self._held = True
 
-    def release_writes(self) -> None:
-        """All held batches become durable, in order."""
-        self._held = False
+    def release_writes(self, count: int | None = None) -> None:
+        """All held batches become durable, in order; or only the first `count`, and the others stay held."""
+        if count is None:
+            self._held = False
+        else:
+            self._commit(count)
         self.run()
 
     def crash(self, durable: int = 0) -> None:
@@ -130,6 +133,7 @@ class Box:
     def _restart(self) -> None:
         self._held = False
         self._unwritten = []
+        self._closing = []
         self.seed += 1
         for peer in self.peers:
             peer.connection = None
@@ -141,7 +145,10 @@ class Box:
         self.run()
 
     def _turn(self) -> bool:
-        """One turn: what is due, the effects in their order, then the writes. False if there was nothing to do."""
+        """One turn: what is due, the effects in their order, then the writes. False if there was nothing to do.
+
+        A connection that the node closes is lost one turn later, as on a real network: what is sent until then shows.
+        """
         due = self._more or self.node.next_wake() <= self.now
         if due:
             self.node.wake(self.now)
@@ -149,8 +156,14 @@ class Box:
         self._more = effects.more
         if effects.write is not None:
             self._unwritten.append(effects.write)
+        closing, self._closing = self._closing, effects.closes
         moved = self._perform(effects)
-        return self._commit() or moved or due or effects.more
+        for connection in closing:
+            if peer := self._peer(connection):
+                peer.shut()
+            self.node.lost(connection, "closed by the server", self.now)
+        wrote = not self._held and self._commit(len(self._unwritten))
+        return wrote or moved or due or effects.more or bool(closing)
 
     def _perform(self, effects: Effects) -> bool:
         self.events.extend(effects.events)
@@ -158,10 +171,6 @@ class Box:
             data = connection.take_output()
             if peer := self._peer(connection):
                 peer.feed(data)
-        for connection in effects.closes:
-            if peer := self._peer(connection):
-                peer.shut()
-            self.node.lost(connection, "closed by the server", self.now)
         for connection in effects.pauses:
             if peer := self._peer(connection):
                 peer.paused = True
@@ -174,14 +183,12 @@ class Box:
             self.node.authenticated(ask.connection, verdict, self.now)
         return bool(effects.outputs or effects.closes or effects.pauses or effects.resumes or effects.checks)
 
-    def _commit(self) -> bool:
-        if self._held or not self._unwritten:
-            return False
-        batches, self._unwritten = self._unwritten, []
+    def _commit(self, count: int) -> bool:
+        batches, self._unwritten = self._unwritten[:count], self._unwritten[count:]
         for batch in batches:
             self.store.apply(batch)
             self.node.written(batch.token, self.now)
-        return True
+        return bool(batches)
 
     def _peer(self, connection: Connection) -> Peer | None:
         """The client at the other end, if it still holds that connection."""

@@ -27,13 +27,11 @@ from folkmoot.mqtt.packet import (
     Unsubscribe,
     Will,
 )
-
 from tests.harness.rule import Rules
 from tests.harness.wire import split
 
 if TYPE_CHECKING:
     from folkmoot.session.connection import Connection
-
     from tests.harness.box import Box
 
 __all__ = ["EVER", "Peer", "properties"]
@@ -214,9 +212,7 @@ class Peer:
         self.send(Unsubscribe(packet_id, [name.encode() for name in filters]))
         return self.take(Unsuback, packet_id).codes
 
-    def publish(
-        self, topic: str, payload: bytes = b"", qos: int = 0, retain: bool = False, **named: object
-    ) -> int:
+    def publish(self, topic: str, payload: bytes = b"", qos: int = 0, retain: bool = False, **named: object) -> int:
         """Publish and go through the acknowledgements; return the code of the last one (0 for QoS 0)."""
         packet_id = self.packet_id() if qos else 0
         made = properties(**named) if named else None

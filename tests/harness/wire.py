@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["binary", "connect", "packet", "prop", "props", "publish", "split", "subscribe", "text", "u16", "u32", "varint"]
+__all__ = [
+    "binary",
+    "connect",
+    "packet",
+    "prop",
+    "props",
+    "publish",
+    "split",
+    "subscribe",
+    "text",
+    "u16",
+    "u32",
+    "varint",
+]
 
 
 def u16(number: int) -> bytes:

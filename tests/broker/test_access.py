@@ -1,0 +1,123 @@
+"""The access list at the broker: what a client may publish and subscribe to, told with 0x87 where MQTT can."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.auth.acl import BOTH as ANYTHING
+from folkmoot.auth.acl import PUBLISH, SUBSCRIBE, Rule
+from folkmoot.auth.policy import Policy
+from folkmoot.mqtt.packet import PUBACK, PUBREC, V5, V311, Ack, Publish, Will
+from tests.harness.box import Box
+from tests.harness.fixture import MakeBox
+from tests.harness.version import BOTH
+
+RULES = [
+    Rule(True, ANYTHING, "*", "bystander", [b"bystander"]),
+    Rule(True, ANYTHING, "*", "boss", [b"#"]),
+    Rule(False, ANYTHING, "*", "*", [b"secret/#"]),
+    Rule(True, PUBLISH, "*", "*", [b"in/#", b"own/%c"]),
+    Rule(True, SUBSCRIBE, "*", "*", [b"out/#"]),
+]
+
+
+@pytest.fixture
+def guarded(make: MakeBox) -> Box:
+    return make(policy=Policy(RULES, False))
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_denied_publish_is_told(guarded: Box, qos: int) -> None:
+    boss, peer = guarded.client("boss"), guarded.client("a")
+    boss.connect()
+    boss.subscribe("#", qos=2)
+    peer.connect()
+    for topic in ("out/x", "secret/x", "own/b"):
+        assert peer.publish(topic, b"no", qos=qos) == 0x87
+    for topic in ("in/x", "own/a"):
+        assert peer.publish(topic, b"yes", qos=qos) == 0
+    assert boss.messages() == [("in/x", b"yes"), ("own/a", b"yes")]
+
+
+@pytest.mark.spec("MQTT-3.3.5-2", version="3.1.1")
+@pytest.mark.parametrize(("qos", "kind"), [(1, PUBACK), (2, PUBREC)])
+def test_a_denied_publish_of_311_is_acknowledged_and_dropped(guarded: Box, qos: int, kind: int) -> None:
+    boss, peer = guarded.client("boss"), guarded.client("a", V311, acks=False)
+    boss.connect()
+    boss.subscribe("#", qos=2)
+    peer.connect()
+    peer.send(Publish(b"out/x", b"no", qos, retain=True, packet_id=7))
+    ack = peer.expect(Ack)
+    assert (ack.kind, ack.packet_id) == (kind, 7)
+    assert not peer.closed
+    boss.subscribe("out/x")
+    assert boss.messages() == []
+
+
+@BOTH
+def test_a_denied_qos_0_publish_is_dropped(guarded: Box, version: int) -> None:
+    boss, peer = guarded.client("boss"), guarded.client("a", version)
+    boss.connect()
+    boss.subscribe("#")
+    peer.connect()
+    peer.publish("out/x", b"no")
+    peer.publish("in/x", b"yes")
+    peer.publish("out/x", b"no")
+    assert boss.payloads() == [b"yes"]
+    peer.ping()
+
+
+@BOTH
+def test_a_denied_subscription_is_told(guarded: Box, version: int) -> None:
+    boss, peer = guarded.client("boss"), guarded.client("a", version)
+    boss.connect()
+    peer.connect()
+    denied = 0x87 if version == V5 else 0x80
+    assert peer.subscribe("#", "out/x", "in/x", "secret/#", "$share/g/secret/x") == [denied, 0, denied, denied, denied]
+    for topic in ("in/x", "secret/x", "out/x"):
+        boss.publish(topic, topic.encode(), qos=1)
+    assert peer.payloads() == [b"out/x"]
+
+
+@BOTH
+def test_retained_messages_hide_behind_a_denied_subscription(guarded: Box, version: int) -> None:
+    boss, peer = guarded.client("boss"), guarded.client("a", version)
+    boss.connect()
+    boss.publish("secret/x", b"hidden", qos=1, retain=True)
+    peer.connect()
+    peer.subscribe("secret/x", "#")
+    assert peer.messages() == []
+
+
+def test_a_will_must_be_allowed(guarded: Box) -> None:
+    peer = guarded.client("a")
+    peer.connect(will=Will(b"out/x", b"gone"), code=0x87)
+    assert peer.closed
+    peer.connect(will=Will(b"in/x", b"gone"))
+
+
+def test_wrong_passwords_are_told(make: MakeBox) -> None:
+    box = make(check=lambda username, password, client_id: (username, password) == ("user", b"right"))
+    peer, old = box.client("a"), box.client("b", V311)
+    peer.connect(username="user", password=b"wrong", code=0x86)
+    old.connect(username="user", password=b"wrong", code=4)
+    peer.connect(username="user", password=b"right")
+    old.connect(username="user", password=b"right")
+
+
+def test_anonymous_clients_can_be_kept_out(make: MakeBox) -> None:
+    box = make(bystander=False, allow_anonymous=False, check=lambda username, password, client_id: True)
+    peer, old = box.client("a"), box.client("b", V311)
+    peer.connect(code=0x87)
+    old.connect(code=5)
+    peer.connect(username="user")
+
+
+def test_the_name_in_a_certificate_can_stand_for_the_password(make: MakeBox) -> None:
+    rules = [Rule(True, ANYTHING, "device-7", "*", [b"device/7"])]
+    box = make(bystander=False, allow_anonymous=False, user_from_certificate=True, policy=Policy(rules, False))
+    peer = box.client("a").open("tls", "device-7")
+    peer.connect()
+    assert peer.subscribe("device/7", "device/8") == [0, 0x87]
+    stranger = box.client("b").open("tls")
+    stranger.connect(code=0x87)
