@@ -8,6 +8,17 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from folkmoot.client.entry import properties_of
 from folkmoot.client.streams import ChunkPage
@@ -23,31 +34,31 @@ from folkmoot.streams.chunk import (
     Head,
 )
 
-__all__ = ["COLUMNS", "DDL", "batches", "ddl"]
+__all__ = ["COLUMNS", "batches", "struct"]
 
-DDL: Final = {
-    "partition": "INT",
-    "offset": "BIGINT",
-    "topic": "STRING",
-    "payload": "BINARY",
-    "qos": "INT",
-    "retain": "BOOLEAN",
-    "publisher": "STRING",
-    "content_type": "STRING",
-    "user_properties": "MAP<STRING, STRING>",
-    "response_topic": "STRING",
-    "correlation_data": "BINARY",
-    "timestamp": "TIMESTAMP",
+TYPES: Final = {
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "topic": StringType(),
+    "payload": BinaryType(),
+    "qos": IntegerType(),
+    "retain": BooleanType(),
+    "publisher": StringType(),
+    "content_type": StringType(),
+    "user_properties": MapType(StringType(), StringType()),
+    "response_topic": StringType(),
+    "correlation_data": BinaryType(),
+    "timestamp": TimestampType(),
 }
 
-COLUMNS: Final = tuple(DDL)
+COLUMNS: Final = tuple(TYPES)
 
 _PROPERTY_COLUMNS: Final = ("content_type", "user_properties", "response_topic", "correlation_data")
 
 
-def ddl(columns: tuple[str, ...]) -> str:
+def struct(columns: tuple[str, ...]) -> StructType:
     """Return the Spark schema of `columns`."""
-    return ", ".join(f"`{column}` {DDL[column]}" for column in columns)
+    return StructType([StructField(column, TYPES[column]) for column in columns])
 
 
 def batches(

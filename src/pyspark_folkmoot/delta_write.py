@@ -8,11 +8,11 @@ late belong to no commit: they are rubbish that `vacuum(full=True)` takes away, 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -185,8 +185,9 @@ class _File:
 
     def __init__(self, plan: DeltaPlan, schema: pa.Schema, values: tuple[str | None, ...]) -> None:
         self.values = dict(zip(plan.partition_by, values, strict=True))
+        # The log has the values; folders are for people, so their names need not be exact, but never need escapes.
         folder = "/".join(
-            f"{column}={NULL_FOLDER if value is None else quote(value, safe='')}"
+            re.sub("[^A-Za-z0-9._=-]", "_", f"{column}={NULL_FOLDER if value is None else value}")
             for column, value in self.values.items()
         )
         name = f"part-{uuid4()}.parquet"
@@ -218,8 +219,7 @@ class _File:
         self._flush()
         self._writer.close()
         return {
-            # The path is that of a URL, and the folder's name holds escapes already: they are escaped once more.
-            "path": quote(self.path, safe="/="),
+            "path": self.path,
             "size": self._full.stat().st_size,
             "partition_values": self.values,
             "modification_time": int(time.time() * 1000),

@@ -20,7 +20,7 @@ from typing_extensions import override
 from folkmoot.client.position import EARLIEST, LATEST
 from folkmoot.client.problem import OffsetAhead, OffsetGone
 from folkmoot.kernel.errors import FolkmootError
-from pyspark_folkmoot.column import batches, ddl
+from pyspark_folkmoot.column import batches, struct
 from pyspark_folkmoot.offset import START, Offsets, Span, from_json, limit, split, start_of, to_json
 from pyspark_folkmoot.plan import Plan
 
@@ -49,8 +49,8 @@ class FolkmootStreams(DataSource):
         return "folkmoot"
 
     @override
-    def schema(self) -> str:
-        return ddl(self.plan.columns)
+    def schema(self) -> StructType:
+        return struct(self.plan.columns)
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
