@@ -9,7 +9,7 @@ from folkmoot.kernel.clock import NEVER
 
 __all__ = ["Timers"]
 
-# Fewer cancelled deadlines than this are not worth a walk over all of them.
+# Fewer idle entries than this are not worth a walk over all of them.
 _IDLE_MIN: Final = 1024
 
 
@@ -51,6 +51,8 @@ class Timers:
         if due_us < slot.queued_us:
             slot.queued_us = due_us
             self._push(due_us, kind, subject)
+            if len(self._heap) >= 2 * len(self._slots) + _IDLE_MIN:  # each deadline brought forward leaves an entry
+                self._sweep()
 
     def cancel(self, kind: int, subject: int | str) -> None:
         """Forget the deadline of (kind, subject), if there is one."""
@@ -68,8 +70,8 @@ class Timers:
     def _sweep(self) -> None:
         kept: list[tuple[int, int, int, int | str]] = []
         for entry in self._heap:
-            slot = self._slots[(entry[2], entry[3])]
-            if slot.due_us < NEVER and slot.queued_us == entry[0]:
+            slot = self._slots.get((entry[2], entry[3]))
+            if slot is not None and slot.due_us < NEVER and slot.queued_us == entry[0]:
                 kept.append(entry)
         self._slots = {key: slot for key, slot in self._slots.items() if slot.due_us < NEVER}
         heapify(kept)
