@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.connect import Connecting
@@ -10,17 +12,20 @@ from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.state import State
 from folkmoot.broker.subscribe import Subscribing
+from folkmoot.kernel.pack import U16
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.decode import connect_level, decode
-from folkmoot.mqtt.encode import encode, encode_ack
+from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.kind import AUTH, CONNECT, PUBACK, PUBCOMP, PUBREC, PUBREL
 from folkmoot.mqtt.packet import Ack, Auth, Connect, Disconnect, Pingreq, Subscribe, Unsubscribe
 from folkmoot.session.connection import Connection
+from folkmoot.session.session import Session
 
 __all__ = ["Control"]
 
-_PINGRESP = b"\xd0\x00"
+_PINGRESP: Final = b"\xd0\x00"
+_PUBREL_HEAD: Final = b"\x62\x02"
 
 
 class Control:
@@ -58,11 +63,6 @@ class Control:
         """Handle a packet of an open connection."""
         kind = first >> 4
         if PUBACK <= kind <= PUBCOMP:
-            if len(body) == 2 and first == (0x62 if kind == PUBREL else kind << 4):
-                packet_id = body[0] << 8 | body[1]
-                if packet_id:
-                    self._ack(connection, kind, packet_id, 0)
-                    return
             ack = decode(first, body, connection.version)
             assert isinstance(ack, Ack), "the packet type says so"
             self._ack(connection, kind, ack.packet_id, ack.code)
@@ -95,25 +95,23 @@ class Control:
         else:
             raise MalformedPacket(reason.PROTOCOL_ERROR, f"packet type {first >> 4} is not for a client to send")
 
-    def puback(self, connection: Connection, packet_id: int) -> None:
-        """Handle a PUBACK without reason code, the most frequent packet beside PUBLISH."""
-        session = connection.session
-        assert session is not None, "an open connection has a session"
+    def short_ack(self, connection: Connection, first: int, packet_id: int) -> None:
+        """Handle a PUBACK, PUBREC, PUBREL or PUBCOMP of two bytes: no reason code, the most frequent packets."""
         if packet_id == 0:
-            raise MalformedPacket(reason.PROTOCOL_ERROR, "PUBACK has packet id 0")
-        self.counters.received_puback += 1
-        if not self.queue.puback(session, packet_id):
-            raise MalformedPacket(reason.PROTOCOL_ERROR, f"PUBACK for packet id {packet_id}, whose flow is QoS 2")
+            raise MalformedPacket(reason.PROTOCOL_ERROR, "an acknowledgement has packet id 0")
+        self._ack(connection, first >> 4, packet_id, 0)
 
     def _ack(self, connection: Connection, kind: int, packet_id: int, code: int) -> None:
         session = connection.session
         assert session is not None, "an open connection has a session"
         counters = self.counters
         if kind == PUBACK:
-            self.puback(connection, packet_id)
+            counters.received_puback += 1
+            if not self.queue.puback(session, packet_id):
+                raise MalformedPacket(reason.PROTOCOL_ERROR, f"PUBACK for packet id {packet_id}, whose flow is QoS 2")
         elif kind == PUBREC:
             counters.received_pubrec += 1
-            self._pubrec(connection, packet_id, code)
+            self._pubrec(connection, session, packet_id, code)
         elif kind == PUBREL:
             counters.received_pubrel += 1
             self.inbound.pubrel(connection, packet_id)
@@ -124,19 +122,19 @@ class Control:
                     reason.PROTOCOL_ERROR, f"PUBCOMP for packet id {packet_id}, which is not released"
                 )
 
-    def _pubrec(self, connection: Connection, packet_id: int, code: int) -> None:
-        session = connection.session
-        assert session is not None
+    def _pubrec(self, connection: Connection, session: Session, packet_id: int, code: int) -> None:
         outcome = self.queue.pubrec(session, packet_id, code)
         if outcome == 0x82:
             raise MalformedPacket(reason.PROTOCOL_ERROR, f"PUBREC for packet id {packet_id}, whose flow is QoS 1")
         if outcome == 2 or (outcome == 0x92 and code >= 0x80):
             return
         self.counters.sent_pubrel += 1
-        if outcome == 0x92 and connection.v5:
+        if outcome == 0:
+            connection.put(_PUBREL_HEAD + U16[packet_id])
+        elif outcome == 0x92 and connection.v5:
             connection.put(encode(Ack(PUBREL, packet_id, reason.PACKET_IDENTIFIER_NOT_FOUND), 5))
         else:
-            self.commits.acknowledge(connection, encode_ack(PUBREL, packet_id), outcome == 1)
+            self.commits.acknowledge(connection, _PUBREL_HEAD + U16[packet_id], outcome == 1)
 
     def _disconnect(self, connection: Connection, packet: Disconnect) -> None:
         """DISCONNECT came [MQTT-3.14.4-3] [MQTT-3.1.2-10]."""

@@ -129,8 +129,8 @@ class Ingress:
                 first = data[pos]
                 if first >> 4 == 3:
                     pos = self._publish(connection, data, pos, body, end)
-                elif first == 0x40 and length == 2:
-                    self.control.puback(connection, data[body] << 8 | data[body + 1])
+                elif length == 2 and (first == 0x40 or first == 0x50 or first == 0x62 or first == 0x70):
+                    self.control.short_ack(connection, first, data[body] << 8 | data[body + 1])
                     pos = end
                 else:
                     self.control.packet(connection, first, data[body:end])
