@@ -53,7 +53,7 @@ class Broker:
     def __init__(self, state: State, streams: Streams) -> None:
         self.state = state
         self.streams = streams
-        self.commits = Commits(state)
+        self.commits = Commits(state, streams)
         self.bodies = Bodies(state)
         self.queue = Queue(state, self.commits, self.bodies)
         self.routes = Routes(state, streams)

@@ -13,6 +13,7 @@ from typing import Final
 from folkmoot.broker.state import State
 from folkmoot.session.connection import OPEN, Connection
 from folkmoot.session.session import Session
+from folkmoot.streams.table import Streams
 
 __all__ = ["Commits", "Record"]
 
@@ -35,8 +36,9 @@ class Record:
 class Commits:
     """Keeps the records of the batches that are not durable yet, oldest first."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, streams: Streams) -> None:
         self.state = state
+        self.streams = streams
         self.durable_token = 0
         self.backlog_bytes = 0
         self.paused: list[Connection] = []
@@ -57,10 +59,11 @@ class Commits:
     def newest_token(self) -> int:
         """Return the token that stands for all that was changed until now.
 
-        That of this turn's batch, or of the last one.
+        That of this turn's batch, or of the last one. Records of streams are in this turn's batch too, although they
+        become rows only at its end.
         """
         writer = self.state.writer
-        return writer.token if writer.dirty else writer.token - 1
+        return writer.token if writer.dirty or self.streams.dirty else writer.token - 1
 
     def settled(self) -> bool:
         """Whether all that was changed until now is durable."""
