@@ -122,12 +122,15 @@ class Feeds:
         self.failures.append((feed.subscription, why))
 
     def has_room(self, session: Session) -> bool:
-        """Whether the session is connected and keeps up."""
+        """Whether the session is connected and keeps up, and the limits of its queue would not drop what it is fed."""
+        limits = self.state.limits
         connection = session.connection
         if connection is None or connection.state != OPEN or not connection.can_send():
             return False
         waiting = session.queue_count - len(session.inflight) if session.durable else session.waiting
-        return waiting < self.state.limits.page_rows
+        if session.queue_bytes + session.ready_bytes > limits.queue_bytes_max // 2:
+            return False
+        return waiting < min(limits.page_rows, limits.queue_messages_max)
 
     def unpark(self, session: Session) -> None:
         """The session takes messages again."""

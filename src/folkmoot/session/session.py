@@ -35,6 +35,7 @@ class Session:
         sent_below         rows below may have been sent already: the next sending carries DUP
         ready[ready_head:] rows in memory, in order, up to ready_end
         ready_end          the next row to read from the store
+        drop_from, drop_below  rows between were dropped, and the store may not know it yet
         durable_next       rows below are on disk and may be sent
         queue_next         the sequence of the next message
     """
@@ -65,6 +66,7 @@ class Session:
         self.durable_next = 1
         self.ready_end = 1
         self.sent_below = 1
+        self.drop_from = 1
         self.drop_below = 1
         self.queue_count = 0
         self.queue_bytes = 0
