@@ -32,6 +32,29 @@ def test_a_wrong_file_is_refused_with_every_fault(tmp_path: Path, capsys: pytest
     assert "limits.queue" in text
 
 
+def test_the_files_that_a_configuration_names_are_looked_into(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, content in (("users", "ann:secret\n"), ("token", "short\n"), ("pem", "no certificate\n")):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    file = tmp_path / "folkmoot.toml"
+    file.write_text(
+        f"""
+        listeners = [{{ protocol = "mqtts", address = "127.0.0.1:8883" }}]
+        tls = {{ certificate = "{tmp_path}/pem", key = "{tmp_path}/pem" }}
+        auth = {{ password_file = "{tmp_path}/users" }}
+        admin = {{ token_file = "{tmp_path}/token" }}
+        """,
+        encoding="utf-8",
+    )
+    assert main(["config", "check", str(file)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["auth.password_file:", "admin.token_file:", "listeners[0]"]
+    assert "line 1" in lines[1]
+    assert "16 characters" in lines[2]
+    assert "PEM" in lines[3]
+
+
 def test_a_field_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "explain", "node.durability"]) == 0
     assert '"fsync", "os"' in capsys.readouterr().out

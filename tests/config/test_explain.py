@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.config import ConfigError, Settings, explain
-from folkmoot.config.field import element, kind, valid_text, walk
+from folkmoot.config.field import element, heading, kind, valid_text, walk
 
 FIELDS = list(walk(Settings))
 
@@ -15,7 +15,7 @@ def test_every_field_has_a_reason_and_says_what_is_valid(path: str, field: objec
     own = dict(FIELDS)[path]
     assert own.description, path
     assert own.description.endswith("."), path
-    assert path in explain(path).replace("[[", "").replace("]]", "")
+    assert heading(path, own) in explain(path) if element(own.annotation) else path in explain(path)
     if element(own.annotation) is None:
         assert valid_text(own) != "a table", path
 
@@ -45,8 +45,17 @@ def test_bounds_and_defaults_are_told_in_the_units_of_the_file() -> None:
     assert 'default: "10s"' in text
 
 
+def test_sections_are_headed_as_in_a_file() -> None:
+    assert explain("listeners").startswith("[[listeners]]\n")
+    assert "\n[listeners.tls]\n" in explain("listeners")
+    assert explain("streams").startswith("[streams.NAME]\n")
+    assert "\n[[auth.rules]]\n" in explain("auth")
+
+
 def test_an_unknown_field_is_told_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r'did you mean "limits\.receive_max"'):
+    with pytest.raises(
+        ConfigError, match=r"^there is no field 'limits\.recieve_max'; did you mean \"limits\.receive_max\""
+    ):
         explain("limits.recieve_max")
     with pytest.raises(ConfigError, match='did you mean "filter"'):
         explain("filtr")

@@ -6,6 +6,7 @@ Reads figures that are there already and computes nothing large: it shares a thr
 from __future__ import annotations
 
 import hmac
+import socket
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -19,35 +20,42 @@ from folkmoot import __version__
 from folkmoot.admin.http import HttpServer
 from folkmoot.admin.streams import stream_routes
 from folkmoot.admin.wait import StreamWaits
+from folkmoot.config.settings import Settings
 from folkmoot.config.unit import Address
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.metrics.exposition import CONTENT_TYPE, render
 from folkmoot.runtime.serve import Service, ServingNode
 from folkmoot.runtime.tcp import listen
 
-__all__ = ["Admin", "application"]
+__all__ = ["Admin", "application", "read_token"]
 
 
 class Admin(Service):
     """The admin server of one node; does nothing when no address is configured."""
 
     def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._token: str | None = None
         self._server: HttpServer | None = None
         self._waits: StreamWaits | None = None
 
+    def prepare(self, settings: Settings) -> None:
+        """Read the token and bind the address."""
+        admin = settings.admin
+        if admin.address is not None:
+            self._token = None if admin.token_file is None else read_token(admin.token_file)
+            self._socket = listen(admin.address.host, admin.address.port)
+
     async def start(self, serving: ServingNode) -> str:
         """Serve; return "admin=HOST:PORT"."""
-        settings = serving.settings.admin
-        if settings.address is None:
+        address = serving.settings.admin.address
+        if address is None or self._socket is None:
             return ""
-        token = None if settings.token_file is None else read_token(settings.token_file)
-        sock = listen(settings.address.host, settings.address.port)
-        node = serving.node
-        self._waits = StreamWaits(node.streams)
+        self._waits = StreamWaits(serving.node.streams)
         serving.turns.after_written = self._waits.check
-        self._server = HttpServer(application(serving, token, self._waits), sock)
+        self._server = HttpServer(application(serving, self._token, self._waits), self._socket)
         await self._server.start()
-        return f"admin={Address(settings.address.host, sock.getsockname()[1])}"
+        return f"admin={Address(address.host, self._socket.getsockname()[1])}"
 
     async def stop(self) -> None:
         """Answer those who wait for records, then end."""
@@ -55,6 +63,8 @@ class Admin(Service):
             self._waits.release()
         if self._server is not None:
             await self._server.stop()
+        if self._socket is not None:
+            self._socket.close()
 
 
 def read_token(path: Path) -> str:

@@ -1,4 +1,7 @@
-"""`folkmoot config`: check a configuration file, explain its fields; the logic is in `folkmoot.config`."""
+"""`folkmoot config`: check a configuration file and the files it names, explain its fields.
+
+The rules are in `folkmoot.config`; the files are opened by those who use them when a node starts.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from pathlib import Path
 
 import typer
 
-from folkmoot.config import explain, load
+from folkmoot.config import ConfigError, PasswordFile, Settings, explain, load
+from folkmoot.kernel.errors import FolkmootError
 
 __all__ = ["app"]
 
@@ -18,11 +22,44 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="
 def check_file(
     file: Path = typer.Argument(help="A configuration file (TOML)."),
 ) -> int:
-    """Say whether a node could start with FILE and the variables FOLKMOOT_..., and if not, all that is wrong."""
+    """Say whether a node could start with FILE and the variables FOLKMOOT_..., and if not, all that is wrong.
+
+    Certificates, keys, passwords and the token are read too. Nothing is started, made or changed.
+    """
     settings = load(file, os.environ)
+    found = unusable(settings)
+    if found:
+        raise ConfigError(str(file), found)
     places = ", ".join(f"{entry.protocol} {entry.address}" for entry in settings.listeners)
     print(f"{file}: valid. Node {settings.node.id}, {places}, {len(settings.streams)} streams")
     return 0
+
+
+def unusable(settings: Settings) -> list[str]:
+    """One sentence for each file that can be read and does not hold what it should."""
+    # Here and not above: `config explain` needs neither the runtime nor the HTTP server.
+    from folkmoot.admin.app import read_token
+    from folkmoot.runtime.tls import Certificates
+
+    found = []
+    try:
+        if settings.auth.password_file is not None:
+            PasswordFile.read(settings.auth.password_file)
+    except ConfigError as error:
+        found += [f"auth.password_file: {settings.auth.password_file}: {fault}" for fault in error.faults]
+    try:
+        if settings.admin.token_file is not None:
+            read_token(settings.admin.token_file)
+    except FolkmootError as error:
+        found.append(f"admin.token_file: {error}")
+    for number, listener in enumerate(settings.listeners):
+        tls = settings.tls_of(listener)
+        try:
+            if tls is not None:
+                Certificates(tls)
+        except FolkmootError as error:
+            found.append(f"listeners[{number}] ({listener.protocol} {listener.address}): {error}")
+    return found
 
 
 @app.command("explain")

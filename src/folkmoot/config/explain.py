@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from folkmoot.config.fault import ConfigError, closest
-from folkmoot.config.field import default_text, element, sections, valid_text, walk
+from folkmoot.config.fault import NoSuchField, closest
+from folkmoot.config.field import default_text, element, heading, valid_text, walk
 from folkmoot.config.settings import Settings
 
 __all__ = ["explain"]
@@ -14,7 +14,7 @@ __all__ = ["explain"]
 def explain(name: str = "") -> str:
     """The fields at or below `name` ("limits", "limits.receive_max", "streams.NAME.filter"), all without a name.
 
-    Also finds a field by its last part alone. Raises ConfigError with the nearest names when there is no such field.
+    Also finds a field by its last part alone. Raises NoSuchField with the nearest names when there is no such field.
     """
     every = list(walk(Settings))
     wanted = name.strip().strip("[]").lower()
@@ -27,14 +27,13 @@ def explain(name: str = "") -> str:
         chosen = [(path, field) for path, field in every if path.rpartition(".")[2].lower() == wanted]
     if not chosen:
         names = [path for path, _ in every]
-        raise ConfigError(name, [f"there is no such field; {near(wanted, names)}"])
+        raise NoSuchField(name, near(wanted, names))
     blocks = []
     for path, field in chosen:
         inner = element(field.annotation)
         about = textwrap.fill(field.description or "", 100, initial_indent="    ", subsequent_indent="    ")
         if inner is not None:
-            shape = {"[]": f"[[{path}]]", "": f"[{path}]"}.get(sections(field), f"[{path}{sections(field)}]")
-            blocks.append(f"{shape}\n{about}")
+            blocks.append(f"{heading(path, field)}\n{about}")
         else:
             blocks.append(f"{path}\n{about}\n    valid: {valid_text(field)}\n    default: {default_text(field)}")
     return "\n\n".join(blocks) + "\n"

@@ -11,7 +11,7 @@ from folkmoot.config import field as fields
 from folkmoot.config.settings import Settings
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["ConfigError", "closest", "faults", "path_text"]
+__all__ = ["ConfigError", "NoSuchField", "closest", "faults", "path_text"]
 
 
 class ConfigError(FolkmootError):
@@ -20,6 +20,14 @@ class ConfigError(FolkmootError):
     def __init__(self, source: str, found: Sequence[str]) -> None:
         self.faults = list(found)
         super().__init__("\n  ".join([f"{source} cannot be used:", *self.faults]))
+
+
+class NoSuchField(ConfigError):
+    """Somebody asked for a field that there is not."""
+
+    def __init__(self, name: str, advice: str) -> None:
+        self.faults = [f"there is no field {name!r}; {advice}"]
+        FolkmootError.__init__(self, self.faults[0])
 
 
 def path_text(location: Sequence[str | int]) -> str:

@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from folkmoot.config.base import Section
 from folkmoot.config.unit import Address, format_duration, format_size
 
-__all__ = ["default_text", "element", "find", "format_value", "kind", "sections", "valid_text", "walk"]
+__all__ = ["default_text", "element", "find", "format_value", "heading", "kind", "sections", "valid_text", "walk"]
 
 # In the place of what the user chooses: a stream's name, a listener's number.
 NAME = "NAME"
@@ -59,6 +59,12 @@ def sections(field: FieldInfo) -> str:
     """How the path goes on below a field that holds sections: "" for one, "[]" for a list, ".NAME" for a table."""
     origin = typing.get_origin(strip_optional(field.annotation))
     return "[]" if origin is list else f".{NAME}" if origin is dict else ""
+
+
+def heading(path: str, field: FieldInfo) -> str:
+    """How one writes the head of the section that a field holds: [tls], [[listeners]], [listeners.tls]."""
+    plain = path.replace("[]", "")  # TOML means the entry of the list that came last
+    return f"[[{plain}]]" if sections(field) == "[]" else f"[{plain}{sections(field)}]"
 
 
 def walk(section: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
