@@ -79,7 +79,7 @@ class Box:
     def run(self) -> None:
         """Turn after turn until nothing is left to do now."""
         for _ in range(TURNS_MAX):
-            if not self._turn():
+            if not self.turn():
                 return
         raise AssertionError("the node does not come to rest")
 
@@ -144,7 +144,7 @@ class Box:
         self.node.open(self.now)
         self.run()
 
-    def _turn(self) -> bool:
+    def turn(self) -> bool:
         """One turn: what is due, the effects in their order, then the writes. False if there was nothing to do.
 
         A connection that the node closes is lost one turn later, as on a real network: what is sent until then shows.

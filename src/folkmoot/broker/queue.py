@@ -81,7 +81,9 @@ class Queue:
 
     def _has_room(self, session: Session, size: int) -> bool:
         limits = self.state.limits
-        if session.queue_count < limits.queue_messages_max + session.window and (
+        # What is in flight to a connected client does not wait.
+        in_flight_max = session.window if session.connection is not None else 0
+        if session.queue_count < limits.queue_messages_max + in_flight_max and (
             session.queue_bytes + size <= limits.queue_bytes_max
         ):
             return True
