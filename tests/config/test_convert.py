@@ -40,7 +40,12 @@ def test_the_core_is_told_streams_rules_and_who_may_come() -> None:
             None,
             {},
             {
-                "node": {"id": "n7", "partitions": 16},
+                "node": {
+                    "id": "n7",
+                    "partitions": 16,
+                    "server_reference": "n8:1883",
+                    "response_information": "answers/%c",
+                },
                 "streams": {
                     "b": {"filter": "b/#", "retention": "never"},
                     "a": {"filter": "a/#", "retention": "1s", "retention_bytes": "1kB"},
@@ -50,6 +55,7 @@ def test_the_core_is_told_streams_rules_and_who_may_come() -> None:
         )
     )
     assert (config.node_id, config.partitions) == ("n7", 16)
+    assert (config.server_reference, config.response_information) == ("n8:1883", "answers/%c")
     assert [(entry.name, entry.retention_us, entry.retention_bytes) for entry in config.streams] == [
         ("a", 1_000_000, 1000),
         ("b", 0, 0),

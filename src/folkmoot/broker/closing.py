@@ -40,7 +40,7 @@ class Closing:
     def _refuse_v5(self, connection: Connection, code: int, why: str) -> None:
         wish = connection.connect.properties if connection.connect is not None else None
         size_max = wish.packet_max if wish is not None and wish.packet_max is not None else NEVER
-        data = encode(Connack(False, code, self._explain(why)), 5)
+        data = encode(Connack(False, code, self._explain(code, why)), 5)
         if len(data) > size_max:  # [MQTT-3.2.2-19]
             data = encode(Connack(False, code, None), 5)
         if len(data) <= size_max:  # [MQTT-3.1.2-24]
@@ -56,11 +56,7 @@ class Closing:
             return
         self._count(code)
         if connection.v5 and connection.state == OPEN:
-            properties = self._explain(why)
-            if code == reason.USE_ANOTHER_SERVER and self.state.identity.server_reference:
-                properties = properties if properties is not None else Properties()
-                properties.server_reference = self.state.identity.server_reference
-            data = encode(Disconnect(code, properties), 5)
+            data = encode(Disconnect(code, self._explain(code, why)), 5)
             if len(data) > connection.packet_bytes_max:  # [MQTT-3.14.2-3]
                 data = encode(Disconnect(code, None), 5)
             if len(data) <= connection.packet_bytes_max:
@@ -69,11 +65,15 @@ class Closing:
         self._note(connection, "disconnected", code, why)
         self.close(connection)
 
-    def _explain(self, why: str) -> Properties | None:
-        if not why:
+    def _explain(self, code: int, why: str) -> Properties | None:
+        elsewhere = self.state.identity.server_reference if code == reason.USE_ANOTHER_SERVER else ""
+        if not why and not elsewhere:
             return None
         properties = Properties()
-        properties.reason = why
+        if why:
+            properties.reason = why
+        if elsewhere:
+            properties.server_reference = elsewhere
         return properties
 
     def _note(self, connection: Connection, kind: str, code: int, why: str) -> None:

@@ -31,6 +31,8 @@ def node_config(settings: Settings) -> NodeConfig:
     config.allow_anonymous = allows_anonymous(settings)
     config.check_passwords = settings.auth.password_file is not None
     config.user_from_certificate = settings.auth.user_from_certificate
+    config.server_reference = settings.node.server_reference
+    config.response_information = settings.node.response_information
     config.version = __version__
     return config
 

@@ -97,6 +97,22 @@ class NodeSettings(Section):
             "the loss of the rest. Otherwise a damaged store is refused."
         ),
     )
+    server_reference: str = Field(
+        "",
+        pattern=r"^[ -~]{0,1024}$",
+        description=(
+            'Where version 5 clients may go, such as "other.example:1883", when this node has too many of them or '
+            "stops: they are told 0x9C with this Server Reference. Empty: they are told 0x89 or 0x8B."
+        ),
+    )
+    response_information: str = Field(
+        "",
+        pattern=r"^[ -~]{0,1024}$",
+        description=(
+            "What version 5 clients get that ask for Response Information: the topic where their answers may go, with "
+            '%c for the client id, such as "answers/%c". Empty: nothing.'
+        ),
+    )
 
 
 class TlsSettings(Section):
