@@ -42,12 +42,16 @@ class Service(ABC):
     """Something that serves beside MQTT in the same loop, such as the admin server."""
 
     @abstractmethod
+    def prepare(self, settings: Settings) -> None:
+        """Bind addresses and read files, before anything else is opened; FolkmootError says what is wrong."""
+
+    @abstractmethod
     async def start(self, serving: ServingNode) -> str:
         """Serve; return "NAME=HOST:PORT" for the line `ready`, or "" when there is nothing to serve."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Serve no more; requests that wait are ended."""
+        """Serve no more, end requests that wait, let addresses go; may be called twice, and without `start`."""
 
 
 class ServingNode:
@@ -106,6 +110,8 @@ async def run(settings: Settings, service: Service | None, log: Log) -> int:
     """Open everything, serve, close everything."""
     listeners = open_listeners(settings)
     try:
+        if service is not None:
+            service.prepare(settings)
         disk = Disk(settings)
         try:
             return await run_node(settings, service, log, listeners, disk)
@@ -114,6 +120,8 @@ async def run(settings: Settings, service: Service | None, log: Log) -> int:
     finally:
         for listener in listeners:
             listener.close()
+        if service is not None:
+            await service.stop()
 
 
 async def run_node(settings: Settings, service: Service | None, log: Log, listeners: list[Listener], disk: Disk) -> int:
