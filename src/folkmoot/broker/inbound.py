@@ -213,8 +213,13 @@ class Inbound:
             code, why = self._property_fault(properties, payload)
             if code:
                 return code, why
-        if self.state.storage_full and (qos or retain) and self._needs_room(topic, qos, retain, session):
+        wanted = qos > 0 or retain or bool(self._producer)
+        if self.state.storage_full and wanted and self._needs_room(topic, qos, retain, session):
             self.counters.storage_refused += 1
+            if self._producer:
+                # Were a later number taken before this one is repeated, the repetition would count as known: so
+                # nothing more is read, and the client repeats from here when it is back.
+                raise MalformedPacket(reason.QUOTA_EXCEEDED, "no room on the disk for an idempotent producer")
             return reason.QUOTA_EXCEEDED, "no room on the disk"
         if self.state.limits.publish_rate_max:
             self._slow_down(connection)
