@@ -66,8 +66,8 @@ def test_a_will_cannot_be_for_a_topic_of_the_server(box: Box, version: int, topi
 
 
 def test_a_payload_may_be_empty_and_a_topic_as_long_as_they_come(make: MakeBox) -> None:
-    box = make(limits={"topic_levels_max": 65_535})
-    peer, source = box.client("a"), box.client("s")
+    box = make(limits={"topic_levels_max": 65_536})
+    peer, source = box.client("a", acks=False), box.client("s")
     peer.resume()
     peer.subscribe("#", qos=2)
     source.connect()

@@ -7,6 +7,7 @@ from folkmoot.broker.commit import Commits
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.broker.offer import connack_properties
 from folkmoot.broker.queue import Queue
+from folkmoot.broker.route import is_reserved
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_SESSION, State
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.clock import NEVER, SECOND
@@ -118,6 +119,9 @@ class Connecting:
         why = check_topic(will.topic, limits.topic_levels_max)
         if why is not None:
             return reason.TOPIC_NAME_INVALID, "will: " + why
+        if is_reserved(will.topic):
+            self.state.counters.acl_denied_publish += 1
+            return reason.NOT_AUTHORIZED, "will: topics that begin with $SYS, $share and $stream belong to the server"
         if will.qos > limits.qos_max:  # [MQTT-3.2.2-12]
             return reason.QOS_NOT_SUPPORTED, "will: QoS is above the maximum"
         if will.retain and not limits.retain_available:  # [MQTT-3.2.2-13]

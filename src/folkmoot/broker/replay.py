@@ -65,7 +65,7 @@ def _find_offsets(wish: ReplayWish, stream: Stream, start: str) -> None:
         wish.offsets = [log.oldest for log in stream.logs]
     elif start == "latest":
         wish.offsets = [log.readable_end for log in stream.logs]
-    elif start.isdigit() and len(start) < 20:
+    elif start.isascii() and start.isdigit() and len(start) < 20:
         oldest = max([log.oldest for log in stream.logs])
         if int(start) < oldest:
             wish.error = f"offset {start} is gone: retention has removed what was before {oldest}"

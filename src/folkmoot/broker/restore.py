@@ -12,6 +12,7 @@ from folkmoot.broker.retained_feed import RetainedFeed
 from folkmoot.broker.route import Routes
 from folkmoot.broker.state import TIMER_SESSION, TIMER_WILL, State
 from folkmoot.broker.will import Wills
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
 from folkmoot.session.session import Session, Will
 from folkmoot.session.subscription import Subscription
@@ -87,7 +88,10 @@ class Restore:
         while True:
             rows = self.state.reader.scan(start, end, _PAGE_ROWS)
             for key, value in rows:
-                self._row(partition, kind_of(key), key, value)
+                try:
+                    self._row(partition, kind_of(key), key, value)
+                except (IndexError, ValueError) as fault:  # a key or a version that is cut short, a name not in UTF-8
+                    raise CorruptStore(f"the row at {key.hex()} is damaged: {fault}") from None
             if len(rows) < _PAGE_ROWS:
                 return
             start = rows[-1][0] + b"\0"
@@ -215,6 +219,8 @@ class Restore:
             feed = ReplayFeed(subscription, 0, stream, offsets)
         else:
             positions = row.positions
+            if len(positions) != 2 + self.state.partitions:
+                raise CorruptStore(f"the cursor at {key.hex()} is of a store with another number of partitions")
             feed = RetainedFeed(subscription, 0, self.retained, positions[0], positions[2:], positions[1], row.key)
         self.feeds.start(feed)
 

@@ -14,6 +14,7 @@ from folkmoot.store.writer import VERSION_BYTES, Writer
 __all__ = ["Birth", "read_birth", "write_birth"]
 
 _FORMAT: Final = 1
+_INCARNATION_MAX: Final = 1 << 62  # no node has started that often
 _KEY: Final = plain_key(0, META, b"birth")
 
 
@@ -34,7 +35,13 @@ def read_birth(reader: Reader, config: NodeConfig) -> Birth:
         found = body[0] if body else "nothing"
         raise CorruptStore(f"the store has format {found}, this version reads format {_FORMAT}")
     partitions = get_u16(body, 1) or 65_536
-    node_id = body[11:].decode()
+    incarnation = get_u64(body, 3)
+    try:
+        node_id = body[11:].decode()
+    except UnicodeDecodeError:
+        raise CorruptStore("the row with the node's id is damaged: the id is not UTF-8") from None
+    if not 0 < incarnation < _INCARNATION_MAX:
+        raise CorruptStore(f"the row with the node's id is damaged: it tells of {incarnation} starts")
     if partitions != config.partitions:
         raise StoreError(
             f"the store was made with {partitions} partitions and the configuration says {config.partitions}: "
@@ -45,7 +52,7 @@ def read_birth(reader: Reader, config: NodeConfig) -> Birth:
             f"the store belongs to node {node_id!r} and this is {config.node_id!r}: "
             f"set node.id = {node_id!r}, or start with another data directory"
         )
-    return Birth(get_u64(body, 3) + 1)
+    return Birth(incarnation + 1)
 
 
 def write_birth(writer: Writer, birth: Birth, config: NodeConfig) -> None:

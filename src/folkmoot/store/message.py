@@ -92,7 +92,7 @@ def decode_message(data: bytes, pos: int) -> Message:
         properties = data[publisher_end + 4 : properties_end]
     except (IndexError, UnicodeDecodeError):
         raise CorruptStore("a stored message is damaged: its row ends too early") from None
-    if properties_end > len(data) or flags > 7:
+    if properties_end > len(data) or flags > 7 or flags & 3 == 3:
         raise CorruptStore("a stored message is damaged: its lengths do not fit its row")
     payload = data[properties_end:]
     return Message(topic, payload, flags & 3, bool(flags & 4), properties, publisher, created_us, expires_us)

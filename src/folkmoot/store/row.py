@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _FORMAT: Final = 1
+_BODY_MAX: Final = (1 << 64) - 1  # sequences of bodies are 8 bytes of a key
 
 
 def _check_format(data: bytes, size_min: int, what: str) -> None:
@@ -65,7 +66,11 @@ def encode_session(row: SessionRow) -> bytes:
 def decode_session(data: bytes) -> SessionRow:
     """Read the value of a SESSION row; raises CorruptStore."""
     _check_format(data, 22, "session")
-    return SessionRow(data[1], get_u32(data, 2), get_u64(data, 6), get_u64(data, 14), data[22:].decode())
+    try:
+        username = data[22:].decode()
+    except UnicodeDecodeError:
+        raise CorruptStore("a session row is damaged: its user name is not UTF-8") from None
+    return SessionRow(data[1], get_u32(data, 2), get_u64(data, 6), get_u64(data, 14), username)
 
 
 class SubscriptionRow:
@@ -84,6 +89,8 @@ def encode_subscription(row: SubscriptionRow) -> bytes:
 def decode_subscription(data: bytes) -> SubscriptionRow:
     """Read the value of a SUBSCRIPTION row; raises CorruptStore."""
     _check_format(data, 6, "subscription")
+    if len(data) > 6:
+        raise CorruptStore("a subscription row is damaged: it is too long")
     return SubscriptionRow(data[1], get_u32(data, 2))
 
 
@@ -119,7 +126,8 @@ class QueueRow:
 def encode_queue(row: QueueRow) -> bytes:
     """Return the value of a QUEUE row."""
     flags = row.qos | (4 if row.retain else 0) | (8 if row.sent else 0)
-    head = bytes([_FORMAT, flags, len(row.identifiers)]) + row.identifiers + U16[len(row.group)] + row.group
+    # Identifiers have no bound of one byte: a session may have thousands of subscriptions that match one topic.
+    head = bytes([_FORMAT, flags]) + varint(len(row.identifiers)) + row.identifiers + U16[len(row.group)] + row.group
     if row.message is None:
         assert row.body > 0, "a queue row without a message names a body"
         return head + varint(row.body) + u32(row.size)
@@ -130,15 +138,18 @@ def decode_queue(data: bytes) -> QueueRow:
     """Read the value of a QUEUE row; raises CorruptStore."""
     _check_format(data, 6, "queue")
     flags = data[1]
-    pos = 3 + data[2]
-    identifiers = data[3:pos]
     try:
+        length, start = get_varint(data, 2)
+        pos = start + length
+        identifiers = data[start:pos]
         group_end = pos + 2 + get_u16(data, pos)
         group = data[pos + 2 : group_end]
         body, pos = get_varint(data, group_end)
         size = get_u32(data, pos) if body else 0
     except IndexError:
         raise CorruptStore("a queue row is damaged: it ends too early") from None
+    if flags & 3 == 3 or flags > 15 or body > _BODY_MAX or (body and len(data) != pos + 4):
+        raise CorruptStore("a queue row is damaged: no message has these flags, or this body")
     message = None if body else decode_message(data, pos)
     if message is not None:
         size = message.size
@@ -196,4 +207,6 @@ def decode_cursor(data: bytes) -> CursorRow:
             positions.append(number)
     except IndexError:
         raise CorruptStore("a cursor row is damaged: it ends too early") from None
+    if data[1] > 1:
+        raise CorruptStore(f"a cursor row is damaged: there is no kind {data[1]} of feed")
     return CursorRow(data[1], positions, data[pos:])
