@@ -13,7 +13,7 @@ from folkmoot.broker.route import Routes
 from folkmoot.broker.state import TIMER_SESSION, TIMER_WILL, State
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.kernel.pack import get_u16, get_u64, u64
 from folkmoot.session.session import Session, Will
 from folkmoot.session.subscription import Subscription
 from folkmoot.store.key import (
@@ -31,6 +31,7 @@ from folkmoot.store.key import (
     kind_of,
     kind_prefix,
     name_of,
+    plain_key,
     plain_name_of,
     sequence_of,
 )
@@ -234,7 +235,7 @@ class Restore:
         session.ready_end = session.queue_floor
         will = session.will
         if session.ends_us == 0:
-            session.sent_below = session.queue_next  # any of them may have been sent when the process died
+            self._doubt(session)
             self.wills.arm(session)
             if session.expiry_s == 0:
                 self.lifecycle.end(session)
@@ -245,3 +246,10 @@ class Restore:
             self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
         if will is not None:
             self.state.timers.set(will.due_us, TIMER_WILL, session.client_id)
+
+    def _doubt(self, session: Session) -> None:
+        """Any message may have been sent before the process died: remember that, also for the next crash."""
+        if session.sent_below < session.queue_next:
+            session.sent_below = session.queue_next
+            key = plain_key(session.partition, SENT, session.key)
+            self.state.writer.put(session.partition, key, u64(session.sent_below))
