@@ -26,8 +26,9 @@ class RetainedChecker:
         message = self.ledger.by_payload.get(packet.payload)
         if message is None or not message.retain or message.is_will:
             return
-        subs = [sub for sub in record.matching(packet.topic) if not sub.group]
-        if not subs or any(sub.retain_as_published for sub in subs):
+        matching = record.matching(packet.topic)
+        subs = [sub for sub in matching if not sub.group]
+        if not subs or any(sub.retain_as_published for sub in matching):
             return
         asked_us = min([sub.asked_us for sub in subs])
         over = self._overwritten(message, asked_us)

@@ -32,11 +32,13 @@ class StreamChecker:
         self._times: dict[tuple[str, int], list[int]] = {}
         self._counts: dict[tuple[str, int], int] = {}  # (stream, message number) -> records
         self._newest: dict[tuple[str, int], int] = {}  # (stream, lane) -> greatest index
+        self._trims: dict[str, bool] = {}  # streams whose retention may overtake a replay
         self.partition_of: dict[tuple[str, bytes], int] = {}
 
     def read(self, streams: Streams) -> None:
         """Read what has become readable."""
         for stream in streams.streams:
+            self._trims[stream.config.name] = stream.config.retention_bytes > 0
             for log in stream.logs:
                 key = (stream.config.name, log.index)
                 known = self.seen.setdefault(key, [])
@@ -157,7 +159,7 @@ class StreamChecker:
         at = record.replays.get(place, 0)
         if offset >= at:
             for missed in range(at, offset):
-                if packet.qos and not self._may_miss(key, missed):
+                if packet.qos and not self._trims.get(key[0]) and not self._may_miss(key, missed):
                     self.world.violate("A9", f"{record} replays {offset} of {key} and never {missed}: {log[missed]}")
             record.replays[place] = offset + 1
         elif packet.qos == 2 or (not packet.dup and not (packet.qos == 0 and self.ledger.host.crashed_us)):
@@ -188,7 +190,7 @@ class StreamChecker:
                 continue
             name = sub.name.split(b"/")[1].decode()
             for key, log in self.seen.items():
-                if key[0] != name:
+                if key[0] != name or self._trims[name]:
                     continue
                 for offset in range(record.replays.get((key[0], key[1], True), 0), len(log)):
                     if not self._may_miss(key, offset):

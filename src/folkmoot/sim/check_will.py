@@ -67,8 +67,8 @@ class WillChecker:
         if life.accepted_us == NEVER:
             return MAYBE
         if life.goodbye_us < NEVER and life.goodbye_code == 0:
-            if not life.goodbye_read:
-                # The goodbye got lost with its connection.
+            if not life.goodbye_read or link.expelled:
+                # The goodbye got lost with its connection, or came when the node had ended it already.
                 return MAYBE if link.ended_us == NEVER else self._after_loss(life)
             crashes = [at for at in self.ledger.host.crashed_us if life.goodbye_us <= at <= life.goodbye_us + _GOODBYE_US]
             return MAYBE if crashes else NO

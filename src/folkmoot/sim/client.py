@@ -43,6 +43,7 @@ __all__ = ["Client"]
 
 _PACKET_BYTES_MAX = 1 << 28
 _PATIENCE_US = 3 * SECOND  # for a CONNACK
+_QUIET_US = 50 * MILLISECOND  # longer than a password check
 
 
 class Request:
@@ -81,6 +82,7 @@ class Client(Caller):
         self._framer = Framer(_PACKET_BYTES_MAX)
         self._must_clean = False  # its half of the session is gone, the other may not be
         self._reconnect_set = False
+        self._quiet_us = 0  # no CONNECT before
         self._heard_us = 0
         self._asked_us = 0  # when PINGREQ was sent; 0: answered
 
@@ -106,8 +108,13 @@ class Client(Caller):
         """Open a connection and send CONNECT; an open one stays behind, for the node to close (takeover)."""
         profile = self.profile
         clean = clean or profile.clean or self._must_clean
+        if self.world.now < self._quiet_us:
+            self._reconnect()
+            return
         if self.online:
             self.world.mark("takeover")
+        elif self.link is not None:
+            return  # the present attempt is not over
         self._lose()
         link = self.network.dial(self, self.server)
         self.link = link
@@ -222,12 +229,18 @@ class Client(Caller):
     def drop(self) -> None:
         """Close the connection without a word."""
         link = self.link
+        answered = self.online
         self._lose()
-        if link is not None:
+        if link is not None and answered:
             link.close_by_caller()
+        elif link is not None:
+            link.reset(0, 0)
         self._reconnect()
 
     def _lose(self) -> None:
+        if self.link is not None and not self.online and self._must_clean:
+            # The node may still be busy with that CONNECT; overtaking it, the next one would lose its session to it.
+            self._quiet_us = self.world.now + _QUIET_US
         self.online = False
         self.link = None
         self.requests.clear()
@@ -243,7 +256,8 @@ class Client(Caller):
         if self.wanted and not self._reconnect_set:
             self._reconnect_set = True
             delay = 5 * MILLISECOND if self.hasty else self.profile.reconnect_us
-            self.world.after(MILLISECOND + self.rng.below(delay), self._connect_again)
+            delay = MILLISECOND + self.rng.below(delay)
+            self.world.after(max(delay, self._quiet_us - self.world.now), self._connect_again)
 
     def _connect_again(self) -> None:
         self._reconnect_set = False

@@ -221,6 +221,13 @@ class Host(Server):
         for event in effects.events:
             self.world.note(self.name, f"event {event.kind}", event)
             self.world.mark(f"event {event.kind}")
+            if event.kind == "disconnected":
+                self._expelled(event.fields["connection"])
+
+    def _expelled(self, number: object) -> None:
+        for link in self.links.values():
+            if _connection(link).id == number:
+                link.expelled = True
 
     def write(self, batch: Batch) -> None:
         """Hand a batch to the disk."""

@@ -130,6 +130,7 @@ class Link:
         self.opened_us = network.world.now
         self.cut_us = NEVER  # the first moment at which either side stopped
         self.ended_us = NEVER  # when the node knew
+        self.expelled = False  # the node has ended it of its own accord
         self.crashed = False  # the node's process died under it
         self.connection: object = None  # what the node made of it
         self.session: object = None  # the record of the session that is served over it, see the oracle

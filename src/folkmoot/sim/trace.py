@@ -15,7 +15,7 @@ from folkmoot.kernel.clock import SECOND
 
 __all__ = ["TAIL_LINES", "Trace", "shorten"]
 
-TAIL_LINES: Final = 4_000
+TAIL_LINES: Final = 20_000
 """How many lines are kept for the tail of a failed run."""
 
 
