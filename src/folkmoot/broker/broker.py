@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.closing import Closing
-from folkmoot.broker.commit import Commits, Record
+from folkmoot.broker.commit import FOR_RATE, Commits, Record
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.control import Control
 from folkmoot.broker.express import Express
@@ -120,16 +120,23 @@ class Broker:
 
     def receive(self, connection: Connection, data: bytes) -> None:
         """Bytes came."""
+        if connection.unsent_bytes > self.state.limits.send_buffer_bytes_max and connection.state < CLOSING:
+            # Messages wait for it to read, answers cannot: it asks and asks and takes no answer (A13).
+            self.closing.disconnect(connection, reason.QUOTA_EXCEEDED, "the client does not read what it is sent")
         if connection.state < CLOSING:
             self.ingress.receive(connection, data)
 
     def lost(self, connection: Connection, why: str) -> None:
         """The network connection is gone."""
         self.closing.lost(connection, why)
+        self.commits.forget(connection)
+        self.state.timers.cancel(TIMER_RATE, connection.id)
 
     def writable(self, connection: Connection, flag: bool) -> None:
         """The transport's buffer is full, or empty enough again."""
         connection.writable = flag
+        if flag:
+            connection.unsent_bytes = 0
         session = connection.session
         if flag and session is not None:
             self.queue.pump(session)
@@ -146,7 +153,8 @@ class Broker:
         self.state.stopping = True
         code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_SHUTTING_DOWN
         for connection in list(self.state.connections.values()):
-            self.closing.disconnect(connection, code, "")
+            if connection.state < CLOSING:
+                self.closing.disconnect(connection, code, "")
 
     # -- the store ----------------------------------------------------------------------------------------------------
 
@@ -229,12 +237,10 @@ class Broker:
     def _due(self, kind: int, subject: int | str) -> None:
         if isinstance(subject, str):
             self._session_due(kind, subject)
-        elif kind == TIMER_KEEP_ALIVE or kind == TIMER_CONNECT:
+        elif kind == TIMER_KEEP_ALIVE or kind == TIMER_CONNECT or kind == TIMER_RATE:
             self._connection_due(kind, subject)
         elif kind == TIMER_SYS:
             self.sys.tick()
-        elif kind == TIMER_RATE:
-            self.commits.resume()
         elif kind == TIMER_RETENTION:
             self._trimming = True
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
@@ -254,6 +260,8 @@ class Broker:
             return
         if kind == TIMER_KEEP_ALIVE:
             self._keep_alive(connection)
+        elif kind == TIMER_RATE:
+            self.commits.unpause(connection, FOR_RATE)
         elif connection.state == NEW or connection.state == CHECKING:
             self.state.counters.connect_timeouts += 1
             self.closing.disconnect(connection, reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")

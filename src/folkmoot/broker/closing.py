@@ -132,6 +132,8 @@ class Closing:
                 self.state.event(INFO, "connection_lost", fields)
             self.lifecycle.detach(connection, False)
         connection.state = CLOSED
+        if connection.dirty:
+            self.state.outputs_gone = True
         connection.parts = None
         connection.out = []
         self.state.connections.pop(connection.id, None)

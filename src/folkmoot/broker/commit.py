@@ -11,13 +11,19 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.broker.state import State
-from folkmoot.session.connection import OPEN, Connection
+from folkmoot.session.connection import CLOSING, OPEN, Connection
 from folkmoot.session.session import Session
 from folkmoot.streams.table import Streams
 
-__all__ = ["Commits", "Record"]
+__all__ = ["FOR_BACKLOG", "FOR_HANDSHAKE", "FOR_RATE", "Commits", "Record"]
+
+# Why a connection is not read, in `Connection.paused`; each reason ends on its own.
+FOR_BACKLOG: Final = 1  # too much waits for the disk
+FOR_RATE: Final = 2  # it publishes faster than it may
+FOR_HANDSHAKE: Final = 4  # it sends much before its CONNACK
 
 _PUBACK: Final = 0x40  # the first byte of the packet
+_HELD_BYTES: Final = 64  # what an acknowledgement that waits takes beside its own bytes, about
 
 
 class Record:
@@ -41,7 +47,7 @@ class Commits:
         self.streams = streams
         self.durable_token = 0
         self.backlog_bytes = 0
-        self.paused: list[Connection] = []
+        self.paused: dict[int, Connection] = {}  # for the backlog, by number
         self._records: dict[int, Record] = {}
 
     def current(self) -> Record:
@@ -93,6 +99,10 @@ class Commits:
         connection.held_token = token
         if ack[0] == _PUBACK:
             connection.held_pubacks += 1
+        size = len(ack) + _HELD_BYTES
+        record.bytes += size
+        self.backlog_bytes += size
+        self.slow_down(connection)
 
     def touch(self, session: Session) -> None:
         """Have the session's queue looked at when this turn's batch is durable."""
@@ -104,7 +114,7 @@ class Commits:
     def seal(self, token: int, size: int) -> None:
         """The batch is handed to the store: remember how far each queue came with it."""
         record = self.record_of(token)
-        record.bytes = size
+        record.bytes += size
         self.backlog_bytes += size
         for session in record.sessions:
             record.durable_next.append(session.queue_next)
@@ -131,29 +141,46 @@ class Commits:
                 connection.put(record.acks[i])
 
     def slow_down(self, connection: Connection) -> None:
-        """Stop reading a publisher while too much waits for the disk (A13)."""
+        """Stop reading a client that makes the store write while too much waits for the disk (A13)."""
         if self.backlog_bytes + self.state.writer.batch.bytes > self.state.limits.write_backlog_bytes_max:
-            self.pause(connection)
+            self.pause(connection, FOR_BACKLOG)
 
-    def pause(self, connection: Connection) -> None:
-        """Stop reading a connection until the backlog has shrunk."""
+    def pause(self, connection: Connection, why: int) -> None:
+        """Stop reading a connection until `unpause` is called for the same reason."""
+        if connection.paused & why:
+            return
         if not connection.paused:
-            connection.paused = True
-            self.paused.append(connection)
             self.state.pauses.append(connection)
             self.state.counters.publisher_pauses += 1
             self.state.counters.publishers_paused += 1
+        connection.paused |= why
+        if why == FOR_BACKLOG:
+            self.paused[connection.id] = connection
 
-    def resume(self) -> list[Connection]:
-        """Return the paused connections if the backlog has halved; they are read again."""
+    def unpause(self, connection: Connection, why: int) -> None:
+        """One reason not to read the connection is gone; without another it is read again."""
+        if not connection.paused & why:
+            return
+        connection.paused &= ~why
+        if not connection.paused:
+            self.state.counters.publishers_paused -= 1
+            if connection.state < CLOSING:
+                self.state.resumes.append(connection)
+
+    def resume(self) -> None:
+        """Read those again who were paused for the backlog, if it has halved and the disk has room."""
         if not self.paused or self.state.storage_full:
-            return []
+            return
         if self.backlog_bytes > self.state.limits.write_backlog_bytes_max // 2:
-            return []
+            return
         paused = self.paused
-        self.paused = []
-        for connection in paused:
-            connection.paused = False
-            self.state.resumes.append(connection)
-        self.state.counters.publishers_paused -= len(paused)
-        return paused
+        self.paused = {}
+        for connection in paused.values():
+            self.unpause(connection, FOR_BACKLOG)
+
+    def forget(self, connection: Connection) -> None:
+        """The connection is gone."""
+        if connection.paused:
+            connection.paused = 0
+            self.state.counters.publishers_paused -= 1
+            self.paused.pop(connection.id, None)

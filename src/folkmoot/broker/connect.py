@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from folkmoot.broker.closing import Closing
-from folkmoot.broker.commit import Commits
+from folkmoot.broker.commit import FOR_HANDSHAKE, Commits
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.broker.offer import connack_properties
 from folkmoot.broker.queue import Queue
@@ -294,6 +294,7 @@ class Connecting:
         session = connection.session
         assert session is not None, "a registered connection has its session until it closes"
         connection.state = OPEN
+        self.commits.unpause(connection, FOR_HANDSHAKE)
         connection.put(connection.connack)
         connection.connack = b""
         counters = self.state.counters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.broker.closing import Closing
-from folkmoot.broker.commit import Commits
+from folkmoot.broker.commit import FOR_RATE, Commits
 from folkmoot.broker.producer import PRODUCER_PROPERTY, SEQUENCE_PROPERTY
 from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
 from folkmoot.broker.route import Routes, is_reserved
@@ -170,6 +170,8 @@ class Inbound:
         result = self.publishing.publish(message, session, self._producer, self._sequence)
         if qos:
             self._finish(connection, session, qos, packet_id, result)
+        elif result & STORED:
+            self.commits.slow_down(connection)
 
     def _in_flight(self, connection: Connection, session: Session, packet_id: int) -> int:
         """Return how many messages of this connection are not acknowledged; a repeated QoS 2 id does not count twice.
@@ -262,15 +264,12 @@ class Inbound:
         return retain or bool(route.durable) or bool(route.logs) or (qos == 2 and session.durable)
 
     def _slow_down(self, connection: Connection) -> None:
-        """Count against the rate limit; a client that is too fast is not read until the next second."""
-        second = self.state.now // SECOND
-        if connection.rate_second != second:
-            connection.rate_second = second
-            connection.rate_count = 0
-        connection.rate_count += 1
-        if connection.rate_count == self.state.limits.publish_rate_max:
-            self.commits.pause(connection)
-            self.state.timers.set((second + 1) * SECOND, TIMER_RATE, 0)
+        """Count against the rate limit; a client that is a second ahead is not read until its average is right."""
+        now = self.state.now
+        connection.rate_us = max(connection.rate_us, now) + SECOND // self.state.limits.publish_rate_max
+        if connection.rate_us >= now + SECOND:
+            self.commits.pause(connection, FOR_RATE)
+            self.state.timers.set(connection.rate_us, TIMER_RATE, connection.id)
 
     def _message(
         self,
@@ -295,8 +294,6 @@ class Inbound:
         return Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
 
     def _finish(self, connection: Connection, session: Session, qos: int, packet_id: int, result: int) -> None:
-        if result & STORED:
-            self.commits.slow_down(connection)
         code = 0
         if result & REFUSED:
             self._answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, reason.QUOTA_EXCEEDED, "", False)

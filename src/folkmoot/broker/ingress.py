@@ -10,6 +10,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from folkmoot.broker.closing import Closing
+from folkmoot.broker.commit import FOR_HANDSHAKE
 from folkmoot.broker.control import Control
 from folkmoot.broker.express import Express
 from folkmoot.broker.inbound import Inbound
@@ -102,7 +103,7 @@ class Ingress:
             connection.parts = [data[pos:]]
             connection.parts_bytes = len(data) - pos
             if connection.parts_bytes >= connection.need_bytes // 2:
-                self.control.commits.pause(connection)
+                self.control.commits.pause(connection, FOR_HANDSHAKE)
 
     def _need_of(self, rest: bytes) -> int:
         """Return how many bytes the packet at the start of `rest` has, as far as that is known."""
@@ -255,8 +256,10 @@ class Ingress:
             other = session.connection
             if other is None or other.state != OPEN:
                 continue
-            if session is connection.session and target.own is None:
-                continue
+            if session is connection.session:
+                if target.own is None:
+                    continue
+                target = target.own  # without the identifiers of no-local subscriptions
             if other.v5 != v5 or target.identifiers or other.alias_out is not None or total > other.packet_bytes_max:
                 self.inbound.each(connection, target, data, int(pos), int(run_end), int(total), int(head))
                 continue

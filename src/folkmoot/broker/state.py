@@ -88,6 +88,7 @@ class State:
         self.stopping = False
         # Collected during a turn
         self.outputs: list[Connection] = []
+        self.outputs_gone = False  # one of them has been lost since
         self.closes: list[Connection] = []
         self.pauses: list[Connection] = []
         self.resumes: list[Connection] = []

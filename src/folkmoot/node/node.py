@@ -12,7 +12,7 @@ from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.node.birth import Birth, read_birth, write_birth
 from folkmoot.node.config import NodeConfig
 from folkmoot.node.effect import Effects
-from folkmoot.session.connection import Connection, PeerInfo
+from folkmoot.session.connection import CLOSED, Connection, PeerInfo
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 from folkmoot.streams.table import Streams
@@ -131,11 +131,15 @@ class Node:
         effects.write = self._broker.seal()
         effects.outputs = list(state.outputs)
         state.outputs.clear()
+        if state.outputs_gone:  # nobody writes to a transport that is gone
+            state.outputs_gone = False
+            effects.outputs = [connection for connection in effects.outputs if connection.state != CLOSED]
         effects.closes = list(state.closes)
         state.closes.clear()
-        effects.pauses = list(state.pauses)
+        # A turn may have done both, in any order: what counts is how it ended.
+        effects.pauses = [connection for connection in state.pauses if connection.paused]
         state.pauses.clear()
-        effects.resumes = list(state.resumes)
+        effects.resumes = [connection for connection in state.resumes if not connection.paused]
         state.resumes.clear()
         effects.checks = list(state.checks)
         state.checks.clear()

@@ -56,12 +56,11 @@ class Connection:
         self.need_bytes = 0
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
-        self.paused = False
+        self.paused = 0  # why its socket is not read: bits of broker.commit
         self.fast = False  # no rule has to look at each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
         self.alias_in: dict[int, bytes] | None = None
-        self.rate_second = 0
-        self.rate_count = 0
+        self.rate_us = 0  # when the messages that came would be over if they had come at the highest rate allowed
         # Acknowledgements that wait for the disk
         self.held = 0
         self.held_token = 0
@@ -72,6 +71,7 @@ class Connection:
         self.out_bytes = 0
         self.dirty = False
         self.writable = True
+        self.unsent_bytes = 0  # handed to the transport since it is not writable
         self.send_bytes_max = 0
         self.packet_bytes_max: int = NEVER
         self.alias_out: dict[bytes, int] | None = None
@@ -99,6 +99,8 @@ class Connection:
     def take_output(self) -> bytes:
         """Return the bytes to send and forget them; for drivers, once per turn."""
         self.dirty = False
+        if not self.writable:
+            self.unsent_bytes += self.out_bytes
         self.out_bytes = 0
         out = self.out
         if len(out) == 1:
