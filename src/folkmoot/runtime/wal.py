@@ -18,7 +18,7 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 
-__all__ = ["crc32c", "cut_torn_tail", "find_damage", "newest_log"]
+__all__ = ["crc32c", "cut_torn_tail", "damaged", "find_damage", "newest_log"]
 
 BLOCK: Final = 32_768
 HEADER: Final = 7
