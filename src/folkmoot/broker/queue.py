@@ -189,6 +189,8 @@ class Queue:
         while True:
             if not session.waiting and not self._load(session):
                 break
+            if not session.waiting:
+                continue  # nothing of that page is to be sent
             entry = session.ready[session.ready_head]
             if session.durable and entry.sequence >= session.durable_next:
                 break
@@ -253,8 +255,13 @@ class Queue:
         rows = self.state.reader.scan(numbered_key(prefix, start), numbered_key(prefix, end), page_rows)
         session.ready_end = sequence_of(rows[-1][0]) + 1 if len(rows) == page_rows else end
         for key, value in rows:
-            if not session.drop_from <= sequence_of(key) < session.drop_below:
-                session.push_ready(self._entry_of(session, key, value))
+            if session.drop_from <= sequence_of(key) < session.drop_below:
+                continue
+            entry = self._entry_of(session, key, value)
+            if entry.qos == 0 and entry.sequence < session.sent_below:
+                self.remove(session, entry)  # perhaps sent before a crash: at most once, section 4.3.1
+            else:
+                session.push_ready(entry)
         if rows and session.ready_end > session.sent_below:
             # From now on they may have been sent, also for whoever reads this after a crash.
             self.state.writer.put(
