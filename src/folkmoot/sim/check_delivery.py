@@ -118,6 +118,7 @@ class DeliveryChecker:
         number = message.number
         message.deliveries += 1
         record.copies[number] = record.copies.get(number, 0) + 1
+        record.qos_copies[(number, packet.qos)] = record.qos_copies.get((number, packet.qos), 0) + 1
         record.link_copies[number] = record.link_copies.get(number, 0) + 1
         if not packet.dup:
             record.fresh_copies[number] = record.fresh_copies.get(number, 0) + 1
@@ -145,9 +146,10 @@ class DeliveryChecker:
         fresh = record.fresh_copies.get(number, 0)
         if fresh > allowed:
             self.world.violate("A2", f"{record} got {message} {fresh} times without DUP")
-        if packet.qos != 1 and record.copies[number] > allowed:
+        count = record.qos_copies[(number, packet.qos)]
+        if packet.qos != 1 and count > allowed:
             promise = "A4" if packet.qos else "A2"
-            self.world.violate(promise, f"{record} got {message} {record.copies[number]} times with QoS {packet.qos}")
+            self.world.violate(promise, f"{record} got {message} {count} times with QoS {packet.qos}")
 
     # What is missing
 

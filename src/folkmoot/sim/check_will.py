@@ -101,8 +101,9 @@ class WillChecker:
         """Return the earliest and the latest moment at which the delay is over."""
         low = min(life.link.cut_us, life.link.ended_us) + low_us
         high = life.link.ended_us + high_us
-        for started_us in self.ledger.host.starts_us:
-            # A node that starts again may count the delay anew: it cannot know for how long it was away.
-            if life.link.ended_us <= started_us <= high:
+        for started_us, stopped_us in zip(self.ledger.host.starts_us[1:], self.ledger.host.stops_us, strict=False):
+            # A node that starts again may count the delay anew: it cannot know for how long it was away, and what it did
+            # last may not have reached its disk.
+            if life.link.ended_us <= stopped_us <= high + self.ledger.slack_us:
                 high = started_us + high_us
         return low, high

@@ -42,6 +42,7 @@ class Host(Server):
         self.clock_offset_us = 0
         self.started_us = world.now
         self.starts_us: list[int] = []
+        self.stops_us: list[int] = []  # the end of each life, whatever its cause
         self.crashed_us: list[int] = []
         self.full_since_us = NEVER
         self.full_spans: list[tuple[int, int]] = []
@@ -77,6 +78,7 @@ class Host(Server):
         assert self.node is not None, "only a running node can crash"
         self.world.mark("crash")
         self.crashed_us.append(self.world.now)
+        self.stops_us.append(self.world.now)
         self.node = None
         self.life += 1
         self.disk.crash()
@@ -109,6 +111,7 @@ class Host(Server):
             self.world.after(5 * MILLISECOND, self._stopped, life, then)
             return
         self.world.note(self.name, "stopped")
+        self.stops_us.append(self.world.now)
         for link in list(self.links.values()):
             self.link_lost(link, "stopped")
             link.reset(0, NEVER)
