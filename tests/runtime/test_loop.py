@@ -209,6 +209,22 @@ def test_a_fault_of_the_node_is_reported_and_ends_no_loop(bench: Bench) -> None:
     assert [str(error) for error in errors] == ["half a turn"]
 
 
+def test_after_a_fault_half_a_turn_is_neither_written_nor_sent(bench: Bench) -> None:
+    protocol, transport = bench.connected()
+    bench.turn()
+    protocol.data_received(b"half")
+    bench.node.effects.write = Batch(1)
+    bench.turns.halt()
+    bench.turn()
+    assert (bench.batches, transport.written) == ([], [])
+    protocol.data_received(b"more")
+    bench.turns.written(1)
+    bench.turn()
+    assert bench.node.named("receive") == [(1, b"half")]
+    assert bench.node.named("written") == []
+    assert bench.node.turns == 1
+
+
 def test_flow_control_is_told_to_the_node(bench: Bench) -> None:
     protocol, _ = bench.connected()
     protocol.pause_writing()

@@ -67,7 +67,10 @@ class Turns(CommitListener):
         self.loop = loop
         self.now = time.time_ns() // 1000
         self.begun = False
-        self.receive = node.receive  # looked up once, for every chunk of every connection
+        self.halted = False
+        self.receive: Callable[[Any, bytes, int], None] = (
+            node.receive
+        )  # looked up once, for every chunk of every connection
         self.open: set[int] = set()  # ids of connections that are not lost yet
         self.submitted = 0  # the token of the newest batch handed to the store
         self.durable = 0  # and of the newest that is written
@@ -94,6 +97,8 @@ class Turns(CommitListener):
 
     def _end(self) -> None:
         """Do the effects of the turn."""
+        if self.halted:
+            return
         self.begun = False
         try:
             effects = self.node.drain(time.time_ns() // 1000)
@@ -156,6 +161,8 @@ class Turns(CommitListener):
         self._wake()
 
     def _wake(self) -> None:
+        if self.halted:
+            return
         now = self.begin()
         try:
             self.node.wake(now)
@@ -195,6 +202,8 @@ class Turns(CommitListener):
 
     def written(self, token: int) -> None:
         """Batch `token` and all before it are durable."""
+        if self.halted:
+            return
         now = self.begin()
         self.durable = token
         self._written = True
@@ -234,12 +243,22 @@ class Turns(CommitListener):
         if full != before:
             self.node.storage(full, reason, self.begin())
 
+    def halt(self) -> None:
+        """Do nothing more: after a fault, half a turn must neither be written nor sent."""
+        self.halted = True
+        self.receive = _no_receive
+        self.stop_timers()
+
     def stop_timers(self) -> None:
         """Set no more timers and forget those that are set."""
         for handle in (self._wake_handle, self._linger_handle):
             if handle is not None:
                 handle.cancel()
         self._wake_us = 0  # nothing is due earlier
+
+
+def _no_receive(_connection: Any, _data: bytes, _now: int) -> None:
+    """Nobody listens any more."""
 
 
 def _no_store(_batch: Any) -> None:

@@ -64,7 +64,8 @@ class ServingNode:
         self.turns = turns
         self.log = log
         self.started_us = time.time_ns() // 1000
-        self.gate = Gate(raise_descriptor_limit() - DESCRIPTORS_RESERVED)
+        descriptors = raise_descriptor_limit()
+        self.gate = Gate(max(descriptors - DESCRIPTORS_RESERVED, descriptors // 2))
         self.stopping = False
         self.error: Exception | None = None
         self._stop = asyncio.Event()
@@ -74,6 +75,7 @@ class ServingNode:
         """End the node: it cannot go on. Only the first error counts."""
         if self.error is None:
             self.error = error
+            self.turns.halt()
             self._stop.set()
 
     def signalled(self) -> None:
