@@ -59,7 +59,7 @@ class Broker:
         self.routes = Routes(state, streams)
         self.shared = Shared(state, self.queue, self.routes)
         self.retained = Retained(state)
-        self.producers = Producers(state)
+        self.producers = Producers(state, self.commits)
         self.publishing = Publishing(
             state, self.bodies, self.queue, self.routes, self.shared, self.retained, self.producers
         )
@@ -173,8 +173,7 @@ class Broker:
             self._committed(record)
         if self.streams.written(token):
             self.feeds.grown()
-        if self.commits.settled():
-            self.retained.settle()
+        self.retained.settle(self.commits.durable_token)
         self.commits.resume()
 
     def _committed(self, record: Record) -> None:

@@ -71,10 +71,6 @@ class Commits:
         writer = self.state.writer
         return writer.token if writer.dirty or self.streams.dirty else writer.token - 1
 
-    def settled(self) -> bool:
-        """Whether all that was changed until now is durable."""
-        return self.newest_token() <= self.durable_token
-
     def record_of(self, token: int) -> Record:
         """Return the record of a batch that is not durable yet."""
         assert token > self.durable_token, "a durable batch has no record"

@@ -6,7 +6,7 @@ from typing import Final
 
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import FOR_RATE, Commits
-from folkmoot.broker.producer import PRODUCER_PROPERTY, SEQUENCE_PROPERTY
+from folkmoot.broker.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
 from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
 from folkmoot.broker.route import Routes, is_reserved
 from folkmoot.broker.state import TIMER_RATE, State
@@ -207,7 +207,8 @@ class Inbound:
                 may = self.state.policy.may_publish(session.client_id, connection.username, topic)
                 if len(allowed) >= 256:
                     allowed.clear()
-                allowed[topic] = may
+                if len(topic) <= 256:
+                    allowed[topic] = may
             if not may:
                 self.counters.acl_denied_publish += 1
                 return reason.NOT_AUTHORIZED, "not allowed to publish to this topic"
@@ -255,7 +256,11 @@ class Inbound:
                 f"an idempotent producer sends {PRODUCER_PROPERTY} (a name) and {SEQUENCE_PROPERTY} (a growing number)"
             )
             return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
-        self._producer = producer.encode()
+        raw = producer.encode()
+        if len(raw) > PRODUCER_BYTES_MAX:
+            why = f"the name of an idempotent producer has at most {PRODUCER_BYTES_MAX} bytes"
+            return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
+        self._producer = raw
         self._sequence = int(sequence)
         return 0, ""
 

@@ -7,58 +7,78 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.broker.commit import Commits
 from folkmoot.broker.state import State
 from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.store.key import PRODUCER, plain_key
 from folkmoot.store.writer import VERSION_BYTES
 
-__all__ = ["PRODUCER_PROPERTY", "SEQUENCE_PROPERTY", "Producers"]
+__all__ = ["PRODUCER_BYTES_MAX", "PRODUCER_PROPERTY", "SEQUENCE_PROPERTY", "Producers"]
 
+PRODUCER_BYTES_MAX: Final = 256  # names are remembered by the hundred thousand
 PRODUCER_PROPERTY: Final = "folkmoot-producer"
 SEQUENCE_PROPERTY: Final = "folkmoot-seq"
+
+
+class _Newest:
+    """The newest sequence of a producer in a partition, and the batch that wrote it (0 = it was read)."""
+
+    def __init__(self, sequence: int) -> None:
+        self.sequence = sequence
+        self.token = 0
 
 
 class Producers:
     """Remembers the newest sequence per (partition, producer); what is not in memory is in the store."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, commits: Commits) -> None:
         self.state = state
-        self._newest: dict[bytes, int] = {}  # by row key
+        self.commits = commits
+        # Both with the one first that was not heard of for the longest time.
+        self._newest: dict[bytes, _Newest] = {}  # by row key
         self._live: dict[bytes, int] = {}  # by producer: what transient sessions got
 
     def advance(self, partition: int, producer: bytes, sequence: int) -> bool:
         """Return whether `sequence` is new in this partition; then it is the newest from now on."""
         key = plain_key(partition, PRODUCER, producer)
-        if sequence <= self._last(key):
+        newest = self._newest.pop(key, None)
+        if newest is None:
+            newest = self._read(key)
+        self._newest[key] = newest
+        if sequence <= newest.sequence:
             self.state.counters.producer_duplicates += 1
             return False
-        self._newest[key] = sequence
+        newest.sequence = sequence
+        newest.token = self.state.writer.token
         self.state.writer.put(partition, key, u64(sequence))
         return True
 
-    def _last(self, key: bytes) -> int:
-        last = self._newest.get(key)
-        if last is not None:
-            return last
-        self._forget_some()
+    def _read(self, key: bytes) -> _Newest:
+        if len(self._newest) >= self.state.limits.producers_max:
+            self._forget_some()
+        self.state.counters.producers = len(self._newest) + 1
         value = self.state.reader.get(key)
-        last = get_u64(value, VERSION_BYTES) if value is not None else -1
-        self._newest[key] = last
-        return last
+        return _Newest(get_u64(value, VERSION_BYTES) if value is not None else -1)
 
     def _forget_some(self) -> None:
-        # The oldest half goes. It may not hold a sequence whose row is still on its way to the disk, or the row that is
-        # read instead would be an old one: the halves are far larger than what one backlog of writes can hold.
-        limit = self.state.limits.producers_max
-        if len(self._newest) >= limit:
-            for key in list(self._newest)[: limit // 2]:
-                del self._newest[key]
-        self.state.counters.producers = len(self._newest)
+        """Forget up to half of them, but none whose row is on its way to the disk: an old row would be read instead.
+
+        Those are as many as the backlog of writes can hold.
+        """
+        idle: list[bytes] = []
+        count_max = len(self._newest) // 2 + 1
+        for key, newest in self._newest.items():
+            if len(idle) >= count_max or newest.token > self.commits.durable_token:
+                break
+            idle.append(key)
+        for key in idle:
+            del self._newest[key]
 
     def advance_live(self, producer: bytes, sequence: int) -> bool:
         """As `advance`, for the transient sessions of this node: in memory only, like they are."""
         last = self._live.pop(producer, -1)
+        if len(self._live) >= self.state.limits.producers_max:
+            for oldest in list(self._live)[: len(self._live) // 2 + 1]:
+                del self._live[oldest]
         self._live[producer] = max(last, sequence)
-        if len(self._live) > self.state.limits.producers_max:
-            del self._live[next(iter(self._live))]
         return sequence > last

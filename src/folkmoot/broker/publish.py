@@ -87,6 +87,8 @@ class Publishing:
         return taken
 
     def _retain(self, message: Message, producer: bytes, sequence: int) -> int:
+        if producer and not self.retained.has_room(message):
+            return REFUSED  # before its sequence is taken: the producer will repeat it
         if self._takes(self.state.partition_of(message.topic), producer, sequence) and not self.retained.set(message):
             return REFUSED
         return STORED

@@ -5,6 +5,8 @@ Writing them is here; sending them to new subscriptions, page by page, is `feed`
 
 from __future__ import annotations
 
+from collections import deque
+
 from folkmoot.broker.state import State
 from folkmoot.store.key import RETAINED, plain_key
 from folkmoot.store.message import Message, decode_message, encode_message
@@ -13,15 +15,25 @@ from folkmoot.store.writer import VERSION_BYTES
 __all__ = ["Retained"]
 
 
+class _Change:
+    """A retained row as a batch on its way leaves it: its token, the change's sequence, bytes of the message or -1."""
+
+    def __init__(self, topic: bytes, token: int, sequence: int, size: int) -> None:
+        self.topic = topic
+        self.token = token
+        self.sequence = sequence
+        self.size = size
+
+
 class Retained:
     """The retained messages of the partitions that this node leads."""
 
     def __init__(self, state: State) -> None:
         self.state = state
         self.counts: list[int] = [0] * state.partitions  # rows per partition: scans skip the empty ones
-        self._fresh: dict[
-            bytes, int
-        ] = {}  # topics written by batches on their way: bytes of the message, or -1 for none
+        # What batches on their way have changed, which the store does not show yet: newest per topic, and all in order
+        self._fresh: dict[bytes, _Change] = {}
+        self._changes: deque[_Change] = deque()
 
     def set(self, message: Message) -> bool:
         """Keep or clear the message of its topic; False when the limit on retained messages refuses a new topic."""
@@ -32,7 +44,7 @@ class Retained:
         if not message.payload:  # [MQTT-3.3.1-6] [MQTT-3.3.1-7] an empty payload clears
             if before >= 0:
                 self.state.writer.delete(partition, plain_key(partition, RETAINED, topic))
-                self._fresh[topic] = -1
+                self._note(partition, topic, -1)
                 self.counts[partition] -= 1
                 counters.retained_messages -= 1
                 counters.retained_bytes -= before
@@ -44,23 +56,43 @@ class Retained:
             counters.retained_messages += 1
             before = 0
         self.state.writer.put(partition, plain_key(partition, RETAINED, topic), encode_message(message))
-        self._fresh[topic] = message.size
+        self._note(partition, topic, message.size)
         counters.retained_bytes += message.size - before
         return True
 
     def _size_of(self, partition: int, topic: bytes) -> int:
         fresh = self._fresh.get(topic)
         if fresh is not None:
-            return fresh
+            return fresh.size
         if not self.counts[partition]:
             return -1
         value = self.state.reader.get(plain_key(partition, RETAINED, topic))
         return -1 if value is None else decode_message(value, VERSION_BYTES).size
 
-    def settle(self) -> None:
-        """Everything written is durable: the store knows it all."""
-        if self._fresh:
-            self._fresh.clear()
+    def _note(self, partition: int, topic: bytes, size: int) -> None:
+        writer = self.state.writer
+        change = _Change(topic, writer.token, writer.sequence(partition), size)
+        self._fresh[topic] = change
+        self._changes.append(change)
+
+    def settle(self, durable_token: int) -> None:
+        """The batches up to this one are durable: the store shows what they changed."""
+        changes = self._changes
+        while changes and changes[0].token <= durable_token:
+            change = changes.popleft()
+            if self._fresh.get(change.topic) is change:
+                del self._fresh[change.topic]
+
+    def has_room(self, message: Message) -> bool:
+        """Whether the limit on retained messages lets this one be kept."""
+        if not message.payload or self.state.counters.retained_messages < self.state.limits.retained_messages_max:
+            return True
+        return self._size_of(self.state.partition_of(message.topic), message.topic) >= 0
+
+    def has_changed(self, topic: bytes, epoch: int, sequence: int) -> bool:
+        """Whether a batch on its way has changed the topic's message since `sequence` of its partition in `epoch`."""
+        change = self._fresh.get(topic)
+        return change is not None and (epoch < self.state.writer.epoch or change.sequence > sequence)
 
     def expire(self, message: Message) -> None:
         """Remove a retained message whose expiry has passed, if it is still the one that was read."""
@@ -68,7 +100,7 @@ class Retained:
             return
         partition = self.state.partition_of(message.topic)
         self.state.writer.delete(partition, plain_key(partition, RETAINED, message.topic))
-        self._fresh[message.topic] = -1
+        self._note(partition, message.topic, -1)
         self.counts[partition] -= 1
         self.state.counters.retained_messages -= 1
         self.state.counters.retained_bytes -= message.size

@@ -82,8 +82,11 @@ class RetainedFeed(Feed):
         epoch, sequence = version_of(value)
         if epoch > self.epoch or (epoch == self.epoch and sequence > self.bounds[self.partition]):
             return
-        if not matches(self.subscription.topic_filter, plain_name_of(key)):
+        topic = plain_name_of(key)
+        if not matches(self.subscription.topic_filter, topic):
             return
+        if self.retained.has_changed(topic, self.epoch, self.bounds[self.partition]):
+            return  # what is newer has been delivered as a live one, and must not be followed by what it replaced
         message = decode_message(value, VERSION_BYTES)
         if message.expires_us and message.expires_us <= feeds.state.now:
             self.retained.expire(message)

@@ -16,6 +16,8 @@ from folkmoot.topics.name import has_wildcard
 
 __all__ = ["Group", "Route", "Routes", "is_reserved"]
 
+_TOPIC_BYTES_MAX: Final = 1024  # of the topics that are remembered: a hundred thousand of the longest take gigabytes
+
 # Topics that belong to the server: clients cannot publish to them.
 _RESERVED: Final = (b"$SYS/", b"$share/", b"$stream/")
 
@@ -74,7 +76,8 @@ class Routes:
         if len(self.cache) >= self.state.limits.route_cache_max:
             self.cache.clear()
         route = self._build(topic)
-        self.cache[topic] = route
+        if len(topic) <= _TOPIC_BYTES_MAX:
+            self.cache[topic] = route
         return route
 
     def _build(self, topic: bytes) -> Route:
