@@ -185,6 +185,22 @@ def test_a_stored_message_is_delivered_when_it_is_durable(box: Box, version: int
 
 
 @BOTH
+def test_an_acknowledgement_does_not_let_out_what_is_not_durable(box: Box, version: int) -> None:
+    source, peer = box.client("s"), box.client("a", version, acks=False)
+    source.connect()
+    peer.resume()
+    peer.subscribe("t", qos=1)
+    source.publish("t", b"1", qos=1)
+    (first,) = peer.publishes()
+    box.hold_writes()
+    source.send(Publish(b"t", b"2", 1, packet_id=9))
+    peer.send(Ack(PUBACK, first.packet_id))
+    assert peer.receive() == []
+    box.release_writes()
+    assert peer.payloads() == [b"2"]
+
+
+@BOTH
 def test_what_was_not_acknowledged_may_be_lost_and_what_was_may_not(box: Box, version: int) -> None:
     waiting = sleeper(box, version)
     peer = box.client("a", version, acks=False)

@@ -100,6 +100,8 @@ def test_what_changes_meanwhile_arrives_once(box: Box) -> None:
         peer.raw(b"\x40\x02" + packet.packet_id.to_bytes(2, "big"))
     last: dict[bytes, bytes] = {}
     for packet in held + peer.publishes():
+        assert packet.payload != b"new" or last.get(packet.topic) != b"new", "the new value came twice"
+        assert packet.retain is (packet.payload not in (b"new", b""))
         last[packet.topic] = packet.payload
     assert len(last) == 2_000
     for number in range(2_000):

@@ -69,6 +69,22 @@ def test_properties_count(box: Box) -> None:
 
 
 @pytest.mark.spec("MQTT-3.1.2-24", "MQTT-3.1.2-25", version="5.0")
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_the_server_adds_counts(box: Box, qos: int) -> None:
+    """A message that fits alone, but not with its expiry, subscription identifier and topic alias."""
+    source, peer, plain = box.client("s"), box.client("a"), box.client("b")
+    source.connect()
+    peer.connect(packet_max=40, topic_alias_max=5)
+    peer.subscribe("t", qos=1, subscription_id=268_435_455)
+    plain.connect(packet_max=40)
+    plain.subscribe("t", qos=1)
+    for size in (40, 27, 10):
+        source.publish("t", bytes(size), qos=qos, message_expiry=60)
+    assert peer.payloads() == [bytes(10)]
+    assert plain.payloads() == [bytes(27), bytes(10)]
+
+
+@pytest.mark.spec("MQTT-3.1.2-24", "MQTT-3.1.2-25", version="5.0")
 def test_a_retained_message_too_large_is_skipped(box: Box) -> None:
     source, peer = box.client("s"), box.client("a")
     source.connect()
