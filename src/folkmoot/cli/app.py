@@ -37,6 +37,8 @@ COMMANDS: Final = (
     Command("serve", "folkmoot.cli.serve", "Run a node."),
     Command("config", "folkmoot.cli.config", "Check a configuration file, or explain its fields."),
     Command("stream", "folkmoot.cli.stream", "List the streams of a node, or read one."),
+    Command("pub", "folkmoot.cli.pub", "Publish messages."),
+    Command("sub", "folkmoot.cli.sub", "Subscribe and print what comes."),
     Command("passwd", "folkmoot.cli.passwd", "Add, change or remove a user in a password file."),
     Command("bench", "folkmoot.cli.bench", "Put load on a broker and measure it."),
 )

@@ -1,0 +1,313 @@
+"""The options by which `pub` and `sub` connect: owns their names, and what they must fulfil together.
+
+The names are those of mosquitto_pub and mosquitto_sub. Connects nowhere, see `link`. A password is never printed.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import secrets
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, get_type_hints
+
+import typer
+from paho.mqtt.enums import MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+from folkmoot.cli.error import Refusal
+from folkmoot.cli.property import new_properties, parse_properties, text_bytes
+from folkmoot.cli.url import Address, parse_url
+from folkmoot.topics.name import check_topic
+
+__all__ = ["LEVELS_MAX", "PASSWORD_VARIABLE", "Connection", "ConnectionOptions", "Will", "connected"]
+
+PASSWORD_VARIABLE: Final = "FOLKMOOT_PASSWORD"  # noqa: S105 - a name and no password
+SESSION_NEVER_ENDS: Final = 0xFFFFFFFF
+# A topic of 65,535 bytes has no more levels: whether the broker takes them is its own matter.
+LEVELS_MAX: Final = 65_536
+
+VERSIONS: Final = {
+    "5": MQTTProtocolVersion.MQTTv5,
+    "mqttv5": MQTTProtocolVersion.MQTTv5,
+    "311": MQTTProtocolVersion.MQTTv311,
+    "mqttv311": MQTTProtocolVersion.MQTTv311,
+    "31": MQTTProtocolVersion.MQTTv31,
+    "mqttv31": MQTTProtocolVersion.MQTTv31,
+}
+
+
+def option(default: object, *names: str, panel: str = "Connection", **more: Any) -> Any:
+    """A typer option that stands in a panel of its own in the help."""
+    return typer.Option(default, *names, rich_help_panel=panel, **more)
+
+
+class ConnectionOptions:
+    """What the command line says of the connection, each attribute one option."""
+
+    host: str | None = option(None, "-h", "--host", help="The broker's host (127.0.0.1).")
+    port: int | None = option(
+        None, "-p", "--port", metavar="PORT", min=1, max=65535, help="Its port (1883; 8883 with TLS)."
+    )
+    url: str | None = option(
+        None, "-L", "--url", metavar="URL", help="Instead: mqtt(s)|ws(s)://[USER@]HOST[:PORT][/TOPIC]."
+    )
+    version: str = option("5", "-V", "--protocol-version", metavar="5|311|31", help="The version of MQTT.")
+    client_id: str | None = option(None, "-i", "--id", help="The client id; without one the broker makes it.")
+    id_prefix: str | None = option(None, "-I", "--id-prefix", help="The client id: this and the number of the process.")
+    username: str | None = option(None, "-u", "--username", help="The user's name.")
+    password: str | None = option(
+        None, "-P", "--pw", help=f"The password; other users of the machine see it, {PASSWORD_VARIABLE} is better."
+    )
+    password_file: Path | None = option(None, "--password-file", help="File whose first line is the password.")
+    keepalive_s: int = option(
+        60, "-k", "--keepalive", metavar="SECONDS", min=0, max=65535, help="Seconds of silence before a ping."
+    )
+    persistent: bool = option(
+        False, "-c", "--persistent", help="Take up the session of this client id, and leave one that stays."
+    )
+    session_expiry: str | None = option(
+        None, "-x", "--session-expiry", metavar="SECONDS", help="How long the session outlives us; -1: ever."
+    )
+    properties: list[str] = option(
+        [],
+        "-D",
+        "--property",
+        metavar="COMMAND NAME VALUE",
+        help="A property: of connect, publish, subscribe, unsubscribe, disconnect or will.",
+    )
+    timeout_s: float | None = option(
+        None, "-W", "--timeout", metavar="SECONDS", min=0.001, help="Stop after so many seconds (status 27)."
+    )
+    bind: str = option("", "-A", "--bind", metavar="ADDRESS", help="Connect from this address.")
+    debug: bool = option(False, "-d", "--debug", help="Say on stderr what is sent and received.")
+    quiet: bool = option(False, "--quiet", help="Print no errors.")
+    ws: bool = option(False, "--ws", panel="WebSocket and TLS", help="Speak MQTT over WebSocket.")
+    ws_path: str = option("/mqtt", "--ws-path", panel="WebSocket and TLS", help="Path of the WebSocket.")
+    tls: bool = option(False, "--tls", panel="WebSocket and TLS", help="Use TLS, trusting who the system trusts.")
+    cafile: Path | None = option(None, "--cafile", panel="WebSocket and TLS", help="Use TLS, trusting these (PEM).")
+    cert: Path | None = option(None, "--cert", panel="WebSocket and TLS", help="Our certificate (PEM).")
+    key: Path | None = option(None, "--key", panel="WebSocket and TLS", help="The private key of --cert (PEM).")
+    insecure: bool = option(
+        False, "--insecure", panel="WebSocket and TLS", help="Accept a certificate of another host name."
+    )
+    will_topic: str | None = option(None, "--will-topic", panel="Will", help="Topic of the will.")
+    will_payload: str = option("", "--will-payload", panel="Will", help="Its payload.")
+    will_qos: int = option(0, "--will-qos", panel="Will", min=0, max=2, help="Its QoS.")
+    will_retain: bool = option(False, "--will-retain", panel="Will", help="Whether it is retained.")
+
+    def __init__(self, **given: Any) -> None:
+        for name in get_type_hints(ConnectionOptions):
+            setattr(self, name, given.pop(name, getattr(ConnectionOptions, name).default))
+        assert not given, given
+
+
+class Will:
+    """A will: `topic`, `payload`, `qos`, `retain` and its properties (MQTT 5)."""
+
+    def __init__(self, topic: str, payload: bytes, qos: int, retain: bool, properties: Properties | None) -> None:
+        self.topic = topic
+        self.payload = payload
+        self.qos = qos
+        self.retain = retain
+        self.properties = properties
+
+
+class Connection:
+    """What to connect to and how, checked. Refusal for options that contradict each other or name nothing usable.
+
+    `program` is part of the client id where version 3 needs one, `environment` the process's variables.
+    """
+
+    def __init__(self, options: ConnectionOptions, program: str, environment: Mapping[str, str] = os.environ) -> None:
+        if options.version not in VERSIONS:
+            raise Refusal(f"-V {options.version}: the versions are 5, 311 and 31")
+        self.version = VERSIONS[options.version]
+        self.v5 = self.version == MQTTProtocolVersion.MQTTv5
+        self.properties = parse_properties(options.properties)
+        if self.properties and not self.v5:
+            raise Refusal(f"-D needs version 5, and -V says {options.version}: leave one of them out")
+        self.address = address_of(options)
+        self.ws_path = options.ws_path if options.ws_path.startswith("/") else f"/{options.ws_path}"
+        self.bind = options.bind
+        self.keepalive_s = options.keepalive_s
+        self.timeout_s = options.timeout_s
+        self.debug = options.debug
+        self.client_id = client_id_of(options, program, self.v5)
+        self.clean = not options.persistent
+        self.session_expiry_s = session_expiry_of(options, self.v5, self.properties)
+        self.username, self.password = credentials_of(options, self.address, environment)
+        self.will = will_of(options, self.properties.get("will"))
+        self.tls = tls_of(options) if self.address.tls else None
+
+    def receive_singly(self) -> None:
+        """Have the broker send QoS 2 messages one by one, if the session is to outlive us and nothing else was said.
+
+        What has been answered with PUBREC when we leave is lost to the session; with one on the way nothing is.
+        """
+        if self.v5 and self.session_expiry_s > 0:
+            connect = self.properties.setdefault("connect", new_properties(PacketTypes.CONNECT))
+            if not hasattr(connect, "ReceiveMaximum"):
+                connect.ReceiveMaximum = 1
+
+
+def connected(command: Callable[..., int]) -> Callable[..., int]:
+    """Give a command the options of the connection: they arrive as its first argument, a `ConnectionOptions`."""
+    own = inspect.signature(command, eval_str=True)
+    types = get_type_hints(ConnectionOptions)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    shared = [
+        inspect.Parameter(name, kind, default=getattr(ConnectionOptions, name), annotation=types[name])
+        for name in types
+    ]
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> int:
+        options = ConnectionOptions(**{name: given.pop(name) for name in types})
+        return command(options, **given)
+
+    parameters = [parameter.replace(kind=kind) for parameter in list(own.parameters.values())[1:]]
+    # typer reads these two and nothing else.
+    wrapper.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in [*parameters, *shared]}
+    del wrapper.__wrapped__
+    return wrapper
+
+
+def address_of(options: ConnectionOptions) -> Address:
+    """Where the broker is: by the URL, or by host, port and the kind of connection."""
+    tls = options.tls or options.cafile is not None or options.cert is not None
+    if options.url is None:
+        if options.insecure and not tls:
+            raise Refusal("--insecure is about TLS: give --cafile FILE or --tls too")
+        return Address.of(options.host or "127.0.0.1", options.port, websocket=options.ws, tls=tls)
+    if options.host is not None or options.port is not None:
+        raise Refusal("--url has host and port: leave -h and -p out")
+    address = parse_url(options.url)
+    if (tls or options.insecure) and not address.tls:
+        raise Refusal("the options of TLS need --url mqtts://... or wss://...")
+    if options.ws and not address.websocket:
+        raise Refusal("--ws needs --url ws://... or wss://...")
+    return address
+
+
+def client_id_of(options: ConnectionOptions, program: str, v5: bool) -> str:
+    """The client id; empty where the broker is to make one, which version 3.1 cannot and 3.1.1 need not."""
+    if options.client_id is not None and options.id_prefix is not None:
+        raise Refusal("-i is the client id and -I its beginning: give one of them")
+    if options.id_prefix is not None:
+        return text_bytes("-I", f"{options.id_prefix}{os.getpid()}").decode()
+    if options.client_id:
+        return text_bytes("-i", options.client_id).decode()
+    if options.persistent:
+        raise Refusal("-c takes up the session of a client id: give it with -i")
+    # At most 23 characters: MQTT 3.1 allows no more.
+    return "" if v5 else f"folkmoot-{program}-{secrets.token_hex(4)}"
+
+
+def session_expiry_of(options: ConnectionOptions, v5: bool, properties: dict[str, Properties]) -> int:
+    """Seconds that the session outlives the connection, also put into the properties of CONNECT (version 5)."""
+    always = SESSION_NEVER_ENDS if options.persistent else 0
+    if not v5:
+        if options.session_expiry is not None:
+            raise Refusal("-x needs version 5: leave out -V, or -x")
+        return always
+    connect = properties.get("connect")
+    given = getattr(connect, "SessionExpiryInterval", None)
+    if options.session_expiry is None:
+        seconds = always if given is None else int(given)
+    elif given is not None:
+        raise Refusal("-x and -D connect session-expiry-interval say the same: give one of them")
+    else:
+        seconds = parse_expiry(options.session_expiry)
+    if given is None and seconds:
+        connect = properties.setdefault("connect", new_properties(PacketTypes.CONNECT))
+        connect.SessionExpiryInterval = seconds
+    return seconds
+
+
+def parse_expiry(text: str) -> int:
+    """The seconds of -x: a whole number, or -1 for a session without an end."""
+    if text in ("-1", "∞", "never"):
+        return SESSION_NEVER_ENDS
+    if not text.isascii() or not text.isdigit() or int(text) > SESSION_NEVER_ENDS:
+        raise Refusal(f"-x {text}: a number of seconds up to {SESSION_NEVER_ENDS} is needed, or -1 for no end")
+    return int(text)
+
+
+def credentials_of(
+    options: ConnectionOptions, address: Address, environment: Mapping[str, str]
+) -> tuple[str | None, str | None]:
+    """User name and password: from the options or the URL, the password also from a file or the environment."""
+    if options.username is not None and address.username is not None:
+        raise Refusal("-u and --url both name a user: give one of them")
+    username = options.username if options.username is not None else address.username
+    ways = {"-P": options.password, "--password-file": options.password_file, "--url": address.password}
+    given = [name for name, value in ways.items() if value is not None]
+    if len(given) > 1:
+        raise Refusal(f"the password is given by {' and '.join(given)}: give it once")
+    password = options.password if options.password is not None else address.password
+    if options.password_file is not None:
+        password = read_password(options.password_file)
+    if password is not None and username is None:
+        raise Refusal("a password needs a user: give -u USER")
+    if password is None and username is not None:
+        password = environment.get(PASSWORD_VARIABLE)
+    for name, text in (("-u", username), ("the password", password)):
+        text_bytes(name, text or "")
+    return username, password
+
+
+def read_password(file: Path) -> str:
+    """The first line of `file`; Refusal when it cannot be read or is empty."""
+    try:
+        with file.open(encoding="utf-8") as lines:
+            password = lines.readline().rstrip("\r\n")
+    except OSError as error:
+        raise Refusal(f"--password-file {file}: {error.strerror}; name a file that can be read") from None
+    except UnicodeDecodeError:
+        raise Refusal(f"--password-file {file}: it is not UTF-8 text") from None
+    if not password:
+        raise Refusal(f"--password-file {file}: its first line is empty, and must be the password")
+    return password
+
+
+def will_of(options: ConnectionOptions, properties: Properties | None) -> Will | None:
+    """The will, if one is wanted."""
+    if options.will_topic is None:
+        if options.will_payload or options.will_qos or options.will_retain or properties is not None:
+            raise Refusal("a will needs a topic: give --will-topic TOPIC")
+        return None
+    topic = text_bytes("--will-topic", options.will_topic)
+    if fault := check_topic(topic, LEVELS_MAX):
+        raise Refusal(f"--will-topic {options.will_topic}: {fault}")
+    payload = options.will_payload.encode("utf-8", "surrogateescape")
+    if len(payload) > 65_535:
+        raise Refusal(f"--will-payload: {len(payload)} bytes are too many, MQTT takes 65535")
+    return Will(options.will_topic, payload, options.will_qos, options.will_retain, properties)
+
+
+def tls_of(options: ConnectionOptions) -> ssl.SSLContext:
+    """The TLS context; Refusal when a file of it is missing or no certificate."""
+    if options.key is not None and options.cert is None:
+        raise Refusal("--key belongs to a certificate: give --cert FILE too")
+    for name, file in (("--cafile", options.cafile), ("--cert", options.cert), ("--key", options.key)):
+        if file is not None and not os.access(file, os.R_OK):
+            raise Refusal(f"{name} {file}: there is no such file, or it cannot be read")
+    try:
+        context = ssl.create_default_context(cafile=None if options.cafile is None else str(options.cafile))
+    except ssl.SSLError:
+        raise Refusal(f"--cafile {options.cafile}: it has no certificate in PEM form") from None
+    context.check_hostname = not options.insecure
+    if options.cert is not None:
+        try:
+            context.load_cert_chain(options.cert, options.key)
+        except ssl.SSLError:
+            raise Refusal(
+                f"--cert {options.cert}: certificate and private key (--key) do not fit, or are not in PEM form"
+            ) from None
+    return context

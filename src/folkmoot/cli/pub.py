@@ -1,0 +1,251 @@
+"""`folkmoot pub`: publish messages, wait until the broker has taken them, say which it refused."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from folkmoot.cli.connection import LEVELS_MAX, Connection, ConnectionOptions, connected
+from folkmoot.cli.error import Refusal
+from folkmoot.cli.property import PropertyCommand, text_bytes
+from folkmoot.mqtt import reason as codes
+from folkmoot.topics.name import check_topic
+
+if TYPE_CHECKING:
+    from paho.mqtt.properties import Properties
+
+    from folkmoot.cli.link import Link
+
+__all__ = ["app"]
+
+REFUSALS_SHOWN: Final = 10
+READ_BYTES: Final = 65_536
+PACKET_BYTES_MAX: Final = 268_435_460  # MQTT 5.0 section 2.1.4: the largest remaining length and its header
+TURN_EVERY: Final = 64
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command(cls=PropertyCommand, context_settings={"help_option_names": ["--help"]})
+@connected
+def pub(
+    options: ConnectionOptions,
+    topics: list[str] = typer.Option([], "-t", "--topic", help="The topic; may be repeated, each gets every message."),
+    message: str | None = typer.Option(None, "-m", "--message", help="The message."),
+    file: Path | None = typer.Option(None, "-f", "--file", help="Send what is in this file."),
+    lines: bool = typer.Option(False, "-l", "--stdin-line", help="Send each line of stdin as a message."),
+    stdin: bool = typer.Option(False, "-s", "--stdin-file", help="Send all of stdin as one message."),
+    null: bool = typer.Option(False, "-n", "--null-message", help="Send an empty message."),
+    qos: int = typer.Option(0, "-q", "--qos", min=0, max=2, help="0, 1 (waits for PUBACK) or 2 (for PUBCOMP)."),
+    retain: bool = typer.Option(False, "-r", "--retain", help="Have the broker keep it as the topic's last value."),
+    window: int = typer.Option(100, "-M", "--max-inflight", min=1, max=10_000, help="Messages not yet acknowledged."),
+    repeat: int = typer.Option(1, "--repeat", min=1, help="Send the message so many times."),
+    delay_s: float = typer.Option(0.0, "--repeat-delay", min=0, help="Seconds between repeated messages."),
+) -> int:
+    """Publish messages; the options are those of mosquitto_pub.
+
+    With QoS 1 and 2 it ends when the broker has acknowledged every message. A message without subscribers is no
+    error; one that the broker refuses is told with the reason.
+
+    Exit status: 0 all sent (and acknowledged), 1 refused, lost or not connected, 2 wrong options, 27 the time of -W
+    is over, 130 Ctrl-C.
+    """
+    from folkmoot.cli.link import Link, stopping
+
+    try:
+        connection = Connection(options, "pub")
+        source = Source(message, file, lines=lines, stdin=stdin, null=null)
+        if lines and repeat > 1:
+            raise Refusal("--repeat sends one message again: it does not go with -l")
+        publisher = Publisher(Link(connection), checked_topics([*topics, connection.address.topic]), qos, retain)
+        publisher.quiet = options.quiet
+        source.load()
+        with stopping():
+            publisher.run(source.payloads(publisher.link, repeat, delay_s), window)
+    except KeyboardInterrupt:
+        return 130
+    except Refusal as error:
+        if not options.quiet:
+            raise
+        return error.status
+    return publisher.report()
+
+
+def checked_topics(topics: list[str]) -> list[str]:
+    """The topics, without the empty one of a URL that has none; Refusal where one is no topic."""
+    *given, of_url = topics
+    found = [*given, of_url] if of_url else given
+    if not found:
+        raise Refusal("no topic: give -t TOPIC")
+    for topic in found:
+        if fault := check_topic(text_bytes("-t", topic), LEVELS_MAX):
+            raise Refusal(f"-t {topic}: {fault}")
+    return found
+
+
+class Source:
+    """Where the payloads come from: exactly one of -m, -f, -l, -s and -n."""
+
+    def __init__(self, message: str | None, file: Path | None, *, lines: bool, stdin: bool, null: bool) -> None:
+        ways = {"-m": message is not None, "-f": file is not None, "-l": lines, "-s": stdin, "-n": null}
+        given = [name for name, here in ways.items() if here]
+        if len(given) != 1:
+            raise Refusal(f"what is to be sent? Give one of {', '.join(given or ways)}")
+        self.message = message
+        self.file = file
+        self.lines = lines
+        self.stdin = stdin
+        self.payload = b""
+
+    def load(self) -> None:
+        """Read what is there to be read before the broker is kept waiting."""
+        if self.message is not None:
+            # As the shell gave it, even if it is not UTF-8.
+            self.payload = self.message.encode("utf-8", "surrogateescape")
+        elif self.stdin:
+            self.payload = sys.stdin.buffer.read()
+        elif self.file is not None:
+            try:
+                self.payload = self.file.read_bytes()
+            except OSError as error:
+                raise Refusal(f"-f {self.file}: {error.strerror}; name a file that can be read") from None
+
+    def payloads(self, link: Link, repeat: int, delay_s: float) -> Iterator[bytes]:
+        """Every payload in turn; the connection is looked after while waiting for the next one."""
+        if self.lines:
+            yield from read_lines(link, sys.stdin.fileno())
+            return
+        for number in range(repeat):
+            until = time.monotonic() + (delay_s if number else 0.0)
+            while (left := until - time.monotonic()) > 0:
+                link.turn(left)
+            yield self.payload
+
+
+def read_lines(link: Link, file: int) -> Iterator[bytes]:
+    """The lines of `file` without their ends, as they come; what follows the last line's end is a line too."""
+    rest = b""
+    while True:
+        if not link.turn(also=[file]):
+            continue
+        data = os.read(file, READ_BYTES)
+        if not data:
+            break
+        *complete, rest = (rest + data).split(b"\n")
+        yield from complete
+    if rest:
+        yield rest
+
+
+class Publisher:
+    """Sends to all topics with a bounded number of messages on the way, and says what the broker refuses."""
+
+    def __init__(self, link: Link, topics: list[str], qos: int, retain: bool) -> None:
+        self.link = link
+        self.topics = topics
+        self.qos = qos
+        self.retain = retain
+        self.properties = link.connection.properties.get("publish")
+        self.alias = int(getattr(self.properties, "TopicAlias", 0))
+        if self.alias and len(topics) > 1:
+            raise Refusal("-D publish topic-alias stands for one topic: give one -t")
+        self.quiet = False
+        self.window = 1
+        self.waiting = 0
+        self.sent = 0
+        self.refused = 0
+        self.names: dict[int, str] = {}
+        link.on_publish = self.acknowledged
+
+    def run(self, payloads: Iterable[bytes], window: int) -> None:
+        """Connect, send all `payloads`, wait until they are acknowledged, and disconnect."""
+        from folkmoot.cli.link import Lost, TimedOut
+
+        try:
+            self.link.open()
+            self.keep_to(window)
+            for payload in payloads:
+                self.send(payload)
+            self.finish()
+        except (Lost, TimedOut) as error:
+            if self.waiting:
+                raise Refusal(
+                    f"{error}; {self.waiting} of {self.sent} messages not acknowledged", error.status
+                ) from None
+            raise
+        finally:
+            self.link.close()
+
+    def keep_to(self, window: int) -> None:
+        """Take `window` and what CONNACK granted as bounds; Refusal where the broker does not do what is wanted."""
+        most_qos = self.link.granted_value("MaximumQoS", 2)
+        if self.qos > most_qos:
+            raise Refusal(f"the broker takes QoS {most_qos} at most: give -q {most_qos}", 1)
+        if self.retain and not self.link.granted_value("RetainAvailable", 1):
+            raise Refusal("the broker keeps no retained messages: leave -r out", 1)
+        most_alias = self.link.granted_value("TopicAliasMaximum", 0)
+        if self.alias > most_alias:
+            does = f"takes topic aliases up to {most_alias}" if most_alias else "takes no topic aliases"
+            raise Refusal(f"the broker {does}: change -D publish topic-alias", 1)
+        # More than Receive Maximum is a protocol error. [MQTT-3.3.4-7]
+        self.window = min(window, self.link.granted_value("ReceiveMaximum", 65_535)) if self.qos else window
+
+    def send(self, payload: bytes) -> None:
+        """Publish `payload` to every topic, waiting while the window is full."""
+        for topic in self.topics:
+            self.check_size(topic, payload)
+            while self.waiting >= self.window:
+                self.link.turn()
+            # After the first message the alias says the topic (section 3.3.2.3.4).
+            name = "" if self.alias and self.sent else topic
+            self.waiting += 1
+            self.sent += 1
+            info = self.link.client.publish(name, payload, self.qos, self.retain, self.properties)
+            if self.qos:
+                self.names[info.mid] = topic
+            # QoS 0 is not acknowledged: without this nobody would hear a DISCONNECT of the broker.
+            if self.sent % TURN_EVERY == 0 or not self.link.client.is_connected():
+                self.link.turn(0.0)
+
+    def check_size(self, topic: str, payload: bytes) -> None:
+        """Refuse a message that the protocol or this broker has no room for."""
+        most = self.link.granted_value("MaximumPacketSize", PACKET_BYTES_MAX)
+        head = 5 + 2 + len(topic.encode()) + (2 if self.qos else 0)
+        if self.link.connection.v5:
+            head += 1 if self.properties is None else len(self.properties.pack())  # type: ignore[no-untyped-call]
+        # [MQTT-3.2.2-15]
+        if head + len(payload) > most:
+            raise Refusal(f"a message of {len(payload)} bytes is too large: packets may have {most} bytes", 1)
+
+    def acknowledged(self, number: int, code: int, properties: Properties | None) -> None:
+        """The broker has taken a message or refused it (QoS 0: it is written)."""
+        from folkmoot.cli.link import outcome
+
+        self.waiting -= 1
+        topic = self.names.pop(number, "")
+        # 0x10, no matching subscribers, is below and tells of a success.
+        if code < codes.UNSPECIFIED_ERROR:
+            return
+        self.refused += 1
+        if self.refused <= REFUSALS_SHOWN and not self.quiet:
+            text = f"the broker refused the message to {topic}: {outcome(code, properties)}"
+            print(f"error: {text}", file=sys.stderr)
+
+    def finish(self) -> None:
+        """Wait until nothing is on the way."""
+        while self.waiting:
+            self.link.turn()
+        # With QoS 0 nothing answers: the least is to hear what the broker has already said.
+        self.link.turn(0.0)
+
+    def report(self) -> int:
+        """Say how much was refused, where it is more than one message; the exit status."""
+        if self.refused and self.sent > 1 and not self.quiet:
+            print(f"error: {self.refused} of {self.sent} messages were refused", file=sys.stderr)
+        return 1 if self.refused else 0

@@ -1,0 +1,295 @@
+"""`folkmoot sub`: subscribe, print what comes in one of several forms, come back when the connection is lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+import typer
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from folkmoot.cli.connection import LEVELS_MAX, Connection, ConnectionOptions, connected
+from folkmoot.cli.error import Refusal
+from folkmoot.cli.property import PropertyCommand, text_bytes
+from folkmoot.mqtt import reason as codes
+from folkmoot.topics.name import check_filter, matches, split_share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paho.mqtt.client import MQTTMessage
+    from paho.mqtt.properties import Properties
+
+    from folkmoot.cli.line import Received
+    from folkmoot.cli.link import Link, Lost
+
+__all__ = ["app"]
+
+RETAIN_ALWAYS: Final = 0
+RETAIN_NEVER: Final = 2
+PAUSE_S: Final = 1.0
+PAUSE_MAX_S: Final = 30.0
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command(cls=PropertyCommand, context_settings={"help_option_names": ["--help"]})
+@connected
+def sub(
+    options: ConnectionOptions,
+    filters: list[str] = typer.Option([], "-t", "--topic", help="Topic filter, also $share/GROUP/FILTER; repeatable."),
+    qos: int = typer.Option(0, "-q", "--qos", min=0, max=2, help="The highest QoS to receive with."),
+    unsubscribe: list[str] = typer.Option([], "-U", "--unsubscribe", help="Unsubscribe from this filter; repeatable."),
+    without: list[str] = typer.Option([], "-T", "--filter-out", help="Do not print what matches this; repeatable."),
+    count: int | None = typer.Option(None, "-C", "--count", min=1, help="End after so many messages."),
+    ready: bool = typer.Option(False, "-E", "--exit-after-subscribe", help="End when the broker has subscribed us."),
+    fresh: bool = typer.Option(False, "-R", "--no-retained", help="No retained messages."),
+    retained: bool = typer.Option(False, "--retained-only", help="Only retained messages; end at the first other one."),
+    as_published: bool = typer.Option(False, "--retain-as-published", help="Keep the retain flag of live messages."),
+    no_local: bool = typer.Option(False, "--no-local", help="Nothing that this client id published itself."),
+    verbose: bool = typer.Option(False, "-v", "--verbose", help="Print the topic before the payload."),
+    template: str | None = typer.Option(None, "-F", "--format", metavar="TEXT", help="Print this; see docs/cli.md."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object per message, with its properties."),
+    no_line_end: bool = typer.Option(False, "-N", "--no-eol", help="Print no line's end after a message."),
+) -> int:
+    """Subscribe and print what comes; the options are those of mosquitto_sub.
+
+    A lost connection is taken up again. A message is acknowledged when it is printed.
+
+    Exit status: 0 the end that was asked for (-C, -E, --retained-only, or the reader of the output is gone),
+    1 refused or not connected, 2 wrong options, 27 the time of -W is over, 130 Ctrl-C.
+    """
+    from folkmoot.cli.link import Link, stopping
+
+    try:
+        wanted = Subscription(filters, without, unsubscribe, qos)
+        connection = Connection(options, "sub")
+        wanted.add_topic_of(connection)
+        wanted.set_options(connection, fresh=fresh, as_published=as_published, no_local=no_local)
+        if count and qos == 2:
+            connection.receive_singly()
+        printer = Printer(form_of(verbose, template, as_json), b"" if no_line_end else b"\n")
+        subscriber = Subscriber(Link(connection), wanted, printer)
+        subscriber.count, subscriber.ready, subscriber.quiet = count or 0, ready, options.quiet
+        subscriber.skip_retained = fresh and not (as_published and connection.v5)
+        subscriber.only_retained = retained
+        with stopping():
+            subscriber.run()
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has gone; Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Refusal as error:
+        if not options.quiet:
+            raise
+        return error.status
+    return 0
+
+
+def form_of(verbose: bool, template: str | None, as_json: bool) -> Callable[[Received], bytes]:
+    """The form in which messages are printed."""
+    from folkmoot.cli import line
+
+    if as_json and (template is not None or verbose):
+        raise Refusal("--json says all of a message: leave -F and -v out")
+    if template is not None:
+        return line.Template(template)
+    if as_json:
+        return line.json_line
+    return line.topic_line if verbose else line.payload_line
+
+
+class Subscription:
+    """What to subscribe to and how: filters, options, and what is not printed. Refusal for a filter that is none."""
+
+    def __init__(self, filters: list[str], without: list[str], unsubscribe: list[str], qos: int) -> None:
+        for name, given in (("-t", filters), ("-T", without), ("-U", unsubscribe)):
+            for text in given:
+                if fault := check_filter(text_bytes(name, text), LEVELS_MAX):
+                    raise Refusal(f"{name} {text}: {fault}")
+        self.filters = list(filters)
+        self.without = [text.encode() for text in without]
+        self.unsubscribe = unsubscribe
+        self.qos = qos
+        self.options: list[tuple[str, int]] | list[tuple[str, SubscribeOptions]] = []
+
+    def add_topic_of(self, connection: Connection) -> None:
+        """Take the topic of the URL too; without any filter there must be a session that may have some."""
+        topic = connection.address.topic
+        if topic:
+            if fault := check_filter(text_bytes("--url", topic), LEVELS_MAX):
+                raise Refusal(f"--url: {topic}: {fault}")
+            self.filters.append(topic)
+        if not self.filters and not self.unsubscribe and connection.clean:
+            raise Refusal("nothing to subscribe to: give -t FILTER")
+
+    def set_options(self, connection: Connection, *, fresh: bool, as_published: bool, no_local: bool) -> None:
+        """Work out the subscription options; version 3 has the QoS and no more."""
+        if not connection.v5:
+            if as_published or no_local:
+                raise Refusal("--retain-as-published and --no-local need version 5: leave out -V, or these")
+            self.options = [(text, self.qos) for text in self.filters]
+            return
+        handling = RETAIN_NEVER if fresh else RETAIN_ALWAYS
+        if no_local and any(split_share(text.encode()) for text in self.filters):
+            raise Refusal("--no-local is forbidden with $share: leave it out")  # [MQTT-3.8.3-4]
+        self.options = [(text, SubscribeOptions(self.qos, no_local, as_published, handling)) for text in self.filters]
+
+    def hides(self, topic: str) -> bool:
+        """Whether -T says not to print this topic."""
+        data = topic.encode()
+        return any(matches(text, data) for text in self.without)
+
+
+class Printer:
+    """Writes messages to stdout, each whole and at once."""
+
+    def __init__(self, form: Callable[[Received], bytes], line_end: bytes) -> None:
+        self.form = form
+        self.line_end = line_end
+
+    def __call__(self, received: Received) -> None:
+        """Print a message; when this returns it has left the process. Raises BrokenPipeError, Refusal (disk full)."""
+        try:
+            sys.stdout.buffer.write(self.form(received) + self.line_end)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise Refusal(f"the message cannot be written to stdout: {error.strerror}", 1) from None
+
+
+class Subscriber:
+    """One run of `folkmoot sub`: from connecting to the end that was asked for."""
+
+    def __init__(self, link: Link, wanted: Subscription, printer: Callable[[Received], None]) -> None:
+        self.link = link
+        self.wanted = wanted
+        self.printer = printer
+        self.count = 0
+        self.ready = False
+        self.quiet = False
+        self.skip_retained = False
+        self.only_retained = False
+        self.done = False
+        self.printed = 0
+        self.unanswered = 0
+        self.aliases: dict[int, str] = {}
+        link.on_message = self.receive
+        link.on_suback = self.subscribed
+        link.on_unsuback = self.unsubscribed
+
+    def run(self) -> None:
+        """Connect, subscribe, print until the end; a lost connection is taken up again."""
+        from folkmoot.cli.link import Lost
+
+        try:
+            self.link.open()
+            self.subscribe()
+            while not self.done:
+                try:
+                    self.link.turn()
+                except Lost as lost:
+                    if lost.for_good:
+                        raise
+                    self.come_back(lost)
+        except (KeyboardInterrupt, SystemExit):
+            self.link.settle()
+            raise
+        finally:
+            self.link.close()
+
+    def subscribe(self) -> None:
+        """Send SUBSCRIBE and UNSUBSCRIBE."""
+        properties = self.link.connection.properties
+        if self.wanted.options:
+            self.unanswered += 1
+            self.link.client.subscribe(self.wanted.options, properties=properties.get("subscribe"))
+        if self.wanted.unsubscribe:
+            self.unanswered += 1
+            self.link.client.unsubscribe(self.wanted.unsubscribe, properties=properties.get("unsubscribe"))
+        self.done = self.done or (self.ready and not self.unanswered)
+
+    def come_back(self, lost: Lost) -> None:
+        """Connect again and again, with longer and longer pauses, and subscribe anew where the session is gone."""
+        from folkmoot.cli.link import Lost as LostAgain
+
+        self.note(f"{lost}; connecting again")
+        pause_s = PAUSE_S
+        while True:
+            self.link.check_time(" while connecting again")
+            time.sleep(self.link.patience(pause_s))
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            try:
+                self.link.open(again=True)
+                break
+            except LostAgain as again:
+                if again.for_good:
+                    raise
+        self.note("connected again")
+        self.aliases.clear()
+        self.unanswered = 0
+        if not self.link.session_present:
+            self.subscribe()
+
+    def receive(self, message: MQTTMessage) -> None:
+        """Print a message and acknowledge it; after the end neither, so that a session that stays keeps it."""
+        from folkmoot.cli.line import Received
+
+        if self.done:
+            return
+        received = Received(message, self.topic_of(message), time.time_ns())
+        if self.only_retained and not received.retain:
+            self.done = True
+            return
+        if not (self.skip_retained and received.retain) and not self.wanted.hides(received.topic):
+            self.printer(received)
+            self.printed += 1
+            self.done = self.printed == self.count
+        self.link.client.ack(message.mid, message.qos)
+
+    def topic_of(self, message: MQTTMessage) -> str:
+        """The topic of a message, or what the topic alias stood for before (section 3.3.2.3.4)."""
+        alias = getattr(message.properties, "TopicAlias", 0)
+        if alias and message.topic:
+            self.aliases[alias] = message.topic
+        return message.topic or self.aliases[alias]
+
+    def subscribed(self, _number: int, found: list[int], properties: Properties | None) -> None:
+        """SUBACK: say what was refused; nothing left is an error."""
+        from folkmoot.cli.link import outcome
+
+        self.unanswered -= 1
+        refused = [
+            f"the broker refused the subscription to {text}: {outcome(code, properties)}"
+            for text, code in zip(self.wanted.filters, found, strict=False)
+            if code >= codes.UNSPECIFIED_ERROR
+        ]
+        if refused and len(refused) == len(self.wanted.filters):
+            for text in refused[:-1]:
+                self.note(text, "error")
+            raise Refusal(refused[-1], 1)
+        for text in refused:
+            self.note(text, "error")
+        self.done = self.done or (self.ready and not self.unanswered)
+
+    def unsubscribed(self, _number: int, found: list[int], properties: Properties | None) -> None:
+        """UNSUBACK: say what was not unsubscribed."""
+        from folkmoot.cli.link import outcome
+
+        self.unanswered -= 1
+        for text, code in zip(self.wanted.unsubscribe, found, strict=False):
+            if code >= codes.UNSPECIFIED_ERROR:
+                raise Refusal(f"the broker refused to unsubscribe from {text}: {outcome(code, properties)}", 1)
+            if code == codes.NO_SUBSCRIPTION_EXISTED:
+                self.note(f"there was no subscription to {text}")
+        self.done = self.done or (self.ready and not self.unanswered)
+
+    def note(self, text: str, kind: str = "note") -> None:
+        """Say something on stderr, unless --quiet."""
+        if not self.quiet:
+            print(f"{kind}: {text}", file=sys.stderr)
