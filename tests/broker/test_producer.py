@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from folkmoot.mqtt.packet import Publish
@@ -24,7 +26,7 @@ def producing(make: MakeBox) -> Box:
     return box
 
 
-def produce(peer: Peer, sequence: int, topic: str = "t/1", producer: str = "p", **named: object) -> int:
+def produce(peer: Peer, sequence: int, topic: str = "t/1", producer: str = "p", **named: Any) -> int:
     pairs = [("folkmoot-producer", producer), ("folkmoot-seq", str(sequence))]
     return peer.publish(topic, b"%s%d" % (producer.encode(), sequence), qos=1, user_properties=pairs, **named)
 

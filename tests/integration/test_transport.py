@@ -10,7 +10,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, NegotiationEr
 from websockets.sync.client import ClientConnection, connect
 
 from folkmoot.mqtt.encode import encode
-from folkmoot.mqtt.packet import Connect, Publish, Subscribe
+from folkmoot.mqtt.packet import Connect, Packet, Publish, Subscribe
 from tests.harness import wire
 from tests.integration.serving import WAIT_S, RawClient, Serving, client_context
 
@@ -51,8 +51,9 @@ def packets(socket: ClientConnection, count: int) -> list[tuple[int, bytes]]:
 
 def session(version: int, client_id: str) -> bytes:
     """CONNECT, SUBSCRIBE and a PUBLISH that comes back."""
-    parts = [Connect(version, client_id, True), Subscribe(1, [(client_id.encode(), 0)])]
-    return b"".join(encode(packet, version) for packet in [*parts, Publish(client_id.encode(), b"m")])
+    topic = client_id.encode()
+    parts: list[Packet] = [Connect(version, client_id, True), Subscribe(1, [(topic, 0)]), Publish(topic, b"m")]
+    return b"".join(encode(packet, version) for packet in parts)
 
 
 @pytest.mark.spec("MQTT-6.0.0-1", version="5.0")

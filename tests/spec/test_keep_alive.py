@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from folkmoot.kernel.clock import SECOND
@@ -47,7 +49,7 @@ def test_every_packet_of_the_client_counts(box: Box, version: int) -> None:
     peer.subscribe("t", qos=1)
     source.publish("t", b"m", qos=1)
     packet_id = peer.publishes()[0].packet_id
-    says = [
+    says: list[Callable[[], object]] = [
         peer.ping,
         lambda: peer.publish("x"),
         lambda: peer.subscribe("y"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from folkmoot.mqtt.packet import PUBACK, PUBREC, V5, Ack, Connect, Publish
@@ -178,7 +180,7 @@ def test_only_what_matches_arrives_under_its_name(box: Box, version: int) -> Non
     assert subscriber.messages() == [("t/1/x", b"t/1/x"), ("t//x", b"t//x")]
 
 
-FORWARDED = {
+FORWARDED: dict[str, dict[str, Any]] = {
     "MQTT-3.3.2-4": {"payload_format": 1},
     "MQTT-3.3.2-15": {"response_topic": "antwort/\u00fc".encode()},
     "MQTT-3.3.2-16": {"correlation_data": b"\x00\x01\xff"},
@@ -192,7 +194,7 @@ FORWARDED = {
 )
 @pytest.mark.parametrize("named", FORWARDED.values(), ids=FORWARDED.keys())
 @pytest.mark.parametrize("how", ["live", "queued", "retained"])
-def test_properties_are_passed_on(box: Box, named: dict[str, object], how: str) -> None:
+def test_properties_are_passed_on(box: Box, named: dict[str, Any], how: str) -> None:
     subscriber, publisher = box.client("sub"), box.client("pub")
     publisher.connect()
     subscriber.resume()
@@ -215,7 +217,7 @@ def test_all_properties_at_once_are_passed_on_and_dropped_for_331(box: Box) -> N
     old = box.client("old", 4)
     old.connect()
     old.subscribe("t")
-    named: dict[str, object] = {}
+    named: dict[str, Any] = {}
     for each in FORWARDED.values():
         named.update(each)
     publisher.publish("t", b"m", qos=2, **named)
