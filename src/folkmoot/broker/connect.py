@@ -88,7 +88,7 @@ class Connecting:
         limits = self.state.limits
         if self.state.stopping:
             return reason.SERVER_UNAVAILABLE, "the server is shutting down"  # CONNACK has no 0x8B, table 3-1
-        if len(packet.client_id) > limits.client_id_bytes_max:
+        if len(packet.client_id.encode()) > limits.client_id_bytes_max:
             self.state.counters.error_client_id += 1
             return reason.CLIENT_IDENTIFIER_NOT_VALID, f"client id longer than {limits.client_id_bytes_max} bytes"
         if not packet.client_id and packet.version < 5 and (not packet.clean_start or packet.version == V31):

@@ -64,7 +64,10 @@ class LimitSettings(Section):
         1024, ge=23, le=65_535, description="Bytes of a client id. It is part of every key of the session in the store."
     )
     user_properties_max: int = Field(
-        64, ge=0, le=10_000, description="User properties of one packet: each one costs two strings."
+        64,
+        ge=0,
+        le=10_000,
+        description="User properties of one CONNECT or PUBLISH, each two strings in memory; one more is refused, 0x97.",
     )
     # Sessions
     session_expiry_max: Duration = Field(
@@ -134,11 +137,14 @@ class LimitSettings(Section):
     topic_levels_max: int = Field(
         128, ge=1, le=32_768, description="Levels of a topic or filter: each one is a step of every look-up."
     )
-    topic_bytes_max: Size = Field(65_535, ge=1, le=65_535, description="Bytes of a topic or filter.")
+    topic_bytes_max: Size = Field(65_535, ge=1, le=65_535, description="Bytes of a topic name or filter.")
     publish_rate_max: int = Field(
         0,
         ge=0,
-        description="Messages per second from one connection, beyond which it is read more slowly; 0: no limit.",
+        description=(
+            "Messages per second from one connection, on average: one that is a second ahead is not read for a while. "
+            "Nothing is dropped. 0: no limit."
+        ),
     )
     check_payload_format: bool = Field(
         False, description="Whether payloads declared as UTF-8 are checked (0x99 if not); costs a pass over each one."
@@ -153,7 +159,12 @@ class LimitSettings(Section):
         100_000, ge=0, description="Topics whose receivers are remembered; about 200 bytes of memory each."
     )
     producers_max: int = Field(
-        100_000, ge=1, description="Idempotent producers remembered per partition; the longest silent one is forgotten."
+        100_000,
+        ge=1,
+        description=(
+            "Idempotent producers remembered in memory, once for each partition that they write to. For one more the "
+            "longest silent ones go: what they did is read from the store when they come back."
+        ),
     )
     sys_interval: Duration = Field(
         10 * SECOND,
