@@ -35,8 +35,8 @@ class SessionChecker:
                 self.world.violate("session", f"{life}: {record} had expired, and is present")
             if record is None and not self._may_have_begun(life):
                 self.world.violate("session", f"{life}: session present, and there never was one")
-            if record is None or record.ended:
-                record = self.ledger.begin(life, expiry_s)
+            if record is None or record.ended or (not record.durable and record.links[-1].cut_us < NEVER):
+                record = self.ledger.begin(life, expiry_s)  # by a CONNECT that was never answered
             else:
                 self.world.mark("session resumed")
         else:

@@ -175,7 +175,8 @@ class Client(Caller):
         if self.profile.version == V31 and not life.clean:
             # MQTT 3.1 has no session present flag: a client believes in the session that it remembers.
             packet.session_present = self.record is not None and self.record.durable and not self.record.ended
-        present = packet.session_present
+        # A session that ended with its connection is forgotten here, even if another CONNECT has made a new one there.
+        present = packet.session_present and self.record is not None and self.record.durable
         self.record = self.oracle.accepted(life, packet, self.profile)
         receive_max = 65_535
         alias_max = 0

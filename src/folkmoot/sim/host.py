@@ -52,6 +52,7 @@ class Host(Server):
         self._make_node = make_node
         self._turn_set = False
         self._wake_us = NEVER
+        self._by_number: dict[int, Link] = {}  # connections of this life, also those that are gone
         disk.on_written = self._written
 
     def clock(self) -> int:
@@ -68,6 +69,7 @@ class Host(Server):
         self.starts_us.append(self.world.now)
         self._turn_set = False
         self._wake_us = NEVER
+        self._by_number.clear()
         self.node = self._make_node(self.disk.store, self._rng.next64())
         self.world.note(self.name, "start")
         self.node.open(self.clock())
@@ -129,7 +131,9 @@ class Host(Server):
         link.server_open = True
         self.links[link.number] = link
         info = PeerInfo("tcp", f"10.0.0.{link.number}", None)
-        link.connection = self.node.connect(link, info, self.clock())
+        connection = self.node.connect(link, info, self.clock())
+        link.connection = connection
+        self._by_number[connection.id] = link
         self._set_turn()
         return True
 
@@ -228,9 +232,8 @@ class Host(Server):
                 self._expelled(event.fields["connection"])
 
     def _expelled(self, number: object) -> None:
-        for link in self.links.values():
-            if _connection(link).id == number:
-                link.expelled = True
+        assert isinstance(number, int), "a connection's number"
+        self._by_number[number].expelled = True
 
     def write(self, batch: Batch) -> None:
         """Hand a batch to the disk."""
