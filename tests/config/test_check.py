@@ -95,6 +95,19 @@ def test_streams_are_not_shown_to_the_network_without_a_token(files: dict[str, s
 def test_settings_under_which_nobody_could_connect_are_told() -> None:
     assert "nobody could connect" in refused({"auth": {"allow_anonymous": False}})
     assert "no listener asks for client certificates" in refused({"auth": {"user_from_certificate": True}})
+    listeners = [{"protocol": "mqtts", "address": "127.0.0.1:0"}]
+    auth = {"user_from_certificate": True}
+    assert "Set tls.ca" in refused({"listeners": listeners, "tls": tls(files, ca=None), "auth": auth})
+
+
+def test_a_certificate_may_be_one_of_two_ways_in(files: dict[str, str]) -> None:
+    """A listener that asks for certificates and demands none: who has none needs a password."""
+    tables = {
+        "listeners": [{"protocol": "mqtts", "address": "127.0.0.1:0"}],
+        "tls": tls(files),
+        "auth": {"user_from_certificate": True, "password_file": files["password"]},
+    }
+    assert not allows_anonymous(load(None, {}, tables))
 
 
 def test_a_password_file_must_be_there(tmp_path: Path) -> None:

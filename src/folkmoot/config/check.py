@@ -93,12 +93,9 @@ def auth_problems(settings: Settings) -> list[str]:
     auth = settings.auth
     found = unreadable("auth.password_file", auth.password_file)
     if auth.user_from_certificate and not any(
-        tls.require_client_certificate for entry in settings.listeners if (tls := settings.tls_of(entry)) is not None
+        tls.ca is not None for entry in settings.listeners if (tls := settings.tls_of(entry)) is not None
     ):
-        found.append(
-            "auth.user_from_certificate: no listener asks for client certificates. Set tls.require_client_certificate "
-            "= true and tls.ca"
-        )
+        found.append("auth.user_from_certificate: no listener asks for client certificates. Set tls.ca")
     if auth.allow_anonymous is False and auth.password_file is None and not auth.user_from_certificate:
         found.append("auth.allow_anonymous: with false nobody could connect. Set auth.password_file")
     return found
