@@ -117,3 +117,10 @@ def test_a_file_that_is_no_toml_is_told(tmp_path: Path, content: bytes, word: st
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="name a file that exists"):
         load(tmp_path / "nowhere.toml")
+
+
+def test_a_wrong_number_is_shown_as_one_writes_it() -> None:
+    with pytest.raises(ConfigError, match=r"limits\.receive_max: too large \(it is 100000\)"):
+        load(None, {}, {"limits": {"receive_max": 100_000}})
+    with pytest.raises(ConfigError, match=r'limits\.connect_timeout: too large \(it is "2h"\)'):
+        load(None, {}, {"limits": {"connect_timeout": "2h"}})

@@ -65,9 +65,8 @@ def sentence(sort: str, location: tuple[str | int, ...], message: str, value: ob
         return f"{where}: {message.removeprefix('Value error, ')}{shown(value)}"
     if sort == "string_pattern_mismatch":
         return f"{where}: not valid{shown(value)}; {field.description}"
-    if isinstance(value, int):
-        value = fields.format_value(value, fields.kind(field)).strip('"')
-    return f"{where}: {wrong(sort)}{shown(value)}; valid: {fields.valid_text(field)}"
+    given = f" (it is {fields.format_value(value, fields.kind(field))})" if isinstance(value, int) else shown(value)
+    return f"{where}: {wrong(sort)}{given}; valid: {fields.valid_text(field)}"
 
 
 def wrong(sort: str) -> str:
