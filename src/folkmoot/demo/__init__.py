@@ -1,4 +1,4 @@
-"""The demonstration: a month of New York's flights through a broker into Delta tables, with the broker and Spark killed."""
+"""The demonstration: New York's flights through a broker into Delta tables, with the broker and Spark killed."""
 
 from __future__ import annotations
 
