@@ -212,6 +212,10 @@ class Broker:
             self.subscribing.remove(session, subscription.name)
             if session.connection is not None:
                 self.closing.disconnect(session.connection, reason.IMPLEMENTATION_SPECIFIC_ERROR, why)
+        if self.lifecycle.ended:
+            for session in self.lifecycle.ended:
+                self.feeds.forget(session)
+            self.lifecycle.ended.clear()
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -222,7 +226,7 @@ class Broker:
             if due is None:
                 break
             self._due(due[0], due[1])
-        if self.feeds.active:
+        if self.feeds.runnable():
             self.feeds.step()
         if self.purges.active:
             self.purges.step(self.commits.durable_token)

@@ -8,6 +8,7 @@ messages that it queued: after a crash it goes on exactly there.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from typing import Final
 
 from folkmoot.broker.commit import Commits
@@ -48,74 +49,147 @@ class Feed(ABC):
 
 
 class Feeds:
-    """All feeds of the node: `active` ones run, the others wait for their batch, their session or new records."""
+    """All feeds of the node, at most one per subscription.
+
+    Each is in one place: `fresh` until its batch is durable, `active` while it runs, `parked` until its session takes
+    more, `tailing` when it has reached the end of its stream. The first two are queues from which any feed can be taken
+    at once: a client may subscribe and unsubscribe as often as it likes and leaves nothing behind.
+    """
 
     def __init__(self, state: State, commits: Commits, queue: Queue) -> None:
         self.state = state
         self.commits = commits
         self.queue = queue
-        self.active: list[Feed] = []
-        self.parked: dict[str, list[Feed]] = {}  # by client id
+        self.fresh: OrderedDict[Feed, None] = OrderedDict()
+        self.active: OrderedDict[Feed, None] = OrderedDict()
+        self.parked: dict[str, dict[Feed, None]] = {}  # by client id
+        self.tailing: dict[Feed, None] = {}
         self.failures: list[tuple[Subscription, str]] = []  # feeds that cannot go on, and why
-        self.tailing: list[Feed] = []  # replays that have reached the end of their stream
+        self._known: dict[str, dict[bytes, Feed]] = {}  # by client id and filter
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.active) + len(self.tailing) + sum([len(of) for of in self.parked.values()])
 
     def start(self, feed: Feed) -> None:
-        """Let a feed run as soon as its batch is durable."""
-        feed.subscription.session.feeds += 1
-        self.active.append(feed)
+        """Let a feed run as soon as its batch is durable; it takes the place of an older one of its subscription."""
+        subscription = feed.subscription
+        client_id = subscription.session.client_id
+        known = self._known.get(client_id)
+        if known is None:
+            known = {}
+            self._known[client_id] = known
+        old = known.get(subscription.name)
+        if old is not None:
+            self._take_out(old)
+        known[subscription.name] = feed
+        subscription.session.feeds += 1
+        if feed.token > self.commits.durable_token:
+            self.fresh[feed] = None
+        else:
+            self.active[feed] = None
+
+    def hand_over(self, subscription: Subscription) -> None:
+        """A subscription takes the place of one with the same filter: what was on its way to that still comes.
+
+        MQTT 5 section 3.8.4: replacing a subscription loses no message.
+        """
+        feed = self._feed_of(subscription.session, subscription.name)
+        if feed is not None:
+            feed.subscription = subscription
+
+    def cancel(self, session: Session, name: bytes) -> None:
+        """A subscription ends, and its feed with it."""
+        feed = self._feed_of(session, name)
+        if feed is not None:
+            self._finish(feed)
+
+    def forget(self, session: Session) -> None:
+        """A session has ended; its rows go in another way."""
+        known = self._known.get(session.client_id)
+        if known is not None:
+            for feed in list(known.values()):
+                if feed.subscription.session is session:  # a new session may have the client id already
+                    self._drop(feed)
+
+    def _feed_of(self, session: Session, name: bytes) -> Feed | None:
+        known = self._known.get(session.client_id)
+        feed = None if known is None else known.get(name)
+        return feed if feed is not None and feed.subscription.session is session else None
+
+    def _drop(self, feed: Feed) -> None:
+        self._take_out(feed)
+        client_id = feed.subscription.session.client_id
+        known = self._known[client_id]
+        del known[feed.subscription.name]
+        if not known:
+            del self._known[client_id]
+
+    def _take_out(self, feed: Feed) -> None:
+        """Remove a feed from where it is."""
+        session = feed.subscription.session
+        session.feeds -= 1
+        parked = self.parked.get(session.client_id)
+        if feed in self.fresh:
+            del self.fresh[feed]
+        elif feed in self.active:
+            del self.active[feed]
+        elif feed in self.tailing:
+            del self.tailing[feed]
+        elif parked is not None and feed in parked:
+            del parked[feed]
+            if not parked:
+                del self.parked[session.client_id]
 
     def step(self) -> None:
         """Run the next feed that can run, for one page."""
-        count = len(self.active)
-        for _ in range(count):
-            feed = self.active.pop(0)
+        while self.fresh:
+            feed = next(iter(self.fresh))
             if feed.token > self.commits.durable_token:
-                self.active.append(feed)
-                continue
+                break
+            del self.fresh[feed]
+            self.active[feed] = None
+        if self.active:
+            feed, _ = self.active.popitem(last=False)
             self._run(feed)
-            return
 
     def runnable(self) -> bool:
-        """Whether a feed can go on now."""
-        for feed in self.active:
-            if feed.token <= self.commits.durable_token:
-                return True
-        return False
+        """Whether a feed can go on now; those that wait for a batch stand in the order of their batches."""
+        if self.active:
+            return True
+        return bool(self.fresh) and next(iter(self.fresh)).token <= self.commits.durable_token
 
     def _run(self, feed: Feed) -> None:
         session = feed.subscription.session
-        if session.ended or session.subscriptions.get(feed.subscription.name) is not feed.subscription:
-            self._finish(feed)
+        if session.ended:
+            self._drop(feed)
         elif not self.has_room(session):
             self._park(feed)
         else:
             result = feed.page(self)
             if result == MORE:
-                self.active.append(feed)
+                self.active[feed] = None
             elif result == BLOCKED:
-                self.tailing.append(feed)
+                self.tailing[feed] = None
             else:
                 self._finish(feed)
 
     def _finish(self, feed: Feed) -> None:
         session = feed.subscription.session
-        session.feeds -= 1
-        current = session.subscriptions.get(feed.subscription.name)
-        if session.durable and not session.ended and (current is None or current is feed.subscription):
-            # a subscription that replaced this one may have a cursor of its own
+        self._drop(feed)
+        if session.durable and not session.ended:
             self.state.writer.delete(session.partition, cursor_key(session, feed.subscription.name))
 
     def _park(self, feed: Feed) -> None:
         session = feed.subscription.session
         connection = session.connection
         if connection is not None and connection.state == OPEN and connection.writable and not connection.can_send():
-            self.active.append(feed)  # its output of this turn is full: the next turn has room
+            self.active[feed] = None  # its output of this turn is full: the next turn has room
             return
-        known = self.parked.get(session.client_id)
-        if known is None:
-            self.parked[session.client_id] = [feed]
-        else:
-            known.append(feed)
+        parked = self.parked.get(session.client_id)
+        if parked is None:
+            parked = {}
+            self.parked[session.client_id] = parked
+        parked[feed] = None
 
     def fail(self, feed: Feed, why: str) -> None:
         """The feed cannot go on: the client is told, and the subscription ends."""
@@ -134,15 +208,15 @@ class Feeds:
 
     def unpark(self, session: Session) -> None:
         """The session takes messages again."""
-        feeds = self.parked.pop(session.client_id, None)
-        if feeds is not None:
-            self.active.extend(feeds)
+        parked = self.parked.pop(session.client_id, None)
+        if parked is not None:
+            self.active.update(parked)
 
     def grown(self) -> None:
         """Streams have new records: replays that wait for them go on."""
         if self.tailing:
-            self.active.extend(self.tailing)
-            self.tailing = []
+            self.active.update(self.tailing)
+            self.tailing = {}
 
     def deliver(self, feed: Feed, message: Message, qos: int, retain: bool) -> None:
         """Send or queue one message of a feed."""

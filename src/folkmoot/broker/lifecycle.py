@@ -33,6 +33,7 @@ class Lifecycle:
         self.shared = shared
         self.wills = wills
         self.purges = purges
+        self.ended: list[Session] = []  # in this turn, with feeds that are to be forgotten
 
     def begin(self, client_id: str, durable: bool) -> Session:
         """Create a session for a client id that has none."""
@@ -88,6 +89,8 @@ class Lifecycle:
     def end(self, session: Session) -> None:
         """Forget a session and everything that it has; a pending will is published now [MQTT-3.1.3-9]."""
         session.ended = True
+        if session.feeds:
+            self.ended.append(session)
         self.state.timers.cancel(TIMER_SESSION, session.client_id)
         self.wills.publish(session)
         for subscription in session.subscriptions.values():

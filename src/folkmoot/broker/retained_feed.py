@@ -18,6 +18,7 @@ from folkmoot.topics.name import filter_prefix, has_wildcard, matches
 __all__ = ["CURSOR_RETAINED", "RetainedFeed", "maybe_retained_feed"]
 
 CURSOR_RETAINED = 0
+_SCANS_PER_PAGE = 16  # partitions looked at in one turn: most have few rows that a filter can match
 
 
 class RetainedFeed(Feed):
@@ -43,35 +44,40 @@ class RetainedFeed(Feed):
         self.exact = not has_wildcard(subscription.topic_filter)
 
     def page(self, feeds: Feeds) -> int:
-        """Deliver the matching ones among the next rows."""
+        """Deliver the matching ones among the next rows; partitions may have few or none of them."""
         state = feeds.state
         if self.exact:
             self.partition = state.partition_of(self.subscription.topic_filter)
-        self._skip_empty(state.partitions)
-        if self.partition >= state.partitions:
-            return DONE
-        start = plain_key(self.partition, RETAINED, self.prefix)
-        end = start + b"\0" if self.exact else end_of(start)
-        rows = state.reader.scan(max(start, self.key), end, state.limits.page_rows)
-        session = self.subscription.session
-        for i, (key, value) in enumerate(rows):
-            if i and not feeds.has_room(session):
-                self.key = key
-                self.save(feeds)
-                return MORE
-            self._row(feeds, key, value)
-        if len(rows) == state.limits.page_rows:
-            self.key = rows[-1][0] + b"\0"
-        elif self.exact:
-            return DONE
-        else:
-            self.partition += 1
-            self.key = b""
+        left = state.limits.page_rows
+        for _ in range(_SCANS_PER_PAGE):
             self._skip_empty(state.partitions)
             if self.partition >= state.partitions:
                 return DONE
+            start = plain_key(self.partition, RETAINED, self.prefix)
+            end = start + b"\0" if self.exact else end_of(start)
+            rows = state.reader.scan(max(start, self.key), end, left)
+            if not self._rows(feeds, rows):
+                break
+            if len(rows) == left:
+                self.key = rows[-1][0] + b"\0"
+                break
+            if self.exact:
+                return DONE
+            left -= len(rows)
+            self.partition += 1
+            self.key = b""
         self.save(feeds)
         return MORE
+
+    def _rows(self, feeds: Feeds, rows: list[tuple[bytes, bytes]]) -> bool:
+        """Deliver rows while the session takes them; False when it does not take all."""
+        session = self.subscription.session
+        for key, value in rows:
+            if not feeds.has_room(session):
+                self.key = key
+                return False
+            self._row(feeds, key, value)
+        return True
 
     def _skip_empty(self, partitions: int) -> None:
         while self.partition < partitions and not self.retained.counts[self.partition]:

@@ -133,11 +133,13 @@ class Subscribing:
             token = self.commits.newest_token()
             replay = ReplayFeed(subscription, token, stream, offsets)
             self._start(session, replay)
-        elif not share and (subscription.retain_handling == 0 or (subscription.retain_handling == 1 and known is None)):
-            # [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
-            feed = maybe_retained_feed(subscription, self.feeds, self.retained)
-            if feed is not None:
-                self._start(session, feed)
+        elif not share:
+            self.feeds.hand_over(subscription)
+            if subscription.retain_handling == 0 or (subscription.retain_handling == 1 and known is None):
+                # [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+                feed = maybe_retained_feed(subscription, self.feeds, self.retained)
+                if feed is not None:
+                    self._start(session, feed)
         started.append(subscription)
         return granted
 
@@ -150,6 +152,8 @@ class Subscribing:
     def _fault(self, session: Session, name: bytes) -> int:
         limits = self.state.limits
         why = check_filter(name, limits.topic_levels_max)
+        if len(name) > limits.topic_bytes_max:
+            why = f"topic filter is longer than {limits.topic_bytes_max} bytes"
         if why is not None:  # [MQTT-4.7.1-1] [MQTT-4.8.2-1] [MQTT-4.8.2-2]
             self._why = why
             return reason.TOPIC_FILTER_INVALID
@@ -204,6 +208,7 @@ class Subscribing:
         if known is None:
             return False
         self._unroute(known)
+        self.feeds.cancel(session, name)
         self.state.counters.unsubscribed += 1
         if session.durable:
             self.state.writer.delete(session.partition, subscription_key(session, name))
