@@ -216,3 +216,13 @@ def test_user_properties_of_messages_pass_without_problem_information(box: Box) 
 def test_response_information_is_not_sent_unasked(box: Box, asked: int | None) -> None:
     told = box.client("a").connect(request_response=asked).properties
     assert told is None or told.response_info is None
+
+
+def test_response_information_is_sent_when_asked(make: MakeBox) -> None:
+    box = make(response_information="answers/%c")
+    told = box.client("a").connect(request_response=1).properties
+    assert told is not None
+    assert told.response_info == "answers/a"
+    told = box.client("b").connect().properties
+    assert told is not None
+    assert told.response_info is None

@@ -151,6 +151,24 @@ def test_qos_1_messages_of_a_lost_member_go_to_others(box: Box) -> None:
     assert seen == {b"%d" % number for number in range(8)}
 
 
+@BOTH
+def test_a_transient_member_that_vanishes_leaves_its_qos_1_messages_to_others(box: Box, version: int) -> None:
+    """And its QoS 2 messages to nobody: it may have received them [MQTT-4.8.2-5]."""
+    members = [box.client(f"m{number}", version, acks=False) for number in range(2)]
+    for member in members:
+        member.connect()
+        member.subscribe(SHARED, qos=2)
+    publisher = source(box)
+    for number in range(8):
+        publisher.publish("t", b"%d" % number, qos=1 + number // 4)
+    first, second = ({packet.payload: packet.qos for packet in member.publishes()} for member in members)
+    assert {**first, **second} == {b"%d" % number: 1 + number // 4 for number in range(8)}
+    members[0].lose()
+    passed_on = sorted(members[1].payloads())
+    assert passed_on == sorted(payload for payload, qos in first.items() if qos == 1)
+    assert 0 < len(passed_on) < len(first)
+
+
 def test_members_share_with_members_of_older_versions(box: Box) -> None:
     new, old = box.client("new"), box.client("old", 4)
     for member in (new, old):
