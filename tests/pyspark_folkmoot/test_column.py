@@ -63,7 +63,7 @@ def row(offset: int, time_us: int, record: Record) -> dict[str, object]:
         "retain": record.retain,
         "publisher": record.publisher.decode(),
         "content_type": properties.content_type,
-        "user_properties": properties.user_properties or None,
+        "user_properties": properties.user_properties,
         "response_topic": None if properties.response_topic is None else properties.response_topic.decode(),
         "correlation_data": properties.correlation_data,
         "timestamp": time_us,
