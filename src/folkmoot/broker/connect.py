@@ -157,13 +157,13 @@ class Connecting:
             code = reason.IMPLEMENTATION_SPECIFIC_ERROR
             self.closing.refuse(connection, code, "the Maximum Packet Size is too small for a CONNACK")
             return
-        known = self.state.sessions.get(connection.client_id)
-        old = self._take_over(known, packet.clean_start)
+        old = self.state.sessions.get(connection.client_id)
+        old = self._take_over(old, packet.clean_start)
         present = old is not None
         session = old if old is not None else self.lifecycle.begin(connection.client_id, expiry_s > 0)
         self._attach(connection, session, packet, expiry_s)
         # The end of a stored session is acknowledged too: it must not come back after a crash.
-        wrote = session.durable or (known is not None and known.durable)
+        wrote = session.durable or self.lifecycle.is_ending(connection.client_id)
         if will is not None:
             self.wills.set(session, self._will_of(connection, will))
             wrote = True

@@ -19,6 +19,8 @@ from folkmoot.store.row import SessionRow, encode_session
 __all__ = ["EXPIRY_NEVER", "Lifecycle"]
 
 EXPIRY_NEVER: Final = 0xFFFF_FFFF
+_ENDINGS_MAX: Final = 1024
+"""Beyond this many remembered endings those that are durable are forgotten."""
 
 
 class Lifecycle:
@@ -33,6 +35,7 @@ class Lifecycle:
         self.shared = shared
         self.wills = wills
         self.purges = purges
+        self._endings: dict[str, int] = {}  # client ids whose stored session has ended: the batch that says so
         self.ended: list[Session] = []  # in this turn, with feeds that are to be forgotten
 
     def begin(self, client_id: str, durable: bool) -> Session:
@@ -86,9 +89,21 @@ class Lifecycle:
             self.state.counters.sessions_expired += 1
             self.end(session)
 
+    def is_ending(self, client_id: str) -> bool:
+        """Whether the end of a stored session of this client id is not durable: a crash would bring it back."""
+        return self._endings.get(client_id, 0) > self.queue.commits.durable_token
+
+    def _note_ending(self, client_id: str) -> None:
+        if len(self._endings) >= _ENDINGS_MAX:
+            durable = self.queue.commits.durable_token
+            self._endings = {known: token for known, token in self._endings.items() if token > durable}
+        self._endings[client_id] = self.state.writer.token
+
     def end(self, session: Session) -> None:
         """Forget a session and everything that it has; a pending will is published now [MQTT-3.1.3-9]."""
         session.ended = True
+        if session.durable:
+            self._note_ending(session.client_id)
         if session.feeds:
             self.ended.append(session)
         self.state.timers.cancel(TIMER_SESSION, session.client_id)
