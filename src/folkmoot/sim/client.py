@@ -225,6 +225,8 @@ class Client(Caller):
         if properties is not None and expiry_s is not None:
             assert self.record is not None, "an accepted connection has a session"
             self.oracle.expiry_changed(life, self.record, expiry_s)
+            if expiry_s == 0:
+                self._must_clean = True  # it has ended its half of the session
         self.drop()
 
     def drop(self) -> None:
