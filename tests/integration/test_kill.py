@@ -239,3 +239,16 @@ def test_stream_records_survive_with_their_offsets(serving: Serving) -> None:
         client.expect_ack(PUBACK)
     await_true(lambda: len(stored()) == 31)
     assert set(before) < set(stored())
+
+
+def test_a_session_that_a_clean_start_ended_stays_ended(serving: Serving) -> None:
+    """The CONNACK of the clean start tells that the old session is gone: it waits until that is on disk."""
+    with RawClient(serving) as client:
+        client.connect("c")
+        client.subscribe(b"x", 1)
+    with RawClient(serving) as client:
+        client.connect("c", clean=True, session_s=0)
+        serving.kill()
+    serving.start()
+    with RawClient(serving) as client:
+        assert not client.connect("c").session_present
