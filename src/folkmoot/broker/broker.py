@@ -5,6 +5,7 @@ The order of the parts in `__init__` is the order in which they may use each oth
 
 from __future__ import annotations
 
+from folkmoot.broker.backlog import Backlog
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import FOR_RATE, Commits, Record
@@ -55,7 +56,7 @@ class Broker:
         self.streams = streams
         self.commits = Commits(state, streams)
         self.bodies = Bodies(state)
-        self.queue = Queue(state, self.commits, self.bodies)
+        self.queue = Queue(state, self.commits, Backlog(state, self.bodies))
         self.routes = Routes(state, streams)
         self.shared = Shared(state, self.queue, self.routes)
         self.retained = Retained(state)
@@ -226,6 +227,8 @@ class Broker:
             if due is None:
                 break
             self._due(due[0], due[1])
+        if self.queue.unfinished:
+            self.queue.go_on()
         if self.feeds.runnable():
             self.feeds.step()
         if self.purges.active:
@@ -235,7 +238,12 @@ class Broker:
 
     def more(self) -> bool:
         """Whether background work could go on at once."""
-        return self._trimming or self.feeds.runnable() or self.purges.runnable(self.commits.durable_token)
+        return (
+            self._trimming
+            or bool(self.queue.unfinished)
+            or self.feeds.runnable()
+            or self.purges.runnable(self.commits.durable_token)
+        )
 
     def _due(self, kind: int, subject: int | str) -> None:
         if isinstance(subject, str):

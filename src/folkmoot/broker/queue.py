@@ -7,10 +7,11 @@ pages from the store. A transient session's messages wait in memory.
 
 from __future__ import annotations
 
-from folkmoot.broker.body import Bodies
+from typing import Final
+
+from folkmoot.broker.backlog import Backlog
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.state import State
-from folkmoot.kernel.pack import u64
 from folkmoot.mqtt.encode import encode_ack
 from folkmoot.mqtt.kind import PUBREL
 from folkmoot.session.connection import OPEN, Connection
@@ -25,22 +26,24 @@ from folkmoot.session.entry import (
 )
 from folkmoot.session.session import Session
 from folkmoot.session.wire import put_publish
-from folkmoot.store.key import RELEASED, SENT, name_prefix, numbered_key, plain_key, sequence_of
+from folkmoot.store.key import RELEASED, name_prefix, numbered_key
 from folkmoot.store.message import Message
-from folkmoot.store.row import QueueRow, decode_queue, encode_queue
-from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.store.row import QueueRow, encode_queue
 
 __all__ = ["Queue"]
+
+_PAGES_MAX: Final = 8  # read for one session in one turn; more are read when the messages have expired, or are QoS 0
 
 
 class Queue:
     """Outbound messages of all sessions of the node."""
 
-    def __init__(self, state: State, commits: Commits, bodies: Bodies) -> None:
+    def __init__(self, state: State, commits: Commits, backlog: Backlog) -> None:
         self.state = state
         self.commits = commits
-        self.bodies = bodies
+        self.backlog = backlog
         self.unfed: list[Session] = []  # sessions with feeds whose queue has room again
+        self.unfinished: list[Session] = []  # sessions with a page of messages that could not be sent: it goes on later
         self.lost: list[Entry] = []  # shared messages that need another member
 
     # -- entering -------------------------------------------------------------------------------------------------
@@ -50,11 +53,11 @@ class Queue:
     ) -> bool:
         """Store a message for a persistent session; False when the queue's limit refuses it (counted)."""
         size = message.size
-        if not self._has_room(session, size):
+        if not self.backlog.make_room(session, size):
             return False
         sequence = session.queue_next
         session.queue_next = sequence + 1
-        direct = self._is_direct(session, sequence)
+        direct = self.backlog.keeps_in_memory(session, sequence)
         if direct:
             entry = Entry(sequence, message, qos, retain, identifiers, group)
             entry.body = body
@@ -73,46 +76,6 @@ class Queue:
         self.commits.touch(session)
         return True
 
-    def _is_direct(self, session: Session, sequence: int) -> bool:
-        connection = session.connection
-        if connection is None or connection.state != OPEN or sequence != session.ready_end:
-            return False
-        return session.waiting + len(session.inflight) < session.window
-
-    def _has_room(self, session: Session, size: int) -> bool:
-        limits = self.state.limits
-        # What is in flight to a connected client does not wait.
-        in_flight_max = session.window if session.connection is not None else 0
-        if session.queue_count < limits.queue_messages_max + in_flight_max and (
-            session.queue_bytes + size <= limits.queue_bytes_max
-        ):
-            return True
-        if not limits.queue_full_drops_oldest or not self._drop_oldest(session):
-            self.state.counters.dropped_queue_full += 1
-            return False
-        return True
-
-    def _drop_oldest(self, session: Session) -> bool:
-        start = max(session.sent_below, session.drop_below)
-        if session.waiting:
-            entry = session.ready[session.ready_head]
-            if entry.dup or entry.sequence >= session.durable_next:
-                return False  # one that was sent before stays: its flow has begun
-            session.pop_ready()
-        else:
-            start = max(start, session.ready_end) if session.connection is not None else start
-            end = numbered_key(session.queue_prefix, session.durable_next)
-            rows = self.state.reader.scan(numbered_key(session.queue_prefix, start), end, 1)
-            if not rows:
-                return False
-            entry = self._entry_of(session, rows[0][0], rows[0][1])
-        if start > session.drop_below:
-            session.drop_from = entry.sequence
-        session.drop_below = entry.sequence + 1
-        self.remove(session, entry)
-        self.state.counters.dropped_queue_full += 1
-        return True
-
     def offer(
         self, session: Session, message: Message, qos: int, retain: bool, identifiers: bytes, group: bytes
     ) -> bool:
@@ -124,15 +87,8 @@ class Queue:
         if connection is None:
             return False  # it ends in this very call: its own will matches its own subscription
         if session.waiting or len(session.inflight) >= session.window or not connection.can_send():
-            limits = self.state.limits
-            if (
-                session.waiting >= limits.queue_messages_max
-                or session.ready_bytes + message.size > limits.queue_bytes_max
-            ):
-                self.state.counters.dropped_queue_full += 1
-                if not limits.queue_full_drops_oldest or not session.waiting:
-                    return False
-                session.pop_ready()
+            if not self.backlog.offer_room(session, message.size):
+                return False
             session.push_ready(Entry(0, message, qos, retain, identifiers, group))
             return True
         packet_id = session.take_packet_id()
@@ -186,11 +142,17 @@ class Queue:
         connection = session.connection
         if connection is None or connection.state != OPEN:
             return
+        pages = 0
         while True:
-            if not session.waiting and not self._load(session):
-                break
             if not session.waiting:
-                continue  # nothing of that page is to be sent
+                pages += 1
+                if pages > _PAGES_MAX:
+                    self.unfinished.append(session)
+                    break
+                if not self.backlog.load(session):
+                    break
+                if not session.waiting:
+                    continue  # nothing of that page is to be sent
             entry = session.ready[session.ready_head]
             if session.durable and entry.sequence >= session.durable_next:
                 break
@@ -208,6 +170,13 @@ class Queue:
             and session.waiting + session.queue_count - len(session.inflight) < self.state.limits.page_rows
         ):
             self.unfed.append(session)
+
+    def go_on(self) -> None:
+        """Go on with the sessions whose pages had nothing to send."""
+        sessions = self.unfinished
+        self.unfinished = []
+        for session in sessions:
+            self.pump(session)
 
     def _send(self, session: Session, connection: Connection, entry: Entry) -> None:
         message = entry.message
@@ -238,60 +207,7 @@ class Queue:
 
     def _done(self, session: Session, entry: Entry) -> None:
         if session.durable:
-            self.remove(session, entry)
-
-    def _load(self, session: Session) -> bool:
-        """Read the next page of a stored queue; False when there is none."""
-        if not session.durable:
-            return False
-        start = session.ready_end
-        if session.drop_from <= start < session.drop_below:
-            start = session.drop_below
-        if start >= session.durable_next:
-            return False
-        prefix = session.queue_prefix
-        page_rows = self.state.limits.page_rows
-        end = session.durable_next
-        rows = self.state.reader.scan(numbered_key(prefix, start), numbered_key(prefix, end), page_rows)
-        session.ready_end = sequence_of(rows[-1][0]) + 1 if len(rows) == page_rows else end
-        for key, value in rows:
-            if session.drop_from <= sequence_of(key) < session.drop_below:
-                continue
-            entry = self._entry_of(session, key, value)
-            if entry.qos == 0 and entry.sequence < session.sent_below:
-                self.remove(session, entry)  # perhaps sent before a crash: at most once, section 4.3.1
-            else:
-                session.push_ready(entry)
-        if rows and session.ready_end > session.sent_below:
-            # From now on they may have been sent, also for whoever reads this after a crash.
-            self.state.writer.put(
-                session.partition, plain_key(session.partition, SENT, session.key), u64(session.ready_end)
-            )
-        return bool(rows)
-
-    def _entry_of(self, session: Session, key: bytes, value: bytes) -> Entry:
-        row = decode_queue(value[VERSION_BYTES:])
-        message = row.message
-        if message is None:
-            message = self.bodies.load(session.partition, row.body)
-        entry = Entry(sequence_of(key), message, row.qos, row.retain, row.identifiers, row.group)
-        entry.body = row.body
-        # [MQTT-3.3.1-3] The row's own flag says what was meant when it was written; it counts after a restart only.
-        entry.dup = row.qos > 0 and entry.sequence < session.sent_below
-        return entry
-
-    def remove(self, session: Session, entry: Entry) -> None:
-        """Delete the row of a message that is done with."""
-        self.state.writer.delete(session.partition, numbered_key(session.queue_prefix, entry.sequence))
-        session.queue_count -= 1
-        session.queue_bytes -= entry.size
-        counters = self.state.counters
-        counters.queue_messages -= 1
-        counters.queue_bytes -= entry.size
-        if entry.body:
-            self.bodies.release(session.partition, entry.body)
-        if entry.body or entry.group:
-            session.special_rows -= 1
+            self.backlog.remove(session, entry)
 
     # -- acknowledgements -----------------------------------------------------------------------------------------
 
@@ -304,7 +220,7 @@ class Queue:
             return False
         del session.inflight[packet_id]
         if session.durable:
-            self.remove(session, entry)
+            self.backlog.remove(session, entry)
             self.pump(session)
         elif session.ready or session.feeds:
             self.pump(session)
@@ -331,7 +247,7 @@ class Queue:
         if not session.durable:
             session.inflight[packet_id] = SENT_RELEASE
             return 0
-        self.remove(session, entry)
+        self.backlog.remove(session, entry)
         session.inflight[packet_id] = SENT_RELEASE
         if session.released is None:
             session.released = {}
