@@ -1,4 +1,4 @@
-"""The whole of `make bench`: runs the sections, writes results.json, BENCHMARKS.md and the chart.
+"""The whole of `make bench`: runs the sections, writes results.json, BENCHMARKS.md, the chart and the README.
 
 Owns the list of sections, the progress on the terminal, and the files. It never measures anything itself.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import chart, machine, server
+from benchmarks import chart, machine, readme, server
 from benchmarks.machine import Cores
 from benchmarks.rounds import Bench, Figures
 from benchmarks.table import replace_between
@@ -112,7 +112,7 @@ def load_results() -> Figures:
 
 
 def publish(results: Figures, name: str, text: str) -> None:
-    """Write the results, the section's table with its conditions, and the chart."""
+    """Write the results, the section's table with its conditions, the chart and the table of the README."""
     RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     measured = results["sections"][name]["measured"]
     replace_between(PAGE, name, f"{text}\n\n{sentence(measured)}")
@@ -120,6 +120,7 @@ def publish(results: Figures, name: str, text: str) -> None:
         figures = results["sections"][name]["figures"]
         subtitle = f"one broker core, 64-byte messages, {measured['processor']}"
         chart.draw(figures, CHART, subtitle)
+        replace_between(ROOT / "README.md", "bench", readme.summary(results["sections"][name]))
 
 
 def sentence(measured: Figures) -> str:
