@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.route import Group, Routes
 from folkmoot.broker.state import State
@@ -12,6 +14,10 @@ from folkmoot.session.subscription import QOS_MASK, RETAIN_AS_PUBLISHED, Subscri
 from folkmoot.store.message import Message
 
 __all__ = ["Shared"]
+
+# When the chosen member's queue is full, so many others are asked: a large group that is full everywhere must not make
+# each message cost a walk over it.
+_TRIES_MAX: Final = 16
 
 
 class Shared:
@@ -52,6 +58,16 @@ class Shared:
         member = self.choose(group)
         if member is None:
             return 0
+        outcome = self._give(member, group, message)
+        tries = 0
+        while not outcome and tries < min(_TRIES_MAX, len(group.members)):
+            other = group.members[(group.turn + tries) % len(group.members)]
+            if other is not member:
+                outcome = self._give(other, group, message)
+            tries += 1
+        return outcome
+
+    def _give(self, member: Subscription, group: Group, message: Message) -> int:
         session = member.session
         qos = min(message.qos, member.options & QOS_MASK)
         retain = message.retain and bool(member.options & RETAIN_AS_PUBLISHED)
