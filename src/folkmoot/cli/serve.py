@@ -19,18 +19,29 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command()
 def serve(
     config: Path | None = typer.Option(None, "--config", "-c", help="Configuration file (TOML)."),
-    node_id: str | None = typer.Option(None, "--node-id", help="Name of the node."),
-    data: Path | None = typer.Option(None, "--data", help="Folder of the store."),
-    mqtt: list[str] = typer.Option([], "--mqtt", metavar="HOST:PORT", help="Listen for MQTT over TCP."),
+    node_id: str | None = typer.Option(None, "--node-id", help="Name of the node [node1]."),
+    data: Path | None = typer.Option(None, "--data", help="Folder of the store [folkmoot-data]."),
+    mqtt: list[str] = typer.Option(
+        [], "--mqtt", metavar="HOST:PORT", help="Listen for MQTT over TCP [127.0.0.1:1883, if no listener is given]."
+    ),
     mqtts: list[str] = typer.Option([], "--mqtts", metavar="HOST:PORT", help="Listen for MQTT over TLS."),
     ws: list[str] = typer.Option([], "--ws", metavar="HOST:PORT", help="Listen for MQTT over WebSocket."),
     wss: list[str] = typer.Option([], "--wss", metavar="HOST:PORT", help="Listen for MQTT over WebSocket and TLS."),
     certificate: Path | None = typer.Option(None, "--tls-certificate", help="PEM file for --mqtts and --wss."),
     key: Path | None = typer.Option(None, "--tls-key", help="PEM file with the certificate's private key."),
     ca: Path | None = typer.Option(None, "--tls-ca", help="PEM file with the signers of client certificates."),
-    admin: str | None = typer.Option(None, "--admin", metavar="HOST:PORT", help="HTTP: streams, health, metrics."),
-    stream: list[str] = typer.Option([], "--stream", metavar="NAME=FILTER", help="Keep what matches FILTER."),
-    durability: str | None = typer.Option(None, "--durability", metavar="fsync|os", help="When a message is safe."),
+    admin: str | None = typer.Option(
+        None, "--admin", metavar="HOST:PORT", help="HTTP: streams, health, metrics [none]."
+    ),
+    stream: list[str] = typer.Option(
+        [], "--stream", metavar="NAME=FILTER", help="Keep what matches FILTER, to be read again."
+    ),
+    durability: str | None = typer.Option(
+        None,
+        "--durability",
+        metavar="fsync|os",
+        help="When a message is safe: on disk, or handed to the system [fsync].",
+    ),
     salvage: bool | None = typer.Option(
         None, "--salvage", help="After damage to the store: start with what was written before it, lose the rest."
     ),
@@ -38,14 +49,18 @@ def serve(
     allow_anonymous: bool | None = typer.Option(
         None, "--allow-anonymous/--no-anonymous", help="Whether clients may connect without a user name."
     ),
-    log_level: str | None = typer.Option(None, "--log-level", metavar="LEVEL", help="debug, info, warning, error."),
-    log_format: str | None = typer.Option(None, "--log-format", metavar="text|json", help="How the log is written."),
+    log_level: str | None = typer.Option(
+        None, "--log-level", metavar="LEVEL", help="debug, info, warning, error [info]."
+    ),
+    log_format: str | None = typer.Option(
+        None, "--log-format", metavar="text|json", help="How the log is written [text]."
+    ),
 ) -> int:
     """Run a node until Ctrl-C or SIGTERM.
 
     Flags win over FOLKMOOT_ variables, those over the file. Listener flags may be repeated; with any of them the
     listeners of the file are not used. Port 0 picks a free port. When it serves, one line `ready` on stdout names
-    the addresses.
+    the addresses. In brackets: what holds without flag, variable and file.
     """
     listeners = {"mqtt": mqtt, "mqtts": mqtts, "ws": ws, "wss": wss}
     sections: dict[str, dict[str, Any]] = {

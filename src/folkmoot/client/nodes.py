@@ -123,7 +123,7 @@ class Nodes:
         nodes = url if len(self.urls) == 1 else f"any of {', '.join(self.urls)} (last: {url})"
         return (
             f"no answer from {nodes} within {self.patience_s:g} s: {why}. "
-            "Check that the node runs and that this is its admin address"
+            "Check that the node runs and that this is its admin address (`folkmoot serve --admin HOST:PORT`)"
         )
 
     def close(self) -> None:
