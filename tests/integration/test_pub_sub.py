@@ -15,12 +15,17 @@ from types import TracebackType
 from typing import Any, Self
 
 import pytest
+from paho.mqtt.client import MQTTMessage
 
 from folkmoot.cli import main
-from folkmoot.cli.connection import PASSWORD_VARIABLE
+from folkmoot.cli.connection import PASSWORD_VARIABLE, Connection, ConnectionOptions
+from folkmoot.cli.link import Link
 from folkmoot.config import PasswordFile
-from folkmoot.mqtt.packet import PUBREC, PUBREL, Ack
-from tests.integration.serving import CERTIFICATES, RawClient, Serving
+from folkmoot.mqtt.decode import decode
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.framer import Framer
+from folkmoot.mqtt.packet import PUBCOMP, PUBREC, PUBREL, Ack, Connack, Packet, Publish
+from tests.integration.serving import CERTIFICATES, RawClient, Serving, await_true
 
 ANY = "127.0.0.1:0"
 WAIT_S = 20.0
@@ -78,7 +83,10 @@ class Child:
     def finish(self) -> tuple[int, bytes]:
         assert self.process.stdout is not None
         output = self.process.stdout.read()
-        return self.process.wait(WAIT_S), output
+        status = self.process.wait(WAIT_S)
+        # Only now `errors` is complete.
+        self.thread.join(WAIT_S)
+        return status, output
 
 
 def place(node: Serving, transport: str = "mqtt") -> list[str]:
@@ -219,6 +227,8 @@ def test_a_shared_subscription_gives_each_message_to_one(serving: Serving) -> No
     with subscriber(serving, *options) as one, subscriber(serving, *options) as two:
         assert publish(serving, "-t", "shared/t", "-m", "x", "-q", "1", "--repeat", "20") == 0
         assert publish(serving, *[word for n in range(40) for word in ("-t", f"shared/{n}")], "-m", "y", "-q", "1") == 0
+        # The broker has answered `pub` before it has delivered: interrupted too early, they would print less.
+        await_true(lambda: sum("".join(sub.errors).count("Sending PUBACK") for sub in (one, two)) == 60)
         for sub in (one, two):
             sub.process.send_signal(signal.SIGINT)
         (status_one, output_one), (status_two, output_two) = one.finish(), two.finish()
@@ -433,16 +443,14 @@ def test_a_restarted_node_is_found_again(tmp_path: Path) -> None:
             assert sub.read(6) == b"efore\n"
             line = sub.read(1)
         assert line + sub.read(5) == b"after\n"
-        text = "".join(sub.errors)
-        assert "is lost; connecting again" in text
-        assert "note: connected again" in text
+        sub.await_said("is lost; connecting again")
+        sub.await_said("note: connected again")
 
 
 def test_a_session_taken_over_ends_the_older_one(serving: Serving) -> None:
     with subscriber(serving, "-i", "same", "-t", "a") as sub, RawClient(serving) as other:
         other.connect("same", clean=True, session_s=0)
         assert sub.finish() == (1, b"")
-        sub.thread.join(WAIT_S)
         assert "0x8E Session taken over" in "".join(sub.errors)
 
 
@@ -471,3 +479,44 @@ def test_unacknowledged_messages_are_counted(capfd: Any) -> None:
         assert main(command) == 27
         assert "3 of 3 messages not acknowledged" in capfd.readouterr().err
         thread.join(WAIT_S)
+
+
+def test_leaving_takes_what_is_half_received_and_nothing_new() -> None:
+    def bytes_of(*packets: Packet) -> bytes:
+        return b"".join(encode(packet, 5) for packet in packets)
+
+    def message(number: int) -> Publish:
+        return Publish(b"a", b"%d" % number, 2, False, False, number)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        options = ConnectionOptions(port=server.getsockname()[1])
+        link = Link(Connection(options, "sub", {}))
+        printed: list[bytes] = []
+
+        def receive(found: MQTTMessage) -> None:
+            printed.append(bytes(found.payload))
+            link.client.ack(found.mid, found.qos)
+
+        link.on_message = receive
+        # The kernel accepts for us, so that one thread can play both sides.
+        answers = threading.Thread(target=link.open)
+        answers.start()
+        peer, _ = server.accept()
+        with peer:
+            peer.sendall(bytes_of(Connack(False, 0)))
+            answers.join(WAIT_S)
+            peer.sendall(bytes_of(message(1)))
+            while not link.client.half_received:
+                link.turn()
+            # Nobody reads until `settle`: it finds the new message before the release of the old one.
+            peer.sendall(bytes_of(message(2), Ack(PUBREL, 1, 0)))
+            link.settle()
+            link.client.on_socket_close = None
+            link.client.disconnect()
+            framer = Framer(1 << 20)
+            sent: list[Packet] = []
+            while data := peer.recv(1000):
+                sent += [decode(first, body, 5) for first, body in framer.feed(data)]
+        acks = [(packet.kind, packet.packet_id) for packet in sent if isinstance(packet, Ack)]
+        assert printed == [b"1"]
+        assert acks == [(PUBREC, 1), (PUBCOMP, 1)]
