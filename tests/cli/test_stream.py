@@ -43,10 +43,19 @@ def run(node: StreamNode, capsys: pytest.CaptureFixture[str], *words: str, statu
 
 def test_the_list(node: StreamNode, capsys: pytest.CaptureFixture[str]) -> None:
     text = run(node, capsys, "list")
-    for part in ("s/#", "22", "2023-11-14T22:13:20Z", "168 h", "5.0 MiB a partition"):
+    for part in ("s/#", "22", "2023-11-14T22:13:20Z", "7d", "5.0 MiB a partition"):
         assert part in text
     found = json.loads(run(node, capsys, "list", "--json"))
     assert (found["name"], found["records"], len(found["ranges"])) == ("s", 22, 4)
+
+
+def test_the_list_is_whole_on_a_narrow_terminal(
+    node: StreamNode, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    head, row = run(node, capsys, "list").splitlines()
+    assert head.split()[:3] == ["stream", "filter", "partitions"]
+    assert row.split()[:4] == ["s", "s/#", "4", "22"]
 
 
 def test_all_records_in_the_order_of_their_times(node: StreamNode, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,7 @@ URL_DEFAULT: Final = "http://127.0.0.1:8080"
 POLL_S: Final = 0.2
 WAIT_MS: Final = 10_000
 PATIENCE_S: Final = 10.0
+LINE_WIDTH: Final = 200
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
 
@@ -50,10 +51,10 @@ def list_streams(url: str = URL, token: str | None = TOKEN, as_json: bool = JSON
         table.add_column(title, justify="right", no_wrap=True)
     for info in streams:
         table.add_row(*row(info))
-    # A pipe or a file has no width: there a line is as long as it must be.
-    Console(width=None if sys.stdout.isatty() else 200).print(
-        table if streams else f"no streams: start the node with --stream NAME=FILTER ({url})"
-    )
+    # As long as it must be, also where the terminal is narrower: a wrapped line can be read, cut columns cannot.
+    console = Console()
+    console.width = max(console.width, LINE_WIDTH)
+    console.print(table if streams else f"no streams: start the node with --stream NAME=FILTER ({url})")
     return 0
 
 
@@ -188,6 +189,7 @@ def summary(info: StreamInfo) -> dict[str, object]:
 def row(info: StreamInfo) -> list[str]:
     """A stream as a row of the table."""
     from folkmoot.client.entry import rfc3339
+    from folkmoot.config.unit import format_duration
 
     oldest = [part.oldest_time_us for part in info.ranges if part.oldest_time_us is not None]
     latest = [part.latest_time_us for part in info.ranges if part.latest_time_us is not None]
@@ -199,7 +201,7 @@ def row(info: StreamInfo) -> list[str]:
         size_text(sum(part.bytes for part in info.ranges)),
         rfc3339(min(oldest))[:19] + "Z" if oldest else "-",
         rfc3339(max(latest))[:19] + "Z" if latest else "-",
-        f"{info.retention_us / 3_600_000_000:g} h" if info.retention_us else "ever",
+        format_duration(info.retention_us) if info.retention_us else "ever",
         size_text(info.retention_bytes) + " a partition" if info.retention_bytes else "-",
     ]
 
