@@ -18,10 +18,17 @@ from folkmoot.store.key import SENT, numbered_key, plain_key, sequence_of
 from folkmoot.store.row import decode_queue
 from folkmoot.store.writer import VERSION_BYTES
 
-__all__ = ["Backlog"]
+__all__ = ["Backlog", "rows_per_page"]
 
 _PAGE_BYTES_MAX: Final = 1_048_576  # about: a page has fewer rows where messages are large
 _DROPS_MAX: Final = 1024  # old messages that make room for one new: bounds the time that one message takes
+
+
+def rows_per_page(page_rows: int, count: int, size: int) -> int:
+    """Return how many rows to read at once where `count` messages have `size` bytes in all: 1 to `page_rows`."""
+    if size <= _PAGE_BYTES_MAX:
+        return page_rows
+    return max(1, min(page_rows, _PAGE_BYTES_MAX * count // size))
 
 
 class Backlog:
@@ -112,7 +119,7 @@ class Backlog:
         if start >= session.durable_next:
             return False
         prefix = session.queue_prefix
-        page_rows = self._page_rows(session)
+        page_rows = rows_per_page(self.state.limits.page_rows, session.queue_count, session.queue_bytes)
         end = session.durable_next
         rows = self.state.reader.scan(numbered_key(prefix, start), numbered_key(prefix, end), page_rows)
         session.ready_end = sequence_of(rows[-1][0]) + 1 if len(rows) == page_rows else end
@@ -130,12 +137,6 @@ class Backlog:
                 session.partition, plain_key(session.partition, SENT, session.key), u64(session.ready_end)
             )
         return bool(rows)
-
-    def _page_rows(self, session: Session) -> int:
-        page_rows = self.state.limits.page_rows
-        if session.queue_bytes <= _PAGE_BYTES_MAX:
-            return page_rows
-        return max(1, min(page_rows, _PAGE_BYTES_MAX * session.queue_count // session.queue_bytes))
 
     def _entry_of(self, session: Session, key: bytes, value: bytes) -> Entry:
         row = decode_queue(value[VERSION_BYTES:])

@@ -5,6 +5,9 @@ Queue rows that name a body or a shared group go page by page.
 
 from __future__ import annotations
 
+from collections import deque
+
+from folkmoot.broker.backlog import rows_per_page
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.shared import Shared
 from folkmoot.broker.state import State
@@ -33,7 +36,8 @@ __all__ = ["Purge", "Purges"]
 class Purge:
     """The queue rows [next, end) of an ended session, to be looked at before they go.
 
-    `token`: when all of them can be read.
+    sent_below: rows below may have been sent; token: when all of them can be read; restored: the process that ended
+    the session is not this one; count, size: messages and their bytes, which say how many rows make a page.
     """
 
     def __init__(self, client_id: str, partition: int, start: int, end: int, sent_below: int, token: int) -> None:
@@ -44,73 +48,87 @@ class Purge:
         self.end = end
         self.sent_below = sent_below
         self.token = token
+        self.restored = False
+        self.count = 0
+        self.size = 0
 
 
 class Purges:
-    """Purges under way. A new session of the same client id starts its queue where the old one ended."""
+    """Purges under way, oldest first. A new session of the same client id starts its queue where the old one ended."""
 
     def __init__(self, state: State, bodies: Bodies, shared: Shared) -> None:
         self.state = state
         self.bodies = bodies
         self.shared = shared
-        self.active: list[Purge] = []
+        self.active: deque[Purge] = deque()
+        self._floors: dict[str, int] = {}  # by client id: the end of its newest purge
 
     def floor_of(self, client_id: str) -> int:
         """Return the first free queue sequence of a client id whose old rows are still there, or 0."""
-        floor = 0
-        for purge in self.active:
-            if purge.client_id == client_id:
-                floor = max(floor, purge.end)
-        return floor
+        return self._floors.get(client_id, 0)
+
+    def add(self, purge: Purge) -> None:
+        """Let a purge begin when those before it are done."""
+        self.active.append(purge)
+        self._floors[purge.client_id] = purge.end
 
     def start(self, session: Session) -> None:
         """Remove all rows of an ended persistent session."""
         writer = self.state.writer
         partition = session.partition
         key = session.key
-        for kind in (SESSION, SENT):
-            writer.delete(partition, plain_key(partition, kind, key))
+        writer.delete(partition, plain_key(partition, SESSION, key))
         for kind in (SUBSCRIPTION, RECEIVED, RELEASED, CURSOR):
             prefix = name_prefix(partition, kind, key)
             writer.delete_range(partition, prefix, end_of(prefix))
         if session.special_rows:
             end = session.queue_next
             purge = Purge(session.client_id, partition, session.queue_floor, end, session.sent_below, writer.token)
-            self.active.append(purge)
-        elif session.queue_count:
+            purge.count = session.queue_count
+            purge.size = session.queue_bytes
+            self.add(purge)
+            return  # the SENT row is still needed, should the purge go on after a crash
+        writer.delete(partition, plain_key(partition, SENT, key))
+        if session.queue_count:
             prefix = session.queue_prefix
             start = numbered_key(prefix, session.queue_floor)
             writer.delete_range(partition, start, numbered_key(prefix, session.queue_next))
 
     def runnable(self, durable_token: int) -> bool:
-        """Whether a purge can go on now."""
-        for purge in self.active:
-            if purge.token <= durable_token:
-                return True
-        return False
+        """Whether a purge can go on now: they stand in the order of their batches."""
+        return bool(self.active) and self.active[0].token <= durable_token
 
     def step(self, durable_token: int) -> None:
-        """Work on one page of the first purge that can go on."""
-        for purge in self.active:
-            if purge.token <= durable_token:
-                self._page(purge)
-                return
+        """Work on one page of the oldest purge, if it can go on."""
+        if self.runnable(durable_token):
+            self._page(self.active[0])
 
     def _page(self, purge: Purge) -> None:
         start = numbered_key(purge.prefix, purge.next)
         end = numbered_key(purge.prefix, purge.end)
-        rows = self.state.reader.scan(start, end, self.state.limits.page_rows)
+        page_rows = rows_per_page(self.state.limits.page_rows, purge.count, purge.size)
+        rows = self.state.reader.scan(start, end, page_rows)
         for key, value in rows:
             self._row(purge, key, value)
-        if len(rows) < self.state.limits.page_rows:
-            self.active.remove(purge)
-        else:
+        if len(rows) == page_rows:
             purge.next = sequence_of(rows[-1][0]) + 1
+            return
+        self.active.popleft()
+        if self._floors.get(purge.client_id) == purge.end:
+            del self._floors[purge.client_id]
+            self._remove_sent(purge)
+
+    def _remove_sent(self, purge: Purge) -> None:
+        session = self.state.sessions.get(purge.client_id)
+        if session is None or not session.durable:
+            key = plain_key(purge.partition, SENT, purge.client_id.encode())
+            self.state.writer.delete(purge.partition, key)
 
     def _row(self, purge: Purge, key: bytes, value: bytes) -> None:
         row = decode_queue(value[VERSION_BYTES:])
         sequence = sequence_of(key)
-        maybe_sent = row.sent or sequence < purge.sent_below
+        # The row's own flag says what was meant when it was written: all that is left of it after a crash.
+        maybe_sent = sequence < purge.sent_below or (purge.restored and row.sent)
         # [MQTT-4.8.2-5] a QoS 2 message that the client may have goes to nobody else when its session ends
         if row.group and not (row.qos == 2 and maybe_sent):
             message = row.message if row.message is not None else self.bodies.load(purge.partition, row.body)

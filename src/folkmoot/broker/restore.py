@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.feed import Feed, Feeds
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
@@ -43,7 +45,8 @@ from folkmoot.topics.name import split_share
 
 __all__ = ["Restore"]
 
-_PAGE_ROWS = 1024
+_PAGE_ROWS: Final = 1024
+_PAGE_BYTES: Final = 1_048_576  # about: rows may have a megabyte each
 
 
 class Restore:
@@ -79,23 +82,27 @@ class Restore:
         for partition in range(self.state.partitions):
             self._scan(partition, kind_prefix(partition, SESSION), kind_prefix(partition, CHUNK))
             self._scan(partition, kind_prefix(partition, CURSOR), kind_prefix(partition, SENT + 1))
-        self.purges.active.extend(self._orphans.values())
+        for purge in self._orphans.values():
+            self.purges.add(purge)
         for session in list(self.state.sessions.values()):
             self._settle(session)
         for session in self._strays:
             self.wills.publish(session)
 
     def _scan(self, partition: int, start: bytes, end: bytes) -> None:
+        page_rows = 16
         while True:
-            rows = self.state.reader.scan(start, end, _PAGE_ROWS)
+            rows = self.state.reader.scan(start, end, page_rows)
             for key, value in rows:
                 try:
                     self._row(partition, kind_of(key), key, value)
                 except (IndexError, ValueError) as fault:  # a key or a version that is cut short, a name not in UTF-8
                     raise CorruptStore(f"the row at {key.hex()} is damaged: {fault}") from None
-            if len(rows) < _PAGE_ROWS:
+            if len(rows) < page_rows:
                 return
             start = rows[-1][0] + b"\0"
+            size = sum([len(value) for _, value in rows])
+            page_rows = min(max(_PAGE_BYTES * page_rows // (size + 1), 16), 2 * page_rows, _PAGE_ROWS)
 
     def _row(self, partition: int, kind: int, key: bytes, value: bytes) -> None:
         if kind == SESSION:
@@ -117,11 +124,17 @@ class Restore:
         elif kind == CURSOR:
             self._cursor(key, value)
         elif kind == SENT:
-            session = self.state.sessions.get(plain_name_of(key).decode())
-            if session is not None:
-                session.sent_below = max(session.sent_below, get_u64(value, VERSION_BYTES))
+            self._sent(plain_name_of(key).decode(), get_u64(value, VERSION_BYTES))
         elif kind == BODY:
             self.bodies.seen(sequence_of(key))
+
+    def _sent(self, client_id: str, sent_below: int) -> None:
+        session = self.state.sessions.get(client_id)
+        if session is not None:
+            session.sent_below = max(session.sent_below, sent_below)
+        purge = self._orphans.get(client_id)
+        if purge is not None:
+            purge.sent_below = min(sent_below, purge.end)
 
     def _session(self, key: bytes, value: bytes) -> None:
         row = decode_session(value[VERSION_BYTES:])
@@ -164,8 +177,11 @@ class Restore:
             purge = self._orphans.get(client_id)
             if purge is None:
                 purge = Purge(client_id, partition, sequence, sequence + 1, 0, 0)
+                purge.restored = True
                 self._orphans[client_id] = purge
             purge.end = sequence + 1
+            purge.count += 1
+            purge.size += row.size
             return
         session.queue_next = sequence + 1
         if row.sent:

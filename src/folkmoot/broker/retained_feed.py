@@ -6,6 +6,7 @@ subscription was made is left out: that message has been delivered as a live one
 
 from __future__ import annotations
 
+from folkmoot.broker.backlog import rows_per_page
 from folkmoot.broker.feed import DONE, MORE, Feed, Feeds, cursor_key
 from folkmoot.broker.retained import Retained
 from folkmoot.session.subscription import NO_LOCAL, Subscription
@@ -48,7 +49,8 @@ class RetainedFeed(Feed):
         state = feeds.state
         if self.exact:
             self.partition = state.partition_of(self.subscription.topic_filter)
-        left = state.limits.page_rows
+        counters = state.counters
+        left = rows_per_page(state.limits.page_rows, counters.retained_messages, counters.retained_bytes)
         for _ in range(_SCANS_PER_PAGE):
             self._skip_empty(state.partitions)
             if self.partition >= state.partitions:
