@@ -1,0 +1,96 @@
+"""What the documentation says is true: examples work, commands parse, tables are complete."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.core import TyperGroup
+
+from folkmoot.cli import main
+from folkmoot.cli.app import build
+from folkmoot.config.field import default_text
+from folkmoot.config.limit import LimitSettings
+from folkmoot.metrics.catalogue import families
+from folkmoot.metrics.exposition import full_name
+from scripts import reference
+from tests.docs.page import PAGES, ROOT, blocks, commands
+from tests.integration.serving import CERTIFICATES
+
+TOKEN = "a-token-of-more-than-sixteen-characters"
+EACH_PAGE = pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+
+
+def test_generated_parts_are_current(capsys: pytest.CaptureFixture[str]) -> None:
+    assert reference.main(["--check"]) == 0, capsys.readouterr().err
+
+
+def with_files(text: str, folder: Path) -> str:
+    """An example with the files that it names put where they can be read."""
+    (folder / "users").write_text("", encoding="utf-8")
+    (folder / "token").write_text(TOKEN, encoding="utf-8")
+    places = {
+        "certificate": CERTIFICATES / "server.pem",
+        "key": CERTIFICATES / "server.key",
+        "ca": CERTIFICATES / "ca.pem",
+        "password_file": folder / "users",
+        "token_file": folder / "token",
+    }
+    return re.sub(
+        rf'^({"|".join(places)}) = ".*"', lambda found: f'{found[1]} = "{places[found[1]]}"', text, flags=re.MULTILINE
+    )
+
+
+@EACH_PAGE
+def test_every_configuration_is_valid(page: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, text in enumerate(blocks(page, "toml")):
+        file = tmp_path / f"example{number}.toml"
+        file.write_text(with_files(text, tmp_path), encoding="utf-8")
+        assert main(["config", "check", str(file)]) == 0, f"{text}\n{capsys.readouterr().err}"
+
+
+def parse(command: Any, arguments: list[str], parent: Any = None) -> None:
+    """Let a command take its arguments, and the command below it take the rest; nothing is run."""
+    context = command.make_context("folkmoot", list(arguments), parent=parent)
+    if isinstance(context.command, TyperGroup):
+        _name, below, rest = context.command.resolve_command(context, [*context._protected_args, *context.args])
+        parse(below, rest, context)
+
+
+@EACH_PAGE
+def test_every_command_line_parses(page: Path) -> None:
+    for arguments in commands(page):
+        if arguments != ["--version"]:
+            parse(build(), arguments)
+
+
+def test_a_wrong_command_line_does_not_parse() -> None:
+    for arguments in (["serve", "--dat", "x"], ["config", "chek", "x"], ["stream", "read"]):
+        with pytest.raises(Exception, match=r"(?i)no such|missing"):
+            parse(build(), arguments)
+
+
+def test_every_limit_is_on_its_page() -> None:
+    text = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    rows = {name: f"| `{name}` | `{default_text(field)}` |" for name, field in LimitSettings.model_fields.items()}
+    assert [name for name, row in rows.items() if row not in text] == []
+
+
+@EACH_PAGE
+def test_every_metric_exists(page: Path) -> None:
+    every = {full_name(family) for family in families()}
+    named = set(re.findall(r"\bfolkmoot_[a-z0-9_]+\b", page.read_text(encoding="utf-8"))) - {"folkmoot_delta"}
+    assert sorted(name for name in named if not any(name == full or full.startswith(name) for full in every)) == []
+
+
+def test_every_event_of_the_log_is_explained() -> None:
+    pattern = re.compile(r'(?:\bevent\([A-Z]\w+,|\.say\("\w+",|_note\(connection,) "(\w+)"')
+    kinds: set[str] = set()
+    for path in (ROOT / "src" / "folkmoot").rglob("*.py"):
+        if path.parent.name in ("broker", "node", "runtime", "admin"):
+            kinds.update(pattern.findall(path.read_text(encoding="utf-8")))
+    assert {"connected", "stopped", "connect_refused"} <= kinds
+    text = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    assert sorted(kind for kind in kinds if f"`{kind}`" not in text) == []
