@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from paho.mqtt.client import MQTTMessage
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
+from folkmoot.cli.app import COMMANDS
 from folkmoot.cli.error import Refusal
-from folkmoot.cli.line import Received, Template, json_line, payload_line, topic_line
+from folkmoot.cli.line import LETTERS, PROPERTIES, Received, Template, json_line, payload_line, topic_line
 
+DOCUMENT = Path(__file__).parents[2] / "docs" / "cli.md"
 TIME_NS = 1_795_175_223_264_339_123
 
 
@@ -145,3 +148,15 @@ def test_the_json_of_mosquitto() -> None:
 def test_what_is_no_format_is_refused_before_anything_is_printed(template: str) -> None:
     with pytest.raises(Refusal, match="-F"):
         Template(template)
+
+
+def test_the_documentation_has_every_letter_and_name() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    names = [ours for ours, _theirs in PROPERTIES.values() if ours != "topic_alias"]
+    wanted = [*(f"`%{letter.decode()}`" for letter in LETTERS), *(f"`{name}`" for name in names)]
+    assert [item for item in wanted if item not in text] == []
+
+
+def test_the_documentation_has_every_command() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert [entry.name for entry in COMMANDS if f"## folkmoot {entry.name}\n" not in text] == []

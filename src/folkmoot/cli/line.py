@@ -17,7 +17,7 @@ from paho.mqtt.client import MQTTMessage
 from folkmoot.cli.error import Refusal
 from folkmoot.client.entry import rfc3339
 
-__all__ = ["Received", "Template", "json_line", "payload_line", "topic_line"]
+__all__ = ["LETTERS", "PROPERTIES", "Received", "Template", "json_line", "payload_line", "topic_line"]
 
 # paho's attribute: our name in JSON, the name in the standard as mosquitto_sub writes it
 PROPERTIES: Final = {
