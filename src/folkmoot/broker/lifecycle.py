@@ -44,7 +44,7 @@ class Lifecycle:
         floor = self.purges.floor_of(client_id)
         if durable and floor:
             session.queue_floor = session.queue_next = session.ready_end = session.durable_next = floor
-            session.sent_below = session.drop_below = floor
+            session.queue_head = session.sent_below = session.drop_below = floor
         self.state.sessions[client_id] = session
         self.state.counters.sessions_created += 1
         if durable:

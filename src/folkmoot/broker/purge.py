@@ -83,7 +83,7 @@ class Purges:
             writer.delete_range(partition, prefix, end_of(prefix))
         if session.special_rows:
             end = session.queue_next
-            purge = Purge(session.client_id, partition, session.queue_floor, end, session.sent_below, writer.token)
+            purge = Purge(session.client_id, partition, session.queue_head, end, session.sent_below, writer.token)
             purge.count = session.queue_count
             purge.size = session.queue_bytes
             self.add(purge)
@@ -91,7 +91,7 @@ class Purges:
         writer.delete(partition, plain_key(partition, SENT, key))
         if session.queue_count:
             prefix = session.queue_prefix
-            start = numbered_key(prefix, session.queue_floor)
+            start = numbered_key(prefix, session.queue_head)
             writer.delete_range(partition, start, numbered_key(prefix, session.queue_next))
 
     def runnable(self, durable_token: int) -> bool:

@@ -278,7 +278,7 @@ class Queue:
 
     def attach(self, session: Session) -> None:
         """A connection resumes the session: what was released and not completed is in flight again [MQTT-4.4.0-1]."""
-        session.ready_end = session.queue_floor
+        session.ready_end = session.queue_head
         if session.released:
             for packet_id in session.released:
                 session.inflight[packet_id] = SENT_RELEASE
@@ -305,6 +305,18 @@ class Queue:
                 entry = session.pop_ready()
                 if entry.group:
                     self.lost.append(entry)
+        else:
+            session.queue_head = self._first_left(session)
         session.inflight.clear()
         session.clear_ready()
-        session.ready_end = session.queue_floor
+        session.ready_end = session.queue_head
+
+    def _first_left(self, session: Session) -> int:
+        """Return the first sequence whose row may be there: the store is slow to step over many deleted ones."""
+        first = session.ready_end
+        if session.waiting:
+            first = session.ready[session.ready_head].sequence
+        for entry in session.inflight.values():
+            if 0 < entry.sequence < first:  # 0: released, its row is gone
+                first = entry.sequence
+        return first

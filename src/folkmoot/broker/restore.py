@@ -145,7 +145,7 @@ class Restore:
         session.ends_us = row.ends_us
         session.username = row.username
         session.queue_floor = session.queue_next = row.queue_floor
-        session.sent_below = session.drop_below = row.queue_floor
+        session.queue_head = session.sent_below = session.drop_below = row.queue_floor
 
     def _subscription(self, key: bytes, value: bytes) -> None:
         client_id = name_of(key)
@@ -184,6 +184,8 @@ class Restore:
             purge.size += row.size
             return
         session.queue_next = sequence + 1
+        if not session.queue_count:
+            session.queue_head = sequence
         if row.sent:
             session.sent_below = sequence + 1  # and with it all that stood before
         session.queue_count += 1
@@ -248,7 +250,9 @@ class Restore:
         """
         session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
         session.durable_next = session.queue_next
-        session.ready_end = session.queue_floor
+        if not session.queue_count:
+            session.queue_head = session.queue_next
+        session.ready_end = session.queue_head
         will = session.will
         if session.ends_us == 0:
             self._doubt(session)

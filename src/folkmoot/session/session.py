@@ -32,6 +32,7 @@ class Session:
     (`packet_id_of`), so that a flow goes on with its id after a restart and at any node.
 
         queue_floor        rows below belong to an ended session of the same client id
+        queue_head         rows below are done with; where reading begins for the next connection
         sent_below         rows below may have been sent already: the next sending carries DUP
         ready[ready_head:] rows in memory, in order, up to ready_end
         ready_end          the next row to read from the store
@@ -62,6 +63,7 @@ class Session:
         # Stored queue
         self.queue_prefix = b""
         self.queue_floor = 1
+        self.queue_head = 1
         self.queue_next = 1
         self.durable_next = 1
         self.ready_end = 1
