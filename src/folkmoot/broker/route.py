@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.broker.state import State
+from folkmoot.broker.topic_index import TopicIndex
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Subscription, Target, merge
 from folkmoot.streams.log import StreamLog
@@ -17,6 +18,8 @@ from folkmoot.topics.name import has_wildcard
 __all__ = ["Group", "Route", "Routes", "is_reserved"]
 
 _TOPIC_BYTES_MAX: Final = 1024  # of the topics that are remembered: a hundred thousand of the longest take gigabytes
+
+_STALE_PER_MISS: Final = 8  # routes freed when one is made: those that were forgotten are gone before it is full again
 
 # Topics that belong to the server: clients cannot publish to them.
 _RESERVED: Final = (b"$SYS/", b"$share/", b"$stream/")
@@ -35,6 +38,20 @@ class Group:
         self.topic_filter = topic_filter
         self.members: list[Subscription] = []
         self.turn = 0
+        self._places: dict[Subscription, int] = {}
+
+    def join(self, member: Subscription) -> None:
+        """Add a member."""
+        self._places[member] = len(self.members)
+        self.members.append(member)
+
+    def leave(self, member: Subscription) -> None:
+        """Remove a member; the last one takes its place, for a group may have a great many."""
+        place = self._places.pop(member)
+        last = self.members.pop()
+        if last is not member:
+            self.members[place] = last
+            self._places[last] = place
 
     def __repr__(self) -> str:
         return f"Group({self.name!r} members={len(self.members)})"
@@ -65,6 +82,8 @@ class Routes:
         self.state = state
         self.streams = streams
         self.cache: dict[bytes, Route] = {}
+        self._index = TopicIndex()  # of the topics in the cache
+        self._stale: list[Route] = []  # routes that nobody finds any more: freeing all of them at once takes long
         self.groups: dict[bytes, Group] = {}
 
     def lookup(self, topic: bytes) -> Route:
@@ -73,11 +92,14 @@ class Routes:
         if route is not None:
             return route
         self.state.counters.route_misses += 1
+        del self._stale[-_STALE_PER_MISS:]
         if len(self.cache) >= self.state.limits.route_cache_max:
-            self.cache.clear()
+            self._forget_all()
         route = self._build(topic)
         if len(topic) <= _TOPIC_BYTES_MAX:
             self.cache[topic] = route
+            self._index.add(topic)
+            self.state.counters.route_cached = len(self.cache)
         return route
 
     def _build(self, topic: bytes) -> Route:
@@ -111,10 +133,23 @@ class Routes:
 
     def forget(self, topic_filter: bytes) -> None:
         """Drop the remembered routes that a change of this filter may concern."""
-        if has_wildcard(topic_filter):
-            self.cache.clear()
+        if not self.cache:
+            return
+        if not has_wildcard(topic_filter):
+            if self.cache.pop(topic_filter, None) is not None:
+                self._index.remove(topic_filter)
+            return
+        topics = self._index.take(topic_filter)
+        if topics is None:
+            self._forget_all()
         else:
-            self.cache.pop(topic_filter, None)
+            for topic in topics:
+                del self.cache[topic]
+
+    def _forget_all(self) -> None:
+        self._stale.extend(self.cache.values())
+        self.cache.clear()
+        self._index.clear()
 
     def add(self, subscription: Subscription) -> None:
         """Let a subscription take part in routing."""
@@ -125,7 +160,7 @@ class Routes:
                 self.groups[subscription.name] = group
                 self.state.tree.add(subscription.topic_filter, group)
                 self.forget(subscription.topic_filter)
-            group.members.append(subscription)
+            group.join(subscription)
             self.state.counters.subscriptions_shared += 1
         else:
             self.state.tree.add(subscription.topic_filter, subscription)
@@ -136,7 +171,7 @@ class Routes:
         """Take a subscription out of routing."""
         if subscription.share:
             group = self.groups[subscription.name]
-            group.members.remove(subscription)
+            group.leave(subscription)
             self.state.counters.subscriptions_shared -= 1
             if not group.members:
                 del self.groups[subscription.name]

@@ -18,6 +18,8 @@ __all__ = ["Shared"]
 # When the chosen member's queue is full, so many others are asked: a large group that is full everywhere must not make
 # each message cost a walk over it.
 _TRIES_MAX: Final = 16
+# And so many are looked at for a message: beyond, the next message finds others.
+_LOOKS_MAX: Final = 512
 
 
 class Shared:
@@ -31,13 +33,13 @@ class Shared:
     def choose(self, group: Group) -> Subscription | None:
         """Return the member whose turn it is.
 
-        Connected with an open window, else connected, else one that is stored.
+        Connected with an open window, else connected, else one that is stored, among those who are looked at.
         """
         members = group.members
         count = len(members)
         connected: Subscription | None = None
         stored: Subscription | None = None
-        for step in range(count):
+        for step in range(min(count, _LOOKS_MAX)):
             at = (group.turn + step) % count
             member = members[at]
             session = member.session
@@ -50,7 +52,7 @@ class Shared:
                     connected = member
             elif session.durable and stored is None:
                 stored = member
-        group.turn = (group.turn + 1) % count
+        group.turn = (group.turn + (1 if count <= _LOOKS_MAX else _LOOKS_MAX)) % count
         return connected if connected is not None else stored
 
     def deliver(self, group: Group, message: Message) -> int:
