@@ -134,10 +134,16 @@ class Show:
         say("[bold green]every message exactly once[/]" if proof.holds else "[bold red]the promise does not hold[/]")
         say()
         folder = self.folder
-        say(f"Tables: {folder}/tables/bronze, silver, gold (Delta); plot: {folder}/gold.png; logs: {folder}/*.log")
+        say(
+            f"Tables: {folder}/tables/bronze, silver, gold (Delta); plot: {folder}/gold.png; logs: {folder}/*.log",
+            soft_wrap=True,
+        )
         read = f"from deltalake import DeltaTable as T; print(T('{folder}/tables/gold').to_pandas())"
-        say(f'Go on:  .venv/bin/python -c "{read}"')
-        say(f"        .venv/bin/folkmoot serve --data {folder}/node --admin 127.0.0.1:8080 --stream nyc=nyc/#")
+        say(f'Go on:  .venv/bin/python -c "{read}"', soft_wrap=True)
+        say(
+            f"        .venv/bin/folkmoot serve --data {folder}/node --admin 127.0.0.1:8080 --stream nyc=nyc/#",
+            soft_wrap=True,
+        )
         say("        .venv/bin/folkmoot stream read nyc --url http://127.0.0.1:8080 | head")
 
 

@@ -26,7 +26,12 @@ _STUCK_S = 60.0
 
 
 class Device:
-    """One connection."""
+    """One connection.
+
+    After a lost connection nothing new is published until all that was sent before is acknowledged. paho sends a new
+    message as soon as it has a socket, before it repeats the old ones, and a producer's numbers must only grow: the
+    broker would take the old ones for repetitions of what it has.
+    """
 
     def __init__(self, number: int, host: str, port: int) -> None:
         self.producer = f"nyc-{number}"
@@ -35,10 +40,12 @@ class Device:
         self.refused: list[str] = []
         self.connects = 0
         self._room = threading.Condition()
+        self._in_order = True
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2, client_id=f"fleet-{number}", protocol=MQTTProtocolVersion.MQTTv5
         )
         self._client.on_connect = self._connected
+        self._client.on_disconnect = self._lost
         self._client.on_publish = self._acked
         self._client.reconnect_delay_set(1, 2)
         self._client.max_inflight_messages_set(100)
@@ -48,13 +55,21 @@ class Device:
         self._client.loop_start()
 
     def _connected(self, *_: object) -> None:
-        self.connects += 1
+        with self._room:
+            self.connects += 1
+            self._in_order = self.published == self.acknowledged
+            self._room.notify_all()
+
+    def _lost(self, *_: object) -> None:
+        with self._room:
+            self._in_order = False
 
     def _acked(self, _client: object, _data: object, _mid: int, code: ReasonCode, _properties: object) -> None:
         with self._room:
             if code.is_failure:
                 self.refused.append(str(code))
             self.acknowledged += 1
+            self._in_order = self._in_order or self.published == self.acknowledged
             self._room.notify_all()
 
     def publish(self, event: Event) -> None:
@@ -67,9 +82,13 @@ class Device:
         self._client.publish(event.topic, event.payload, qos=1, properties=properties)
 
     def await_room(self, outstanding: int) -> None:
-        """Wait until fewer than `outstanding` messages are not acknowledged."""
+        """Wait until fewer than `outstanding` messages are not acknowledged, and new ones would come after the old."""
+
+        def room() -> bool:
+            return self._in_order and self.published - self.acknowledged < outstanding
+
         with self._room:
-            if not self._room.wait_for(lambda: self.published - self.acknowledged < outstanding, _STUCK_S):
+            if not self._room.wait_for(room, _STUCK_S):
                 raise FolkmootError(f"{self.producer}: no acknowledgement for {_STUCK_S:.0f} s; see run/node.log")
 
     def close(self) -> None:
