@@ -131,3 +131,13 @@ def test_password_files_are_read_by_the_node_as_written(tmp_path: Path) -> None:
     assert not read.verify("bob", b"correct")
     assert path.stat().st_mode & 0o077 == 0
     assert "correct" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "rule", [{"user": "ops", "topics": ["#"]}, {"topics": ["a/%u/#"]}, {"user": "?*", "topics": ["a"]}]
+)
+def test_rules_about_users_need_somebody_who_checks_their_names(files: dict[str, str], rule: dict[str, object]) -> None:
+    assert "may claim any name" in refused({"auth": {"rules": [rule]}})
+    assert load(None, {}, {"auth": {"rules": [rule], "password_file": files["password"]}}).auth.rules
+    for neutral in ({"topics": ["a/%c/#", "b/%%u"]}, {"client": "gateway", "topics": ["#"]}):
+        assert load(None, {}, {"auth": {"rules": [neutral]}}).auth.rules

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
+from folkmoot.config.settings import ListenerSettings, RuleSettings, Settings, TlsSettings
 
 __all__ = ["allows_anonymous", "problems"]
 
@@ -98,7 +98,17 @@ def auth_problems(settings: Settings) -> list[str]:
         found.append("auth.user_from_certificate: no listener asks for client certificates. Set tls.ca")
     if auth.allow_anonymous is False and auth.password_file is None and not auth.user_from_certificate:
         found.append("auth.allow_anonymous: with false nobody could connect. Set auth.password_file")
+    if auth.password_file is None and allows_anonymous(settings) and any(is_about_users(rule) for rule in auth.rules):
+        found.append(
+            "auth.rules: some are about user names, and without auth.password_file any client may claim any name. Set "
+            "it, or leave user and %u out of the rules"
+        )
     return found
+
+
+def is_about_users(rule: RuleSettings) -> bool:
+    """Whether it matters to an access rule what a client's user name is."""
+    return rule.user != "*" or any("%u" in topic.replace("%%", "") for topic in rule.topics)
 
 
 def unreadable(name: str, path: Path | None) -> list[str]:
