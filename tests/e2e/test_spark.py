@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -169,6 +170,20 @@ def test_the_formats_are_found_without_registration(node: StreamNode) -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=False)
     assert "count 100" in answer.stdout, answer.stderr
+
+
+def test_the_examples_of_the_documentation_work(spark: SparkSession, tmp_path: Path) -> None:
+    assert spark is not None  # the examples ask for a session and get this one
+    page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    code = re.sub('"((tables|checkpoints)/[a-z]+)"', lambda found: f'"{tmp_path}/{found[1]}"', code)
+    with StreamNode(Shelf(StreamConfig("readings", b"sensors/#", 8))) as node:
+        node.publish("sensors/hall/temperature", [b'{"value": 20.%d, "unit": "C"}' % n for n in (1, 2, 3)])
+        exec(code.replace("http://127.0.0.1:8080", node.url), {})
+    for table, column in (("bronze", "payload"), ("silver", "value"), ("hourly", "count")):
+        rows = DeltaTable(tmp_path / "tables" / table).to_pyarrow_table()
+        assert rows.column(column).null_count == 0
+        assert rows.num_rows == (1 if table == "hourly" else 3)
 
 
 class Driver:
