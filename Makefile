@@ -71,7 +71,7 @@ bench: build clients  ## Measure against Mosquitto; ARGS are passed on
 	@$(NATIVE) $(BIN)/python benchmarks/run.py $(ARGS)
 
 sim: build  ## Simulate many seeds with crashes: SEEDS=200 STEPS=2000
-	@$(NATIVE) $(BIN)/python scripts/sim.py --seeds $(SEEDS) --steps $(STEPS) $(ARGS)
+	@$(NATIVE) $(BIN)/python -m folkmoot simulate --seeds $(SEEDS) --steps $(STEPS) --marks $(ARGS)
 
 clients:  ## Install other people's MQTT clients for the tests where we may (root on Debian, npm)
 	@scripts/clients

@@ -40,6 +40,7 @@ COMMANDS: Final = (
     Command("pub", "folkmoot.cli.pub", "Publish messages."),
     Command("sub", "folkmoot.cli.sub", "Subscribe and print what comes."),
     Command("passwd", "folkmoot.cli.passwd", "Add, change or remove a user in a password file."),
+    Command("simulate", "folkmoot.cli.simulate", "Simulate a node with faults, and check every promise."),
     Command("bench", "folkmoot.cli.bench", "Put load on a broker and measure it."),
 )
 

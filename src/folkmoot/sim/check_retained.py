@@ -15,7 +15,7 @@ __all__ = ["RetainedChecker"]
 
 
 class RetainedChecker:
-    """Judges retained messages as subscriptions bring them, and at the end what a fresh wildcard subscription has got."""
+    """Judges retained messages as they come, and at the end what a fresh wildcard subscription has got."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger

@@ -1,4 +1,4 @@
-"""A6 and the truth of session present: one live connection per client id, and a session is there exactly while it must be.
+"""A6, one live connection per client id, and the truth of session present: a session is there while it must be.
 
 MQTT 5 sections 3.1.2.4, 3.1.2.11.2, 3.2.2.1.1.
 """
@@ -31,9 +31,11 @@ class SessionChecker:
         if present:
             if life.clean:
                 self.world.violate("session", f"{life}: session present after clean start [MQTT-3.1.2-4]")
+            since_us = 0 if record is None else record.links[-1].opened_us
             if record is not None and not record.ended and self._must_be_over(record, life):
-                self.world.violate("session", f"{life}: {record} had expired, and is present")
-            if record is None and not self._may_have_begun(life):
+                if not self._may_have_begun(life, since_us):
+                    self.world.violate("session", f"{life}: {record} had expired, and is present")
+            if record is None and not self._may_have_begun(life, since_us):
                 self.world.violate("session", f"{life}: session present, and there never was one")
             if record is None or record.ended or (not record.durable and record.links[-1].cut_us < NEVER):
                 record = self.ledger.begin(life, expiry_s)  # by a CONNECT that was never answered
@@ -54,7 +56,7 @@ class SessionChecker:
         link.session = record
 
     def _fence(self, link: Link, client_id: str) -> None:
-        """Of two connections of a client id, the one whose output began first is silent from the other's CONNACK on (A6)."""
+        """Of two connections of a client id, the older one is silent from the CONNACK of the newer on (A6)."""
         link.client_id = client_id
         for life in self.ledger.lives[client_id]:
             other = life.link
@@ -98,9 +100,13 @@ class SessionChecker:
                 lost_us = max(lost_us, other.link.ended_us)
         return lost_us < NEVER and life.connect_us > lost_us + record.expiry_s * SECOND + self.ledger.slack_us
 
-    def _may_have_begun(self, life: Life) -> bool:
+    def _may_have_begun(self, life: Life, since_us: int) -> bool:
         """Whether an earlier CONNECT, never answered, can have created a session."""
-        return any(other.link.read_bytes for other in self.ledger.lives[life.client_id] if other is not life)
+        for other in self.ledger.lives[life.client_id]:
+            unanswered = other.accepted_us == NEVER and other.link.read_bytes > 0
+            if other is not life and other.connect_us > since_us and unanswered:
+                return True
+        return False
 
     def expiry_changed(self, record: SessionRecord, expiry_s: int) -> None:
         """DISCONNECT with another session expiry was sent; it may get lost."""

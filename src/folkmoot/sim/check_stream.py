@@ -1,4 +1,4 @@
-"""A9: stream offsets are dense and never reused, a record is the same bytes for ever, and every acknowledged message is in it.
+"""A9: stream offsets are dense and never reused, records never change, and every acknowledged message is there.
 
 Reads every stream partition after each turn, as far as it is readable, and keeps what it has read.
 """
@@ -45,7 +45,7 @@ class StreamChecker:
                 if log.readable_end > len(known):
                     self._read_on(key, log)
                 elif log.readable_end < len(known):
-                    self.world.violate("A9", f"{log} ends at {log.readable_end}, and {len(known)} records were read before")
+                    self.world.violate("A9", f"{log} ends at {log.readable_end}, {len(known)} records were read before")
 
     def _read_on(self, key: tuple[str, int], log: StreamLog) -> None:
         while len(self.seen[key]) < log.readable_end and not self.world.violations:
@@ -105,7 +105,8 @@ class StreamChecker:
         self._counts[counter] = count
         allowed = 1 if message.once or message.qos == 0 else len(message.attempts)
         if count > allowed:
-            self.world.violate("A9", f"stream {key[0]} has {message} {count} times, it was sent {len(message.attempts)} times")
+            sent = len(message.attempts)
+            self.world.violate("A9", f"stream {key[0]} has {message} {count} times, it was sent {sent} times")
 
     def _check_order(self, key: tuple[str, int], message: Message) -> None:
         lane = message.lane

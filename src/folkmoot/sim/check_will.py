@@ -1,7 +1,7 @@
 """A7: the will of a connection is published exactly once if it ended without a goodbye, and never if it did not.
 
-MQTT 5 sections 3.1.2.5, 3.1.3.2.2, 3.1.4. Judges at the end of a run, when every delay has passed, by what sessions that
-subscribed to all wills have got.
+MQTT 5 sections 3.1.2.5, 3.1.3.2.2, 3.1.4. Judges at the end of a run, when every delay has passed, by what sessions
+that subscribed to all wills have got.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ _GOODBYE_US = 5 * SECOND
 
 
 class WillChecker:
-    """Judges every connection that had a will. `watchers`: client ids with a QoS 2 subscription to all wills since the beginning."""
+    """Judges every connection that had a will.
+
+    `watchers`: client ids with a QoS 2 subscription to all wills since the beginning.
+    """
 
     def __init__(self, ledger: Ledger, watchers: list[str]) -> None:
         self.ledger = ledger
@@ -70,8 +73,8 @@ class WillChecker:
             if not life.goodbye_read or link.expelled:
                 # The goodbye got lost with its connection, or came when the node had ended it already.
                 return MAYBE if link.ended_us == NEVER else self._after_loss(life)
-            crashes = [at for at in self.ledger.host.crashed_us if life.goodbye_us <= at <= life.goodbye_us + _GOODBYE_US]
-            return MAYBE if crashes else NO
+            since, until = life.goodbye_us, life.goodbye_us + _GOODBYE_US
+            return MAYBE if any(since <= at <= until for at in self.ledger.host.crashed_us) else NO
         if link.ended_us == NEVER:
             return NO
         return self._after_loss(life)
@@ -102,8 +105,8 @@ class WillChecker:
         low = min(life.link.cut_us, life.link.ended_us) + low_us
         high = life.link.ended_us + high_us
         for started_us, stopped_us in zip(self.ledger.host.starts_us[1:], self.ledger.host.stops_us, strict=False):
-            # A node that starts again may count the delay anew: it cannot know for how long it was away, and what it did
-            # last may not have reached its disk.
+            # A node that starts again may count the delay anew: it cannot know for how long it was away, and what it
+            # did last may not have reached its disk.
             if life.link.ended_us <= stopped_us <= high + self.ledger.slack_us:
                 high = started_us + high_us
         return low, high

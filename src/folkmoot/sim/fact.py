@@ -67,7 +67,8 @@ class Message:
         return self.acked_us < NEVER
 
     def __repr__(self) -> str:
-        return f"m{self.number}({self.publisher} {self.topic.decode()} qos {self.qos}{' retain' if self.retain else ''})"
+        retain = " retain" if self.retain else ""
+        return f"m{self.number}({self.publisher} {self.topic.decode()} qos {self.qos}{retain})"
 
 
 class Lane:
@@ -81,7 +82,7 @@ class Lane:
 class Sub:
     """One subscription of one session, as far as its client can know.
 
-    It may be effective from `asked_us` to `gone_us`, and must be from `since_us` (SUBACK) to `until_us` (UNSUBSCRIBE sent).
+    It may be effective from `asked_us` to `gone_us`, and must be from `since_us` (SUBACK) to `until_us` (UNSUBSCRIBE).
     """
 
     def __init__(self, name: bytes, options: int, identifier: int, now: int) -> None:

@@ -57,7 +57,7 @@ class Fleet:
             profile.username = "user"
             profile.password = b"right"
         profile.publishes = [topic for topic in self.topics if rng.chance(1, 2)] or self.topics[:1]
-        profile.filters = self._filters(profile)
+        profile.filters = self._filters()
         return profile
 
     def _limit(self, profile: Profile) -> None:
@@ -77,7 +77,7 @@ class Fleet:
         if swarm.payload_bytes > 1000 and rng.chance(1, 4):
             profile.packet_bytes_max = 1000
 
-    def _filters(self, profile: Profile) -> list[bytes]:
+    def _filters(self) -> list[bytes]:
         rng = self._rng
         if not self._swarm.has("overlaps"):
             if rng.chance(1, 3):

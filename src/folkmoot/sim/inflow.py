@@ -1,4 +1,4 @@
-"""The receiving half of a model client: acknowledges in order, and as a correct QoS 2 receiver hands each message on once.
+"""The receiving half of a model client: acknowledges in order, and hands each QoS 2 message on once.
 
 Owns the packet ids of QoS 2 flows, which are session state and outlive connections (MQTT 5 sections 4.3.3, 4.4), and
 checks what a client can check of a server: Receive Maximum, packet ids, topic aliases, maximum packet size.
@@ -78,7 +78,8 @@ class Inflow:
             self.client.fault(f"packet id {packet.packet_id} is in flight with {used[:40]!r} and comes with {packet}")
         flow = self.incoming.get(packet.packet_id)
         if flow is not None and (packet.qos != 2 or flow != packet.payload):
-            self.client.fault(f"packet id {packet.packet_id} is of the QoS 2 flow of {flow[:40]!r} and comes with {packet}")
+            text = f"packet id {packet.packet_id} is of the QoS 2 flow of {flow[:40]!r} and comes with {packet}"
+            self.client.fault(text)
 
     def _resolve_alias(self, packet: Publish) -> bool:
         alias = None if packet.properties is None else packet.properties.topic_alias

@@ -223,7 +223,8 @@ class Link:
 class Network:
     """All links.
 
-    `split`: how often a chunk is cut into pieces, 0 (never) to 2 (nearly always). `latency_us`: the largest base latency of a link.
+    `split`: how often a chunk is cut into pieces, 0 (never) to 2 (nearly always). `latency_us`: the largest base
+    latency of a link.
     """
 
     def __init__(self, world: World, rng: Rng, latency_us: int, split: int) -> None:

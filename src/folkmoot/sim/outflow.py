@@ -1,4 +1,4 @@
-"""The sending half of a model client: a window of QoS 1 and 2 messages, resent with the same packet ids (MQTT 5 section 4.4).
+"""The sending half of a model client: a window of messages, resent with the same packet ids (MQTT 5 section 4.4).
 
 Owns the messages that wait and those in flight; they are session state and outlive connections.
 """

@@ -91,9 +91,7 @@ class Simulation:
         self.steps = steps
         self.world = World(seed, Trace(sink))
         world = self.world
-        self.swarm = Swarm(world.fork())
-        if shape is not None:
-            shape(self.swarm)
+        self.swarm = Swarm(world.fork(), shape)
         self.network = Network(world, world.fork(), self.swarm.latency_us, self.swarm.split)
         disk = disk_class(world, world.fork(), "disk", self.swarm.sync_us)
         self.host = host_class(world, world.fork(), "node", disk, self._make_node)

@@ -1,10 +1,12 @@
 """Swarm testing: each seed switches features on and off and draws its own limits, so that no feature hides another.
 
-Source: Groce et al., Swarm Testing, ISSTA 2012. Owns the drawing of what a run is like; the drawing of what happens in it
-is the workload's.
+Source: Groce et al., Swarm Testing, ISSTA 2012. Owns the drawing of what a run is like; the drawing of what happens in
+it is the workload's.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.limits import Limits
@@ -50,9 +52,12 @@ FAULTS = (
 
 
 class Swarm:
-    """What one run is like: `has(name)` for the features and faults above, and the numbers that were drawn."""
+    """What one run is like: `has(name)` for the features and faults above, and the numbers that were drawn.
 
-    def __init__(self, rng: Rng) -> None:
+    `shape` may change what was drawn; the limits of the node are drawn after it.
+    """
+
+    def __init__(self, rng: Rng, shape: Callable[[Swarm], None] | None = None) -> None:
         calm = rng.chance(1, 12)  # now and then a run without any fault, to tell apart what faults have to do with
         self.on: dict[str, bool] = {}
         for name in FEATURES:
@@ -63,7 +68,8 @@ class Swarm:
         self.topics = rng.between(2, 12)
         self.depth = rng.between(1, 3)
         self.fault_every = rng.between(15, 120)  # steps
-        self.pace_us = [300, 2 * MILLISECOND, 10 * MILLISECOND, 50 * MILLISECOND][rng.below(4)]  # mean time between steps
+        # The mean time between steps.
+        self.pace_us = [300, 2 * MILLISECOND, 10 * MILLISECOND, 50 * MILLISECOND][rng.below(4)]
         self.latency_us = [50, 500, 5 * MILLISECOND][rng.below(3)]
         self.split = rng.below(3)
         self.sync_us = [100, 1 * MILLISECOND, 15 * MILLISECOND][rng.below(3)]
@@ -72,6 +78,8 @@ class Swarm:
         self.partitions = [1, 4, 16][rng.below(3)]
         self.short_queues = rng.chance(1, 8)
         self.rounds = rng.between(1, 3)
+        if shape is not None:
+            shape(self)
         self.config = self._config(rng)
 
     def has(self, name: str) -> bool:

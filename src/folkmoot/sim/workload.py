@@ -22,7 +22,10 @@ _PENDING_MAX = 30
 
 
 class Workload:
-    """Makes clients act. `actors` publish and subscribe; `watchers` and `replayers` come, subscribe once and go on listening."""
+    """Makes clients act.
+
+    `actors` publish and subscribe; `watchers` and `replayers` subscribe once and go on listening.
+    """
 
     def __init__(
         self,

@@ -1,0 +1,83 @@
+"""Whole runs: no violation, and the same run for the same seed, wherever it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from folkmoot.cli.version import is_compiled
+from folkmoot.sim import Result, Simulation
+
+STEPS = 300
+
+
+def run(seed: int, steps: int = STEPS) -> Result:
+    return Simulation(seed, steps).run()
+
+
+def run_elsewhere(seed: int, **environment: str) -> str:
+    """The last line of `folkmoot simulate` in a process of its own."""
+    command = [sys.executable, "-m", "folkmoot", "simulate", "--seed", str(seed), "--steps", str(STEPS)]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=True, timeout=120
+    )
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize("seed", range(1, 31))
+def test_no_promise_is_broken(seed: int) -> None:
+    assert run(seed).violations == []
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    first = run(4)
+    second = run(4)
+    assert first.line == second.line
+    assert first.marks == second.marks
+
+
+def test_another_seed_is_another_run() -> None:
+    assert run(4).digest != run(5).digest
+
+
+def test_the_order_of_hash_tables_does_not_matter() -> None:
+    one = run_elsewhere(4, PYTHONHASHSEED="1")
+    two = run_elsewhere(4, PYTHONHASHSEED="2")
+    assert one == two == run(4).line
+
+
+@pytest.mark.skipif(
+    not is_compiled(), reason="this is an interpreted run; `make test` compares it with the compiled one"
+)
+def test_interpreted_and_compiled_are_the_same_run(source_path: Path) -> None:
+    assert run_elsewhere(7, PYTHONPATH=str(source_path)) == run(7).line
+
+
+def test_a_run_reaches_the_rare_branches() -> None:
+    reached: dict[str, int] = {}
+    for seed in range(1, 31):
+        for name, count in run(seed).marks.items():
+            reached[name] = reached.get(name, 0) + count
+    wanted = (
+        "CONNACK refused 0x97",
+        "QoS 2 duplicate recognised",
+        "crash",
+        "crash lost unsynced batches",
+        "crash kept unreported batches",
+        "disk full",
+        "graceful stop",
+        "group commit",
+        "half-open",
+        "resent PUBLISH",
+        "resent PUBREL",
+        "session resumed",
+        "takeover",
+        "transport full",
+        "will no",
+        "will yes",
+    )
+    assert [name for name in wanted if name not in reached] == []
