@@ -7,14 +7,15 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["PAGES", "ROOT", "anchors", "blocks", "commands", "links"]
+__all__ = ["PAGES", "ROOT", "anchors", "blocks", "commands", "images", "links"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 # What others have written by hand; generated pages have tests of their own.
 PAGES = sorted([ROOT / "README.md", *(path for path in (ROOT / "docs").glob("*.md") if path.name != "conformance.md")])
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 OPERATORS = frozenset({"|", "||", "&", "&&", ";", "(", ")", "{", "}"})
 REDIRECTIONS = frozenset({">", ">>", "<", ">&", "<&"})
@@ -61,6 +62,11 @@ def links(page: Path) -> list[str]:
     """The targets of all links that stay within the project."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     return [target for target in LINK.findall(text) if not re.match(r"[a-z]+:", target)]
+
+
+def images(page: Path) -> list[str]:
+    """The targets of all pictures."""
+    return IMAGE.findall(page.read_text(encoding="utf-8"))
 
 
 def anchors(page: Path) -> set[str]:
