@@ -77,3 +77,19 @@ def test_a_payload_may_be_empty_and_a_topic_as_long_as_they_come(make: MakeBox) 
     box.crash()
     peer.resume()
     assert peer.payloads() == [b"", b"", b""]
+
+
+@pytest.mark.parametrize("method", ["x" * 65_510, "\x01" * 20_000, "\u202e" * 21_000])
+def test_a_reason_quotes_only_the_beginning_of_what_came(box: Box, method: str) -> None:
+    """An authentication method may have 65,535 bytes, and so has a reason string: there is no room for a word more."""
+    peer = box.client("a")
+    peer.connect(auth_method=method, code=0x8C)
+    assert peer.closed
+    box.client("b").connect()
+
+
+def test_response_information_that_no_string_can_hold_is_left_out(make: MakeBox) -> None:
+    box = make(limits={"client_id_bytes_max": 65_535}, response_information="%c/and/%c")
+    told = box.client("c" * 40_000).connect(request_response=1).properties
+    assert told is not None
+    assert told.response_info is None

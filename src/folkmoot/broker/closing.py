@@ -5,6 +5,8 @@ MQTT 5 sections 3.14, 4.13; MQTT 3.1.1 section 4.8.
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, State
 from folkmoot.kernel.clock import NEVER
@@ -15,6 +17,9 @@ from folkmoot.mqtt.packet import Connack, Disconnect, Properties
 from folkmoot.session.connection import CLOSED, CLOSING, NEW, OPEN, Connection
 
 __all__ = ["Closing"]
+
+# A reason may quote what the client has sent, and a string of MQTT has at most 65,535 bytes.
+_REASON_CHARACTERS_MAX: Final = 1024
 
 
 class Closing:
@@ -71,7 +76,7 @@ class Closing:
             return None
         properties = Properties()
         if why:
-            properties.reason = why
+            properties.reason = why[:_REASON_CHARACTERS_MAX]
         if elsewhere:
             properties.server_reference = elsewhere
         return properties

@@ -1,11 +1,12 @@
-"""What CONNACK tells a version 5 client.
+"""What CONNACK tells a version 5 client: the server's limits, and which of its wishes were changed.
 
-The limits of this server, and what was changed of its wishes (MQTT 5 section 3.2.2.3).
+MQTT 5 section 3.2.2.3.
 """
 
 from __future__ import annotations
 
 from folkmoot.broker.state import State
+from folkmoot.mqtt.field import BINARY_BYTES_MAX
 from folkmoot.mqtt.packet import Connect, Properties
 
 __all__ = ["connack_properties"]
@@ -43,5 +44,7 @@ def connack_properties(state: State, packet: Connect, expiry_s: int, assigned: s
         properties.server_keep_alive = keep_alive_s
     if wish is not None and wish.request_response == 1 and state.identity.response_information:
         client_id = assigned if assigned else packet.client_id
-        properties.response_info = state.identity.response_information.replace("%c", client_id)
+        information = state.identity.response_information.replace("%c", client_id)
+        if len(information.encode()) <= BINARY_BYTES_MAX:  # the server may leave it out (section 3.2.2.3.15)
+            properties.response_info = information
     return properties
