@@ -60,20 +60,22 @@ class Express:
         session = connection.session
         assert session is not None, "an open connection has a session"
         at: i64 = pos
-        while at < run_end:
-            id_at: i64 = at + head
-            packet_id = int(i64(data[id_at]) << 8 | i64(data[id_at + 1]))
-            if packet_id == 0:  # [MQTT-2.2.1-3]
-                raise MalformedPacket(reason.PROTOCOL_ERROR, "PUBLISH has packet id 0")
-            if qos == 1 or self._is_new(connection, session, packet_id):
-                rest = data[id_at + 2 : at + total]
-                for target in route.targets:
-                    self._send(connection, session, route, target, qos, prefix, rest, total)
-            out.append(ack_head)
-            out.append(U16[packet_id])
-            acks += 1
-            at += total
-        self._count(connection, qos, int(acks), int(total - head - 2))
+        try:
+            while at < run_end:
+                id_at: i64 = at + head
+                packet_id = int(i64(data[id_at]) << 8 | i64(data[id_at + 1]))
+                if packet_id == 0:  # [MQTT-2.2.1-3]
+                    raise MalformedPacket(reason.PROTOCOL_ERROR, "PUBLISH has packet id 0")
+                if qos == 1 or self._is_new(connection, session, packet_id):
+                    rest = data[id_at + 2 : at + total]
+                    for target in route.targets:
+                        self._send(connection, session, route, target, qos, prefix, rest, total)
+                out.append(ack_head)
+                out.append(U16[packet_id])
+                acks += 1
+                at += total
+        finally:  # what stood before a fault is acknowledged
+            self._count(connection, qos, int(acks), int(total - head - 2))
 
     def _is_new(self, connection: Connection, session: Session, packet_id: int) -> bool:
         received = session.received
