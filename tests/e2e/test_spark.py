@@ -235,9 +235,8 @@ def test_killed_drivers_and_nodes_leave_each_message_exactly_once(node: StreamNo
     assert Driver(node, tmp_path, "finish").finish() == 0, (tmp_path / "driver.log").read_text()
     assert payloads(table) == list(range(30_000))
     files = DeltaTable(table).file_uris()
-    found = duckdb.sql(
-        f'select count(*), count(distinct payload), count(distinct (partition, "offset")) from read_parquet({files!r})'
-    ).fetchall()
+    query = 'select count(*), count(distinct payload), count(distinct (partition, "offset")) from read_parquet(?)'
+    found = duckdb.connect().execute(query, [files]).fetchall()
     assert found == [(30_000, 30_000, 30_000)]
     offsets = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     assert json.loads(offsets[0].read_text().splitlines()[-1])["start"] == {"0": 0, "1": 0, "2": 0}

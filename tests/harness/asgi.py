@@ -53,6 +53,9 @@ def ask(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    asyncio.run(app(scope, receive, send))
+    async def call() -> None:
+        await app(scope, receive, send)
+
+    asyncio.run(call())
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return Reply(sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent[1:]))

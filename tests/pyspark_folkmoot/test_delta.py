@@ -62,7 +62,9 @@ class Sink:
 
     def stage(self, *batches: pa.RecordBatch) -> Written:
         writer: Any = self.writer
-        return pickle.loads(pickle.dumps(Written(self.query, write_files(writer.plan, writer.schema, batches))))
+        staged = Written(self.query, write_files(writer.plan, writer.schema, batches))
+        copy: Written = pickle.loads(pickle.dumps(staged))
+        return copy
 
     def commit(self, batch: int, *messages: Written | None) -> None:
         fresh = pickle.loads(pickle.dumps(self.source)).streamWriter(SCHEMA, False)
@@ -90,7 +92,8 @@ def test_batches_become_rows_that_others_read(tmp_path: Path) -> None:
     sink.commit(1, sink.stage(rows(4)), None)
     assert ids(tmp_path / "t") == [0, 1, 2, 3, 4]
     files = DeltaTable(tmp_path / "t").file_uris()
-    found = duckdb.sql(f"select count(*), count(distinct id), count(name) from read_parquet({files!r})").fetchall()
+    query = f"select count(*), count(distinct id), count(name) from read_parquet({files!r})"
+    found = duckdb.connect().execute(query).fetchall()
     assert found == [(5, 5, 4)]
     wanted = [{"id": n, "name": f"n{n}" if n else None, "tags": [("k", str(n))]} for n in range(5)]
     got = sorted(read(tmp_path / "t"), key=lambda row: int(row["id"]))

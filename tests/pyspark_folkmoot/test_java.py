@@ -55,7 +55,7 @@ def test_the_packaged_java_runs_and_never_sees_what_it_does_not_know(bare: Path)
     assert home is not None
     assert (java_version(home / "bin/java") or 0) >= 17
     command = [
-        home / "bin/java",
+        str(home / "bin/java"),
         "--add-modules=jdk.incubator.vector",
         "-Dx=a b",
         "-XshowSettings:properties",

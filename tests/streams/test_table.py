@@ -37,7 +37,7 @@ def test_written_makes_batches_readable_in_order() -> None:
     writer = Writer(16, 1)
     record = encode_record(b"x/y", b"1", 1, False, b"", b"")
     first, second = streams.match(b"x/y")
-    tokens = []
+    tokens: list[int] = []
     for logs in ([first], [first, second], [second]):
         for log in logs:
             log.append(record, 5)
@@ -71,7 +71,9 @@ def test_the_description_names_ranges() -> None:
     described = stream.describe()
     assert described["filter"] == "other"
     assert described["retention_us"] is None
-    (range_,) = described["ranges"]  # type: ignore[misc, attr-defined]
+    ranges = described["ranges"]
+    assert isinstance(ranges, list)
+    (range_,) = ranges
     assert (range_["oldest"], range_["next"], range_["oldest_time_us"]) == (0, 1, 5)
     assert streams.get("d") is None
 
