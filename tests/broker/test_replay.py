@@ -192,3 +192,16 @@ def test_messages_are_streamed_whatever_their_qos(make: MakeBox, version: int) -
     peer.subscribe("$stream/s/earliest/#", qos=2)
     got = peer.publishes()
     assert [(packet.payload, packet.qos) for packet in got] == [(b"0", 0), (b"1", 1), (b"2", 2)]
+
+
+@pytest.mark.parametrize("expiry_s", [0, 10])
+def test_the_end_of_a_session_takes_no_routed_subscription_for_a_replay(streaming: Box, expiry_s: int) -> None:
+    counters = streaming.node.counters
+    before = (counters.subscriptions_transient, counters.subscriptions_persistent)
+    peer = streaming.client("r")
+    peer.connect(session_expiry=expiry_s)
+    assert peer.subscribe("$stream/s/earliest/#", "routed", qos=1) == [1, 1]
+    assert counters.subscriptions_transient + counters.subscriptions_persistent == sum(before) + 1
+    peer.lose()
+    streaming.advance(11 * SECOND)
+    assert (counters.subscriptions_transient, counters.subscriptions_persistent) == before

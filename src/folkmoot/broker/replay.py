@@ -21,10 +21,9 @@ from folkmoot.streams.record import Entry
 from folkmoot.streams.table import Stream, Streams
 from folkmoot.topics.name import check_filter, matches
 
-__all__ = ["CURSOR_STREAM", "REPLAY_PREFIX", "ReplayFeed", "ReplayWish", "parse_replay"]
+__all__ = ["CURSOR_STREAM", "ReplayFeed", "ReplayWish", "parse_replay"]
 
 CURSOR_STREAM: Final = 1
-REPLAY_PREFIX: Final = b"$stream/"
 _PAGE_BYTES: Final = 32_768
 _USER_PROPERTY: Final = b"\x26"
 

@@ -152,7 +152,9 @@ class Routes:
         self._index.clear()
 
     def add(self, subscription: Subscription) -> None:
-        """Let a subscription take part in routing."""
+        """Let a subscription take part in routing, unless it is a replay."""
+        if subscription.is_replay:
+            return
         if subscription.share:
             group = self.groups.get(subscription.name)
             if group is None:
@@ -168,7 +170,9 @@ class Routes:
         self._count(subscription.session, 1)
 
     def remove(self, subscription: Subscription) -> None:
-        """Take a subscription out of routing."""
+        """Take a subscription out of routing, unless it is a replay."""
+        if subscription.is_replay:
+            return
         if subscription.share:
             group = self.groups[subscription.name]
             group.leave(subscription)

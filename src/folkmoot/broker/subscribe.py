@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.feed import Feed, Feeds
-from folkmoot.broker.replay import REPLAY_PREFIX, ReplayFeed, parse_replay
+from folkmoot.broker.replay import ReplayFeed, parse_replay
 from folkmoot.broker.retained import Retained
 from folkmoot.broker.retained_feed import maybe_retained_feed
 from folkmoot.broker.route import Routes
@@ -16,7 +16,7 @@ from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.packet import Properties, Suback, Subscribe, Unsuback, Unsubscribe
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
-from folkmoot.session.subscription import NO_LOCAL, QOS_MASK, Subscription
+from folkmoot.session.subscription import NO_LOCAL, QOS_MASK, REPLAY_PREFIX, Subscription
 from folkmoot.store.key import SUBSCRIPTION, name_prefix
 from folkmoot.store.row import SubscriptionRow, encode_subscription
 from folkmoot.streams.table import Streams
@@ -175,21 +175,16 @@ class Subscribing:
     def _store(self, session: Session, subscription: Subscription, known: Subscription | None) -> None:
         """Put a subscription in force; one with the same filter is replaced [MQTT-3.8.4-3]."""
         if known is not None:
-            self._unroute(known)
+            self.routes.remove(known)
         else:
             self.state.counters.subscribed += 1
         session.subscriptions[subscription.name] = subscription
-        if not subscription.name.startswith(REPLAY_PREFIX):
-            self.routes.add(subscription)
+        self.routes.add(subscription)
         if session.durable:
             row = SubscriptionRow(subscription.options, subscription.identifier)
             self.state.writer.put(
                 session.partition, subscription_key(session, subscription.name), encode_subscription(row)
             )
-
-    def _unroute(self, subscription: Subscription) -> None:
-        if not subscription.name.startswith(REPLAY_PREFIX):
-            self.routes.remove(subscription)
 
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
         """Remove subscriptions [MQTT-3.10.4-1]; what is on its way to the client still arrives [MQTT-3.10.4-2]."""
@@ -207,7 +202,7 @@ class Subscribing:
         known = session.subscriptions.pop(name, None)
         if known is None:
             return False
-        self._unroute(known)
+        self.routes.remove(known)
         self.feeds.cancel(session, name)
         self.state.counters.unsubscribed += 1
         if session.durable:

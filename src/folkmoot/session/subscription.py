@@ -1,6 +1,6 @@
-"""Subscriptions, and what several of one session that match the same topic amount to (MQTT 5 sections 3.3.4.
+"""Subscriptions, and what several of one session that match the same topic amount to.
 
-3.8.3.1).
+MQTT 5 sections 3.3.4, 3.8.3.1.
 """
 
 from __future__ import annotations
@@ -12,18 +12,28 @@ from folkmoot.mqtt.varint import encode_varint
 if TYPE_CHECKING:
     from folkmoot.session.session import Session
 
-__all__ = ["NO_LOCAL", "QOS_MASK", "RETAIN_AS_PUBLISHED", "Subscription", "Target", "encode_identifier", "merge"]
+__all__ = [
+    "NO_LOCAL",
+    "QOS_MASK",
+    "REPLAY_PREFIX",
+    "RETAIN_AS_PUBLISHED",
+    "Subscription",
+    "Target",
+    "encode_identifier",
+    "merge",
+]
 
 QOS_MASK: Final = 3
 NO_LOCAL: Final = 4
 RETAIN_AS_PUBLISHED: Final = 8
+REPLAY_PREFIX: Final = b"$stream/"
 
 
 class Subscription:
     """One filter of one session: the options byte of SUBSCRIBE and its identifier (0 = none).
 
-    name: the filter as the client wrote it; topic_filter: without `$share/group/`; share: that prefix's group, or
-    empty.
+    name: the filter as the client wrote it; topic_filter: without `$share/GROUP/` or `$stream/NAME/FROM/`; share: the
+    group, or empty.
     """
 
     def __init__(
@@ -40,6 +50,11 @@ class Subscription:
     def retain_handling(self) -> int:
         """0 send retained messages, 1 only for a new subscription, 2 do not send them."""
         return self.options >> 4 & 3
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether it replays a stream; then no message that is published reaches it."""
+        return self.name.startswith(REPLAY_PREFIX)
 
     def __repr__(self) -> str:
         return f"Subscription({self.session.client_id!r} {self.name!r} options={self.options})"
