@@ -83,7 +83,7 @@ class Shared:
     def _send_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> bool:
         if self.queue.sends_qos0(session):
             return self.queue.send_qos0(session, message, retain, identifiers)
-        if self.state.limits.queue_qos0_offline:
+        if session.durable and self.state.limits.queue_qos0_offline:
             return self.queue.append(session, message, 0, retain, identifiers, b"", 0)
         return False
 
