@@ -264,3 +264,22 @@ def test_a_second_crash_during_recovery_loses_nothing(box: Box) -> None:
         box.crash()
     peer.resume()
     assert peer.payloads() == [b"m"]
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "d"])
+def test_a_will_after_a_crash_is_no_repetition(box: Box, name: str) -> None:
+    """It is queued while the node opens, behind all that its receiver may have got before, in whatever partition."""
+    peer, source = box.client(name), box.client("s")
+    peer.resume()
+    peer.subscribe("w", qos=1)
+    peer.lose()
+    source.resume(will=Will(b"w", b"will", 1, False))
+    for number in range(3):
+        source.publish("w", b"%d" % number, qos=1)
+    peer.resume()
+    assert len(peer.payloads()) == 3
+    peer.lose()
+    box.crash()
+    peer.resume()
+    (will,) = peer.publishes()
+    assert (will.payload, will.dup) == (b"will", False)

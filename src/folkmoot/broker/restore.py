@@ -8,7 +8,7 @@ from folkmoot.broker.body import Bodies
 from folkmoot.broker.feed import Feed, Feeds
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.broker.purge import Purge, Purges
-from folkmoot.broker.replay import CURSOR_STREAM, REPLAY_PREFIX, ReplayFeed
+from folkmoot.broker.replay import CURSOR_STREAM, ReplayFeed
 from folkmoot.broker.retained import Retained
 from folkmoot.broker.retained_feed import RetainedFeed
 from folkmoot.broker.route import Routes
@@ -17,7 +17,7 @@ from folkmoot.broker.will import Wills
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64, u64
 from folkmoot.session.session import Session, Will
-from folkmoot.session.subscription import Subscription
+from folkmoot.session.subscription import REPLAY_PREFIX, Subscription
 from folkmoot.store.key import (
     BODY,
     CHUNK,
@@ -84,7 +84,10 @@ class Restore:
             self._scan(partition, kind_prefix(partition, CURSOR), kind_prefix(partition, SENT + 1))
         for purge in self._orphans.values():
             self.purges.add(purge)
-        for session in list(self.state.sessions.values()):
+        sessions = list(self.state.sessions.values())
+        for session in sessions:
+            self._find_ends(session)
+        for session in sessions:  # now that each queue has its ends: this publishes wills
             self._settle(session)
         for session in self._strays:
             self.wills.publish(session)
@@ -163,8 +166,7 @@ class Restore:
             topic_filter = name.split(b"/", 3)[3]
         subscription = Subscription(session, name, topic_filter, share, row.options, row.identifier)
         session.subscriptions[name] = subscription
-        if not name.startswith(REPLAY_PREFIX):
-            self.routes.add(subscription)
+        self.routes.add(subscription)
 
     def _queue(self, partition: int, key: bytes, value: bytes) -> None:
         row = decode_queue(value[VERSION_BYTES:])
@@ -243,16 +245,16 @@ class Restore:
             feed = RetainedFeed(subscription, 0, self.retained, positions[0], positions[2:], positions[1], row.key)
         self.feeds.start(feed)
 
-    def _settle(self, session: Session) -> None:
-        """Give a restored session its deadlines.
-
-        One that was connected when the process died has lost its client now.
-        """
+    def _find_ends(self, session: Session) -> None:
+        """Say where the restored queue of a session begins and where it goes on."""
         session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
         session.durable_next = session.queue_next
         if not session.queue_count:
             session.queue_head = session.queue_next
         session.ready_end = session.queue_head
+
+    def _settle(self, session: Session) -> None:
+        """Give a restored session its deadlines; one that was connected when the process died has lost its client."""
         will = session.will
         if session.ends_us == 0:
             self._doubt(session)
