@@ -121,3 +121,10 @@ def test_the_name_in_a_certificate_can_stand_for_the_password(make: MakeBox) -> 
     assert peer.subscribe("device/7", "device/8") == [0, 0x87]
     stranger = box.client("b").open("tls")
     stranger.connect(code=0x87)
+
+
+def test_a_will_is_judged_by_the_client_id_that_the_server_gives(make: MakeBox) -> None:
+    rules = [Rule(False, PUBLISH, "*", "auto-*", [b"w"])]
+    box = make(policy=Policy(rules, True))
+    box.client("").connect(will=Will(b"w", b"will", 0, False), code=0x87)
+    box.client("").connect(will=Will(b"other", b"will", 0, False))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.mqtt.packet import V311, Ack, Publish
+from folkmoot.mqtt.packet import V311, Ack, Publish, Will
 from tests.harness.fixture import MakeBox
+from tests.harness.peer import properties
 from tests.harness.version import BOTH
 
 
@@ -103,3 +104,34 @@ def test_a_route_cache_of_any_size_gives_the_same_deliveries(make: MakeBox, slow
         peer.publish(f"t/{number % 3}", b"%d" % number, qos=1)
         peer.publish(f"u/{number % 3}", b"no", qos=1)
     assert peer.payloads() == [b"%d" % number for number in range(20)]
+
+
+@pytest.mark.parametrize(("limit_s", "expiry_s"), [(10, None), (10, 1000), (0, 5), (0, 0)])
+def test_a_will_lives_no_longer_than_a_message(make: MakeBox, limit_s: int, expiry_s: int | None) -> None:
+    box = make(limits={"message_expiry_max_s": limit_s})
+    peer, source = box.client("a"), box.client("s")
+    peer.resume()
+    peer.subscribe("w", qos=1)
+    peer.lose()
+    source.connect(will=Will(b"w", b"will", 1, False, properties(message_expiry=expiry_s)))
+    box.advance(20 * SECOND)  # its life begins when it is published
+    source.lose()
+    box.advance(4 * SECOND)
+    peer.resume()
+    assert peer.payloads() == ([] if expiry_s == 0 else [b"will"])
+    peer.lose()
+    source.connect(will=Will(b"w", b"will", 1, False, properties(message_expiry=expiry_s)))
+    source.lose()
+    box.advance(11 * SECOND)
+    peer.resume()
+    assert peer.payloads() == []
+
+
+def test_a_client_that_is_closed_is_not_kept_from_reading(make: MakeBox) -> None:
+    """Paused and closed in one turn: its side of the close must be seen."""
+    box = make(limits={"publish_rate_max": 2})
+    peer = box.client("a")
+    peer.connect()
+    peer.send(*[Publish(b"t", b"m", 0, False) for _ in range(5)], Publish(b"bad/#", b"m", 0, False))
+    peer.expect_close(0x90)
+    assert not peer.paused

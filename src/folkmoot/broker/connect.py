@@ -5,6 +5,7 @@ from __future__ import annotations
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import FOR_HANDSHAKE, Commits
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
+from folkmoot.broker.lifetime import lifetime
 from folkmoot.broker.offer import connack_properties
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.route import is_reserved
@@ -137,8 +138,14 @@ class Connecting:
         """The client may come in: find or make its session, end the older connection, answer when that is durable."""
         packet = connection.connect
         assert packet is not None, "a connection is registered once"
+        assigned = ""
+        if not packet.client_id:
+            # [MQTT-3.1.3-6] [MQTT-3.1.3-7] [MQTT-3.2.2-16]
+            assigned = "auto-" + self.state.rng.token(22)
+            connection.client_id = assigned
         will = packet.will
-        if will is not None and not self.state.policy.may_publish(packet.client_id, connection.username, will.topic):
+        policy = self.state.policy
+        if will is not None and not policy.may_publish(connection.client_id, connection.username, will.topic):
             self.state.counters.acl_denied_publish += 1
             self.closing.refuse(connection, reason.NOT_AUTHORIZED, "not allowed to publish to the will's topic")
             return
@@ -147,11 +154,6 @@ class Connecting:
             self.state.counters.storage_refused += 1
             self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "no room on the disk to keep a session or a will")
             return
-        assigned = ""
-        if not packet.client_id:
-            # [MQTT-3.1.3-6] [MQTT-3.1.3-7] [MQTT-3.2.2-16]
-            assigned = "auto-" + self.state.rng.token(22)
-            connection.client_id = assigned
         properties = connack_properties(self.state, packet, expiry_s, assigned) if connection.v5 else None
         if not self._fits(packet, properties):
             code = reason.IMPLEMENTATION_SPECIFIC_ERROR
@@ -258,15 +260,13 @@ class Connecting:
         properties = will.properties
         forwarded = b""
         delay_s = 0
-        expiry_us = 0
         if properties is not None:
             forwarded = forward_properties(properties)
             if properties.will_delay is not None:
                 delay_s = min(properties.will_delay, self.state.limits.will_delay_max_s)
-            if properties.message_expiry is not None:
-                expiry_us = properties.message_expiry * SECOND
+        life_us = lifetime(properties, self.state.limits)
         message = Message(
-            will.topic, will.payload, will.qos, will.retain, forwarded, connection.client_id, self.state.now, expiry_us
+            will.topic, will.payload, will.qos, will.retain, forwarded, connection.client_id, self.state.now, life_us
         )
         return Will(message, delay_s)
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import FOR_RATE, Commits
+from folkmoot.broker.lifetime import lifetime
 from folkmoot.broker.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
 from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
 from folkmoot.broker.route import Routes, is_reserved
@@ -286,16 +287,9 @@ class Inbound:
         properties: Properties | None,
     ) -> Message:
         now = self.state.now
-        expires_us = 0
-        forwarded = b""
-        if properties is not None:
-            forwarded = forward_properties(properties)
-            if properties.message_expiry is not None:
-                expires_us = now + max(properties.message_expiry * SECOND, 1)
-        expiry_max_s = self.state.limits.message_expiry_max_s
-        if expiry_max_s:
-            latest_us = now + expiry_max_s * SECOND
-            expires_us = min(expires_us, latest_us) if expires_us else latest_us
+        forwarded = b"" if properties is None else forward_properties(properties)
+        life_us = lifetime(properties, self.state.limits)
+        expires_us = now + life_us if life_us else 0
         return Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
 
     def _finish(self, connection: Connection, session: Session, qos: int, packet_id: int, result: int) -> None:
