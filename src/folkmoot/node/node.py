@@ -12,7 +12,7 @@ from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.node.birth import Birth, read_birth, write_birth
 from folkmoot.node.config import NodeConfig
 from folkmoot.node.effect import Effects
-from folkmoot.session.connection import CLOSED, Connection, PeerInfo
+from folkmoot.session.connection import CLOSED, CLOSING, Connection, PeerInfo
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 from folkmoot.streams.table import Streams
@@ -136,8 +136,8 @@ class Node:
             effects.outputs = [connection for connection in effects.outputs if connection.state != CLOSED]
         effects.closes = list(state.closes)
         state.closes.clear()
-        # A turn may have done both, in any order: what counts is how it ended.
-        effects.pauses = [connection for connection in state.pauses if connection.paused]
+        # A turn may have done both, in any order: what counts is how it ended. One that closes is read to its end.
+        effects.pauses = [connection for connection in state.pauses if connection.paused and connection.state < CLOSING]
         state.pauses.clear()
         effects.resumes = [connection for connection in state.resumes if not connection.paused]
         state.resumes.clear()
