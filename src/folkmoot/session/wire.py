@@ -9,7 +9,7 @@ from typing import Final
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.pack import U16, u32
-from folkmoot.mqtt.varint import encode_varint
+from folkmoot.mqtt.varint import VARINT_MAX, encode_varint
 from folkmoot.session.connection import Connection
 from folkmoot.store.message import Message
 
@@ -39,8 +39,8 @@ def put_publish(
     if connection.v5 and (identifiers or message.expires_us or connection.alias_out is not None):
         return _put_special(connection, message, first, packet_id, identifiers, now)
     kind = first << 1 | (1 if connection.v5 else 0)
-    if message.wire_kind != kind:
-        _encode(message, kind, first, connection.v5)
+    if message.wire_kind != kind and not _encode(message, kind, first, connection.v5):
+        return False
     left = message.wire_left
     right = message.wire_right
     size = len(left) + len(right)
@@ -59,14 +59,22 @@ def put_publish(
     return True
 
 
-def _encode(message: Message, kind: int, first: int, v5: bool) -> None:
+def _encode(message: Message, kind: int, first: int, v5: bool) -> bool:
     if v5:
         right = encode_varint(len(message.properties)) + message.properties + message.payload
     else:
         right = message.payload
+    if _exceeds(message.topic, right):
+        return False
     message.wire_kind = kind
     message.wire_left = _left(first, message.topic, len(right))
     message.wire_right = right
+    return True
+
+
+def _exceeds(topic: bytes, right: bytes) -> bool:
+    """Whether no packet can be that large: 256 MiB came without the properties that this version or client adds."""
+    return 4 + len(topic) + len(right) > VARINT_MAX
 
 
 def _left(first: int, topic: bytes, right_size: int) -> bytes:
@@ -96,6 +104,8 @@ def _put_special(
             fresh_alias = len(aliases) + 1
             properties += _ALIAS + U16[fresh_alias]
     right = encode_varint(len(properties)) + properties + message.payload
+    if _exceeds(topic, right):
+        return False
     data = _left(first, topic, len(right)) + (U16[packet_id] if first & 6 else b"") + right
     if len(data) > connection.packet_bytes_max:
         return False
