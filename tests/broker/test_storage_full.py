@@ -55,6 +55,19 @@ def test_what_needs_no_room_goes_on(full: Box) -> None:
     assert peer.payloads() == [b"kept"]
 
 
+def test_a_stream_takes_no_qos_0_while_there_is_no_room(full: Box) -> None:
+    peer = full.client("a")
+    peer.connect()
+    stream = full.node.streams.get("s")
+    assert stream is not None
+    peer.publish("stream/x", b"lost", qos=0)
+    full.storage(full=False)
+    peer.publish("stream/x", b"kept", qos=0)
+    full.run()
+    assert sum(log.readable_end for log in stream.logs) == 1
+    assert full.node.counters.storage_refused == 1
+
+
 def test_clearing_makes_room_and_may_be_refused_but_is_never_half_done(full: Box) -> None:
     peer = full.client("a")
     peer.connect()

@@ -86,6 +86,7 @@ class Closing:
         fields: dict[str, object] = {
             "connection": connection.id,
             "client": connection.client_id,
+            "user": connection.username,
             "address": connection.info.address,
             "code": f"0x{code:02X} {reason.name(code)}",
             "why": why,

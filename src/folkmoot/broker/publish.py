@@ -67,7 +67,12 @@ class Publishing:
                 return result
         if route.logs:
             result |= MATCHED | STORED
-            self._stream(route.logs, message, producer, sequence)
+            if self.state.storage_full and message.qos == 0:
+                self.state.counters.storage_refused += (
+                    1  # nobody can be told, and the last room is for what is promised
+                )
+            else:
+                self._stream(route.logs, message, producer, sequence)
         if route.transient or route.groups:
             result |= self._live(route, message, publisher, producer, sequence)
         if route.durable:

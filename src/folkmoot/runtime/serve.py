@@ -164,7 +164,7 @@ async def serve_until_stopped(serving: ServingNode, listeners: list[Listener], s
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     print(ready_line(serving, listeners, extra), flush=True)
-    report_torn(serving)
+    report_opening(serving, service is None or not extra)
     housekeeping = asyncio.ensure_future(keep_house(serving))
     try:
         await serving.until_stopped()
@@ -188,10 +188,16 @@ def ready_line(serving: ServingNode, listeners: list[Listener], extra: str) -> s
     return " ".join([*words, extra]).rstrip()
 
 
-def report_torn(serving: ServingNode) -> None:
-    """Tell what the opening of the store cut off."""
+def report_opening(serving: ServingNode, without_http: bool) -> None:
+    """Tell what an operator should know of this start."""
     if serving.disk.torn_bytes:
         serving.say("warning", "store_tail_cut", bytes=serving.disk.torn_bytes, reason="an unfinished write")
+    if serving.settings.node.salvage:
+        serving.say("warning", "store_salvaged", reason="what was written after damage, if there was any, is lost")
+    if serving.node.config.streams and without_http:
+        serving.say(
+            "warning", "streams_unreadable", reason="nobody can read streams over HTTP: set admin.address (--admin)"
+        )
 
 
 async def keep_house(serving: ServingNode) -> None:
