@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt.packet import V311
+from folkmoot.streams.config import StreamConfig
+from folkmoot.streams.record import RECORD_BYTES
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
 from tests.harness.version import BOTH
@@ -54,3 +57,28 @@ def test_messages_are_counted(telling: Box) -> None:
     telling.advance(11 * SECOND)
     peer.subscribe("$SYS/broker/messages/received")
     assert [int(payload) for payload in peer.payloads()] == [7]
+
+
+def test_all_bytes_that_go_out_are_counted(make: MakeBox) -> None:
+    box = make(bystander=False)
+    peer, other = box.client("a"), box.client("b", V311)
+    peer.connect()
+    other.connect()
+    peer.subscribe("t")
+    for qos in (0, 1, 2):
+        other.publish("t", b"m", qos=qos)
+    assert box.node.counters.bytes_sent == len(peer.wire) + len(other.wire)
+
+
+def test_the_bytes_of_streams_are_counted_and_what_retention_removes(make: MakeBox) -> None:
+    box = make(streams=[StreamConfig("s", b"t/#", 1, retention_us=SECOND)])
+    peer = box.client("source")
+    peer.connect()
+    for _ in range(5):
+        peer.publish("t/1", b"payload", qos=1)
+    counters = box.node.counters
+    assert counters.stream_bytes == 5 * (RECORD_BYTES + len("t/1" + "payload" + "source"))
+    assert counters.stream_trimmed_records == 0
+    box.advance(60 * SECOND)
+    assert counters.stream_trimmed_records == 5
+    assert counters.stream_trimmed_bytes >= counters.stream_bytes

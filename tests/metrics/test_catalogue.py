@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 
 from folkmoot.metrics.catalogue import COUNTER, GAUGE, HISTOGRAM, families
 from folkmoot.metrics.counters import Counters, Histograms
@@ -49,3 +51,12 @@ def test_each_family_says_what_it_means() -> None:
         assert family.unit
         assert len({value for value, _ in family.members}) == len(family.members)
         assert bool(family.label) is (len(family.members) > 1)
+
+
+def test_each_figure_is_counted_somewhere() -> None:
+    """A name in the catalogue that stays 0 for ever would say that nothing of the kind has happened."""
+    source = Path(__file__).parents[2] / "src" / "folkmoot"
+    parts = [path for path in source.rglob("*.py") if path.parent.name != "metrics"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in parts)
+    counted = set(re.findall(r"\.(\w+) [-+]?= ", text))
+    assert set(named(COUNTER, GAUGE)) - counted == set()

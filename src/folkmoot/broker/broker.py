@@ -192,7 +192,7 @@ class Broker:
         self.shared.pass_on_lost()
         self._unfeed()
         if self.streams.dirty:
-            self.streams.flush(self.state.writer)
+            self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
         batch = self.state.writer.take()
         if batch is not None:
             self.commits.seal(batch.token, batch.bytes)
@@ -235,6 +235,8 @@ class Broker:
             self.purges.step(self.commits.durable_token)
         if self._trimming:
             self._trimming = self.streams.trim(self.state.now, self.state.writer)
+            self.state.counters.stream_trimmed_records = self.streams.trimmed_records
+            self.state.counters.stream_trimmed_bytes = self.streams.trimmed_bytes
 
     def more(self) -> bool:
         """Whether background work could go on at once."""

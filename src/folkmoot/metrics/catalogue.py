@@ -62,16 +62,16 @@ def connections() -> list[Family]:
 def wire() -> list[Family]:
     """Bytes, packets other than PUBLISH, and errors of remote ends."""
     received = ["connect", "puback", "pubrec", "pubrel", "pubcomp", "subscribe", "unsubscribe", "pingreq"]
-    sent = ["connack", "puback", "pubrec", "pubrel", "pubcomp", "suback", "unsuback", "pingresp"]
-    errors = ["malformed", "protocol", "too_large", "utf8", "topic", "filter", "alias", "packet_id", "receive_max"]
+    received += ["disconnect", "auth"]
+    sent = ["connack", "puback", "pubrec", "pubrel", "pubcomp", "suback", "unsuback", "pingresp", "disconnect"]
+    errors = ["malformed", "protocol", "too_large", "utf8", "topic", "filter", "alias", "receive_max"]
     rest = ["payload_format", "client_id", "version"]
-    both = ["disconnect", "auth"]
     return [
         counter("bytes_received", "bytes", "Bytes of MQTT received", "received"),
         counter("bytes_sent", "bytes", "Bytes of MQTT sent", "sent"),
         split("packets_received", COUNTER, "packets", "Packets received, except PUBLISH", "type",
-              "received_", received + both),
-        split("packets_sent", COUNTER, "packets", "Packets sent, except PUBLISH", "type", "sent_", sent + both),
+              "received_", received),
+        split("packets_sent", COUNTER, "packets", "Packets sent, except PUBLISH", "type", "sent_", sent),
         split("protocol_errors", COUNTER, "errors", "Errors of clients by kind", "kind", "error_", errors + rest),
     ]  # fmt: skip
 
@@ -79,7 +79,7 @@ def wire() -> list[Family]:
 def messages() -> list[Family]:
     """PUBLISH packets in and out, and what became of messages."""
     qos = ["0", "1", "2"]
-    drops = ["queue_full", "qos0_slow", "expired", "too_large", "no_window", "rate"]
+    drops = ["queue_full", "qos0_slow", "expired", "too_large"]
     return [
         split("publish_received", COUNTER, "packets", "PUBLISH packets received", "qos", "publish_received_qos", qos),
         split("publish_sent", COUNTER, "packets", "PUBLISH packets sent", "qos", "publish_sent_qos", qos),
@@ -97,7 +97,7 @@ def messages() -> list[Family]:
         counter("wills_published", "messages", "Wills published"),
         counter("wills_cancelled", "messages", "Wills that a DISCONNECT or a return in time made void"),
         gauge("retained_messages", "messages", "Retained messages"),
-        gauge("retained_bytes", "bytes", "Payload of the retained messages", "retained"),
+        gauge("retained_bytes", "bytes", "Topics, payloads and properties of the retained messages", "retained"),
         counter("retained_sent", "messages", "Retained messages sent because of a SUBSCRIBE"),
     ]  # fmt: skip
 
@@ -111,8 +111,8 @@ def sessions() -> list[Family]:
         counter("sessions_expired", "sessions", "Sessions removed because their expiry interval passed"),
         split("subscriptions", GAUGE, "subscriptions", "Subscriptions by kind", "kind",
               "subscriptions_", ["persistent", "transient", "shared"]),
-        counter("subscribed", "subscriptions", "Subscriptions made or replaced"),
-        counter("unsubscribed", "subscriptions", "Subscriptions ended by UNSUBSCRIBE"),
+        counter("subscribed", "subscriptions", "Subscriptions made, without those that replace one"),
+        counter("unsubscribed", "subscriptions", "Subscriptions ended by UNSUBSCRIBE, or because retention overtook their replay"),
         gauge("queue_messages", "messages", "Messages queued for persistent sessions"),
         gauge("queue_bytes", "bytes", "Bytes queued for persistent sessions", "queue"),
     ]  # fmt: skip
@@ -123,7 +123,7 @@ def storage() -> list[Family]:
     return [
         gauge("storage_full", "flag", "1 while the node refuses to store because its disk is full"),
         counter("storage_refused", "packets", "Packets refused because the disk was full"),
-        counter("commit_batches", "batches", "Batches made durable"),
+        counter("commit_batches", "batches", "Batches handed to the store"),
         counter("commit_rows", "rows", "Rows written or deleted by these batches"),
         counter("commit_bytes", "bytes", "Bytes of these rows", "commit"),
         gauge("commit_waiting_batches", "batches", "Batches handed to the store and not durable yet"),
@@ -131,9 +131,8 @@ def storage() -> list[Family]:
         spread("commit_us", "From handing a batch to the store until it is durable"),
         counter("stream_records", "records", "Records appended to streams"),
         counter("stream_bytes", "bytes", "Bytes of these records", "stream"),
-        counter("stream_chunks", "chunks", "Chunks that these records were stored in"),
         counter("stream_trimmed_records", "records", "Records removed by retention"),
-        counter("stream_trimmed_bytes", "bytes", "Bytes removed by retention", "stream_trimmed"),
+        counter("stream_trimmed_bytes", "bytes", "Bytes of the chunks that these were stored in", "stream_trimmed"),
         counter("stream_replayed", "records", "Records sent to MQTT clients that replay a stream"),
         gauge("producers", "producers", "Idempotent producers remembered"),
         counter("producer_duplicates", "messages", "Messages of idempotent producers that had been applied before"),
@@ -146,7 +145,6 @@ def work() -> list[Family]:
         counter("turns", "turns", "Turns of the node's loop"),
         spread("turn_us", "Time spent in one turn"),
         counter("wakes", "events", "Turns that a timer or background work asked for"),
-        counter("route_hits", "lookups", "Topics whose routes were remembered"),
         counter("route_misses", "lookups", "Topics whose routes had to be found"),
         gauge("route_cached", "topics", "Topics whose routes are remembered now"),
     ]

@@ -28,17 +28,16 @@ class Counters:
         self.received_pingreq = self.received_disconnect = self.received_auth = 0
         self.sent_connack = self.sent_puback = self.sent_pubrec = self.sent_pubrel = 0
         self.sent_pubcomp = self.sent_suback = self.sent_unsuback = 0
-        self.sent_pingresp = self.sent_disconnect = self.sent_auth = 0
+        self.sent_pingresp = self.sent_disconnect = 0
         self.error_malformed = self.error_protocol = self.error_too_large = self.error_utf8 = 0
-        self.error_topic = self.error_filter = self.error_alias = self.error_packet_id = 0
+        self.error_topic = self.error_filter = self.error_alias = 0
         self.error_receive_max = self.error_payload_format = self.error_client_id = self.error_version = 0
         # Messages.
         self.publish_received_qos0 = self.publish_received_qos1 = self.publish_received_qos2 = 0
         self.publish_sent_qos0 = self.publish_sent_qos1 = self.publish_sent_qos2 = 0
         self.publish_payload_bytes_received = self.publish_payload_bytes_sent = 0
         self.publish_resent = self.publish_repeated = self.publish_unmatched = 0
-        self.dropped_queue_full = self.dropped_qos0_slow = self.dropped_expired = 0
-        self.dropped_too_large = self.dropped_no_window = self.dropped_rate = 0
+        self.dropped_queue_full = self.dropped_qos0_slow = self.dropped_expired = self.dropped_too_large = 0
         self.acl_denied_publish = self.acl_denied_subscribe = self.storage_refused = 0
         self.publishers_paused = self.publisher_pauses = 0
         self.wills_pending = self.wills_published = self.wills_cancelled = 0
@@ -51,11 +50,11 @@ class Counters:
         # Store and streams.
         self.storage_full = self.commit_batches = self.commit_rows = self.commit_bytes = 0
         self.commit_waiting_batches = self.commit_waiting_bytes = 0
-        self.stream_records = self.stream_bytes = self.stream_chunks = 0
+        self.stream_records = self.stream_bytes = 0
         self.stream_trimmed_records = self.stream_trimmed_bytes = 0
         self.stream_replayed = self.producer_duplicates = self.producers = 0
         # The node's own work.
-        self.turns = self.wakes = self.route_hits = self.route_misses = self.route_cached = 0
+        self.turns = self.wakes = self.route_misses = self.route_cached = 0
 
 
 class Histograms:

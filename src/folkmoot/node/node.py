@@ -134,6 +134,8 @@ class Node:
         if state.outputs_gone:  # nobody writes to a transport that is gone
             state.outputs_gone = False
             effects.outputs = [connection for connection in effects.outputs if connection.state != CLOSED]
+        for connection in effects.outputs:
+            state.counters.bytes_sent += connection.out_bytes
         effects.closes = list(state.closes)
         state.closes.clear()
         # A turn may have done both, in any order: what counts is how it ended. One that closes is read to its end.

@@ -123,6 +123,7 @@ class TcpProtocol(asyncio.Protocol):
         """Introduce the peer to the node."""
         turns = self._turns
         if not self._gate.enter():
+            turns.node.counters.connections_refused += 1
             cast("Transport", transport).abort()
             return
         info = peer_info(transport, self.name, self._certificate_name(transport))

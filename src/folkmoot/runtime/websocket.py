@@ -73,6 +73,7 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
         """Introduce the peer: its time until CONNECT begins now, with the upgrade in it."""
         self._transport = cast("Transport", transport)
         if not self._gate.enter():
+            self._turns.node.counters.connections_refused += 1
             self._transport.abort()
             return
         certificate: Any = transport.get_extra_info("peercert")

@@ -15,7 +15,7 @@ from folkmoot.store.key import CHUNK, STREAM, name_prefix, sequence_of
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.streams.block import MERGE_BYTES_MAX, Block
-from folkmoot.streams.chunk import Head, cut_chunk, decode_chunk, decode_head, encode_chunk, fault
+from folkmoot.streams.chunk import HEAD_BYTES, Head, cut_chunk, decode_chunk, decode_head, encode_chunk, fault
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
 from folkmoot.streams.record import Record
@@ -143,13 +143,18 @@ class StreamLog:
         self.next_offset = offset + 1
         return offset
 
-    def flush(self, writer: Writer) -> None:
-        """End a turn: put the chunks of what it appended, and of what they take in, into the batch."""
+    def flush(self, writer: Writer) -> int:
+        """End a turn: put the chunks of what it appended, and of what they take in, into the batch.
+
+        Return how many bytes the appended records take in chunks.
+        """
         if self._row_partitions != self.config.partitions:
             self._row_partitions = self.config.partitions
             self._put_row(writer)
         first = self.next_offset
+        appended_bytes = 0
         for block in self._open:
+            appended_bytes += block.bytes - HEAD_BYTES
             block.position = self._position
             block = self._joined(block, writer)
             chunk = encode_chunk(block.first, block.position, block.times, block.records)
@@ -162,6 +167,7 @@ class StreamLog:
         self._open = []
         self.bytes = self._position - self._begin
         self._pending.append(Pending(self.next_offset, first, self._clock_us))
+        return appended_bytes
 
     def _joined(self, block: Block, writer: Writer) -> Block:
         """Return `block` together with the small ones before it that are worth rewriting; their rows go."""

@@ -72,6 +72,8 @@ class Streams:
         self._logs: list[StreamLog] = []
         self._changed: list[StreamLog] = []
         self._flushed: list[Flushed] = []
+        self.trimmed_records = 0  # by retention, since the start
+        self.trimmed_bytes = 0
         self.growth = 0  # counts up whenever something becomes readable: who waits for records looks again
         self._cursor = 0  # where the next call of `trim` goes on
         self._trim_more = False
@@ -109,12 +111,17 @@ class Streams:
         """Whether this turn has appended a record."""
         return len(self._changed) > 0
 
-    def flush(self, writer: Writer) -> None:
-        """End a turn: put what it appended into `writer`'s batch; `written` with its token makes it readable."""
+    def flush(self, writer: Writer) -> int:
+        """End a turn: put what it appended into `writer`'s batch; `written` with its token makes it readable.
+
+        Return how many bytes the appended records take in chunks.
+        """
+        appended_bytes = 0
         for log in self._changed:
-            log.flush(writer)
+            appended_bytes += log.flush(writer)
             self._flushed.append(Flushed(writer.token, log, log.next_offset))
         self._changed.clear()
+        return appended_bytes
 
     def written(self, token: int) -> list[StreamLog]:
         """Make readable what is in batch `token` and all before it; return the logs that have something new."""
@@ -135,8 +142,12 @@ class Streams:
         """Apply retention to the next few stream partitions; return whether it should be called again soon."""
         end = min(self._cursor + TRIM_CALLS, len(self._logs))
         for i in range(self._cursor, end):
-            if self._logs[i].trim(now, writer):
+            log = self._logs[i]
+            oldest, size_bytes = log.oldest, log.bytes
+            if log.trim(now, writer):
                 self._trim_more = True
+            self.trimmed_records += log.oldest - oldest
+            self.trimmed_bytes += size_bytes - log.bytes
         if end < len(self._logs):
             self._cursor = end
             return True
