@@ -81,6 +81,17 @@ def test_a_cut_has_the_records_of_its_range(batch: list[tuple[Record, int]], dat
     assert [(entry.offset, entry.time_us, parts(entry.record)) for entry in got] == wanted
 
 
+@given(batches, st.integers(0, 2**40), st.integers(-3, 20), st.integers(-3, 20))
+def test_a_part_of_a_chunk_can_be_read(batch: list[tuple[Record, int]], first: int, low: int, high: int) -> None:
+    chunk, _ = lay(first, batch)
+    start, end = max(first + low, 0), max(first + high, 0)
+    expected = [entry for entry in decode_chunk(chunk) if start <= entry.offset < end]
+    got = decode_chunk(b"xyz" + chunk, 3, start, end)
+    assert [(one.offset, one.time_us, parts(one.record)) for one in got] == [
+        (one.offset, one.time_us, parts(one.record)) for one in expected
+    ]
+
+
 def test_bytes_that_are_no_chunk_are_named() -> None:
     assert fault(b"", 0) is not None
     assert fault(b"FMC1" + bytes(200), 0) is not None

@@ -112,9 +112,7 @@ class ReplayFeed(Feed):
         assert not isinstance(page, OffsetAhead), "a replay never reads beyond the readable end"
         at = start
         for chunk in page.chunks:
-            for entry in decode_chunk(chunk):
-                if not start <= entry.offset < page.next_offset:
-                    continue
+            for entry in decode_chunk(chunk, 0, start, page.next_offset):
                 if entry.offset > start and not feeds.has_room(self.subscription.session):
                     break
                 at = entry.offset + 1

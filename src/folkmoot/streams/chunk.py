@@ -67,6 +67,7 @@ PROPERTY_LENGTHS: Final = 13
 _MAGIC: Final = b"FMC1"
 _HEAD: Final = struct.Struct("<4sIIIQQQIIIII")
 _CHECKED: Final = struct.Struct("<IIQQQIIIII")
+_OFFSET_MAX: Final = 1 << 63
 _BIG: Final = sys.byteorder == "big"
 
 
@@ -170,8 +171,11 @@ def fault(data: bytes, pos: int) -> str | None:
     return None
 
 
-def decode_chunk(data: bytes, pos: int = 0) -> list[Entry]:
-    """Return the records of the chunk at `pos`, in order; raises CorruptStore when `fault` finds one."""
+def decode_chunk(data: bytes, pos: int = 0, start: int = 0, end: int = _OFFSET_MAX) -> list[Entry]:
+    """Return the records of the chunk at `pos` with offsets in [start, end), in order.
+
+    Raises CorruptStore when `fault` finds one. A few records of a large chunk cost little more than its checksum.
+    """
     why = fault(data, pos)
     if why is not None:
         raise CorruptStore(why)
@@ -189,8 +193,14 @@ def decode_chunk(data: bytes, pos: int = 0) -> list[Entry]:
     payload_at = topic_at + head.columns[0]
     publisher_at = payload_at + head.columns[1]
     property_at = publisher_at + head.columns[2]
+    skip = min(max(start - head.first, 0), count)
+    if skip:
+        topic_at += sum(topic_lengths[:skip])
+        payload_at += sum(payload_lengths[:skip])
+        publisher_at += sum(publisher_lengths[:skip])
+        property_at += sum(property_lengths[:skip])
     entries: list[Entry] = []
-    for i in range(count):
+    for i in range(skip, min(end - head.first, count)):
         topic_end = topic_at + topic_lengths[i]
         payload_end = payload_at + payload_lengths[i]
         publisher_end = publisher_at + publisher_lengths[i]
@@ -212,7 +222,7 @@ def decode_chunk(data: bytes, pos: int = 0) -> list[Entry]:
 
 def cut_chunk(data: bytes, start: int, end: int) -> bytes:
     """Return a chunk with the records of the chunk `data` in [start, end), of which there is at least one."""
-    entries = [entry for entry in decode_chunk(data) if start <= entry.offset < end]
+    entries = decode_chunk(data, 0, start, end)
     head = decode_head(data, 0)
     assert head is not None
     return encode_chunk(
