@@ -68,14 +68,15 @@ def test_a_stream_takes_no_qos_0_while_there_is_no_room(full: Box) -> None:
     assert full.node.counters.storage_refused == 1
 
 
-def test_clearing_makes_room_and_may_be_refused_but_is_never_half_done(full: Box) -> None:
+@pytest.mark.parametrize("qos", [0, 1])
+def test_clearing_makes_room(full: Box, qos: int) -> None:
     peer = full.client("a")
     peer.connect()
-    code = peer.publish("r", b"", qos=1, retain=True)
+    peer.publish("r", b"", qos=qos, retain=True)
     full.crash()
     peer.connect()
     peer.subscribe("r")
-    assert peer.payloads() == ([b"kept"] if code == 0x97 else [])
+    assert peer.payloads() == []
 
 
 def test_lasting_sessions_cannot_begin(full: Box) -> None:
@@ -126,6 +127,24 @@ def test_an_absent_client_can_still_empty_its_queue(make: MakeBox) -> None:
     box.storage(full=True)
     assert peer.connect(clean_start=False, session_expiry=None).session_present
     assert peer.payloads() == [b"1", b"2"]
+
+
+@BOTH
+@pytest.mark.parametrize("with_will", [False, True])
+def test_a_session_goes_on_as_it_was(make: MakeBox, version: int, with_will: bool) -> None:
+    """Were it refused, what waits for it would hold the room for ever."""
+    box = make()
+    source, peer = box.client("s"), box.client("a", version)
+    source.connect()
+    peer.resume()
+    peer.subscribe("t", qos=1)
+    peer.lose()
+    source.publish("t", b"waits", qos=1)
+    box.storage(full=True)
+    assert peer.resume(will=Will(b"w", b"") if with_will else None).session_present
+    assert peer.payloads() == [b"waits"]
+    peer.lose()
+    assert peer.resume().session_present, "it is as lasting as before"
 
 
 def test_full_and_room_are_events(full: Box) -> None:

@@ -150,7 +150,8 @@ class Connecting:
             self.closing.refuse(connection, reason.NOT_AUTHORIZED, "not allowed to publish to the will's topic")
             return
         expiry_s = self._expiry_of(packet)
-        if self.state.storage_full and (expiry_s or will is not None):
+        old = self.state.sessions.get(connection.client_id)
+        if self.state.storage_full and (expiry_s or will is not None) and not self._resumes(old, packet):
             self.state.counters.storage_refused += 1
             self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "no room on the disk to keep a session or a will")
             return
@@ -159,7 +160,6 @@ class Connecting:
             code = reason.IMPLEMENTATION_SPECIFIC_ERROR
             self.closing.refuse(connection, code, "the Maximum Packet Size is too small for a CONNACK")
             return
-        old = self.state.sessions.get(connection.client_id)
         old = self._take_over(old, packet.clean_start)
         present = old is not None
         session = old if old is not None else self.lifecycle.begin(connection.client_id, expiry_s > 0)
@@ -172,6 +172,10 @@ class Connecting:
         connection.connack = encode(Connack(present, reason.SUCCESS, properties), packet.version)
         connection.connect = None
         self._answer(connection, wrote or present)
+
+    def _resumes(self, old: Session | None, packet: Connect) -> bool:
+        """Whether a stored session goes on: whoever comes for what waits there makes room on a full disk."""
+        return old is not None and old.durable and not packet.clean_start
 
     def _take_over(self, old: Session | None, clean_start: bool) -> Session | None:
         """Return the session to resume, after the end of its older connection [MQTT-3.1.4-3] (A6)."""

@@ -218,7 +218,8 @@ class Inbound:
             if code:
                 return code, why
         wanted = qos > 0 or retain or bool(self._producer)
-        if self.state.storage_full and wanted and self._needs_room(topic, qos, retain, session):
+        keeps = retain and bool(payload)  # an empty one clears: that makes room
+        if self.state.storage_full and wanted and self._needs_room(topic, qos, keeps, session):
             self.counters.storage_refused += 1
             if self._producer:
                 # Were a later number taken before this one is repeated, the repetition would count as known: so
