@@ -112,7 +112,7 @@ def sessions() -> list[Family]:
         split("subscriptions", GAUGE, "subscriptions", "Subscriptions by kind", "kind",
               "subscriptions_", ["persistent", "transient", "shared"]),
         counter("subscribed", "subscriptions", "Subscriptions made, without those that replace one"),
-        counter("unsubscribed", "subscriptions", "Subscriptions ended by UNSUBSCRIBE, or because retention overtook their replay"),
+        counter("unsubscribed", "subscriptions", "Subscriptions ended by UNSUBSCRIBE, or a replay by retention"),
         gauge("queue_messages", "messages", "Messages queued for persistent sessions"),
         gauge("queue_bytes", "bytes", "Bytes queued for persistent sessions", "queue"),
     ]  # fmt: skip
