@@ -1,6 +1,4 @@
-"""What waits for durability: acknowledgements, deliveries, CONNACKs, retained scans.
-
-One record per turn that wrote something.
+"""What waits for durability: acknowledgements, deliveries, CONNACKs. One record per batch that is not durable yet.
 
 An acknowledgement leaves only after what it acknowledges is on disk (A1). Those of one connection leave in the order of
 their packets [MQTT-4.6.0-2]: one that need not wait itself waits behind one that must.
@@ -51,22 +49,13 @@ class Commits:
         self._records: dict[int, Record] = {}
 
     def current(self) -> Record:
-        """Return the record of the batch that this turn fills.
-
-        Only to be used by what writes in this turn, or holds.
-        """
-        token = self.state.writer.token
-        record = self._records.get(token)
-        if record is None:
-            record = Record(token)
-            self._records[token] = record
-        return record
+        """Return the record of the batch that this turn fills; for what has written to it: else it is never sealed."""
+        return self.record_of(self.state.writer.token)
 
     def newest_token(self) -> int:
-        """Return the token that stands for all that was changed until now.
+        """Return the token of the batch after which all that was changed until now is durable: this turn's or the last.
 
-        That of this turn's batch, or of the last one. Records of streams are in this turn's batch too, although they
-        become rows only at its end.
+        Records of streams are in this turn's batch too, although they become rows only at its end.
         """
         writer = self.state.writer
         return writer.token if writer.dirty or self.streams.dirty else writer.token - 1

@@ -189,9 +189,6 @@ class Ingress:
         topic_end += i64(data[body]) << 8 | i64(data[body + 1])
         if topic_end > end:
             raise MalformedPacket(reason.MALFORMED_PACKET, "PUBLISH ends within its topic")
-        total: i64 = end - pos
-        if end > pos + 16384 and total > self.state.limits.packet_bytes_max:
-            self._check_size(int(total))
         first = data[pos]
         if connection.fast and (first == 0x30 or first == 0x32 or first == 0x34):
             run_end = self._express(connection, data, pos, body, topic_end, end, first >> 1 & 3)
