@@ -19,8 +19,7 @@ from folkmoot.store.row import SessionRow, encode_session
 __all__ = ["EXPIRY_NEVER", "Lifecycle"]
 
 EXPIRY_NEVER: Final = 0xFFFF_FFFF
-_ENDINGS_MAX: Final = 1024
-"""Beyond this many remembered endings those that are durable are forgotten."""
+_ENDINGS_MAX: Final = 1024  # beyond so many remembered endings those that are durable are forgotten
 
 
 class Lifecycle:

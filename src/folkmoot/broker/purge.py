@@ -1,6 +1,7 @@
-"""Removing the rows of ended sessions. Most go by ranges at once.
+"""Removing the rows of ended sessions: most by ranges, at once.
 
-Queue rows that name a body or a shared group go page by page.
+A queue with rows that name a body or came by a shared subscription is looked at page by page: bodies are released, and
+messages passed on to other members (MQTT 5 section 4.8.2).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Retained messages: the newest per topic, as rows of the topic's partition (MQTT 5 section 3.3.1.3).
 
-Writing them is here; sending them to new subscriptions, page by page, is `feed`.
+Writing them is here; sending them to new subscriptions, page by page, is `retained_feed`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What the parts of a broker share.
-
-Settings, time, rows, sessions, subscriptions, and what the turn has collected so far.
+"""What the parts of a broker share: settings, time, rows, sessions, subscriptions, what the turn has collected so far.
 
 Data only. The parts (queue, delivery, publishing, retained, ...) stand on it and on those listed before them in
 `broker.py`; none of them reaches back.

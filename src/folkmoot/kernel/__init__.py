@@ -1,6 +1,6 @@
-"""The ground everything stands on.
+"""The ground everything stands on: errors, events, limits, units of time, hash, seeded randomness, packing, timers.
 
-Errors, ids, seeded randomness, limits, byte packing, timers. Imports nothing of the project.
+Imports nothing of the project.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The one hash of the project: stable across processes, machines and versions.
-
-Because placement and offsets depend on it.
-"""
+"""The one hash of the project: placement depends on it, so it is the same in all processes, machines and versions."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ CLOSED: Final = 5
 class PeerInfo:
     """Where a connection comes from.
 
-    Its transport ("tcp", "tls", "ws" or "wss"), its address, and the name in the client's certificate.
+    transport: "tcp", "tls", "ws" or "wss"; address: "HOST:PORT"; certificate_name: the common name in the client's
+    certificate, None without one.
     """
 
     def __init__(self, transport: str, address: str, certificate_name: str | None = None) -> None:

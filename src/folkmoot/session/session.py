@@ -105,10 +105,7 @@ class Session:
         self.ready_bytes += entry.size
 
     def pop_ready(self) -> Entry:
-        """Take the first entry in memory; the list is compacted now and then.
-
-        So that a long queue costs no more per message.
-        """
+        """Take the first entry in memory; the list is compacted now and then, as a long queue needs."""
         entry = self.ready[self.ready_head]
         self.ready_head += 1
         self.ready_bytes -= entry.size

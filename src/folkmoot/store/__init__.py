@@ -1,7 +1,4 @@
-"""The data model: keys and values of the rows of a partition, batches of changes.
-
-And the reading interface. No files.
-"""
+"""The data model: keys and values of rows, versions, batches of changes, and how rows are read. Owns no files."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Keys of rows. A key is: partition (2 bytes), kind (1 byte), then the parts of the kind.
-
-Variable parts before others carry their length.
+"""Keys of rows: partition (2 bytes), kind (1 byte), then the parts of the kind; one that others follow has its length.
 
 META          kind
 SESSION       client id
@@ -14,7 +12,8 @@ WILL          client id
 PRODUCER      producer id
 CHUNK         stream name, stream partition (2 bytes), first offset (8 bytes)
 STREAM        stream name, stream partition (2 bytes)   bounds of the stream partition
-CURSOR        client id, filter                         position of a replay subscription
+CURSOR        client id, filter                         position of a feed: a retained scan or a replay
+SENT          client id                                 queue rows below this sequence may have been sent
 """
 
 from __future__ import annotations
@@ -78,9 +77,9 @@ def kind_of(key: bytes) -> int:
 
 
 def plain_key(partition: int, kind: int, name: bytes) -> bytes:
-    """Return the key of a row whose only part is a name (session, retained, will, producer).
+    """Return the key of a row whose only part is a name (session, retained, will, producer, sent).
 
-    Prefixes of names stay prefixes of keys.
+    The prefix of a name is the prefix of its key, so that a scan finds the names that begin alike.
     """
     return u16(partition) + bytes([kind]) + name
 
@@ -91,10 +90,7 @@ def plain_name_of(key: bytes) -> bytes:
 
 
 def name_prefix(partition: int, kind: int, name: bytes) -> bytes:
-    """Return the prefix of all rows of one kind that belong to `name` (a client id or a stream name.
-
-    At most 65535 bytes).
-    """
+    """Return the prefix of all rows of one kind that belong to `name`: a client id or a stream, at most 65535 bytes."""
     return u16(partition) + bytes([kind]) + u16(len(name)) + name
 
 

@@ -1,6 +1,6 @@
-"""Values of rows: what stands behind the version. Each starts with a format byte.
+"""Values of rows: what stands behind the version.
 
-So that a later version can read an earlier one.
+Each starts with a format byte, so that later versions of this program can read it.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def _check_format(data: bytes, size_min: int, what: str) -> None:
 
 
 class SessionRow:
-    """A persistent session: expiry in seconds (0xFFFFFFFF = never).
+    """A persistent session.
 
-    When it ends if nobody comes (0 = a client is connected).
-
-    queue_floor: queue rows with a smaller sequence belong to an ended session of the same client id.
+    version: of the protocol that its client spoke; expiry_s: in seconds, 0xFFFFFFFF = never; ends_us: when it ends if
+    nobody comes, 0 = a client is connected; queue_floor: queue rows with a smaller sequence belong to an ended session
+    of the same client id.
     """
 
     def __init__(self, version: int, expiry_s: int, ends_us: int, queue_floor: int, username: str) -> None:
@@ -98,8 +98,7 @@ class QueueRow:
     """A message that waits for a session, or for its acknowledgement.
 
     sent: it may have been sent already (so the next sending carries DUP); body: sequence of the BODY row that holds the
-    message (0 = it is in this row); group: the share name and filter it came by, joined by '/' (empty = no shared
-    subscription).
+    message (0 = it is in this row); group: the shared subscription it came by, as its full filter (empty = none).
     """
 
     def __init__(
@@ -179,9 +178,9 @@ def decode_will(data: bytes) -> WillRow:
 class CursorRow:
     """How far a feed (a retained scan or a stream replay) has filled a session's queue.
 
-    kind: 0 retained, 1 stream; fresh: the bound that separates what the subscription receives live (retained:
-    versions); positions: pairs of numbers whose meaning belongs to the kind; key: the last retained row that was
-    taken.
+    kind: 0 retained scan, 1 replay of a stream; positions: of a scan the epoch in which it began, its partition, and
+    for each partition the sequence beyond which rows came live; of a replay the next offset of each stream partition;
+    key: where the scan goes on in its partition.
     """
 
     def __init__(self, kind: int, positions: list[int], key: bytes) -> None:

@@ -80,10 +80,7 @@ class Writer:
         self.batch.delete_range(start, end)
 
     def split(self) -> None:
-        """Let the rows that come later in this turn belong to later changes.
-
-        A reader can tell them from those before.
-        """
+        """Let the rows that come later in this turn belong to later changes, so that they can be told from these."""
         for partition in self._touched:
             self._versions[partition] = b""
         self._touched.clear()
