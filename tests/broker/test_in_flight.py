@@ -141,12 +141,18 @@ def test_a_busy_producer_is_not_forgotten_for_its_age(crowded: tuple[Box, Peer, 
 
 
 def test_a_forgotten_producer_is_read_from_the_store(crowded: tuple[Box, Peer, Peer]) -> None:
+    """Four producers, each with a row in each of several partitions: memory has four of the rows."""
     box, sleeper, peer = crowded
-    for _ in range(2):
-        for number in range(20):
+    for number in range(8):
+        other = box.client(f"sleeper {number}")
+        other.resume()
+        other.subscribe("t", qos=1)
+    for _ in range(3):
+        for number in range(4):
             produce(peer, f"p{number}", 7)
-    assert len(sleeper.payloads()) == 20
     assert len(box.node._broker.producers._newest) <= 4
+    for one in [sleeper, *box.peers[-8:]]:
+        assert len(one.payloads()) == 4
 
 
 def test_producers_for_transient_sessions_are_limited_too(make: MakeBox) -> None:

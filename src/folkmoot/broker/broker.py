@@ -95,6 +95,7 @@ class Broker:
             self.bodies,
             self.routes,
             self.retained,
+            self.producers,
             self.wills,
             self.purges,
             self.lifecycle,
@@ -233,6 +234,8 @@ class Broker:
             self.feeds.step()
         if self.purges.active:
             self.purges.step(self.commits.durable_token)
+        if self.producers.busy():
+            self.producers.step()
         if self._trimming:
             self._trimming = self.streams.trim(self.state.now, self.state.writer)
             self.state.counters.stream_trimmed_records = self.streams.trimmed_records
@@ -245,6 +248,7 @@ class Broker:
             or bool(self.queue.unfinished)
             or self.feeds.runnable()
             or self.purges.runnable(self.commits.durable_token)
+            or self.producers.busy()
         )
 
     def _due(self, kind: int, subject: int | str) -> None:

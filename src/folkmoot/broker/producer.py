@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.broker.census import Census
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.state import State
 from folkmoot.kernel.pack import get_u64, u64
@@ -37,6 +38,8 @@ class Producers:
         # Both with the one first that was not heard of for the longest time.
         self._newest: dict[bytes, _Newest] = {}  # by row key
         self._live: dict[bytes, int] = {}  # by producer: what transient sessions got
+        self.counts: list[int] = [0] * state.partitions  # rows per partition
+        self._census: Census | None = None
 
     def advance(self, partition: int, producer: bytes, sequence: int) -> bool:
         """Return whether `sequence` is new in this partition; then it is the newest from now on."""
@@ -44,6 +47,8 @@ class Producers:
         newest = self._newest.pop(key, None)
         if newest is None:
             newest = self._read(key)
+            if newest.sequence < 0:
+                self._count(partition)
         self._newest[key] = newest
         if sequence <= newest.sequence:
             self.state.counters.producer_duplicates += 1
@@ -59,6 +64,30 @@ class Producers:
         self.state.counters.producers = len(self._newest) + 1
         value = self.state.reader.get(key)
         return _Newest(get_u64(value, VERSION_BYTES) if value is not None else -1)
+
+    def _count(self, partition: int) -> None:
+        self.counts[partition] += 1
+        if self._census is None and self.counts[partition] > self.state.limits.producers_max:
+            self._census = Census(self.state, partition)
+
+    def busy(self) -> bool:
+        """Whether a partition has too many producers: `step` is to be called."""
+        return self._census is not None
+
+    def step(self) -> None:
+        """Do a page of the work of forgetting the oldest."""
+        census = self._census
+        if census is None or not census.walk():
+            return
+        keys = census.take()
+        for key in keys:
+            newest = self._newest.get(key)
+            if newest is None or newest.token <= self.commits.durable_token:
+                self._newest.pop(key, None)
+                self.counts[census.partition] -= 1
+                self.state.writer.delete(census.partition, key)
+        if not keys:
+            self._census = None
 
     def _forget_some(self) -> None:
         """Forget up to half of them, but none whose row is on its way to the disk: an old row would be read instead.

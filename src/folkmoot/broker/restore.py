@@ -7,6 +7,7 @@ from typing import Final
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.feed import Feed, Feeds
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
+from folkmoot.broker.producer import Producers
 from folkmoot.broker.purge import Purge, Purges
 from folkmoot.broker.replay import CURSOR_STREAM, ReplayFeed
 from folkmoot.broker.retained import Retained
@@ -22,6 +23,7 @@ from folkmoot.store.key import (
     BODY,
     CHUNK,
     CURSOR,
+    PRODUCER,
     QUEUE,
     RECEIVED,
     RELEASED,
@@ -58,6 +60,7 @@ class Restore:
         bodies: Bodies,
         routes: Routes,
         retained: Retained,
+        producers: Producers,
         wills: Wills,
         purges: Purges,
         lifecycle: Lifecycle,
@@ -68,6 +71,7 @@ class Restore:
         self.bodies = bodies
         self.routes = routes
         self.retained = retained
+        self.producers = producers
         self.wills = wills
         self.purges = purges
         self.lifecycle = lifecycle
@@ -122,6 +126,8 @@ class Restore:
             self.retained.counts[partition] += 1
             self.state.counters.retained_messages += 1
             self.state.counters.retained_bytes += decode_message(value, VERSION_BYTES).size
+        elif kind == PRODUCER:
+            self.producers.counts[partition] += 1
         elif kind == WILL:
             self._will(key, value)
         elif kind == CURSOR:
