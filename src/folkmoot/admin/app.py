@@ -5,7 +5,6 @@ Reads figures that are there already and computes nothing large: it shares a thr
 
 from __future__ import annotations
 
-import hmac
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +18,7 @@ from starlette.routing import Route
 from folkmoot import __version__
 from folkmoot.admin.http import HttpServer
 from folkmoot.admin.streams import stream_routes
+from folkmoot.admin.token import refusal
 from folkmoot.admin.wait import StreamWaits
 from folkmoot.config.settings import Settings
 from folkmoot.config.unit import Address
@@ -89,21 +89,9 @@ class Pages:
         """Return an endpoint that shows `page` to those who have the token."""
 
         async def endpoint(request: Request) -> Response:
-            return self._refusal(request) or page()
+            return refusal(request, self._token) or page()
 
         return endpoint
-
-    def _refusal(self, request: Request) -> Response | None:
-        if self._token is None:
-            return None
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return JSONResponse(
-                {"error": "a bearer token is needed"}, status_code=401, headers={"www-authenticate": "Bearer"}
-            )
-        if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
-            return JSONResponse({"error": "the token is wrong"}, status_code=403)
-        return None
 
     async def live(self, _request: Request) -> Response:
         """GET /health/live: the loop turns."""

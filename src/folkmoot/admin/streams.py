@@ -7,7 +7,6 @@ milliseconds. A reader that is slower than its page stops nobody: it holds one p
 
 from __future__ import annotations
 
-import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -16,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from folkmoot.admin.token import refusal
 from folkmoot.client.entry import entry_object
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.streams.chunk import decode_chunk
@@ -51,14 +51,7 @@ class StreamApi:
 
     def refusal(self, request: Request) -> Response | None:
         """Return 401 or 403 when the request lacks the right token."""
-        if self._token is None:
-            return None
-        scheme, _, given = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return _error(401, "a bearer token is needed", {}, {"www-authenticate": "Bearer"})
-        if not hmac.compare_digest(given.strip().encode(), self._token.encode()):
-            return _error(403, "the token is wrong")
-        return None
+        return refusal(request, self._token)
 
     async def list(self, request: Request) -> Response:
         """GET /api/v1/streams."""
@@ -72,9 +65,9 @@ class StreamApi:
     async def offsets(self, request: Request) -> Response:
         """GET /api/v1/streams/NAME/offsets?time_us=T."""
         stream = self._stream(request)
-        refusal = self.refusal(request)
-        if refusal is not None or stream is None:
-            return refusal or _no_stream(request)
+        refused = self.refusal(request)
+        if refused is not None or stream is None:
+            return refused or _no_stream(request)
         try:
             time_us = _number(request, "time_us", None, OFFSET_MAX)
         except Wrong as wrong:
@@ -84,9 +77,9 @@ class StreamApi:
     async def records(self, request: Request) -> Response:
         """GET /api/v1/streams/NAME/partitions/P/records?from=A[&to=B][&max_bytes=M][&wait_ms=W]."""
         stream = self._stream(request)
-        refusal = self.refusal(request)
-        if refusal is not None or stream is None:
-            return refusal or _no_stream(request)
+        refused = self.refusal(request)
+        if refused is not None or stream is None:
+            return refused or _no_stream(request)
         index = request.path_params["partition"]
         if index >= len(stream.logs):
             return _error(404, f"stream {stream.config.name} has partitions 0 to {len(stream.logs) - 1}, not {index}")
@@ -173,7 +166,5 @@ def _no_stream(request: Request) -> Response:
     return _error(404, f"there is no stream {request.path_params['name']!r}")
 
 
-def _error(
-    status: int, text: str, extra: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
-) -> Response:
-    return JSONResponse({"error": text, **(extra or {})}, status_code=status, headers=dict(headers or {}))
+def _error(status: int, text: str, extra: Mapping[str, Any] | None = None) -> Response:
+    return JSONResponse({"error": text, **(extra or {})}, status_code=status)

@@ -1,0 +1,22 @@
+"""The bearer token of the admin server (RFC 6750): owns the answers to requests that lack the right one."""
+
+from __future__ import annotations
+
+import hmac
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+__all__ = ["refusal"]
+
+
+def refusal(request: Request, token: str | None) -> Response | None:
+    """Return 401 or 403 when the request lacks the right token, else None; token None lets everybody in."""
+    if token is None:
+        return None
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        return JSONResponse({"error": "a bearer token is needed"}, 401, {"www-authenticate": "Bearer"})
+    if not hmac.compare_digest(given.strip().encode(), token.encode()):
+        return JSONResponse({"error": "the token is wrong"}, 403)
+    return None
