@@ -122,7 +122,7 @@ class DeliveryChecker:
         record.qos_copies[(number, packet.qos)] = record.qos_copies.get((number, packet.qos), 0) + 1
         record.link_copies[number] = record.link_copies.get(number, 0) + 1
         if not packet.dup:
-            record.fresh_copies[number] = record.fresh_copies.get(number, 0) + 1
+            record.fresh_copies[(number, packet.qos)] = record.fresh_copies.get((number, packet.qos), 0) + 1
         record.waiting.pop(number, None)
 
     def _check_copies(
@@ -146,7 +146,7 @@ class DeliveryChecker:
             allowed += sum([sub.asks for sub in plain]) * (1 + crashes)
         if record.link_copies[number] > allowed:
             self.world.violate("A2", f"{record} got {message} {record.link_copies[number]} times over one connection")
-        fresh = record.fresh_copies.get(number, 0)
+        fresh = record.fresh_copies.get((number, packet.qos), 0)
         if fresh > allowed:
             self.world.violate("A2", f"{record} got {message} {fresh} times without DUP")
         count = record.qos_copies[(number, packet.qos)]

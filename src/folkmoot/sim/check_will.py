@@ -46,7 +46,7 @@ class WillChecker:
             if record is None or record.created_us > life.connect_us:
                 continue
             count = record.copies.get(will.number, 0)
-            if outcome == YES and count == 0 and will.number not in record.spared:
+            if outcome == YES and count == 0 and not self.ledger.queue_limit:
                 self.world.violate("A7", f"the will of {life} was never published")
             if outcome == NO and count:
                 self.world.violate("A7", f"the will of {life} was published, and the connection {self._story(life)}")

@@ -36,7 +36,7 @@ from folkmoot.sim.inflow import Inflow
 from folkmoot.sim.network import Caller, Link, Network, Server
 from folkmoot.sim.oracle import Oracle
 from folkmoot.sim.outflow import Outflow
-from folkmoot.sim.profile import Profile
+from folkmoot.sim.profile import NEVER_EXPIRES_S, Profile
 from folkmoot.sim.world import World
 
 __all__ = ["Client"]
@@ -244,6 +244,9 @@ class Client(Caller):
         if self.link is not None and not self.online and self._must_clean:
             # The node may still be busy with that CONNECT; overtaking it, the next one would lose its session to it.
             self._quiet_us = self.world.now + _QUIET_US
+        if self.link is not None and not self.online and 0 < self.profile.session_expiry_s < NEVER_EXPIRES_S:
+            # That CONNECT may have begun a new session in the place of one that had expired.
+            self._must_clean = True
         self.online = False
         self.link = None
         self.requests.clear()

@@ -137,7 +137,7 @@ class SessionRecord:
         self.every: list[Sub] = []  # also those that are gone: their messages may still come
         self.copies: dict[int, int] = {}  # message number -> copies that the application got
         self.qos_copies: dict[tuple[int, int], int] = {}  # by (message number, QoS)
-        self.fresh_copies: dict[int, int] = {}  # without DUP
+        self.fresh_copies: dict[tuple[int, int], int] = {}  # without DUP
         self.link_copies: dict[int, int] = {}  # over the present link
         self.ever: dict[int, int] = {}  # message number -> the first QoS it came with
         self.newest: dict[tuple[int, int], int] = {}  # (lane, QoS) -> greatest index that came
