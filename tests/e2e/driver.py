@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark_folkmoot import spark_session
 
 
-def main(url: str, folder: str, mode: str) -> None:
+def main(url: str, folder: str) -> None:
     spark = spark_session("driver", master="local[2]")
     rows = (
         spark.readStream.format("folkmoot")
@@ -19,11 +19,8 @@ def main(url: str, folder: str, mode: str) -> None:
         .load()
     )
     writer = rows.writeStream.format("folkmoot_delta").option("checkpointLocation", str(Path(folder) / "checkpoint"))
-    writer = writer.trigger(availableNow=True) if mode == "finish" else writer.trigger(processingTime="0 seconds")
-    query = writer.start(str(Path(folder) / "table"))
-    print("running", flush=True)
-    query.awaitTermination()
+    writer.start(str(Path(folder) / "table")).awaitTermination()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3])
+    main(sys.argv[1], sys.argv[2])

@@ -189,10 +189,10 @@ def test_the_examples_of_the_documentation_work(spark: SparkSession, tmp_path: P
 class Driver:
     """A driver in processes of its own, which all die with it."""
 
-    def __init__(self, node: StreamNode, folder: Path, mode: str) -> None:
+    def __init__(self, node: StreamNode, folder: Path) -> None:
         self.log = (folder / "driver.log").open("ab")
         self.process = subprocess.Popen(
-            [sys.executable, DRIVER, node.url, folder, mode],
+            [sys.executable, DRIVER, node.url, folder],
             stdout=self.log,
             stderr=self.log,
             start_new_session=True,
@@ -204,12 +204,6 @@ class Driver:
         self.process.wait()
         self.log.close()
 
-    def finish(self) -> int:
-        try:
-            return self.process.wait(120)
-        finally:
-            self.log.close()
-
 
 def wait_for_rows(table: Path, count: int) -> None:
     until = time.monotonic() + 90
@@ -220,11 +214,13 @@ def wait_for_rows(table: Path, count: int) -> None:
     raise AssertionError(f"{table} never had {count} rows")
 
 
-def test_killed_drivers_and_nodes_leave_each_message_exactly_once(node: StreamNode, tmp_path: Path) -> None:
+def test_killed_drivers_and_nodes_leave_each_message_exactly_once(
+    spark: SparkSession, node: StreamNode, tmp_path: Path
+) -> None:
     table = tmp_path / "table"
     fill(node, 20_000)
     for number, wanted in enumerate((4_000, 14_000)):
-        driver = Driver(node, tmp_path, "run")
+        driver = Driver(node, tmp_path)
         try:
             wait_for_rows(table, wanted)
             node.stop()
@@ -232,7 +228,7 @@ def test_killed_drivers_and_nodes_leave_each_message_exactly_once(node: StreamNo
         finally:
             driver.kill()
         fill(node, 5_000, first=20_000 + 5_000 * number)
-    assert Driver(node, tmp_path, "finish").finish() == 0, (tmp_path / "driver.log").read_text()
+    run(stream(spark, node), tmp_path)
     assert payloads(table) == list(range(30_000))
     files = DeltaTable(table).file_uris()
     query = 'select count(*), count(distinct payload), count(distinct (partition, "offset")) from read_parquet(?)'
