@@ -46,6 +46,7 @@ from folkmoot.streams.table import Streams
 __all__ = ["Broker"]
 
 _RETENTION_INTERVAL_US = 10 * SECOND
+_DEADLINES_MAX = 256  # in one turn: a hundred thousand sessions may end in the same second
 
 
 class Broker:
@@ -222,8 +223,8 @@ class Broker:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Handle all deadlines that have come, and a page of background work."""
-        while True:
+        """Handle deadlines that have come, and a page of background work."""
+        for _ in range(_DEADLINES_MAX):
             due = self.state.timers.pop(self.state.now)
             if due is None:
                 break
@@ -245,6 +246,7 @@ class Broker:
         """Whether background work could go on at once."""
         return (
             self._trimming
+            or self.state.timers.next_due() <= self.state.now
             or bool(self.queue.unfinished)
             or self.feeds.runnable()
             or self.purges.runnable(self.commits.durable_token)

@@ -23,7 +23,16 @@ from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.varint import INCOMPLETE, decode_varint
 from folkmoot.session.connection import CHECKING, NEW, OPEN, REGISTERING, Connection
 
-__all__ = ["Ingress"]
+__all__ = ["Ingress", "merge_tail"]
+
+
+def merge_tail(parts: list[bytes]) -> None:
+    """Make one of the small pieces at the end: each takes forty bytes beside its own, which may be one or two."""
+    start = len(parts)
+    while start and len(parts[start - 1]) < 256:
+        start -= 1
+    if start < len(parts) - 1:
+        parts[start:] = [b"".join(parts[start:])]
 
 
 class Ingress:
@@ -47,6 +56,8 @@ class Ingress:
         parts = connection.parts
         if parts is not None:
             parts.append(data)
+            if len(parts) & 255 == 0:
+                merge_tail(parts)
             connection.parts_bytes += len(data)
             if connection.parts_bytes < connection.need_bytes:
                 return
