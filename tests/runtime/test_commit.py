@@ -27,6 +27,7 @@ class Disk(Target):
         self.errors: list[StoreError] = []
         self.reopen_error: StoreError | None = None
         self.reopened = 0
+        self.reclaimed: list[int] = []  # each time: how many groups were written before
         self.room = threading.Event()
         self.entered = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
@@ -38,6 +39,9 @@ class Disk(Target):
         if self.errors:
             raise self.errors.pop(0)
         self.groups.append([batch.token for batch in batches])
+
+    def reclaim(self) -> None:
+        self.reclaimed.append(len(self.groups))
 
     def has_room(self) -> bool:
         return self.room.is_set()
@@ -129,6 +133,23 @@ def test_a_group_is_not_larger_than_its_limit(bench: Bench, monkeypatch: pytest.
         bench.loop.run_one()
     assert bench.disk.groups == [[1], [2, 3, 4], [5]]
     assert bench.committer.close()
+
+
+def test_reclaiming_comes_after_what_was_submitted_before_and_acknowledges_nothing(bench: Bench) -> None:
+    bench.submit(1)
+    bench.disk.await_write()
+    bench.submit(2)
+    bench.committer.reclaim()
+    bench.submit(3)
+    bench.disk.go.release()
+    bench.disk.go.release()
+    bench.loop.run_one()
+    bench.loop.run_one()
+    bench.committer.reclaim()
+    assert bench.committer.close()
+    assert bench.disk.groups == [[1], [2, 3]]
+    assert bench.told.what == [1, 3]
+    assert bench.disk.reclaimed[:1] == [2]
 
 
 def test_closing_writes_what_waits(bench: Bench) -> None:

@@ -22,6 +22,7 @@ __all__ = ["CommitListener", "Committer", "Target"]
 
 GROUP_BYTES: Final = 8 << 20  # one write is not larger: a turn's wait for the disk stays short
 RETRY_S: Final = 0.25
+_RECLAIM: Final = Batch(0)  # in the queue: not a batch, but the wish of `reclaim`
 
 
 class Target(ABC):
@@ -30,6 +31,10 @@ class Target(ABC):
     @abstractmethod
     def write(self, batches: list[Batch]) -> None:
         """Make batches durable as one atomic write; raises StoreFull when there is no room, StoreError otherwise."""
+
+    @abstractmethod
+    def reclaim(self) -> None:
+        """Let deleted rows give back their space, as far as that is possible now; raises nothing."""
 
     @abstractmethod
     def has_room(self) -> bool:
@@ -76,6 +81,10 @@ class Committer:
         """Have `batch` written after all that were submitted before."""
         self._queue.put(batch)
 
+    def reclaim(self) -> None:
+        """Have the store give back the space of what has been deleted, after what was submitted before."""
+        self._queue.put(_RECLAIM)
+
     def close(self, timeout_s: float = 10.0) -> bool:
         """End the thread after it has written what waits; return False when it is still stuck after the timeout."""
         self._closing = True
@@ -89,8 +98,12 @@ class Committer:
             batch = self._queue.get()
             group: list[Batch] = []
             size = 0
+            reclaims = False
             while batch is not None:
-                group.append(batch)
+                if batch is _RECLAIM:
+                    reclaims = True
+                else:
+                    group.append(batch)
                 size += batch.bytes
                 if size >= GROUP_BYTES:
                     break
@@ -101,6 +114,8 @@ class Committer:
             ending = batch is None
             if group and not self._commit(group):
                 return
+            if reclaims and not ending:
+                self._target.reclaim()
 
     def _commit(self, group: list[Batch]) -> bool:
         """Write a group, however long it takes; False when that is impossible."""

@@ -18,6 +18,8 @@ __all__ = ["Disk"]
 
 # Besides the logs of the store, which are written once more as tables when it is opened again.
 REOPEN_BYTES: Final = 8 << 20
+# Twice what the store keeps in memory before it writes a table.
+RECLAIM_BYTES: Final = 32 << 20
 
 
 class Disk(Target):
@@ -57,12 +59,17 @@ class Disk(Target):
         """Close the store and open it again."""
         self._store.reopen()
 
-    def shortage(self) -> str:
-        """Return why nothing more should be stored, or "" while there is room.
+    def reclaim(self) -> None:
+        """Give back the space of deleted rows, if there is enough to write the file that says what is deleted."""
+        if self.folder.free_bytes() >= RECLAIM_BYTES:
+            self._store.reclaim()
+
+    def shortage(self, waiting_bytes: int) -> str:
+        """Return why nothing more should be stored, or "" while there is room; `waiting_bytes` are still to be written.
 
         Room has returned when a quarter more than the least is free: at the border it would come and go.
         """
-        free = self.folder.free_bytes()
+        free = max(0, self.folder.free_bytes() - waiting_bytes)
         least = self.free_bytes_min + (self.free_bytes_min // 4 if self._short else 0)
         self._short = free < least
         if not self._short:

@@ -75,6 +75,7 @@ class Turns(CommitListener):
         self.submitted = 0  # the token of the newest batch handed to the store
         self.durable = 0  # and of the newest that is written
         self.submit: Callable[[Batch], None] = _no_store
+        self.handed: Callable[[int], None] = _no_room  # told the bytes of each batch
         self.check: Callable[[Authenticate], None] = _no_check
         self.log: Callable[[Iterable[Event], int], None] = _no_log
         self.fail: Callable[[Exception], None] = _no_fail
@@ -131,6 +132,7 @@ class Turns(CommitListener):
         counters.commit_waiting_batches += 1
         counters.commit_waiting_bytes += batch.bytes
         self.submit(batch)
+        self.handed(batch.bytes)
 
     def _rare(self, effects: Effects) -> None:
         for connection in effects.closes:
@@ -263,6 +265,10 @@ def _no_receive(_connection: Any, _data: bytes, _now: int) -> None:
 
 def _no_store(_batch: Any) -> None:
     raise AssertionError("the driver has no store to write to")
+
+
+def _no_room(_size: int) -> None:
+    """Nobody watches the disk."""
 
 
 def _no_check(_check: Any) -> None:

@@ -197,6 +197,16 @@ class RocksStore(Reader):
         self._close()
         self._open()
 
+    def reclaim(self) -> None:
+        """Write out what the memory holds: files full of tombstones are compacted at once, and dead rows go.
+
+        Without it a queue that has been emptied keeps its space until other rows have filled a memtable.
+        """
+        try:
+            self._db.flush()
+        except Exception:  # noqa: BLE001, S110 - no room for it after all: the next write says so and is repeated
+            pass
+
     def size_bytes(self) -> int:
         """Return the bytes of all files of the store."""
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())

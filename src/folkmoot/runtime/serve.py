@@ -28,6 +28,7 @@ from folkmoot.runtime.listener import Listener, open_listeners
 from folkmoot.runtime.log import Log
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.password import PasswordChecks
+from folkmoot.runtime.room import Room
 from folkmoot.runtime.tcp import Gate
 
 __all__ = ["Service", "ServingNode", "serve"]
@@ -134,16 +135,18 @@ async def run_node(settings: Settings, service: Service | None, log: Log, listen
     turns = Turns(node, loop)
     serving = ServingNode(settings, disk, node, turns, log)
     committer = Committer(disk, turns, loop)
+    room = Room(disk, turns, committer, loop.time)
     passwords = None
     try:
         turns.submit, turns.log, turns.fail = committer.submit, log.write_all, serving.fail
+        turns.handed = room.add
         if settings.auth.password_file is not None:
             passwords = PasswordChecks(settings.auth.password_file, loop, turns.authenticated)
             turns.check = passwords.check
         loop.set_exception_handler(lambda _loop, context: on_exception(serving, context))
         watch_signals(serving, listeners, passwords)
         turns.begin()
-        await serve_until_stopped(serving, listeners, service)
+        await serve_until_stopped(serving, room, listeners, service)
     finally:
         turns.stop_timers()
         if passwords is not None:
@@ -153,7 +156,9 @@ async def run_node(settings: Settings, service: Service | None, log: Log, listen
     return finish(serving)
 
 
-async def serve_until_stopped(serving: ServingNode, listeners: list[Listener], service: Service | None) -> None:
+async def serve_until_stopped(
+    serving: ServingNode, room: Room, listeners: list[Listener], service: Service | None
+) -> None:
     """Accept, say so, wait, and bring everything to an end."""
     limits = serving.node.config.limits
     for listener in listeners:
@@ -165,7 +170,7 @@ async def serve_until_stopped(serving: ServingNode, listeners: list[Listener], s
     gc.set_threshold(50_000, 20, 100)
     print(ready_line(serving, listeners, extra), flush=True)
     report_opening(serving, service is None or not extra)
-    housekeeping = asyncio.ensure_future(keep_house(serving))
+    housekeeping = asyncio.ensure_future(keep_house(serving, room))
     try:
         await serving.until_stopped()
     finally:
@@ -200,11 +205,11 @@ def report_opening(serving: ServingNode, without_http: bool) -> None:
         )
 
 
-async def keep_house(serving: ServingNode) -> None:
+async def keep_house(serving: ServingNode, room: Room) -> None:
     """Watch the free space of the disk, and what the gate had to refuse."""
     refused = 0
     while True:
-        serving.turns.storage("space", serving.disk.shortage())
+        room.look()
         if serving.gate.refused > refused:
             refused = serving.gate.refused
             serving.say("warning", "sockets_refused", total=refused, sockets_max=serving.gate.sockets_max)

@@ -1,0 +1,50 @@
+"""Watching the room on the disk: between two looks at the clock much can be written, so every few megabytes count too.
+
+Owns when to look and when to have the store let deleted rows go. What a full disk means for clients is the node's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from folkmoot.runtime.commit import Committer
+    from folkmoot.runtime.disk import Disk
+    from folkmoot.runtime.loop import Turns
+
+__all__ = ["LOOK_BYTES", "Room"]
+
+LOOK_BYTES: Final = 4 << 20
+# A flush while space is short costs up to one memtable of it: often enough to follow a queue that empties.
+RECLAIM_S: Final = 5.0
+
+
+class Room:
+    """Tells the turns whether there is room; `look` costs one system call."""
+
+    def __init__(self, disk: Disk, turns: Turns, committer: Committer, time: Callable[[], float]) -> None:
+        self._disk = disk
+        self._turns = turns
+        self._committer = committer
+        self._time = time
+        self._bytes = 0
+        self._reclaimed = 0  # the token of the newest batch whose deletions are followed up
+        self._reclaim_s = 0.0
+
+    def add(self, size: int) -> None:
+        """So many bytes more are on their way to the disk."""
+        self._bytes += size
+        if self._bytes >= LOOK_BYTES:
+            self.look()
+
+    def look(self) -> None:
+        """Compare what is free with what must stay free; what waits for the disk is as good as written."""
+        self._bytes = 0
+        turns = self._turns
+        why = self._disk.shortage(turns.node.counters.commit_waiting_bytes)
+        turns.storage("space", why)
+        if why and turns.durable > self._reclaimed and self._time() >= self._reclaim_s:
+            self._reclaimed = turns.durable
+            self._reclaim_s = self._time() + RECLAIM_S
+            self._committer.reclaim()
