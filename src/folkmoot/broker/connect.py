@@ -102,18 +102,18 @@ class Connecting:
                 return reason.BAD_AUTHENTICATION_METHOD, f"unknown authentication method {properties.auth_method!r}"
             if len(properties.user_properties) > limits.user_properties_max:
                 return reason.QUOTA_EXCEEDED, f"more than {limits.user_properties_max} user properties"
-        if self.state.counters.clients_connected >= limits.connections_max:
-            return self._busy("too many connections")
-        if packet.client_id not in self.state.sessions and len(self.state.sessions) >= limits.sessions_max:
-            return self._busy("too many sessions")
         if packet.will is not None:
             return self._will_fault(packet.will)
         return 0, ""
 
-    def _busy(self, why: str) -> tuple[int, str]:
-        if self.state.identity.server_reference:
-            return reason.USE_ANOTHER_SERVER, why
-        return reason.SERVER_BUSY, why
+    def _crowd(self, client_id: str) -> str:
+        """Return why there is no place for one more client, or nothing; asked when its password has been checked."""
+        limits = self.state.limits
+        if self.state.counters.clients_connected >= limits.connections_max:
+            return "too many connections"
+        if client_id not in self.state.sessions and len(self.state.sessions) >= limits.sessions_max:
+            return "too many sessions"
+        return ""
 
     def _will_fault(self, will: WillPacket) -> tuple[int, str]:
         limits = self.state.limits
@@ -143,6 +143,11 @@ class Connecting:
             # [MQTT-3.1.3-6] [MQTT-3.1.3-7] [MQTT-3.2.2-16]
             assigned = "auto-" + self.state.rng.token(22)
             connection.client_id = assigned
+        crowd = self._crowd(connection.client_id)
+        if crowd:
+            code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_BUSY
+            self.closing.refuse(connection, code, crowd)
+            return
         will = packet.will
         policy = self.state.policy
         if will is not None and not policy.may_publish(connection.client_id, connection.username, will.topic):
