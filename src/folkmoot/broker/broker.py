@@ -37,7 +37,7 @@ from folkmoot.broker.subscribe import Subscribing
 from folkmoot.broker.sys import SysTopics
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.clock import NEVER, SECOND
-from folkmoot.kernel.event import ERROR, INFO
+from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.mqtt import reason
 from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, Connection, PeerInfo
 from folkmoot.store.batch import Batch
@@ -46,6 +46,7 @@ from folkmoot.streams.table import Streams
 __all__ = ["Broker"]
 
 _RETENTION_INTERVAL_US = 10 * SECOND
+_LATE_US = 2 * SECOND  # a deadline handled so late means that nothing was read either
 _DEADLINES_MAX = 256  # in one turn: a hundred thousand sessions may end in the same second
 
 
@@ -88,6 +89,7 @@ class Broker:
         self.ingress = Ingress(state, self.routes, self.inbound, self.express, self.control, self.closing)
         self._connections = 0
         self._trimming = False
+        self._excused_us = 0
 
     def open(self) -> None:
         """Restore what the store has; raises CorruptStore or StoreError."""
@@ -224,6 +226,9 @@ class Broker:
 
     def wake(self) -> None:
         """Handle deadlines that have come, and a page of background work."""
+        late_us = self.state.now - self.state.timers.next_due()
+        if late_us > _LATE_US and self.state.connections and self.state.now - self._excused_us > _LATE_US:
+            self._excuse(late_us)
         for _ in range(_DEADLINES_MAX):
             due = self.state.timers.pop(self.state.now)
             if due is None:
@@ -241,6 +246,13 @@ class Broker:
             self._trimming = self.streams.trim(self.state.now, self.state.writer)
             self.state.counters.stream_trimmed_records = self.streams.trimmed_records
             self.state.counters.stream_trimmed_bytes = self.streams.trimmed_bytes
+
+    def _excuse(self, late_us: int) -> None:
+        """Count nobody as silent for the time in which this server stood still, or in which its clock was set."""
+        self._excused_us = self.state.now
+        for connection in self.state.connections.values():
+            connection.last_seen_us = self.state.now
+        self.state.event(WARNING, "woke_late", {"seconds": late_us // SECOND})
 
     def more(self) -> bool:
         """Whether background work could go on at once."""

@@ -6,7 +6,6 @@ knows no kind of socket: the handle of a connection is anything with the five me
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import FolkmootError
+from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.commit import CommitListener
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ class Turns(CommitListener):
     def __init__(self, node: Node, loop: AbstractEventLoop) -> None:
         self.node = node
         self.loop = loop
-        self.now = time.time_ns() // 1000
+        self.clock = Clock()
+        self.now = self.clock.now()
         self.begun = False
         self.halted = False
         self.receive: Callable[[Any, bytes, int], None] = (
@@ -92,7 +93,7 @@ class Turns(CommitListener):
         """Begin a turn if none is begun; return its time in microseconds."""
         if not self.begun:
             self.begun = True
-            self.now = time.time_ns() // 1000
+            self.now = self.clock.now()
             self.loop.call_soon(self._end)
         return self.now
 
@@ -102,7 +103,7 @@ class Turns(CommitListener):
             return
         self.begun = False
         try:
-            effects = self.node.drain(time.time_ns() // 1000)
+            effects = self.node.drain(self.clock.now())
             if effects.write is not None:
                 self._hand_over(effects.write)
             connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
@@ -118,7 +119,7 @@ class Turns(CommitListener):
             return
         if due < self._wake_us:
             self._set_wake(due)
-        self.node.histograms.turn_us.record(time.time_ns() // 1000 - self.now)
+        self.node.histograms.turn_us.record(self.clock.now() - self.now)
         if self._written:
             self._written = False
             if self.after_written is not None:
@@ -127,7 +128,7 @@ class Turns(CommitListener):
     def _hand_over(self, batch: Batch) -> None:
         """Submit a batch, and remember since when it waits."""
         self.submitted = batch.token
-        self._waiting.append((batch.token, time.time_ns() // 1000, batch.bytes))
+        self._waiting.append((batch.token, self.clock.now(), batch.bytes))
         counters = self.node.counters
         counters.commit_waiting_batches += 1
         counters.commit_waiting_bytes += batch.bytes
@@ -153,7 +154,7 @@ class Turns(CommitListener):
     def _set_wake(self, due: int) -> None:
         if self._wake_handle is not None:
             self._wake_handle.cancel()
-        delay = (due - time.time_ns() // 1000) / 1e6
+        delay = (due - self.clock.now()) / 1e6
         self._wake_us = due
         self._wake_handle = self.loop.call_later(min(max(delay, 0.0), WAKE_S_MAX), self._timer)
 
