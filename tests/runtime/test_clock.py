@@ -34,43 +34,43 @@ def times() -> Times:
 
 def test_it_is_the_wall_clock(times: Times) -> None:
     node = Clock(times.wall_ns, times.steady_ns)
-    assert node.now() == times.wall
+    assert node.read() == times.wall
     times.elapse(7)
-    assert node.now() == times.wall
+    assert node.read() == times.wall
     times.wall += HOUR
-    assert node.now() == times.wall, "a step forward is followed at once"
+    assert node.read() == times.wall, "a step forward is followed at once"
 
 
 def test_set_back_it_goes_on_at_half_speed_until_the_wall_clock_is_ahead(times: Times) -> None:
     node = Clock(times.wall_ns, times.steady_ns)
-    before = node.now()
+    before = node.read()
     times.wall -= HOUR
-    seen = [node.now()]
+    seen = [node.read()]
     for _ in range(1000):  # small steps add up
         times.elapse(1)
-        seen.append(node.now())
+        seen.append(node.read())
     assert seen[0] == before
     assert seen[-1] == before + 500
     assert seen == sorted(seen)
     times.elapse(2 * HOUR - 1000 - 2)
-    assert times.wall < node.now() == before + HOUR - 1
+    assert times.wall < node.read() == before + HOUR - 1
     times.elapse(4)
-    assert node.now() == times.wall
+    assert node.read() == times.wall
 
 
 def test_set_back_twice_it_loses_nothing(times: Times) -> None:
     node = Clock(times.wall_ns, times.steady_ns)
-    before = node.now()
+    before = node.read()
     times.wall -= HOUR
-    node.now()
+    node.read()
     times.elapse(100)
     times.wall -= HOUR
-    assert node.now() == before + 50
+    assert node.read() == before + 50
     times.elapse(100)
-    assert node.now() == before + 100
+    assert node.read() == before + 100
     times.wall += 10 * HOUR
-    assert node.now() == times.wall
+    assert node.read() == times.wall
     times.wall -= HOUR
-    ahead = node.now()
+    ahead = node.read()
     times.elapse(100)
-    assert node.now() == ahead + 50
+    assert node.read() == ahead + 50

@@ -14,7 +14,7 @@ __all__ = ["Clock"]
 
 
 class Clock:
-    """Microseconds since 1970; `now` costs one call of the system unless the wall clock was set back."""
+    """Microseconds since 1970; `read` costs one call of the system unless the wall clock was set back."""
 
     def __init__(
         self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] = time.monotonic_ns
@@ -26,7 +26,7 @@ class Clock:
         self._from_us = 0  # where the time at half speed began, and when by the steady clock
         self._from_ns = 0
 
-    def now(self) -> int:
+    def read(self) -> int:
         """Return the time in microseconds."""
         wall = self._wall_ns() // 1000
         if not self._behind:

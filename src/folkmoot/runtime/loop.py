@@ -66,7 +66,7 @@ class Turns(CommitListener):
         self.node = node
         self.loop = loop
         self.clock = Clock()
-        self.now = self.clock.now()
+        self.now = self.clock.read()
         self.begun = False
         self.halted = False
         self.receive: Callable[[Any, bytes, int], None] = (
@@ -93,7 +93,7 @@ class Turns(CommitListener):
         """Begin a turn if none is begun; return its time in microseconds."""
         if not self.begun:
             self.begun = True
-            self.now = self.clock.now()
+            self.now = self.clock.read()
             self.loop.call_soon(self._end)
         return self.now
 
@@ -103,7 +103,7 @@ class Turns(CommitListener):
             return
         self.begun = False
         try:
-            effects = self.node.drain(self.clock.now())
+            effects = self.node.drain(self.clock.read())
             if effects.write is not None:
                 self._hand_over(effects.write)
             connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
@@ -119,7 +119,7 @@ class Turns(CommitListener):
             return
         if due < self._wake_us:
             self._set_wake(due)
-        self.node.histograms.turn_us.record(self.clock.now() - self.now)
+        self.node.histograms.turn_us.record(self.clock.read() - self.now)
         if self._written:
             self._written = False
             if self.after_written is not None:
@@ -128,7 +128,7 @@ class Turns(CommitListener):
     def _hand_over(self, batch: Batch) -> None:
         """Submit a batch, and remember since when it waits."""
         self.submitted = batch.token
-        self._waiting.append((batch.token, self.clock.now(), batch.bytes))
+        self._waiting.append((batch.token, self.clock.read(), batch.bytes))
         counters = self.node.counters
         counters.commit_waiting_batches += 1
         counters.commit_waiting_bytes += batch.bytes
@@ -154,7 +154,7 @@ class Turns(CommitListener):
     def _set_wake(self, due: int) -> None:
         if self._wake_handle is not None:
             self._wake_handle.cancel()
-        delay = (due - self.clock.now()) / 1e6
+        delay = (due - self.clock.read()) / 1e6
         self._wake_us = due
         self._wake_handle = self.loop.call_later(min(max(delay, 0.0), WAKE_S_MAX), self._timer)
 
