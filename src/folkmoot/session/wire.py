@@ -18,6 +18,8 @@ __all__ = ["put_publish"]
 _FIRST: Final[list[bytes]] = [bytes([n]) for n in range(256)]
 _EXPIRY: Final = b"\x02"
 _ALIAS: Final = b"\x23"
+_ROOM_BYTES: Final = 16
+"""The most that a PUBLISH has beside topic, properties and payload: headers, lengths, packet id, topic alias."""
 
 
 def put_publish(
@@ -93,7 +95,11 @@ def _put_special(
         left_s = (message.expires_us - now + SECOND - 1) // SECOND
         properties += _EXPIRY + u32(min(max(left_s, 1), 0xFFFF_FFFF))
     topic = message.topic
-    aliases = connection.alias_out
+    # Whether a packet is too large does not depend on aliases, which belong to a connection: a message that was sent
+    # once must fit again when its flow goes on over the next connection.
+    whole = _ROOM_BYTES + len(topic) + len(properties) + len(message.payload)
+    tight = whole > connection.packet_bytes_max
+    aliases = None if tight else connection.alias_out
     fresh_alias = 0
     if aliases is not None:
         alias = aliases.get(topic, 0)
