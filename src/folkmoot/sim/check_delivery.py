@@ -135,6 +135,8 @@ class DeliveryChecker:
         if packet.qos == 0 and self.ledger.crashed(message.first_us):
             # QoS 0 goes out before the disk knows of the message: a crash then makes its publisher repeat it.
             applied = max(1, len(message.attempts))
+        elif packet.qos == 0 and message.is_will:
+            applied += len(self.ledger.host.crashed_us)  # as above, and the node itself repeats it
         names: list[bytes] = []
         for sub in groups:
             if sub.group not in names:
