@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -24,7 +25,10 @@ def pytest_report_header() -> str:
 
 
 def pytest_sessionstart() -> None:
-    """Refuse to test native modules that are older than their sources."""
+    """Refuse to test native modules that are older than their sources; let child processes be interrupted."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what it runs in the background like this, and children would inherit it: Ctrl-C is tested.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     stale = stale_sources()
     if stale:
         raise pytest.UsageError(
