@@ -37,7 +37,7 @@ class Census:
             return False
         self._complete = True
         # A quarter goes beyond the limit, so that the next walk is far away.
-        surplus = len(self._rows) - self.state.limits.producers_max * 3 // 4
+        surplus = len(self._rows) - max(self.state.limits.producers_max * 3 // 4, 1)
         self._rows.sort(reverse=True)
         del self._rows[: len(self._rows) - max(surplus, 0)]
         return True

@@ -156,14 +156,15 @@ class LimitSettings(Section):
         description="Bytes handed to the disk and not yet safe, beyond which no publisher is read.",
     )
     route_cache_max: int = Field(
-        100_000, ge=0, description="Topics whose receivers are remembered; about 200 bytes of memory each."
+        100_000, ge=0, description="Topics whose receivers are remembered; about 1 KB of memory each."
     )
     producers_max: int = Field(
         100_000,
         ge=1,
         description=(
-            "Idempotent producers remembered in memory, once for each partition that they write to. For one more the "
-            "longest silent ones go: what they did is read from the store when they come back."
+            "Idempotent producers remembered, on disk per partition that they write to, in memory for all partitions "
+            "together (those that have left memory are read from disk). Beyond it the longest silent ones are "
+            "forgotten: what they repeat after that is applied again."
         ),
     )
     sys_interval: Duration = Field(
