@@ -13,6 +13,9 @@ from folkmoot.sim.network import Link
 
 __all__ = ["DeliveryChecker", "same_properties"]
 
+_LATE_US = 8 * SECOND
+"""How long a message may be on its way: the node may not read its publisher while its disk is slow or full."""
+
 _OVERHEAD_BYTES = 200
 """What the properties of a PUBLISH may add to topic and payload when a client limits the size of packets."""
 
@@ -54,6 +57,10 @@ class DeliveryChecker:
             self.world.violate("A2", f"{record} got {message} and never asked for it")
             return
         self._check_form(record, message, packet, plain + groups)
+        if not groups and not packet.retain and message.first_us < NEVER:
+            self._check_exactly(record, message, packet, plain)
+        if message.expiry_s is not None and not packet.dup:
+            self._check_expired(record, link, message)
         replayed = packet.retain and message.retain
         if not replayed and not groups and message.lane is not None:
             self._check_order(record, message, packet)
@@ -101,6 +108,31 @@ class DeliveryChecker:
         if message.expiry_s is not None and (expiry is None or expiry > message.expiry_s + slack_s):  # [MQTT-3.3.2-6]
             self.world.violate("A2", f"{record} got {message} with expiry {expiry} of {message.expiry_s}")
 
+    def _check_exactly(self, record: SessionRecord, message: Message, packet: Publish, subs: list[Sub]) -> None:
+        """Check what follows from the subscriptions when none of them has changed since the message was sent."""
+        since = message.first_us
+        if not all(sub.sure(since) or sub.gone_us < since for sub in subs):
+            return
+        present = [sub for sub in subs if sub.sure(since)]
+        qos = min(message.qos, max([sub.granted for sub in present], default=0))
+        if packet.qos != qos:  # [MQTT-3.3.4-2] [MQTT-3.8.4-8]
+            self.world.violate("A2", f"{record} got {message} with QoS {packet.qos} instead of {qos}")
+        if packet.properties is None or record.version < 5:
+            return
+        wanted = sorted([sub.identifier for sub in present if sub.identifier])
+        if sorted(packet.properties.subscription_ids) != wanted:  # [MQTT-3.3.4-3] [MQTT-3.3.4-4]
+            ids = packet.properties.subscription_ids
+            self.world.violate("A2", f"{record} got {message} with subscription identifiers {ids} instead of {wanted}")
+
+    def _check_expired(self, record: SessionRecord, link: Link, message: Message) -> None:
+        """A message is not sent for the first time after its expiry [MQTT-3.3.2-5], give or take what delays it."""
+        if not message.attempts or message.expiry_s is None or link.troubled:
+            return
+        last = message.attempts[-1]
+        late_us = self.world.now - last.sent_us - message.expiry_s * SECOND
+        if late_us > _LATE_US + self.ledger.slack_us and not last.link.troubled:
+            self.world.violate("expiry", f"{record} got {message} {late_us / SECOND:.1f} s after its expiry")
+
     def _check_order(self, record: SessionRecord, message: Message, packet: Publish) -> None:
         assert message.lane is not None, "what was sent has a lane"
         key = (message.lane.number, packet.qos)
@@ -117,7 +149,7 @@ class DeliveryChecker:
 
     def _count(self, record: SessionRecord, message: Message, packet: Publish) -> None:
         number = message.number
-        message.deliveries += 1
+        message.received_us = min(message.received_us, self.world.now)
         record.copies[number] = record.copies.get(number, 0) + 1
         record.qos_copies[(number, packet.qos)] = record.qos_copies.get((number, packet.qos), 0) + 1
         record.link_copies[number] = record.link_copies.get(number, 0) + 1

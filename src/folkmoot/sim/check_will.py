@@ -50,10 +50,22 @@ class WillChecker:
                 self.world.violate("A7", f"the will of {life} was never published")
             if outcome == NO and count:
                 self.world.violate("A7", f"the will of {life} was published, and the connection {self._story(life)}")
+            if count and self._is_early(life):
+                self.world.violate("A7", f"the will of {life} was published before its delay of {life.will_delay_s} s")
             if will.qos == 2 and count > 1:
                 self.world.violate("A7", f"the will of {life} was published {count} times")
         if outcome != MAYBE:
             self.world.mark(f"will {outcome}")
+
+    def _is_early(self, life: Life) -> bool:
+        """Whether the will came before its delay although nothing ended the session."""
+        will = life.will
+        assert will is not None, "only lives with a will are judged"
+        follower = life.next
+        if follower is not None and follower.connect_us <= will.received_us:
+            return False
+        delay_us = min(life.will_delay_s, life.expiry_low_s) * SECOND
+        return will.received_us < life.link.cut_us + delay_us - self.ledger.slack_us
 
     def _story(self, life: Life) -> str:
         if life.goodbye_us < NEVER:

@@ -49,7 +49,7 @@ class Message:
         self.refused = False
         self.once = packet.qos == 2  # applied once, however often it is sent
         self.is_will = False
-        self.deliveries = 0  # copies that applications got, of all sessions
+        self.received_us = NEVER  # when the first application got it
 
     @property
     def first_us(self) -> int:

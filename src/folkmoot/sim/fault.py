@@ -1,4 +1,4 @@
-"""What goes wrong: crashes, cuts, half-open connections, clogs, slow and full disks, steps of the clock.
+"""What goes wrong: crashes, cuts, half-open connections, clogs, slow and full disks, steps of the clock, vandals.
 
 Owns the choice of faults within the budget of one node: never anything that the promises exclude (a disk that forgets
 what it has synced, bytes that change on their way).
@@ -13,6 +13,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.sim.host import Host
 from folkmoot.sim.network import Link, Network, Pipe
 from folkmoot.sim.swarm import Swarm
+from folkmoot.sim.vandal import Vandals
 from folkmoot.sim.world import World
 
 __all__ = ["CLOCK_STEP_US", "Faults"]
@@ -40,6 +41,7 @@ class Faults:
         self._add(2, "disk stalls", self._stall)
         self._add(1, "disk full", self._fill)
         self._add(1, "clock steps", self._step_clock)
+        self._add(3, "vandals", Vandals(world, rng.fork(), network, host).strike)
 
     def _add(self, weight: int, name: str, action: Callable[[], None]) -> None:
         if self.swarm.has(name):

@@ -48,6 +48,7 @@ FAULTS = (
     "disk stalls",
     "half-open",
     "restarts",
+    "vandals",
 )
 
 
