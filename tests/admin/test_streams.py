@@ -173,6 +173,7 @@ def test_nobody_waits_for_what_is_there(app: ASGIApp, shelf: Shelf, waiter: Wait
         (f"from={1 << 63}", "from"),
         ("from=5&to=4", "to"),
         ("from=0&max_bytes=many", "max_bytes"),
+        ("from=0&max_bytes=0", "max_bytes"),  # would be answered with nothing for ever
         ("from=0&wait_ms=-5", "wait_ms"),
     ],
 )
@@ -186,6 +187,8 @@ def test_what_is_not_there_is_404(app: ASGIApp) -> None:
     assert ask(app, "/api/v1/streams/none").status == 404
     assert ask(app, "/api/v1/streams/none/offsets?time_us=0").status == 404
     assert ask(app, "/api/v1/streams/none/partitions/0/records?from=0").status == 404
+    for partition in ("one", "-1", "\u0661", "9" * 5000):
+        assert ask(app, f"/api/v1/streams/s/partitions/{partition}/records?from=0").status == 404
     answer = ask(app, "/api/v1/streams/wide/partitions/4/records?from=0")
     assert answer.status == 404
     assert "partitions 0 to 3" in answer.json()["error"]

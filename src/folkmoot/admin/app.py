@@ -53,7 +53,8 @@ class Admin(Service):
             return ""
         self._waits = StreamWaits(serving.node.streams)
         serving.turns.after_written = self._waits.check
-        self._server = HttpServer(application(serving, self._token, self._waits), self._socket)
+        app = application(serving, self._token, self._waits)
+        self._server = HttpServer(app, self._socket, lambda level, text: serving.say(level, "http", message=text))
         await self._server.start()
         return f"admin={Address(address.host, self._socket.getsockname()[1])}"
 

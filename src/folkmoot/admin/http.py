@@ -1,34 +1,81 @@
 """The HTTP server of a node: uvicorn's protocol in the node's own event loop, without its signals, ticks and logs.
 
 Owns the sockets. It takes few requests at once and holds few bytes of each: whoever asks for more waits or is refused,
-and MQTT goes on.
+and MQTT goes on. Whoever holds a connection and asks nothing makes way for others, so that probes are always answered.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
+from collections.abc import Callable
 from typing import Any, Final
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-__all__ = ["HttpServer"]
+__all__ = ["HttpConnection", "HttpServer"]
 
 CONNECTIONS_MAX: Final = 256
-KEEP_ALIVE_S: Final = 30
+HEAD_BYTES_MAX: Final = 65_536  # the parser itself would take a head of any size
+IDLE_S: Final = 30.0
+SWEEP_S: Final = 5.0
 STOP_S: Final = 1.0
+
+Say = Callable[[str, str], object]
+"""`say(level, message)` writes to the node's log."""
+
+
+class HttpConnection(HttpToolsProtocol):
+    """A connection that knows since when it waits for a request, and how much of one it has."""
+
+    def __init__(self, server: HttpServer) -> None:
+        super().__init__(server.config, server.state, {})
+        self._server = server
+        self._head_bytes = 0
+        self.idle_s = 0.0
+
+    def busy(self) -> bool:
+        """Whether a request is being answered."""
+        cycle: Any = self.cycle  # None until the first request, whatever uvicorn says of its type
+        return cycle is not None and not cycle.response_complete
+
+    def connection_made(self, transport: Any) -> None:
+        """Make room if there are too many."""
+        super().connection_made(transport)
+        self.idle_s = self.loop.time()
+        self._server.crowd()
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request, up to the limit of its head."""
+        if not self.busy():
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES_MAX:
+                self.transport.abort()
+                return
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._head_bytes = 0
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """The answer is out: it waits again."""
+        self._head_bytes = 0
+        self.idle_s = self.loop.time()
+        super().on_response_complete()
 
 
 class HttpServer:
     """Serves an ASGI application on a bound socket until `stop`."""
 
-    def __init__(self, app: Any, sock: socket.socket) -> None:
+    def __init__(self, app: Any, sock: socket.socket, say: Say) -> None:
         self._socket = sock
-        self._config = Config(
+        self.config = Config(
             app,
-            http=HttpToolsProtocol,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -36,31 +83,76 @@ class HttpServer:
             server_header=False,
             date_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS_MAX,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=int(IDLE_S),
         )
-        self._config.load()
-        self._state = ServerState()
+        self.config.load()
+        self.state = ServerState()
         self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        take_log(say)
 
     async def start(self) -> None:
         """Accept connections from now on."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._protocol, sock=self._socket)
+        self._server = await loop.create_server(lambda: HttpConnection(self), sock=self._socket)
+        self._sweeper = loop.call_later(SWEEP_S, self._sweep)
 
-    def _protocol(self) -> asyncio.Protocol:
-        return HttpToolsProtocol(self._config, self._state, {})
+    def _idle(self) -> list[HttpConnection]:
+        """Return the connections that wait for a request, those that wait longest first."""
+        connections: Any = self.state.connections
+        return sorted([one for one in connections if not one.busy()], key=lambda one: float(one.idle_s))
+
+    def crowd(self) -> None:
+        """Close who asks nothing, the longest silent first, while there are too many connections."""
+        excess = len(self.state.connections) - CONNECTIONS_MAX
+        if excess > 0:
+            for connection in self._idle()[:excess]:
+                connection.transport.abort()
+
+    def _sweep(self) -> None:
+        """Close who has not asked for long, also in the middle of a request that does not come."""
+        loop = asyncio.get_running_loop()
+        self._sweeper = loop.call_later(SWEEP_S, self._sweep)
+        for connection in self._idle():
+            if connection.idle_s > loop.time() - IDLE_S:
+                return
+            connection.transport.abort()
 
     async def stop(self) -> None:
         """Accept no more, let requests end for a moment, then cut them off."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         if self._server is not None:
             self._server.close()
-        for connection in list(self._state.connections):
+        for connection in list(self.state.connections):
             connection.shutdown()
-        if self._state.tasks:
-            await asyncio.wait(set(self._state.tasks), timeout=STOP_S)
-        for task in set(self._state.tasks):
+        if self.state.tasks:
+            await asyncio.wait(set(self.state.tasks), timeout=STOP_S)
+        for task in set(self.state.tasks):
             task.cancel()
-        for connection in list(self._state.connections):
+        for connection in list(self.state.connections):
             if connection.transport is not None:
                 connection.transport.abort()
+
+
+class NodeLog(logging.Handler):
+    """What uvicorn says becomes an event of the node, whose log bounds how often one is written."""
+
+    def __init__(self, say: Say) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one message, with the error that it is about."""
+        text = record.getMessage().strip().splitlines()[0]
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            text += f" {type(error).__name__}: {error}"
+        self._say("error" if record.levelno >= logging.ERROR else "warning", text)
+
+
+def take_log(say: Say) -> None:
+    """Have uvicorn's messages written by the node."""
+    logger = logging.getLogger("uvicorn.error")
+    logger.propagate = False
+    logger.handlers = [NodeLog(say)]

@@ -7,6 +7,7 @@ milliseconds. A reader that is slower than its page stops nobody: it holds one p
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -28,6 +29,8 @@ __all__ = ["Wait", "stream_routes"]
 PAGE_BYTES: Final = 1_048_576
 PAGE_BYTES_MAX: Final = 4_194_304
 WAIT_MS_MAX: Final = 30_000
+# A record as a line of JSON costs about 10 us: so many, then MQTT has its turn.
+LINES_AT_ONCE: Final = 64
 OFFSET_MAX: Final = (1 << 62) - 1
 
 CHUNKS: Final = "application/vnd.folkmoot.chunks"
@@ -48,6 +51,7 @@ class StreamApi:
         self._streams = streams
         self._wait = wait
         self._token = token
+        self._one_by_one = asyncio.Lock()  # pages as lines: however many readers, the loop is held for one slice
 
     def refusal(self, request: Request) -> Response | None:
         """Return 401 or 403 when the request lacks the right token."""
@@ -80,13 +84,13 @@ class StreamApi:
         refused = self.refusal(request)
         if refused is not None or stream is None:
             return refused or _no_stream(request)
-        index = request.path_params["partition"]
-        if index >= len(stream.logs):
-            return _error(404, f"stream {stream.config.name} has partitions 0 to {len(stream.logs) - 1}, not {index}")
+        index = _partition(request, len(stream.logs))
+        if index < 0:
+            return _error(404, f"stream {stream.config.name} has only partitions 0 to {len(stream.logs) - 1}")
         try:
             start = _number(request, "from", None, OFFSET_MAX)
             end = _number(request, "to", OFFSET_MAX, OFFSET_MAX)
-            bytes_max = min(_number(request, "max_bytes", PAGE_BYTES, 1 << 40), PAGE_BYTES_MAX)
+            bytes_max = min(_number(request, "max_bytes", PAGE_BYTES, 1 << 40, 1), PAGE_BYTES_MAX)
             wait_ms = min(_number(request, "wait_ms", 0, 1 << 40), WAIT_MS_MAX)
             if end < start:
                 raise Wrong(f"parameter 'to' is {end}: it must not lie before 'from', {start}")
@@ -97,7 +101,10 @@ class StreamApi:
         if wait_ms and start == log.readable_end and start < end:
             await self._wait(stream.config.name, index, start, wait_ms / 1000)
         try:
-            return _records(log, start, end, bytes_max, as_lines)
+            if not as_lines:
+                return await _page(log, start, end, bytes_max, False)
+            async with self._one_by_one:
+                return await _page(log, start, end, bytes_max, True)
         except CorruptStore as corrupt:
             return _error(500, str(corrupt))
 
@@ -112,11 +119,11 @@ def stream_routes(streams: Callable[[], Streams], wait: Wait, token: str | None 
         Route("/api/v1/streams", api.list),
         Route("/api/v1/streams/{name}", api.describe),
         Route("/api/v1/streams/{name}/offsets", api.offsets),
-        Route("/api/v1/streams/{name}/partitions/{partition:int}/records", api.records),
+        Route("/api/v1/streams/{name}/partitions/{partition}/records", api.records),
     ]
 
 
-def _records(log: StreamLog, start: int, end: int, bytes_max: int, as_lines: bool) -> Response:
+async def _page(log: StreamLog, start: int, end: int, bytes_max: int, as_lines: bool) -> Response:
     """Answer with one page of `log`."""
     page = log.read(start, end, bytes_max)
     if isinstance(page, OffsetGone):
@@ -130,11 +137,11 @@ def _records(log: StreamLog, start: int, end: int, bytes_max: int, as_lines: boo
         "folkmoot-end": str(page.end),
     }
     if as_lines:
-        return Response(_lines(page, log.index, start), media_type=LINES, headers=headers)
+        return Response(await _lines(page, log.index, start), media_type=LINES, headers=headers)
     return Response(b"".join(page.chunks), media_type=CHUNKS, headers=headers)
 
 
-def _lines(page: Page, partition: int, start: int) -> str:
+async def _lines(page: Page, partition: int, start: int) -> str:
     lines = []
     at = start
     for chunk in page.chunks:
@@ -142,6 +149,8 @@ def _lines(page: Page, partition: int, start: int) -> str:
             if at <= entry.offset < page.next_offset:
                 lines.append(json.dumps(entry_object(partition, entry), ensure_ascii=False) + "\n")
                 at = entry.offset + 1
+                if len(lines) % LINES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
     return "".join(lines)
 
 
@@ -150,15 +159,23 @@ def _wants_lines(request: Request) -> bool:
     return LINES in request.headers.get("accept", "")
 
 
-def _number(request: Request, name: str, default: int | None, largest: int) -> int:
-    """Return the query parameter `name`, an integer from 0 to `largest`; raises Wrong naming it."""
+def _partition(request: Request, count: int) -> int:
+    """Return the stream partition in the path, below `count`, or -1."""
+    text: str = request.path_params["partition"]
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) < count):
+        return -1
+    return int(text)
+
+
+def _number(request: Request, name: str, default: int | None, largest: int, least: int = 0) -> int:
+    """Return the query parameter `name`, an integer from `least` to `largest`; raises Wrong naming it."""
     text = request.query_params.get(name)
     if text is None:
         if default is None:
             raise Wrong(f"parameter '{name}' is missing")
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= largest):
-        raise Wrong(f"parameter '{name}' is {text[:40]!r}: it must be an integer from 0 to {largest}")
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= largest):
+        raise Wrong(f"parameter '{name}' is {text[:40]!r}: it must be an integer from {least} to {largest}")
     return int(text)
 
 
