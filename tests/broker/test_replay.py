@@ -205,3 +205,13 @@ def test_the_end_of_a_session_takes_no_routed_subscription_for_a_replay(streamin
     peer.lose()
     streaming.advance(11 * SECOND)
     assert (counters.subscriptions_transient, counters.subscriptions_persistent) == before
+
+
+@pytest.mark.parametrize("topic_filter", ["$share/g/$stream/s/earliest/#", "$share/g/$share/h/t"])
+def test_only_topics_can_be_shared(box: Box, topic_filter: str) -> None:
+    """Granted, it would never receive anything."""
+    peer = box.client("a")
+    peer.connect()
+    assert peer.subscribe(topic_filter, qos=1) == [0x8F]
+    assert box.node.counters.error_filter == 1, "what is refused is counted"
+    assert peer.subscribe("$share/g/t", qos=1) == [1]

@@ -92,12 +92,14 @@ def test_wills_cannot_be_kept(full: Box) -> None:
 
 
 @BOTH
-def test_lasting_subscriptions_are_refused(make: MakeBox, version: int) -> None:
+def test_new_lasting_subscriptions_are_refused(make: MakeBox, version: int) -> None:
     box = make()
     peer = box.client("a", version)
     peer.resume()
+    peer.subscribe("old", qos=1)
     box.storage(full=True)
     assert peer.subscribe("t", qos=1) == [0x97 if version == 5 else 0x80]
+    assert peer.subscribe("old", qos=1) == [1], "many clients say again what they have said"
     box.storage(full=False)
     assert peer.subscribe("t", qos=1) == [1]
 

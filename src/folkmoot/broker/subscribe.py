@@ -72,6 +72,8 @@ class Subscribing:
             code = self._entry(connection, session, name, options, identifier, started)
             if code >= 0x80:
                 reasons.append(f"{name.decode()}: {self._why}")
+            if code == reason.TOPIC_FILTER_INVALID:
+                self.state.counters.error_filter += 1
             codes.append(code)
         wait = session.durable and bool(started)
         self.commits.acknowledge(connection, self._suback(connection, packet.packet_id, codes, reasons), wait)
@@ -111,6 +113,9 @@ class Subscribing:
             share, topic_filter = split
             if options & NO_LOCAL:  # [MQTT-3.8.3-4]
                 raise MalformedPacket(reason.PROTOCOL_ERROR, "no local on a shared subscription")
+            if topic_filter.startswith((REPLAY_PREFIX, _SHARE)):
+                self._why = "only topics can be shared"
+                return reason.TOPIC_FILTER_INVALID
         offsets: list[int] = []
         stream = None
         if name.startswith(REPLAY_PREFIX):
@@ -166,7 +171,7 @@ class Subscribing:
         if len(session.subscriptions) >= limits.subscriptions_max and name not in session.subscriptions:
             self._why = f"a session has at most {limits.subscriptions_max} subscriptions"
             return reason.QUOTA_EXCEEDED
-        if self.state.storage_full and session.durable:
+        if self.state.storage_full and session.durable and name not in session.subscriptions:
             self.state.counters.storage_refused += 1
             self._why = "no room on the disk"
             return reason.QUOTA_EXCEEDED
