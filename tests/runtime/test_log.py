@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+from collections.abc import Iterator
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
@@ -75,3 +77,37 @@ def test_a_log_that_nobody_reads_stops_nothing() -> None:
     log = Log("info", "text", stream)
     stream.close()
     log.say("info", "connected", NOW)
+
+
+def contents(descriptor: int) -> Iterator[bytes]:
+    while True:
+        try:
+            yield os.read(descriptor, 65_536)
+        except BlockingIOError:
+            return
+
+
+def test_a_reader_that_has_stopped_stops_nobody() -> None:
+    """A full pipe would make the next write wait, and with it the node."""
+    read, write = os.pipe()
+    with os.fdopen(write, "w", encoding="utf-8") as stream:
+        log = Log("info", "json", stream)
+        for number in range(2_000):
+            log.say("info", f"kind{number}", NOW, what="x" * 300)
+        os.set_blocking(read, False)
+        held = b"".join(contents(read))
+        log.say("info", "back", NOW)
+        said = [json.loads(line) for line in (held + os.read(read, 65_536)).splitlines()]
+    os.close(read)
+    whole = [line["event"] for line in said]
+    assert whole[:3] == ["kind0", "kind1", "kind2"]
+    assert whole[-2:] == ["log_lost", "back"]
+    assert len(said) - 2 + said[-2]["lines"] == 2_000, "every line is written or counted"
+
+
+def test_a_line_is_not_longer_than_what_a_ready_pipe_takes() -> None:
+    read, write = os.pipe()
+    with os.fdopen(write, "w", encoding="utf-8") as stream:
+        Log("info", "text", stream).say("info", "a", NOW, **{f"field{n}": "\N{PILE OF POO}" * 1000 for n in range(9)})
+        assert len(os.read(read, 1 << 20)) <= 4096
+    os.close(read)

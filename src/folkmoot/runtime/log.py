@@ -7,6 +7,9 @@ keeps secrets out of it.
 
 from __future__ import annotations
 
+import os
+import select
+import stat
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -24,6 +27,8 @@ LEVELS: Final = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 BURST: Final = 20
 REFILL_US: Final = SECOND // 5
 VALUE_CHARACTERS_MAX: Final = 400
+# What a pipe that says it is ready takes at once (PIPE_BUF of Linux).
+PIPE_BYTES: Final = 4096
 
 
 class Allowance:
@@ -55,24 +60,47 @@ class Log:
         self._json = form == "json"
         self._stream = sys.stderr if stream is None else stream
         self._allowances: dict[str, Allowance] = {}
+        self._readers = reader_watch(self._stream)
+        self._lost = 0  # lines that nobody could take
 
     def write_all(self, events: Iterable[Event], now: int) -> None:
         """Write the events of one turn that happened at `now` (microseconds since 1970)."""
         lines = [line for event in events if (line := self._line(event, now)) is not None]
         if lines:
-            self._put("".join(lines))
+            self._put(lines, now)
 
     def say(self, level: str, kind: str, now: int, /, **fields: object) -> None:
         """Write one event of the driver itself."""
         self.write_all([Event(level, kind, fields)], now)
 
-    def _put(self, text: str) -> None:
+    def _put(self, lines: list[str], now: int) -> None:
         try:
-            self._stream.write(text)
-            self._stream.flush()
+            if self._readers is None:
+                self._stream.write("".join(lines))
+                self._stream.flush()
+                return
+            for line in lines:
+                self._put_one(self._readers, line, now)
         except (OSError, ValueError):
             # Nobody reads the log any more, or its disk is full: that must not stop a broker.
             return
+
+    def _put_one(self, readers: select.poll, line: str, now: int) -> None:
+        """Write a line to a pipe or terminal, unless its reader has stopped: a write that waits would stop the node."""
+        if not readers.poll(0):
+            self._lost += 1
+            return
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self._stream.write(self._format(Event("warning", "log_lost", {"lines": lost}), {"lines": lost}, now))
+            self._stream.flush()
+            self._put_one(readers, line, now)
+            return
+        data = line.encode("utf-8", "replace")
+        if len(data) > PIPE_BYTES:
+            line = data[: PIPE_BYTES - 4].decode("utf-8", "ignore") + "...\n"
+        self._stream.write(line)
+        self._stream.flush()
 
     def _line(self, event: Event, now: int) -> str | None:
         if LEVELS[event.level] < self._least:
@@ -86,6 +114,9 @@ class Log:
         if allowance.skipped:
             fields["skipped"] = allowance.skipped
             allowance.skipped = 0
+        return self._format(event, fields, now)
+
+    def _format(self, event: Event, fields: dict[str, object], now: int) -> str:
         time = datetime.fromtimestamp(now / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return self._as_json(time, event, fields) if self._json else self._as_text(time, event, fields)
 
@@ -98,6 +129,20 @@ class Log:
         words = [time, event.level.upper().ljust(7), event.kind]
         words += [f"{name}={quoted(simple(value))}" for name, value in fields.items()]
         return " ".join(words) + "\n"
+
+
+def reader_watch(stream: TextIO) -> select.poll | None:
+    """Return what tells whether the reader of a pipe, socket or terminal takes a line; None for files: they do."""
+    try:
+        descriptor = stream.fileno()
+        mode = os.fstat(descriptor).st_mode
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISREG(mode) or not hasattr(select, "poll"):
+        return None
+    readers = select.poll()
+    readers.register(descriptor, select.POLLOUT)
+    return readers
 
 
 def simple(value: object) -> str | int | float | bool | None:
