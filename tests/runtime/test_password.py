@@ -9,7 +9,7 @@ import pytest
 from folkmoot.config.fault import ConfigError
 from folkmoot.config.password import PasswordFile
 from folkmoot.runtime import password
-from folkmoot.runtime.password import PasswordChecks
+from folkmoot.runtime.password import CheckListener, PasswordChecks
 from tests.runtime.fake import FakeLoop
 
 
@@ -33,7 +33,7 @@ class CountingFile(PasswordFile):
         return self.hashes.get(user) == password.decode()
 
 
-class Bench:
+class Bench(CheckListener):
     def __init__(self, path: Path) -> None:
         users = PasswordFile()
         users.set("ann", b"secret")
@@ -42,10 +42,21 @@ class Bench:
         self.answered = threading.Semaphore(0)
         self.loop.call_soon_threadsafe = self._threadsafe  # type: ignore[assignment, method-assign]
         self.answers: list[tuple[object, bool]] = []
+        self.gone: list[object] = []
+        self.cuts: list[object] = []
         loop: Any = self.loop
-        self.checks = PasswordChecks(path, loop, lambda connection, ok: self.answers.append((connection, ok)))
+        self.checks = PasswordChecks(path, loop, self)
         self.file = CountingFile({"ann": "secret"})
         self.checks._file = self.file
+
+    def authenticated(self, connection: object, accepted: bool) -> None:
+        self.answers.append((connection, accepted))
+
+    def is_open(self, connection: object) -> bool:
+        return connection not in self.gone
+
+    def cut(self, connection: object) -> None:
+        self.cuts.append(connection)
 
     def _threadsafe(self, *call: Any) -> None:
         self.loop.ready.append((call[0], call[1:]))
@@ -136,7 +147,63 @@ def test_the_memory_is_bounded_and_the_least_recent_goes(bench: Bench, monkeypat
     assert bench.file.verified == 4
 
 
-def test_too_many_waiting_checks_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_waiting_checks_are_cut_off_and_not_told_that_they_are_wrong(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(password, "WAITING_MAX", 0)
-    assert not bench.ask("ann", b"secret")
+    check: Any = Check("ann", b"secret")
+    bench.checks.check(check)
+    assert bench.cuts == [], "not within the turn that asks"
+    bench.loop.iterate()
+    assert bench.cuts == [check.connection]
+    assert bench.answers == []
     assert bench.file.verified == 0
+
+
+class SlowFile(CountingFile):
+    """Verifies when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__({"ann": "secret", "bob": "secret"})
+        self.begun = threading.Semaphore(0)
+        self.go = threading.Semaphore(0)
+
+    def verify(self, user: str, password: bytes) -> bool:
+        self.begun.release()
+        assert self.go.acquire(timeout=10)
+        return super().verify(user, password)
+
+
+def test_who_asks_the_same_waits_for_the_same_answer(bench: Bench) -> None:
+    """A client that comes again before it was answered costs nothing more."""
+    slow = SlowFile()
+    bench.checks._file = slow
+    checks: list[Any] = [Check("ann", b"secret") for _ in range(3)]
+    for check in checks:
+        bench.checks.check(check)
+    assert slow.begun.acquire(timeout=10)
+    slow.go.release()
+    assert bench.answered.acquire(timeout=10)
+    bench.loop.iterate()
+    assert bench.answers == [(check.connection, True) for check in checks]
+    assert slow.verified == 1
+
+
+def test_no_work_is_done_for_those_who_have_gone(bench: Bench) -> None:
+    slow = SlowFile()
+    bench.checks._file = slow
+    busy: list[Any] = [Check("ann", b"%d" % number) for number in range(password.THREADS)]
+    for check in busy:
+        bench.checks.check(check)
+        assert slow.begun.acquire(timeout=10)
+    gone: Any = Check("bob", b"secret")
+    bench.checks.check(gone)
+    bench.gone.append(gone.connection)
+    slow.go.release(len(busy))
+    for _ in range(len(busy) + 1):
+        assert bench.answered.acquire(timeout=10)
+    late: Any = Check("bob", b"secret")
+    bench.checks.check(late)
+    bench.loop.iterate()
+    assert slow.verified == len(busy)
+    assert sorted(map(id, bench.cuts)) == sorted([id(gone.connection), id(late.connection)]), "they ask again"

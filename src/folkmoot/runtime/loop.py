@@ -16,6 +16,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.commit import CommitListener
+from folkmoot.runtime.password import CheckListener
 
 if TYPE_CHECKING:
     from folkmoot.kernel.event import Event
@@ -55,7 +56,7 @@ class Handle(ABC):
         """Take what the peer sends."""
 
 
-class Turns(CommitListener):
+class Turns(CommitListener, CheckListener):
     """The driver of one node in one event loop.
 
     Protocols call `begin` before the first call of a turn if `begun` is False, then the node with `now`. The turn
@@ -234,6 +235,15 @@ class Turns(CommitListener):
         """Pass on the answer to a check."""
         if connection.id in self.open:
             self.node.authenticated(connection, accepted, self.begin())
+
+    def is_open(self, connection: Connection) -> bool:
+        """Whether a connection is not lost yet."""
+        return connection.id in self.open
+
+    def cut(self, connection: Connection) -> None:
+        """Close a connection now; the node learns of it as of any other loss."""
+        if connection.id in self.open:
+            cast("Handle", connection.handle).abort()
 
     def storage(self, source: str, reason: str) -> None:
         """Note why `source` says that there is no room ("": there is); the node is told when the whole changes."""

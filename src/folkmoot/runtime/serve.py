@@ -141,7 +141,7 @@ async def run_node(settings: Settings, service: Service | None, log: Log, listen
         turns.submit, turns.log, turns.fail = committer.submit, log.write_all, serving.fail
         turns.handed = room.add
         if settings.auth.password_file is not None:
-            passwords = PasswordChecks(settings.auth.password_file, loop, turns.authenticated)
+            passwords = PasswordChecks(settings.auth.password_file, loop, turns)
             turns.check = passwords.check
         loop.set_exception_handler(lambda _loop, context: on_exception(serving, context))
         watch_signals(serving, listeners, passwords)
