@@ -244,7 +244,8 @@ class Client(Caller):
         if self.link is not None and not self.online and self._must_clean:
             # The node may still be busy with that CONNECT; overtaking it, the next one would lose its session to it.
             self._quiet_us = self.world.now + _QUIET_US
-        if self.link is not None and not self.online and 0 < self.profile.session_expiry_s < NEVER_EXPIRES_S:
+        record = self.record
+        if self.link is not None and not self.online and record is not None and record.expiry_low_s < NEVER_EXPIRES_S:
             # That CONNECT may have begun a new session in the place of one that had expired.
             self._must_clean = True
         self.online = False
