@@ -128,3 +128,67 @@ def test_a_will_is_judged_by_the_client_id_that_the_server_gives(make: MakeBox) 
     box = make(policy=Policy(rules, True))
     box.client("").connect(will=Will(b"w", b"will", 0, False), code=0x87)
     box.client("").connect(will=Will(b"other", b"will", 0, False))
+
+
+def certified(make: MakeBox) -> Box:
+    return make(policy=Policy(RULES, True), check=lambda username, password, client_id: True)
+
+
+@BOTH
+@pytest.mark.parametrize("online", [False, True])
+def test_what_waits_for_one_user_is_not_for_another_with_the_same_client_id(
+    make: MakeBox, version: int, online: bool
+) -> None:
+    box = certified(make)
+    source, peer = box.client("s"), box.client("device", version)
+    source.connect(username="s", password=b"")
+    peer.resume(username="ann", password=b"")
+    peer.subscribe("t", qos=1)
+    if not online:
+        peer.lose()
+        source.publish("t", b"for ann", qos=1)
+    other = box.client("device", version)
+    assert not other.resume(username="bob", password=b"").session_present
+    source.publish("t", b"for ann too", qos=1)
+    assert other.payloads() == []
+    assert "session_of_another" in box.kinds()
+    other.lose()
+    assert other.resume(username="bob", password=b"").session_present, "it is the session of bob now"
+
+
+def test_a_session_from_before_there_were_users_goes_on(make: MakeBox) -> None:
+    box = make(check=lambda username, password, client_id: True)
+    source, peer = box.client("s"), box.client("a")
+    source.connect()
+    peer.resume()
+    peer.subscribe("t", qos=1)
+    peer.lose()
+    source.publish("t", b"m", qos=1)
+    assert peer.resume(username="ann", password=b"").session_present
+    assert peer.payloads() == [b"m"]
+
+
+def test_names_that_nobody_has_proved_make_no_difference(box: Box) -> None:
+    peer = box.client("a")
+    peer.resume(username="ann", password=b"")
+    peer.lose()
+    assert peer.resume(username="bob", password=b"").session_present
+
+
+@pytest.mark.parametrize("name", ["out/x", "$share/g/out/y"])
+def test_a_right_that_was_taken_away_ends_stored_subscriptions(guarded: Box, name: str) -> None:
+    boss, peer = guarded.client("boss"), guarded.client("a")
+    boss.connect()
+    peer.resume()
+    assert peer.subscribe(name, "out/kept", qos=1) == [1, 1]
+    rules = [*RULES[:3], Rule(True, ANYTHING, "*", "*", [b"out/kept"])]
+    guarded.config.policy = Policy(rules, False)
+    for _ in range(2):
+        guarded.crash()
+        boss.connect()
+        assert peer.resume().session_present
+        for topic in ("out/x", "out/y", "out/kept"):
+            boss.publish(topic, b"m", qos=1)
+        assert peer.messages() == [("out/kept", b"m")]
+        guarded.config.policy = Policy(RULES, False)  # given back, it must be asked for again
+    assert guarded.node.counters.acl_denied_subscribe == 0

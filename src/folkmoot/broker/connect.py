@@ -12,7 +12,7 @@ from folkmoot.broker.route import is_reserved
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_SESSION, State
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.clock import NEVER, SECOND
-from folkmoot.kernel.event import INFO
+from folkmoot.kernel.event import INFO, WARNING
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode, forward_properties
 from folkmoot.mqtt.packet import V31, Connack, Connect, Properties
@@ -156,7 +156,9 @@ class Connecting:
             return
         expiry_s = self._expiry_of(packet)
         old = self.state.sessions.get(connection.client_id)
-        if self.state.storage_full and (expiry_s or will is not None) and not self._resumes(old, packet):
+        anew = packet.clean_start or self._is_foreign(old, connection)
+        resumes_stored = old is not None and old.durable and not anew  # that makes room, when its messages go
+        if self.state.storage_full and (expiry_s or will is not None) and not resumes_stored:
             self.state.counters.storage_refused += 1
             self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "no room on the disk to keep a session or a will")
             return
@@ -165,7 +167,7 @@ class Connecting:
             code = reason.IMPLEMENTATION_SPECIFIC_ERROR
             self.closing.refuse(connection, code, "the Maximum Packet Size is too small for a CONNACK")
             return
-        old = self._take_over(old, packet.clean_start)
+        old = self._take_over(old, anew)
         present = old is not None
         session = old if old is not None else self.lifecycle.begin(connection.client_id, expiry_s > 0)
         self._attach(connection, session, packet, expiry_s)
@@ -178,9 +180,19 @@ class Connecting:
         connection.connect = None
         self._answer(connection, wrote or present)
 
-    def _resumes(self, old: Session | None, packet: Connect) -> bool:
-        """Whether a stored session goes on: whoever comes for what waits there makes room on a full disk."""
-        return old is not None and old.durable and not packet.clean_start
+    def _is_foreign(self, old: Session | None, connection: Connection) -> bool:
+        """Whether a session is another user's, MQTT 5 section 5.4.2: what waits there is for those eyes only.
+
+        Who nobody has asked for a proof is nobody's other: without passwords and certificates a user name says nothing.
+        """
+        identity = self.state.identity
+        if old is None or not old.username or not (identity.check_passwords or identity.user_from_certificate):
+            return False
+        if old.username == connection.username:
+            return False
+        fields: dict[str, object] = {"client": old.client_id, "user": connection.username, "of": old.username}
+        self.state.event(WARNING, "session_of_another", fields)
+        return True
 
     def _take_over(self, old: Session | None, clean_start: bool) -> Session | None:
         """Return the session to resume, after the end of its older connection [MQTT-3.1.4-3] (A6)."""

@@ -170,6 +170,11 @@ class Restore:
             share, topic_filter = split
         elif name.startswith(REPLAY_PREFIX):
             topic_filter = name.split(b"/", 3)[3]
+        if not self.state.policy.may_subscribe(session.client_id, session.username, topic_filter):
+            # The access list has changed since; the right is asked for again with the next SUBSCRIBE.
+            self.state.counters.acl_denied_subscribe += 1
+            self.state.writer.delete(session.partition, key)
+            return
         subscription = Subscription(session, name, topic_filter, share, row.options, row.identifier)
         session.subscriptions[name] = subscription
         self.routes.add(subscription)
