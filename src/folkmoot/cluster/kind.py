@@ -1,0 +1,48 @@
+"""Kinds of messages between nodes: which part of a node a message is for. The numbers are part of the wire format."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "BROKER_FIRST",
+    "COMMIT",
+    "DIGEST",
+    "DURABLE",
+    "FETCH",
+    "HEARTBEAT",
+    "INSTALLED",
+    "LEAVE",
+    "OPENED",
+    "PAGE",
+    "PREPARE",
+    "PROMISE",
+    "PULL",
+    "READY",
+    "REFUSE",
+    "REPLICATION_FIRST",
+    "SHIP",
+]
+
+# Membership
+HEARTBEAT: Final = 1
+PREPARE: Final = 2
+PROMISE: Final = 3
+REFUSE: Final = 4
+COMMIT: Final = 5
+INSTALLED: Final = 6
+LEAVE: Final = 7
+
+# Replication
+REPLICATION_FIRST: Final = 16
+READY: Final = 16
+SHIP: Final = 17
+DURABLE: Final = 18
+FETCH: Final = 19
+OPENED: Final = 20
+PULL: Final = 21
+PAGE: Final = 22
+DIGEST: Final = 23
+
+# The broker: folkmoot.broker.message
+BROKER_FIRST: Final = 32
