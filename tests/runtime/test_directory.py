@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from folkmoot.kernel.errors import StoreError
-from folkmoot.runtime.directory import FORMAT, DataFolder
+from folkmoot.runtime.directory import FORMAT, DataFolder, stored_node_id
 
 HOLD = """
 import sys
 from pathlib import Path
-from folkmoot.runtime.directory import DataFolder
+from folkmoot.runtime.directory import DataFolder, stored_node_id
 folder = DataFolder(Path(sys.argv[1]), "n1", 8)
 print("held", flush=True)
 sys.stdin.read()
@@ -102,3 +102,15 @@ def test_a_folder_that_cannot_be_made_says_so(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"cannot use the data folder .*--data"):
         DataFolder(tmp_path / "file" / "data", "n1", 8)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_tells_whose_it_is(tmp_path: Path) -> None:
+    assert stored_node_id(tmp_path / "data") == ""
+    folder = DataFolder(tmp_path / "data", "n7", 8)
+    assert stored_node_id(tmp_path / "data") == "", "it is nobody's until it has a store"
+    folder.established()
+    folder.close()
+    assert stored_node_id(tmp_path / "data") == "n7"
+    for text in ("{", "[]", '{"nod": 1}'):
+        (tmp_path / "data" / "format").write_text(text, encoding="utf-8")
+        assert stored_node_id(tmp_path / "data") == ""

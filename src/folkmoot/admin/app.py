@@ -20,9 +20,9 @@ from folkmoot.admin.http import HttpServer
 from folkmoot.admin.streams import stream_routes
 from folkmoot.admin.token import refusal
 from folkmoot.admin.wait import StreamWaits
+from folkmoot.config.secret import read_word
 from folkmoot.config.settings import Settings
 from folkmoot.config.unit import Address
-from folkmoot.kernel.errors import FolkmootError
 from folkmoot.metrics.exposition import CONTENT_TYPE, render
 from folkmoot.runtime.serve import Service, ServingNode
 from folkmoot.runtime.tcp import listen
@@ -70,13 +70,7 @@ class Admin(Service):
 
 def read_token(path: Path) -> str:
     """Return the token in a file; FolkmootError when there is none that can be sent in a header."""
-    try:
-        token = path.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise FolkmootError(f"cannot read the token in {path}: {error}; put a long random word in this file") from error
-    if len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token:
-        raise FolkmootError(f"the token in {path} must be one word of at least 16 characters of ASCII")
-    return token
+    return read_word(path, "the token")
 
 
 class Pages:

@@ -39,6 +39,7 @@ def unusable(settings: Settings) -> list[str]:
     """One sentence for each file that can be read and does not hold what it should."""
     # Here and not above: `config explain` needs neither the runtime nor the HTTP server.
     from folkmoot.admin.app import read_token
+    from folkmoot.config.convert import cluster_config
     from folkmoot.runtime.tls import Certificates
 
     found = []
@@ -52,6 +53,15 @@ def unusable(settings: Settings) -> list[str]:
             read_token(settings.admin.token_file)
     except FolkmootError as error:
         found.append(f"admin.token_file: {error}")
+    try:
+        cluster_config(settings.cluster)
+    except FolkmootError as error:
+        found.append(f"cluster.secret_file: {error}")
+    try:
+        if settings.cluster.tls is not None:
+            Certificates(settings.cluster.tls.for_listener())
+    except FolkmootError as error:
+        found.append(f"cluster.tls: {error}")
     for number, listener in enumerate(settings.listeners):
         tls = settings.tls_of(listener)
         try:

@@ -15,6 +15,20 @@ __all__ = ["app", "overrides"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
+DURABILITY = typer.Option(
+    None, "--durability", metavar="fsync|os", help="When a message is safe: on disk, or handed to the system [fsync]."
+)
+PEER = typer.Option(
+    None, "--peer", metavar="HOST:PORT", help="Where other nodes connect; without it there is no cluster [none]."
+)
+ADVERTISE = typer.Option(
+    None, "--advertise", metavar="HOST:PORT", help="Where they are told to connect, if not to --peer."
+)
+SEED = typer.Option([], "--seed", metavar="HOST:PORT", help="Peer address of a node to ask first.")
+REPLICAS = typer.Option(None, "--replicas", metavar="N", help="Copies of everything that is stored [3].")
+ZONE = typer.Option(None, "--zone", help="What fails together with this node [the node itself].")
+SECRET_FILE = typer.Option(None, "--secret-file", help="File with the word that all nodes share.")
+
 
 @app.command()
 def serve(
@@ -36,12 +50,13 @@ def serve(
     stream: list[str] = typer.Option(
         [], "--stream", metavar="NAME=FILTER", help="Keep what matches FILTER, to be read again."
     ),
-    durability: str | None = typer.Option(
-        None,
-        "--durability",
-        metavar="fsync|os",
-        help="When a message is safe: on disk, or handed to the system [fsync].",
-    ),
+    peer: str | None = PEER,
+    advertise: str | None = ADVERTISE,
+    seed: list[str] = SEED,
+    replicas: int | None = REPLICAS,
+    zone: str | None = ZONE,
+    secret_file: Path | None = SECRET_FILE,
+    durability: str | None = DURABILITY,
     salvage: bool | None = typer.Option(
         None, "--salvage", help="After damage to the store: start with what was written before it, lose the rest."
     ),
@@ -68,14 +83,24 @@ def serve(
         "tls": {"certificate": certificate, "key": key, "ca": ca},
         "admin": {"address": admin},
         "auth": {"password_file": password_file, "allow_anonymous": allow_anonymous},
+        "cluster": {
+            "listen": peer,
+            "advertise": advertise,
+            "seeds": seed or None,
+            "replicas": replicas,
+            "zone": zone,
+            "secret_file": secret_file,
+        },
         "log": {"level": log_level, "format": log_format},
     }
     settings = load(config, os.environ, overrides(sections, listeners, stream))
     # Here and not above: wrong settings are told before the event loop and the store are loaded.
     from folkmoot.admin.app import Admin
+    from folkmoot.config.identity import with_own_id
+    from folkmoot.runtime.directory import stored_node_id
     from folkmoot.runtime.serve import serve as run_node
 
-    return run_node(settings, Admin())
+    return run_node(with_own_id(settings, stored_node_id(settings.node.data)), Admin())
 
 
 def overrides(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from folkmoot.config.cluster_check import cluster_problems
 from folkmoot.config.settings import ListenerSettings, RuleSettings, Settings, TlsSettings
 
 __all__ = ["allows_anonymous", "problems"]
@@ -27,6 +28,8 @@ def problems(settings: Settings) -> list[str]:
     found += address_problems(settings)
     found += admin_problems(settings)
     found += auth_problems(settings)
+    found += cluster_problems(settings.cluster)
+    found += cluster_file_problems(settings)
     return found
 
 
@@ -67,6 +70,8 @@ def address_problems(settings: Settings) -> list[str]:
     places = [(f"listeners[{number}]", entry.address) for number, entry in enumerate(settings.listeners)]
     if settings.admin.address is not None:
         places.append(("admin", settings.admin.address))
+    if settings.cluster.listen is not None:
+        places.append(("cluster.listen", settings.cluster.listen))
     for place, address in places:
         if address.port == 0:
             continue
@@ -103,6 +108,16 @@ def auth_problems(settings: Settings) -> list[str]:
             "auth.rules: some are about user names, and without auth.password_file any client may claim any name. Set "
             "it, or leave user and %u out of the rules"
         )
+    return found
+
+
+def cluster_file_problems(settings: Settings) -> list[str]:
+    """Files of the cluster that cannot be read."""
+    cluster = settings.cluster
+    found = unreadable("cluster.secret_file", cluster.secret_file)
+    if cluster.tls is not None:
+        for name in ("certificate", "key", "ca"):
+            found += unreadable(f"cluster.tls.{name}", getattr(cluster.tls, name))
     return found
 
 

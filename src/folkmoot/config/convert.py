@@ -5,23 +5,29 @@ from __future__ import annotations
 from folkmoot import __version__
 from folkmoot.auth.acl import BOTH, PUBLISH, SUBSCRIBE, Rule
 from folkmoot.auth.policy import Policy
+from folkmoot.cluster.config import ClusterConfig
 from folkmoot.config.check import allows_anonymous
+from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.field import kind
 from folkmoot.config.limit import LimitSettings
+from folkmoot.config.secret import read_word
 from folkmoot.config.settings import AuthSettings, RuleSettings, Settings
 from folkmoot.config.unit import NEVER_US
 from folkmoot.kernel.limits import Limits
 from folkmoot.node.config import NodeConfig
 from folkmoot.streams.config import StreamConfig
 
-__all__ = ["limits_of", "node_config", "policy_of", "stream_configs"]
+__all__ = ["cluster_config", "limits_of", "node_config", "policy_of", "stream_configs"]
 
 ACTIONS = {"publish": PUBLISH, "subscribe": SUBSCRIBE, "both": BOTH}
 MICROSECONDS_PER_SECOND = 1_000_000
 
 
 def node_config(settings: Settings) -> NodeConfig:
-    """The settings as the core takes them; files (passwords, certificates) stay the driver's business."""
+    """The settings as the core takes them; FolkmootError when the secret of the peers cannot be read.
+
+    Other files (passwords, certificates) stay the driver's business.
+    """
     config = NodeConfig()
     config.node_id = settings.node.id
     config.partitions = settings.node.partitions
@@ -34,6 +40,27 @@ def node_config(settings: Settings) -> NodeConfig:
     config.server_reference = settings.node.server_reference
     config.response_information = settings.node.response_information
     config.version = __version__
+    config.cluster = cluster_config(settings.cluster)
+    return config
+
+
+def cluster_config(settings: ClusterSettings) -> ClusterConfig | None:
+    """The cluster as the core takes it, with the secret in it; None for a node alone.
+
+    `peer_address` has port 0 where the system picks one: whoever binds it asks `ClusterSettings.peer_address`.
+    """
+    if settings.listen is None:
+        return None
+    config = ClusterConfig()
+    config.peer_address = settings.peer_address(0)
+    # A list that is the same on all nodes names each of them too.
+    config.seeds = [seed for seed in map(str, settings.seeds) if seed != config.peer_address]
+    if settings.secret_file is not None:
+        config.secret = read_word(settings.secret_file, "the secret of the peers").encode()
+    for name, field in ClusterSettings.model_fields.items():
+        attribute = f"{name}_us" if kind(field) == "duration" else name
+        if name != "seeds" and hasattr(config, attribute):
+            setattr(config, attribute, getattr(settings, name))
     return config
 
 

@@ -26,7 +26,7 @@ def kind(field: FieldInfo) -> str:
         inner = [*inner, *typing.get_args(plain)[1:]]
         plain = typing.get_args(plain)[0]
     for mark in inner:
-        if mark in ("duration", "size", "address", "filter"):
+        if mark in ("duration", "size", "address", "addresses", "filter"):
             return str(mark)
     if typing.get_origin(plain) is typing.Literal:
         return "choice"
@@ -117,6 +117,7 @@ def valid_text(field: FieldInfo) -> str:
         "duration": 'a duration such as "250ms", "10s", "7d"',
         "size": 'a number of bytes or a size such as "64KiB", "10GB"',
         "address": '"HOST:PORT"',
+        "addresses": 'a list of "HOST:PORT"',
         "filter": 'a topic filter such as "sensors/+/temperature", "sensors/#"',
         "path": "a path",
         "bool": "true or false",
@@ -150,6 +151,8 @@ def default_text(field: FieldInfo) -> str:
     """The default as one writes it in TOML; what stands for none is said in words."""
     if field.is_required():
         return "none, it must be set"
+    if element(field.annotation) is None and field.default_factory is list:
+        return "[]"
     if element(field.annotation) is not None or field.default_factory is not None:
         return "see its fields" if not sections(field) else "see above"
     return "not set" if field.default is None else format_value(field.default, kind(field))

@@ -71,7 +71,9 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         inner = element(field.annotation)
         if inner is None or sections(field):
             raise ConfigError(variable, [f"{section} cannot be set by the environment: use the configuration file"])
-        plain = [key for key, value in inner.model_fields.items() if kind(value) != "list"]
+        plain = [
+            key for key, value in inner.model_fields.items() if kind(value) != "list" and not element(value.annotation)
+        ]
         if name not in plain:
             variables = [f"FOLKMOOT_{section}_{key}".upper() for key in plain]
             raise ConfigError(variable, [f"there is no such field; {closest(variable, variables)}"])

@@ -6,14 +6,16 @@ It reads no file and opens nothing; see `load` for where values come from, `chec
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, Field
 
 from folkmoot.auth.acl import check_template
 from folkmoot.config.base import Section
+from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.limit import LimitSettings
-from folkmoot.config.unit import Address, Duration, Size, parse_address
+from folkmoot.config.tls import TlsSettings
+from folkmoot.config.unit import Address, AddressField, Duration, Size
 from folkmoot.streams.config import PARTITIONS_MAX, check_name
 from folkmoot.topics.name import check_filter
 
@@ -51,7 +53,6 @@ def valid_stream_name(name: str) -> str:
     return name
 
 
-AddressField = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str), "address"]
 FilterField = Annotated[str, AfterValidator(valid_filter), "filter"]
 TemplateField = Annotated[str, AfterValidator(valid_template), "filter"]
 StreamName = Annotated[str, AfterValidator(valid_stream_name)]
@@ -63,7 +64,10 @@ class NodeSettings(Section):
     id: str = Field(
         "node1",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
-        description="Name of the node, 1 to 64 letters, digits, '.', '_', '-'. Must differ between nodes.",
+        description=(
+            "Name of the node, 1 to 64 letters, digits, '.', '_', '-'. Must differ between nodes, and stays with the "
+            "data folder. Left out in a cluster: one is made at the first start and kept in the data folder."
+        ),
     )
     data: Path = Field(
         Path("folkmoot-data"),
@@ -80,7 +84,10 @@ class NodeSettings(Section):
         256,
         ge=1,
         le=4096,
-        description="Parts of the data, the unit that nodes share out later. Fixed when the data folder is made.",
+        description=(
+            "Parts of the data, the unit that nodes share out; equal on all nodes. Fixed when the data folder is made. "
+            "Many spread the load more evenly, and make each change of the membership more work."
+        ),
     )
     free_bytes_min: Size = Field(
         64 << 20,
@@ -113,27 +120,6 @@ class NodeSettings(Section):
             '%c for the client id, such as "answers/%c". Empty: nothing.'
         ),
     )
-
-
-class TlsSettings(Section):
-    """Certificates of the listeners mqtts and wss."""
-
-    certificate: Path | None = Field(None, description="PEM file with the server's certificate and its chain.")
-    key: Path | None = Field(None, description="PEM file with the private key of the certificate, unencrypted.")
-    ca: Path | None = Field(None, description="PEM file with the authorities that sign client certificates.")
-    require_client_certificate: bool = Field(
-        False, description="Whether a client without a certificate signed by `ca` is refused in the TLS handshake."
-    )
-
-    @model_validator(mode="after")
-    def complete(self) -> Self:
-        """A certificate needs its key, and client certificates need somebody who signs them."""
-        if (self.certificate is None) != (self.key is None):
-            missing = "key" if self.key is None else "certificate"
-            raise ValueError(f"certificate and key belong together: set {missing} too")
-        if self.require_client_certificate and self.ca is None:
-            raise ValueError("require_client_certificate needs ca, the authorities that sign client certificates")
-        return self
 
 
 class ListenerSettings(Section):
@@ -236,6 +222,9 @@ class Settings(Section):
     limits: LimitSettings = Field(default_factory=LimitSettings, description="What is accepted, and how much.")
     streams: dict[StreamName, StreamSettings] = Field(
         default_factory=dict, description="Replayable logs: [streams.NAME] for each."
+    )
+    cluster: ClusterSettings = Field(
+        default_factory=ClusterSettings, description="The other nodes; without cluster.listen there are none."
     )
     log: LogSettings = Field(default_factory=LogSettings, description="What is said on stderr.")
 

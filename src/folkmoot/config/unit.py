@@ -16,6 +16,7 @@ __all__ = [
     "NEVER_S",
     "NEVER_US",
     "Address",
+    "AddressField",
     "Duration",
     "Size",
     "format_duration",
@@ -126,6 +127,13 @@ class Address:
         except ValueError:
             return False
 
+    def is_wildcard(self) -> bool:
+        """Whether it stands for all interfaces: one can listen there, and nobody can connect to it."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
 
 def parse_address(value: object) -> Address:
     """The address in "HOST:PORT", "[IPV6]:PORT" or ":PORT" (all interfaces); ValueError says what is valid."""
@@ -142,3 +150,4 @@ def parse_address(value: object) -> Address:
 # The kinds of fields: `int` microseconds, `int` bytes and Address for the program, text for people.
 Duration = Annotated[int, BeforeValidator(parse_duration), PlainSerializer(format_duration), "duration"]
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size), "size"]
+AddressField = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str), "address"]

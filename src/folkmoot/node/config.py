@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from folkmoot.auth.policy import Policy
+from folkmoot.cluster.config import ClusterConfig
 from folkmoot.kernel.limits import Limits
 from folkmoot.streams.config import StreamConfig
 
@@ -27,3 +28,4 @@ class NodeConfig:
         self.response_information: str = ""  # given to clients that ask for it; %c is the client id
         self.server_reference: str = ""  # where clients may go when this node is busy or stops
         self.version: str = "0"  # of the software, for $SYS/broker/version
+        self.cluster: ClusterConfig | None = None  # None: a node alone

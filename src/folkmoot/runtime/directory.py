@@ -13,7 +13,7 @@ from typing import Final
 
 from folkmoot.kernel.errors import StoreError
 
-__all__ = ["FORMAT", "DataFolder"]
+__all__ = ["FORMAT", "DataFolder", "stored_node_id"]
 
 FORMAT: Final = 1
 """Version of the layout of the folder and of the rows; a change that an older program cannot read raises it."""
@@ -130,3 +130,12 @@ def sync_folder(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def stored_node_id(path: Path) -> str:
+    """Return the id of the node whose data folder this is; "" when it is none yet, or cannot say (opening it will)."""
+    try:
+        content = json.loads((path / "format").read_text("utf-8"))
+        return str(content["node"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,66 @@
+"""What the section `[cluster]` must fulfil, together with itself and with the files that it names; changes nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.config.cluster import ClusterSettings
+from folkmoot.config.unit import Address
+
+__all__ = ["cluster_problems"]
+
+# One lost packet or one pause of the collector is no silence.
+HEARTBEATS_MIN: Final = 3
+
+
+def cluster_problems(cluster: ClusterSettings) -> list[str]:
+    """One sentence for each problem, with what to do about it."""
+    if cluster.listen is None:
+        return alone_problems(cluster)
+    found = advertise_problems(cluster, cluster.listen)
+    outside = next((place for place in places(cluster) if not place[1].is_loopback()), None)
+    if outside is not None and cluster.secret_file is None:
+        found.append(
+            f"{outside[0]}: {outside[1]} is not on loopback, so anyone who reaches this node could join and read "
+            "everything. Set cluster.secret_file (a file with a long random word, the same on all nodes)"
+        )
+    if cluster.silence < HEARTBEATS_MIN * cluster.heartbeat:
+        found.append(
+            f"cluster.silence: it must be at least {HEARTBEATS_MIN} times cluster.heartbeat, or a single packet that "
+            "is late puts a node out"
+        )
+    return found
+
+
+def alone_problems(cluster: ClusterSettings) -> list[str]:
+    """What only makes sense in a cluster, where there is none."""
+    return [
+        f"cluster.{name}: without cluster.listen (--peer HOST:PORT) there is no cluster. Set it, or leave {name} out"
+        for name, given in (("seeds", cluster.seeds), ("advertise", cluster.advertise), ("tls", cluster.tls))
+        if given
+    ]
+
+
+def places(cluster: ClusterSettings) -> list[tuple[str, Address]]:
+    """All addresses by which peers come or are asked."""
+    own = [("cluster.listen", cluster.listen), ("cluster.advertise", cluster.advertise)]
+    seeds = [(f"cluster.seeds[{number}]", seed) for number, seed in enumerate(cluster.seeds)]
+    return [(name, address) for name, address in own if address is not None] + seeds
+
+
+def advertise_problems(cluster: ClusterSettings, listen: Address) -> list[str]:
+    """Others must be told an address that leads to this node and to no other."""
+    told = cluster.advertise or listen
+    if told.is_wildcard():
+        name = "cluster.listen" if cluster.advertise is None else "cluster.advertise"
+        return [
+            f"{name}: other nodes cannot connect to {told}, which stands for all interfaces. Set cluster.advertise to "
+            "the address at which they reach this node"
+        ]
+    far = [seed for seed in cluster.seeds if not seed.is_loopback()]
+    if told.is_loopback() and far:
+        return [
+            f"cluster.advertise: {told} is this machine alone, and {far[0]} is not on it. Set cluster.listen or "
+            "cluster.advertise to an address at which that node reaches this one"
+        ]
+    return []
