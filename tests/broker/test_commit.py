@@ -97,9 +97,11 @@ class Desk:
 
     def written(self, token: int) -> None:
         self.streams.written(token)
-        for record in self.commits.take_through(token):
+        self.commits.durable_token = token
+        for record in self.commits.commit_through(token):
             for i, session in enumerate(record.sessions):
                 assert record.durable_next[i] == self.ends[record.token][self.sessions.index(session)]
+        for record in self.commits.complete():
             self.commits.release(record)
         self.sealed = [left for left in self.sealed if left > token]
 
@@ -112,7 +114,7 @@ class Desk:
             # What must have come: all that need no batch that is not durable, up to the first that does.
             expected = b""
             for ack, token in self.owed[number]:
-                if token > self.commits.durable_token:
+                if token > self.commits.complete_token:
                     break
                 expected += ack
             assert self.came[number] == expected

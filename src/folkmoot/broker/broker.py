@@ -173,23 +173,29 @@ class Broker:
             self.commits.resume()
 
     def written(self, token: int) -> None:
-        """All batches up to `token` are durable: what waited for them happens now, in order."""
-        for record in self.commits.take_through(token):
-            self._committed(record)
+        """All batches up to `token` are durable here: the store shows them."""
+        self.commits.durable_token = token
+        self.retained.settle(token)
+
+    def committed(self, token: int) -> None:
+        """All batches up to `token` are on all disks that they must be on: what waited for that happens now."""
+        for record in self.commits.commit_through(token):
+            for i in range(len(record.sessions)):
+                record.sessions[i].durable_next = record.durable_next[i]
+            for session in record.sessions:
+                self.queue.pump(session)
         if self.streams.written(token):
             self.feeds.grown()
-        self.retained.settle(self.commits.durable_token)
-        self.commits.resume()
+        self.completed()
 
-    def _committed(self, record: Record) -> None:
-        for i in range(len(record.sessions)):
-            record.sessions[i].durable_next = record.durable_next[i]
-        for connection in record.connects:
-            self.connecting.opened(connection)
-            self.ingress.resume(connection)
-        self.commits.release(record)
-        for session in record.sessions:
-            self.queue.pump(session)
+    def completed(self) -> None:
+        """Perhaps turns are complete: what they acknowledge is acknowledged now, in order."""
+        for record in self.commits.complete():
+            for connection in record.connects:
+                self.connecting.opened(connection)
+                self.ingress.resume(connection)
+            self.commits.release(record)
+        self.commits.resume()
 
     def seal(self) -> Batch | None:
         """End the turn: return what it has to write."""

@@ -1,11 +1,17 @@
-"""What waits for durability: acknowledgements, deliveries, CONNACKs. One record per batch that is not durable yet.
+"""What waits for durability: acknowledgements, deliveries, CONNACKs. One record per turn that is not complete yet.
 
 An acknowledgement leaves only after what it acknowledges is on disk (A1). Those of one connection leave in the order of
 their packets [MQTT-4.6.0-2]: one that need not wait itself waits behind one that must.
+
+A turn, named by its token, comes to three levels, in this order, and never before an earlier turn:
+durable: its rows are on this node's disk, and the store shows them; committed: on the disks of all replicas of the
+partitions that it changed; complete: what it asked of other nodes is committed there too. On a node that is alone
+the three are one.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from folkmoot.broker.state import State
@@ -25,7 +31,7 @@ _HELD_BYTES: Final = 64  # what an acknowledgement that waits takes beside its o
 
 
 class Record:
-    """What becomes possible when the batch `token` is durable."""
+    """What becomes possible when the turn `token` is committed (queues go on) and complete (all the rest)."""
 
     def __init__(self, token: int) -> None:
         self.token = token
@@ -33,20 +39,27 @@ class Record:
         self.connects: list[Connection] = []
         self.ack_connections: list[Connection] = []
         self.acks: list[bytes] = []
+        self.handled: list[Connection] = []  # of other nodes: how far their packets are taken care of
+        self.handled_packets: list[int] = []
         self.sessions: list[Session] = []
         self.durable_next: list[int] = []
 
 
 class Commits:
-    """Keeps the records of the batches that are not durable yet, oldest first."""
+    """Keeps the records of the turns that are not complete yet, oldest first."""
 
     def __init__(self, state: State, streams: Streams) -> None:
         self.state = state
         self.streams = streams
         self.durable_token = 0
+        self.committed_token = 0
+        self.complete_token = 0
+        self.asked = False  # this turn has asked something of another node, and its answer counts
         self.backlog_bytes = 0
         self.paused: dict[int, Connection] = {}  # for the backlog, by number
         self._records: dict[int, Record] = {}
+        self._open: deque[int] = deque()  # batches that are not committed
+        self._owed: dict[int, int] = {}  # by token: answers of other nodes that are missing
 
     def current(self) -> Record:
         """Return the record of the batch that this turn fills; for what has written to it: else it is never sealed."""
@@ -58,11 +71,11 @@ class Commits:
         Records of streams are in this turn's batch too, although they become rows only at its end.
         """
         writer = self.state.writer
-        return writer.token if writer.dirty or self.streams.dirty else writer.token - 1
+        return writer.token if writer.dirty or self.streams.dirty or self.asked else writer.token - 1
 
     def record_of(self, token: int) -> Record:
-        """Return the record of a batch that is not durable yet."""
-        assert token > self.durable_token, "a durable batch has no record"
+        """Return the record of a turn that is not complete yet."""
+        assert token > self.complete_token, "a complete turn has no record"
         record = self._records.get(token)
         if record is None:
             record = Record(token)
@@ -74,7 +87,7 @@ class Commits:
         token = self.newest_token() if wait else 0
         if connection.held and connection.held_token > token:
             token = connection.held_token
-        if token <= self.durable_token:
+        if token <= self.complete_token:
             connection.put(ack)
             return
         record = self.record_of(token)
@@ -96,20 +109,53 @@ class Commits:
             session.touched_token = token
             self.current().sessions.append(session)
 
+    def ask(self, count: int, size: int) -> None:
+        """This turn waits for `count` answers of other nodes to `size` bytes."""
+        self.asked = True
+        token = self.state.writer.token
+        self._owed[token] = self._owed.get(token, 0) + count
+        self.backlog_bytes += size
+
+    def answered(self, token: int, count: int, size: int) -> None:
+        """Other nodes have answered, or are gone; `complete` is to be asked afterwards."""
+        left = self._owed[token] - count
+        if left:
+            self._owed[token] = left
+        else:
+            del self._owed[token]
+        self.backlog_bytes -= size
+
     def seal(self, token: int, size: int) -> None:
         """The batch is handed to the store: remember how far each queue came with it."""
+        self._open.append(token)
         record = self.record_of(token)
         record.bytes += size
         self.backlog_bytes += size
         for session in record.sessions:
             record.durable_next.append(session.queue_next)
 
-    def take_through(self, token: int) -> list[Record]:
-        """Return the records up to `token`, in order: these batches are durable now."""
+    def commit_through(self, token: int) -> list[Record]:
+        """The batches up to `token` are committed: return the records of the turns that are so now, in order."""
+        opened = self._open
+        while opened and opened[0] <= token:
+            opened.popleft()
+        end = opened[0] - 1 if opened else self.state.writer.token - 1
         records: list[Record] = []
-        while self.durable_token < token:
-            self.durable_token += 1
-            record = self._records.pop(self.durable_token, None)
+        while self.committed_token < end:
+            self.committed_token += 1
+            record = self._records.get(self.committed_token)
+            if record is not None:
+                self.backlog_bytes -= record.bytes
+                record.bytes = 0
+                records.append(record)
+        return records
+
+    def complete(self) -> list[Record]:
+        """Return the records of the turns that are complete now, in order."""
+        records: list[Record] = []
+        while self.complete_token < self.committed_token and self.complete_token + 1 not in self._owed:
+            self.complete_token += 1
+            record = self._records.pop(self.complete_token, None)
             if record is not None:
                 self.backlog_bytes -= record.bytes
                 records.append(record)

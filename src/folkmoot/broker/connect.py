@@ -304,7 +304,7 @@ class Connecting:
         """Send CONNACK, or wait until the session is on disk; rows of the session that are on their way count too."""
         connection.state = REGISTERING
         token = self.commits.newest_token()
-        if wait and token > self.commits.durable_token:
+        if wait and token > self.commits.complete_token:
             self.commits.record_of(token).connects.append(connection)
         else:
             self.opened(connection)

@@ -83,7 +83,7 @@ class Feeds:
             self._take_out(old)
         known[subscription.name] = feed
         subscription.session.feeds += 1
-        if feed.token > self.commits.durable_token:
+        if feed.token > self.commits.complete_token:
             self.fresh[feed] = None
         else:
             self.active[feed] = None
@@ -144,7 +144,7 @@ class Feeds:
         """Run the next feed that can run, for one page."""
         while self.fresh:
             feed = next(iter(self.fresh))
-            if feed.token > self.commits.durable_token:
+            if feed.token > self.commits.complete_token:
                 break
             del self.fresh[feed]
             self.active[feed] = None
@@ -156,7 +156,7 @@ class Feeds:
         """Whether a feed can go on now; those that wait for a batch stand in the order of their batches."""
         if self.active:
             return True
-        return bool(self.fresh) and next(iter(self.fresh)).token <= self.commits.durable_token
+        return bool(self.fresh) and next(iter(self.fresh)).token <= self.commits.complete_token
 
     def _run(self, feed: Feed) -> None:
         session = feed.subscription.session

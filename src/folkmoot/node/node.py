@@ -103,6 +103,7 @@ class Node:
         """The batch with this token, and all before it, are durable."""
         self._tick(now)
         self._broker.written(token)
+        self._broker.committed(token)
 
     def wake(self, now: int) -> None:
         """A deadline of `next_wake` has come, or the last effects said `more`."""
