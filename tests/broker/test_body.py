@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from folkmoot.kernel.pack import get_u16
 from folkmoot.mqtt.packet import PUBACK, Ack
 from folkmoot.store.key import BODY, QUEUE, kind_of, sequence_of
 from folkmoot.store.row import decode_queue
@@ -37,15 +38,18 @@ def join(box: Box, number: int) -> Peer:
 
 def check(box: Box) -> None:
     """Every row that names a body finds it, every body is named, and the counts say how often."""
-    named: dict[int, int] = {}
-    bodies: list[int] = []
+    named: dict[tuple[int, int], int] = {}
+    bodies: list[tuple[int, int]] = []
     for key, value in box.store.items():
         if kind_of(key) == BODY:
-            bodies.append(sequence_of(key))
+            bodies.append((get_u16(key, 0), sequence_of(key)))
         elif kind_of(key) == QUEUE and (body := decode_queue(value[VERSION_BYTES:]).body):
-            named[body] = named.get(body, 0) + 1
+            name = get_u16(key, 0), body
+            named[name] = named.get(name, 0) + 1
     assert sorted(named) == sorted(bodies)
-    assert box.node._broker.bodies._counts == named
+    counts = box.node._broker.bodies._counts
+    assert {(partition, body): count for partition, of in enumerate(counts) for body, count in of.items()} == named
+    assert len(box.node._broker.bodies) == len(named)
 
 
 @settings(max_examples=80)
@@ -84,7 +88,7 @@ def test_each_body_lives_as_long_as_a_row_names_it(steps: list[tuple[str, int]])
         numbers = [int(packet.payload.split(b";")[0]) for packet in peer.publishes()]
         assert numbers == sorted(numbers), "each has its own messages, whole and in order"
     check(box)
-    assert box.node._broker.bodies._counts == {}
+    assert len(box.node._broker.bodies) == 0
 
 
 def test_small_messages_and_single_sessions_have_no_bodies(make: MakeBox) -> None:

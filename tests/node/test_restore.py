@@ -61,7 +61,7 @@ def check_rows(node: Node, store: MemoryStore) -> None:
     assert rows[keys.SESSION] == len(sessions)
     assert rows[keys.SUBSCRIPTION] == sum([len(session.subscriptions) for session in sessions])
     assert rows[keys.QUEUE] == sum([session.queue_count for session in sessions])
-    assert rows[keys.BODY] == len(node._broker.bodies._counts)
+    assert rows[keys.BODY] == len(node._broker.bodies)
     assert rows[keys.RELEASED] == sum([len(session.released or {}) for session in sessions])
     assert rows[keys.RECEIVED] == sum([len(session.received or {}) for session in sessions])
     assert rows[keys.RETAINED] == node.counters.retained_messages

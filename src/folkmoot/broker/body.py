@@ -1,6 +1,6 @@
 """Bodies: a message that several sessions of one partition wait for is stored once; their queue rows name it.
 
-The number of rows that name a body is kept in memory and counted anew when the store is opened.
+The number of rows that name a body is kept in memory and counted anew when a node begins to lead the partition.
 """
 
 from __future__ import annotations
@@ -19,43 +19,57 @@ class Bodies:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._counts: dict[
-            int, int
-        ] = {}  # body sequence -> rows that name it; sequences are unique over all partitions
-        self._next = 1
+        self._counts: list[dict[int, int]] = [{} for _ in range(state.partitions)]  # body -> rows that name it
+        self._next: list[int] = [1] * state.partitions
+        self._total = 0
 
     def has_room(self) -> bool:
         """Whether one more body may be remembered; otherwise each session gets its own copy."""
-        return len(self._counts) < self.state.limits.shared_bodies_max
+        return self._total < self.state.limits.shared_bodies_max
 
     def store(self, partition: int, message: Message) -> int:
         """Store a body nobody names yet and return its sequence."""
-        sequence = self._next
-        self._next += 1
+        sequence = self._next[partition]
+        self._next[partition] = sequence + 1
         self.state.writer.put(partition, body_key(partition, sequence), encode_message(message))
-        self._counts[sequence] = 0
+        self._counts[partition][sequence] = 0
+        self._total += 1
         return sequence
 
-    def hold(self, sequence: int) -> None:
+    def hold(self, partition: int, sequence: int) -> None:
         """One more row names the body."""
-        self._counts[sequence] = self._counts.get(sequence, 0) + 1
+        counts = self._counts[partition]
+        if sequence not in counts:
+            self._total += 1
+        counts[sequence] = counts.get(sequence, 0) + 1
 
-    def seen(self, sequence: int) -> None:
+    def seen(self, partition: int, sequence: int) -> None:
         """A body with this sequence is in the store: new ones come after it."""
-        self._next = max(self._next, sequence + 1)
+        self._next[partition] = max(self._next[partition], sequence + 1)
+
+    def forget(self, partition: int) -> None:
+        """This node leads the partition no more."""
+        self._total -= len(self._counts[partition])
+        self._counts[partition] = {}
+        self._next[partition] = 1
 
     def release(self, partition: int, sequence: int) -> None:
         """One row less names the body; the last one takes it along."""
-        left = self._counts.get(sequence, 0) - 1
+        counts = self._counts[partition]
+        left = counts.get(sequence, 0) - 1
         if left > 0:
-            self._counts[sequence] = left
+            counts[sequence] = left
             return
-        self._counts.pop(sequence, None)
+        if counts.pop(sequence, -1) >= 0:
+            self._total -= 1
         self.state.writer.delete(partition, body_key(partition, sequence))
 
-    def names(self, sequence: int) -> int:
+    def names(self, partition: int, sequence: int) -> int:
         """Return how many rows name the body."""
-        return self._counts.get(sequence, 0)
+        return self._counts[partition].get(sequence, 0)
+
+    def __len__(self) -> int:
+        return self._total
 
     def load(self, partition: int, sequence: int) -> Message:
         """Return the message of a body; raises CorruptStore when a row names one that is not there."""

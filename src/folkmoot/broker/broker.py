@@ -8,7 +8,7 @@ from __future__ import annotations
 from folkmoot.broker.backlog import Backlog
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.closing import Closing
-from folkmoot.broker.commit import FOR_RATE, Commits, Record
+from folkmoot.broker.commit import FOR_RATE, Commits
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.control import Control
 from folkmoot.broker.express import Express
@@ -87,14 +87,8 @@ class Broker:
         )
         self.express = Express(state, self.publishing)
         self.ingress = Ingress(state, self.routes, self.inbound, self.express, self.control, self.closing)
-        self._connections = 0
-        self._trimming = False
-        self._excused_us = 0
-
-    def open(self) -> None:
-        """Restore what the store has; raises CorruptStore or StoreError."""
-        restore = Restore(
-            self.state,
+        self.restore = Restore(
+            state,
             self.bodies,
             self.routes,
             self.retained,
@@ -103,9 +97,17 @@ class Broker:
             self.purges,
             self.lifecycle,
             self.feeds,
-            self.streams,
+            streams,
         )
-        restore.run()
+        self._connections = 0
+        self._trimming = False
+        self._excused_us = 0
+
+    def open(self) -> None:
+        """Restore what the store has; raises CorruptStore or StoreError."""
+        for partition in range(self.state.partitions):
+            self.restore.load(partition)
+        self.restore.settle()
         self.sys.start()
         if self.streams.streams:
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)

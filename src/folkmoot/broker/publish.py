@@ -187,8 +187,9 @@ class Publishing:
             assert wish is not None
             if self._store_one(session, wish, message, body):
                 stored = True
-        if body and not self.bodies.names(body):
-            self.bodies.release(targets[start].session.partition, body)
+        partition = targets[start].session.partition
+        if body and not self.bodies.names(partition, body):
+            self.bodies.release(partition, body)
         return stored
 
     def _store_one(self, session: Session, wish: Target, message: Message, body: int) -> bool:
@@ -204,5 +205,5 @@ class Publishing:
         if not self.queue.append(session, message, qos, retain, wish.identifiers, b"", body):
             return False
         if body:
-            self.bodies.hold(body)
+            self.bodies.hold(session.partition, body)
         return True

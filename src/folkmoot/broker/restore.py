@@ -1,4 +1,8 @@
-"""Opening the store: the rows of the partitions become sessions, subscriptions, queues and wills again."""
+"""Beginning to lead partitions: their rows become sessions, subscriptions, queues and wills again.
+
+First all rows are loaded, then clients that are still connected take their sessions, then those of the others are
+settled: only then is it known who gets the wills that this publishes.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,7 @@ _PAGE_BYTES: Final = 1_048_576  # about: rows may have a megabyte each
 
 
 class Restore:
-    """Reads the partitions of a store once, at the start."""
+    """Reads partitions of the store: all of them at the start of a node that is alone, else when it comes to lead."""
 
     def __init__(
         self,
@@ -77,23 +81,35 @@ class Restore:
         self.lifecycle = lifecycle
         self.feeds = feeds
         self.streams = streams
+        self._found = 0  # of the fresh ones, those whose queues have their ends
         self._orphans: dict[str, Purge] = {}
-        self._strays: list[Session] = []  # wills of transient sessions, which ended with the process
+        self._fresh: list[Session] = []
+        self.strays: dict[str, Session] = {}  # wills of transient sessions, which end unless their client shows up
 
-    def run(self) -> None:
-        """Restore all partitions; raises CorruptStore when a row cannot be read."""
-        self.streams.open()
-        for partition in range(self.state.partitions):
-            self._scan(partition, kind_prefix(partition, SESSION), kind_prefix(partition, CHUNK))
-            self._scan(partition, kind_prefix(partition, CURSOR), kind_prefix(partition, SENT + 1))
+    def load(self, partition: int) -> None:
+        """Read a partition; raises CorruptStore when a row cannot be read."""
+        self.state.leads[partition] = True
+        self.streams.open_in(partition)
+        self._scan(partition, kind_prefix(partition, SESSION), kind_prefix(partition, CHUNK))
+        self._scan(partition, kind_prefix(partition, CURSOR), kind_prefix(partition, SENT + 1))
         for purge in self._orphans.values():
             self.purges.add(purge)
-        sessions = list(self.state.sessions.values())
-        for session in sessions:
+        self._orphans.clear()
+        for session in self._fresh[self._found :]:
             self._find_ends(session)
-        for session in sessions:  # now that each queue has its ends: this publishes wills
-            self._settle(session)
-        for session in self._strays:
+        self._found = len(self._fresh)
+
+    def settle(self) -> None:
+        """Give what was loaded its deadlines; who is not connected by now has lost its client."""
+        sessions = self._fresh
+        strays = self.strays
+        self._fresh = []
+        self._found = 0
+        self.strays = {}
+        for session in sessions:
+            if session.connection is None and not session.ended:
+                self._settle(session)
+        for session in strays.values():
             self.wills.publish(session)
 
     def _scan(self, partition: int, start: bytes, end: bytes) -> None:
@@ -135,7 +151,7 @@ class Restore:
         elif kind == SENT:
             self._sent(plain_name_of(key).decode(), get_u64(value, VERSION_BYTES))
         elif kind == BODY:
-            self.bodies.seen(sequence_of(key))
+            self.bodies.seen(partition, sequence_of(key))
 
     def _sent(self, client_id: str, sent_below: int) -> None:
         session = self.state.sessions.get(client_id)
@@ -155,6 +171,7 @@ class Restore:
         session.username = row.username
         session.queue_floor = session.queue_next = row.queue_floor
         session.queue_head = session.sent_below = session.drop_below = row.queue_floor
+        self._fresh.append(session)
 
     def _subscription(self, key: bytes, value: bytes) -> None:
         client_id = name_of(key)
@@ -184,7 +201,7 @@ class Restore:
         client_id = name_of(key).decode()
         sequence = sequence_of(key)
         if row.body:
-            self.bodies.hold(row.body)
+            self.bodies.hold(partition, row.body)
         session = self.state.sessions.get(client_id)
         if session is None or sequence < session.queue_floor:
             purge = self._orphans.get(client_id)
@@ -230,7 +247,7 @@ class Restore:
         session = self.state.sessions.get(client_id)
         if session is None:
             session = Session(client_id, self.state.partition_of(client_id.encode()), False)
-            self._strays.append(session)
+            self.strays[client_id] = session
         session.will = Will(row.message, row.delay_s)
         session.will.due_us = row.due_us
         self.state.counters.wills_pending += 1

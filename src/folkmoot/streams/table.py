@@ -77,6 +77,7 @@ class Streams:
         self.growth = 0  # counts up whenever something becomes readable: who waits for records looks again
         self._cursor = 0  # where the next call of `trim` goes on
         self._trim_more = False
+        self._reader = reader
         for config in configs:
             assert config.name not in self._names, f"two streams are called {config.name}"
             logs: list[StreamLog] = []
@@ -93,6 +94,25 @@ class Streams:
         """Find the bounds of all stream partitions; raises CorruptStore or StoreError."""
         for log in self._logs:
             log.open()
+
+    def open_in(self, partition: int) -> None:
+        """Find the bounds of the stream partitions in one partition of the store; raises CorruptStore or StoreError."""
+        for log in self._logs:
+            if log.store_partition == partition:
+                log.open()
+
+    def close_in(self, partition: int) -> None:
+        """Forget the bounds of the stream partitions in one partition of the store: another node appends to them."""
+        assert not self._changed, "a turn ends before a stream partition moves"
+        self._flushed = [flushed for flushed in self._flushed if flushed.log.store_partition != partition]
+        for stream in self.streams:
+            for index in range(len(stream.logs)):
+                old = stream.logs[index]
+                if old.store_partition == partition:
+                    log = StreamLog(stream.config, index, partition, self._reader)
+                    log.changed = self._changed
+                    stream.logs[index] = log
+                    self._logs[self._logs.index(old)] = log
 
     def get(self, name: str) -> Stream | None:
         """Return the stream `name`, or None."""

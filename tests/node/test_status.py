@@ -1,0 +1,352 @@
+"""What an operator is told, for views that a test makes up: counts, under-replicated, ready, safe to stop."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, Member, View
+from folkmoot.kernel.hash import hash64
+from folkmoot.node.picture import ALONE, EXCLUDED, MEMBER, WAITING, AlonePicture, Picture
+from folkmoot.node.status import NodeStatus
+from tests.harness.box import Box
+
+Roles = list[list[str]]
+
+
+class Drawn(Picture):
+    """A picture drawn by a test, seen from node a; every partition is open unless it is said to be not."""
+
+    def __init__(
+        self, replicas: Roles, learners: Roles | None = None, members: str = "abc", known: str = "abc"
+    ) -> None:
+        self.roles = replicas
+        self.learners = learners or [[] for _ in replicas]
+        self.now_state = MEMBER
+        self.split_policy = "available"
+        self.members = [Member(name, 1, f"{name}:1", name, ACTIVE) for name in members]
+        self.known_ids = list(known)
+        self.closed: set[int] = set()
+        self.receipts: list[dict[str, object]] = []
+        self.orders: list[tuple[str, str]] = []
+        self.there = True
+
+    def node_id(self) -> str:
+        return "a"
+
+    def state(self) -> str:
+        return self.now_state
+
+    def view(self) -> View | None:
+        return View(77, self.members) if self.there else None
+
+    def counter(self) -> int:
+        return 7
+
+    def proposer(self) -> str:
+        return "b"
+
+    def policy(self) -> str:
+        return self.split_policy
+
+    def writable(self) -> bool:
+        return True
+
+    def replicas(self) -> int:
+        return 3
+
+    def partitions(self) -> int:
+        return len(self.roles)
+
+    def replicas_of(self, partition: int) -> list[str]:
+        return self.roles[partition]
+
+    def learners_of(self, partition: int) -> list[str]:
+        return self.learners[partition]
+
+    def known(self) -> list[str]:
+        return self.known_ids
+
+    def software_of(self, member: Member) -> str:
+        return f"1.{member.node_id}"
+
+    def load_of(self, node_id: str) -> dict[str, int]:
+        return {"clients": ord(node_id), "sessions": 2, "overload": 3}
+
+    def last_heard_us(self, node_id: str) -> int:
+        return 5
+
+    def leads(self, partition: int) -> bool:
+        return self.roles[partition][0] == "a" and partition not in self.closed
+
+    def leader_open(self, partition: int) -> bool:
+        return partition not in self.closed
+
+    def sequence(self, partition: int) -> int:
+        return 100 + partition
+
+    def figures(self) -> dict[str, int]:
+        return {"damaged": 1, "digest_checked": 4, "bytes_left": 10, "bytes_done": 30}
+
+    def owner_of(self, client_id: str) -> str:
+        return "c" if client_id == "online" else ""
+
+    def heals(self) -> list[dict[str, object]]:
+        return self.receipts
+
+    def evict(self, node_id: str, now: int) -> str:
+        self.orders.append(("evict", node_id))
+        return ""
+
+    def forget(self, node_id: str, now: int) -> str:
+        self.orders.append(("forget", node_id))
+        return ""
+
+    def leave(self, now: int) -> str:
+        return "not today"
+
+
+FULL: Roles = [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "c", "b"]]
+
+
+def test_the_status_counts_roles_and_copies() -> None:
+    picture = Drawn([["a", "b", "c"], ["b", "c"], ["b"]], [[], ["a"], []])
+    picture.closed = {2}
+    picture.members[2].state = LEAVING
+    status = NodeStatus(picture).status()
+    assert (status["node"], status["software"], status["state"]) == ("a", "1.a", "member")
+    assert (status["epoch"], status["counter"], status["proposer"]) == (77, 7, "b")
+    assert (status["overload"], status["replicas"], status["writable"]) == (3, 3, True)
+    assert status["partitions"] == {
+        "total": 3,
+        "open": 2,
+        "under_replicated": 2,
+        "moving": 1,
+        "damaged": 1,
+        "digest_checked": 4,
+        "digest_different": 0,
+    }
+    assert status["copy"] == {"bytes_left": 10, "bytes_done": 30}
+    assert status["last_heal"] is None
+    nodes = status["nodes"]
+    assert isinstance(nodes, list)
+    told = [(node["id"], node["state"], node["leads"], node["follows"], node["fills"]) for node in nodes]
+    assert told == [("a", "active", 1, 0, 1), ("b", "active", 2, 1, 0), ("c", "leaving", 0, 2, 0)]
+    assert nodes[1]["clients"] == ord("b")
+
+
+def test_a_node_that_is_expected_back_is_shown_as_away() -> None:
+    nodes = NodeStatus(Drawn(FULL, members="ac", known="abc")).status()["nodes"]
+    assert isinstance(nodes, list)
+    assert [(node["id"], node["state"]) for node in nodes] == [("a", "active"), ("b", "away"), ("c", "active")]
+    assert len({tuple(node) for node in nodes if node["state"] == "active"}) == 1
+    assert {frozenset(node) for node in nodes} == {frozenset(nodes[0])}, "all have the same fields"
+
+
+def test_before_its_first_view_a_node_knows_nothing() -> None:
+    picture = Drawn(FULL, known="")
+    picture.there = False
+    picture.now_state = WAITING
+    status = NodeStatus(picture)
+    found = status.status()
+    assert (found["epoch"], found["nodes"]) == (0, [])
+    assert status.partitions() == []
+    assert status.where_client("x")["leader"] is None
+    assert status.safe_to_stop("a") is None
+    assert "waits" in status.unready()
+
+
+def test_the_last_heal_is_the_newest() -> None:
+    picture = Drawn(FULL)
+    picture.receipts = [{"n": 1}, {"n": 2}]
+    status = NodeStatus(picture)
+    assert status.status()["last_heal"] == {"n": 2}
+    assert status.heals() == [{"n": 1}, {"n": 2}]
+
+
+def test_partitions_say_who_serves_them() -> None:
+    picture = Drawn([["a", "b"], ["b", "a"], ["a"]], [["c"], [], []])
+    picture.closed = {2}
+    found = NodeStatus(picture).partitions()
+    assert [entry["state"] for entry in found] == ["open", "elsewhere", "opening"]
+    assert found[0] == {
+        "partition": 0,
+        "leader": "a",
+        "replicas": ["a", "b"],
+        "learners": ["c"],
+        "epoch": 77,
+        "sequence": 100,
+        "state": "open",
+    }
+
+
+def test_where_things_are_follows_the_hash() -> None:
+    status = NodeStatus(Drawn(FULL))
+    for name in ("online", "x", "a/b"):
+        partition = hash64(name.encode()) % len(FULL)
+        for found in (status.where_client(name), status.where_topic(name)):
+            assert found["partition"] == partition
+            assert [found["leader"], *found["followers"]] == FULL[partition]  # type: ignore[misc]
+    assert status.where_client("online")["owner"] == "c"
+    assert status.where_client("x")["owner"] is None
+
+
+# May it be stopped?
+
+
+def safe(picture: Picture, node_id: str = "b") -> tuple[bool, str, list[int]]:
+    found = NodeStatus(picture).safe_to_stop(node_id)
+    assert found is not None
+    assert found["node"] == node_id
+    return found["safe"], found["why"], found["partitions"]  # type: ignore[return-value]
+
+
+def test_with_all_copies_there_any_one_node_may_go() -> None:
+    for node_id in "abc":
+        assert safe(Drawn(FULL), node_id)[0]
+
+
+def test_the_only_copy_may_not_go() -> None:
+    ok, why, partitions = safe(Drawn([["a", "b", "c"], ["b"], ["b"]]))
+    assert not ok
+    assert "only copy of 2 partitions (1, 2)" in why
+    assert partitions == [1, 2]
+    assert safe(Drawn([["a", "b", "c"], ["b"]]), "c")[0]
+
+
+def test_while_one_is_away_no_other_may_go() -> None:
+    two: Roles = [["a", "b"], ["b", "a"]]
+    ok, why, partitions = safe(Drawn(two, members="ab", known="abc"))
+    assert (ok, partitions) == (False, [0, 1])
+    assert "missing" in why
+    assert safe(Drawn(two, members="ab", known="ab"))[0], "two nodes keep two copies, and one of them may restart"
+    assert safe(Drawn(two, members="ab", known="abc"), "c") == (True, "it is not in the view: nobody waits for it", [])
+
+
+def test_what_is_being_taken_over_is_waited_for() -> None:
+    picture = Drawn(FULL)
+    picture.closed = {3}
+    assert safe(picture)[2] == [3]
+
+
+def test_a_majority_must_stay_where_the_policy_asks_for_one() -> None:
+    both: Roles = [["a", "b"]]
+    picture = Drawn(both, members="ab", known="ab")
+    assert safe(picture)[0]
+    picture.split_policy = "majority"
+    ok, why, _ = safe(picture)
+    assert not ok
+    assert "no majority of 2" in why
+    picture = Drawn(FULL)
+    picture.split_policy = "majority"
+    assert safe(picture)[0]
+
+
+def test_many_partitions_are_not_all_named() -> None:
+    why = safe(Drawn([["b"]] * 100))[1]
+    assert "100 partitions (0, 1, 2, 3, 4, 5, 6, 7 and 92 more)" in why
+
+
+def test_an_unknown_node_and_an_outsider() -> None:
+    assert NodeStatus(Drawn(FULL)).safe_to_stop("x") is None
+    picture = Drawn(FULL)
+    picture.now_state = EXCLUDED
+    assert not safe(picture)[0]
+
+
+# Is it ready?
+
+
+def test_a_node_is_ready_when_it_has_its_data() -> None:
+    picture = Drawn(FULL, [["a"], [], ["a"], []])
+    status = NodeStatus(picture)
+    assert "2 partitions to go" in status.unready()
+    picture.learners[0] = picture.learners[2] = []
+    picture.closed = {0}
+    assert "taking over 1" in status.unready()
+    picture.closed = set()
+    assert status.unready() == ""
+
+
+def test_new_shares_do_not_make_a_node_that_serves_unready() -> None:
+    picture = Drawn(FULL)
+    status = NodeStatus(picture)
+    assert status.unready() == ""
+    picture.learners[1] = ["a"]
+    assert status.unready() == ""
+    picture.now_state = EXCLUDED
+    assert "left it out" in status.unready()
+    picture.now_state = MEMBER
+    assert "being filled" in status.unready(), "after that it begins anew"
+
+
+def test_a_member_that_joins_is_not_ready_while_it_is_filled() -> None:
+    picture = Drawn([["b", "c"]], [["a"]])
+    picture.members[0].state = JOINING
+    assert "being filled" in NodeStatus(picture).unready()
+
+
+# Orders
+
+
+def test_orders_are_for_nodes_that_there_are() -> None:
+    picture = Drawn(FULL, members="ab", known="abc")
+    status = NodeStatus(picture)
+    assert "no node 'x'" in status.evict("x", 1)
+    assert "no node 'x'" in status.forget("x", 1)
+    assert "evict it first" in status.forget("b", 1)
+    assert status.evict("b", 1) == ""
+    assert status.forget("c", 1) == ""
+    assert status.leave(1) == "not today"
+    assert picture.orders == [("evict", "b"), ("forget", "c")]
+
+
+# A node alone
+
+
+@pytest.fixture
+def box() -> Box:
+    return Box()
+
+
+@pytest.fixture
+def alone(box: Box) -> NodeStatus:
+    return NodeStatus(AlonePicture(box.node))
+
+
+def test_a_node_alone_leads_everything_and_is_ready(box: Box, alone: NodeStatus) -> None:
+    client = box.client("c1")
+    client.connect()
+    status = alone.status()
+    assert (status["state"], status["policy"], status["replicas"]) == (ALONE, "available", 1)
+    nodes = status["nodes"]
+    assert isinstance(nodes, list)
+    (node,) = nodes
+    total = box.node.config.partitions
+    assert (node["leads"], node["follows"], node["fills"]) == (total, 0, 0)
+    assert node["clients"] == 1
+    assert status["partitions"]["under_replicated"] == 0  # type: ignore[index]
+    assert {entry["state"] for entry in alone.partitions()} == {"open"}
+    assert alone.unready() == ""
+    assert json.loads(json.dumps(status)) == status
+
+
+def test_a_node_alone_knows_who_is_connected(box: Box, alone: NodeStatus) -> None:
+    client = box.client("c1")
+    client.connect()
+    own = box.node.config.node_id
+    assert alone.where_client("c1")["owner"] == own
+    assert alone.where_client("c2")["owner"] is None
+    assert alone.where_topic("a/b")["leader"] == own
+
+
+def test_a_node_alone_takes_no_orders_and_may_not_be_stopped_unnoticed(box: Box, alone: NodeStatus) -> None:
+    own = box.node.config.node_id
+    assert "no cluster" in alone.evict(own, 1)
+    assert "no cluster" in alone.forget(own, 1)
+    assert "no cluster" in alone.leave(1)
+    found = alone.safe_to_stop(own)
+    assert found is not None
+    assert found["safe"] is False
+    assert len(found["partitions"]) == box.node.config.partitions  # type: ignore[arg-type]
