@@ -27,15 +27,19 @@ class Reply:
 
 
 def ask(
-    app: ASGIApp, path: str, fields: Mapping[str, object] | None = None, headers: Mapping[str, str] | None = None
+    app: ASGIApp,
+    path: str,
+    fields: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
+    method: str = "GET",
 ) -> Reply:
-    """Return the answer to GET `path`, with `fields` or what follows a `?` as the query."""
+    """Return the answer to a request for `path`, with `fields` or what follows a `?` as the query."""
     path, _, query = path.partition("?")
     scope = {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
-        "method": "GET",
+        "method": method,
         "scheme": "http",
         "path": path,
         "raw_path": path.encode(),

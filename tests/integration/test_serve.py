@@ -204,7 +204,8 @@ def test_health_metrics_and_status(serving: Serving) -> None:
         status, text = fetch(serving, "/api/v1/status")
         content = json.loads(text)
         assert content["node"] == "node1"
-        assert content["state"] == "ready"
+        assert content["state"] == "alone"
+        assert content["stopping"] is False
         assert content["clients_connected"] >= 1
         assert content["storage"]["full"] is False
     assert fetch(serving, "/nowhere")[0] == 404

@@ -1,4 +1,4 @@
-"""The admin application of a node: health, metrics, status, streams. Owns the list of routes and who may use them.
+"""The admin application of a node: health, metrics, cluster, streams. Owns the list of routes and who may use them.
 
 Reads figures that are there already and computes nothing large: it shares a thread with MQTT.
 """
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from folkmoot import __version__
+from folkmoot.admin.cluster import ClusterStatus, OwnStatus, cluster_routes
 from folkmoot.admin.http import HttpServer
 from folkmoot.admin.streams import stream_routes
 from folkmoot.admin.token import refusal
@@ -24,6 +24,8 @@ from folkmoot.config.secret import read_word
 from folkmoot.config.settings import Settings
 from folkmoot.config.unit import Address
 from folkmoot.metrics.exposition import CONTENT_TYPE, render
+from folkmoot.node.picture import picture_of
+from folkmoot.node.status import NodeStatus
 from folkmoot.runtime.serve import Service, ServingNode
 from folkmoot.runtime.tcp import listen
 
@@ -74,10 +76,11 @@ def read_token(path: Path) -> str:
 
 
 class Pages:
-    """Health, metrics and status of one node."""
+    """Health and metrics of one node, and what its process adds to the status."""
 
-    def __init__(self, serving: ServingNode, token: str | None) -> None:
+    def __init__(self, serving: ServingNode, cluster: ClusterStatus, token: str | None) -> None:
         self._serving = serving
+        self._cluster = cluster
         self._token = token
 
     def guarded(self, page: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
@@ -93,48 +96,43 @@ class Pages:
         return PlainTextResponse("live\n")
 
     async def ready(self, _request: Request) -> Response:
-        """GET /health/ready: 200 while clients are accepted, 503 when the node is stopping."""
-        if self._serving.stopping:
-            return PlainTextResponse("stopping\n", status_code=503)
-        return PlainTextResponse("ready\n")
+        """GET /health/ready: 200 when the node has its data and takes clients, else 503 with the reason."""
+        why = "stopping" if self._serving.stopping else self._cluster.unready()
+        return PlainTextResponse(f"{why}\n", status_code=503) if why else PlainTextResponse("ready\n")
 
     def metrics(self) -> Response:
         """GET /metrics: all figures as Prometheus text."""
         node = self._serving.node
         return Response(render(node.counters, node.histograms), headers={"content-type": CONTENT_TYPE})
 
-    def status(self) -> Response:
-        """GET /api/v1/status: what one wants to know first."""
+    def process(self) -> dict[str, object]:
+        """Return what the status says of this process and its store, beside the cluster."""
         serving, counters = self._serving, self._serving.node.counters
-        now = time.time_ns() // 1000
-        return JSONResponse(
-            {
-                "node": serving.settings.node.id,
-                "version": __version__,
-                "started_us": serving.started_us,
-                "uptime_us": now - serving.started_us,
-                "state": "stopping" if serving.stopping else "ready",
-                "durability": serving.settings.node.durability,
-                "storage": {"full": bool(counters.storage_full), "free_bytes": serving.disk.folder.free_bytes()},
-                "connections": counters.connections,
-                "clients_connected": counters.clients_connected,
-                "sessions_persistent": counters.sessions_persistent,
-                "retained_messages": counters.retained_messages,
-                "queue_messages": counters.queue_messages,
-            }
-        )
+        return {
+            "started_us": serving.started_us,
+            "uptime_us": time.time_ns() // 1000 - serving.started_us,
+            "stopping": serving.stopping,
+            "durability": serving.settings.node.durability,
+            "storage": {"full": bool(counters.storage_full), "free_bytes": serving.disk.folder.free_bytes()},
+            "connections": counters.connections,
+            "clients_connected": counters.clients_connected,
+            "sessions_persistent": counters.sessions_persistent,
+            "retained_messages": counters.retained_messages,
+            "queue_messages": counters.queue_messages,
+        }
 
 
 def application(serving: ServingNode, token: str | None, waits: StreamWaits) -> Starlette:
     """Return the ASGI application; health needs no token, so that probes need no secret."""
-    pages = Pages(serving, token)
     node = serving.node
+    cluster = OwnStatus(NodeStatus(picture_of(node)), serving.turns.begin)
+    pages = Pages(serving, cluster, token)
     return Starlette(
         routes=[
             Route("/health/live", pages.live),
             Route("/health/ready", pages.ready),
             Route("/metrics", pages.guarded(pages.metrics)),
-            Route("/api/v1/status", pages.guarded(pages.status)),
+            *cluster_routes(cluster, pages.process, token),
             *stream_routes(lambda: node.streams, waits.wait, token),
         ]
     )

@@ -1,0 +1,235 @@
+"""The HTTP routes of the cluster: status, partitions, where things are, what may be stopped, who is to go.
+
+Owns the paths and the check of parameters. `ClusterStatus` is where the answers come from; `OwnStatus` asks a node.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from folkmoot.admin.token import refusal
+from folkmoot.node.status import NodeStatus
+from folkmoot.topics.name import check_topic
+
+__all__ = ["ClusterStatus", "OwnStatus", "cluster_routes"]
+
+JSON: Final = "application/json"
+TOPIC_LEVELS_MAX: Final = 32_768
+CLIENT_ID_BYTES_MAX: Final = 65_535
+
+
+class ClusterStatus(ABC):
+    """Answers about a cluster as objects for JSON, and the few orders that an operator can give."""
+
+    @abstractmethod
+    def status(self) -> dict[str, object]:
+        """Return the whole picture."""
+
+    @abstractmethod
+    def partitions(self) -> list[dict[str, object]]:
+        """Return one entry for each partition."""
+
+    @abstractmethod
+    def where_client(self, client_id: str) -> dict[str, object]:
+        """Return where a client's session is."""
+
+    @abstractmethod
+    def where_topic(self, topic: str) -> dict[str, object]:
+        """Return where a topic's retained message is."""
+
+    @abstractmethod
+    def safe_to_stop(self, node_id: str) -> dict[str, object] | None:
+        """Return whether a node can be stopped, and if not, which partitions forbid it; None for an unknown node."""
+
+    @abstractmethod
+    def heals(self) -> list[dict[str, object]]:
+        """Return the receipts of heals, the newest last."""
+
+    @abstractmethod
+    def known(self, node_id: str) -> bool:
+        """Whether there is such a node."""
+
+    @abstractmethod
+    def evict(self, node_id: str) -> str:
+        """Put a node out of the view; return why not, or ""."""
+
+    @abstractmethod
+    def forget(self, node_id: str) -> str:
+        """Expect a node no more; return why not, or ""."""
+
+    @abstractmethod
+    def leave(self) -> str:
+        """Let this node hand over what it has and leave; return why not, or ""."""
+
+    @abstractmethod
+    def unready(self) -> str:
+        """Return why this node should get no clients now, or ""."""
+
+
+class OwnStatus(ClusterStatus):
+    """The answers of a node in this process; `begin` begins a turn of its loop and returns the time."""
+
+    def __init__(self, node: NodeStatus, begin: Callable[[], int]) -> None:
+        self._node = node
+        self._begin = begin
+
+    def status(self) -> dict[str, object]:
+        """Return the whole picture."""
+        return self._node.status()
+
+    def partitions(self) -> list[dict[str, object]]:
+        """Return one entry for each partition."""
+        return self._node.partitions()
+
+    def where_client(self, client_id: str) -> dict[str, object]:
+        """Return where a client's session is."""
+        return self._node.where_client(client_id)
+
+    def where_topic(self, topic: str) -> dict[str, object]:
+        """Return where a topic's retained message is."""
+        return self._node.where_topic(topic)
+
+    def safe_to_stop(self, node_id: str) -> dict[str, object] | None:
+        """Return whether a node can be stopped; None for an unknown node."""
+        return self._node.safe_to_stop(node_id)
+
+    def heals(self) -> list[dict[str, object]]:
+        """Return the receipts of heals."""
+        return self._node.heals()
+
+    def known(self, node_id: str) -> bool:
+        """Whether there is such a node."""
+        return self._node.known(node_id)
+
+    def evict(self, node_id: str) -> str:
+        """Put a node out of the view, in a turn of the loop."""
+        return self._node.evict(node_id, self._begin())
+
+    def forget(self, node_id: str) -> str:
+        """Expect a node no more, in a turn of the loop."""
+        return self._node.forget(node_id, self._begin())
+
+    def leave(self) -> str:
+        """Leave, in a turn of the loop."""
+        return self._node.leave(self._begin())
+
+    def unready(self) -> str:
+        """Return why this node should get no clients now, or ""."""
+        return self._node.unready()
+
+
+class ClusterApi:
+    """The endpoints; `more` adds what the process knows to the status, `token` None lets everybody ask and order."""
+
+    def __init__(self, cluster: ClusterStatus, more: Callable[[], Mapping[str, object]], token: str | None) -> None:
+        self._cluster = cluster
+        self._more = more
+        self._token = token
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return why a request is not answered, if so.
+
+        A page in somebody's browser can send a form to this machine without asking, but not with this content type.
+        """
+        found = refusal(request, self._token)
+        if found is None and request.method == "POST":
+            given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if given != JSON:
+                return _error(415, f"an order needs the header 'content-type: {JSON}'")
+        return found
+
+    async def status(self, request: Request) -> Response:
+        """GET /api/v1/status."""
+        return self._refusal(request) or JSONResponse({**self._cluster.status(), **self._more()})
+
+    async def partitions(self, request: Request) -> Response:
+        """GET /api/v1/partitions."""
+        return self._refusal(request) or JSONResponse(self._cluster.partitions())
+
+    async def heals(self, request: Request) -> Response:
+        """GET /api/v1/heals."""
+        return self._refusal(request) or JSONResponse(self._cluster.heals())
+
+    async def where(self, request: Request) -> Response:
+        """GET /api/v1/where?client=ID or ?topic=TOPIC."""
+        return self._refusal(request) or self._where(request)
+
+    def _where(self, request: Request) -> Response:
+        client, topic = request.query_params.get("client"), request.query_params.get("topic")
+        if (client is None) == (topic is None):
+            return _error(400, "give one of the parameters 'client' and 'topic'")
+        if topic is not None:
+            fault = check_topic(topic.encode(), TOPIC_LEVELS_MAX)
+            return (
+                _error(400, f"parameter 'topic': {fault}") if fault else JSONResponse(self._cluster.where_topic(topic))
+            )
+        if not client or len(client.encode()) > CLIENT_ID_BYTES_MAX:
+            return _error(400, f"parameter 'client': a client id has 1 to {CLIENT_ID_BYTES_MAX} bytes")
+        return JSONResponse(self._cluster.where_client(client))
+
+    async def safe_to_stop(self, request: Request) -> Response:
+        """GET /api/v1/safe-to-stop/NODE."""
+        return self._refusal(request) or self._answer(request, self._cluster.safe_to_stop(_node(request)))
+
+    def _answer(self, request: Request, found: dict[str, Any] | None) -> Response:
+        return self._no_node(request) if found is None else JSONResponse(found)
+
+    async def evict(self, request: Request) -> Response:
+        """POST /api/v1/nodes/NODE/evict."""
+        return self._refusal(request) or self._order(request, self._cluster.evict)
+
+    async def forget(self, request: Request) -> Response:
+        """POST /api/v1/nodes/NODE/forget."""
+        return self._refusal(request) or self._order(request, self._cluster.forget)
+
+    async def leave(self, request: Request) -> Response:
+        """POST /api/v1/leave."""
+        found = self._refusal(request)
+        return found or _outcome(self._cluster.leave(), {})
+
+    def _order(self, request: Request, order: Callable[[str], str]) -> Response:
+        node_id = _node(request)
+        if not self._cluster.known(node_id):
+            return self._no_node(request)
+        return _outcome(order(node_id), {"node": node_id})
+
+    def _no_node(self, request: Request) -> Response:
+        nodes: Any = self._cluster.status()["nodes"]
+        names = ", ".join(str(node["id"]) for node in nodes)
+        return _error(404, f"there is no node {_node(request)[:64]!r}; there are: {names or 'none'}")
+
+
+def cluster_routes(
+    cluster: ClusterStatus, more: Callable[[], Mapping[str, object]], token: str | None = None
+) -> list[Route]:
+    """Return the routes of a cluster."""
+    api = ClusterApi(cluster, more, token)
+    return [
+        Route("/api/v1/status", api.status),
+        Route("/api/v1/partitions", api.partitions),
+        Route("/api/v1/where", api.where),
+        Route("/api/v1/heals", api.heals),
+        Route("/api/v1/safe-to-stop/{node}", api.safe_to_stop),
+        Route("/api/v1/nodes/{node}/evict", api.evict, methods=["POST"]),
+        Route("/api/v1/nodes/{node}/forget", api.forget, methods=["POST"]),
+        Route("/api/v1/leave", api.leave, methods=["POST"]),
+    ]
+
+
+def _node(request: Request) -> str:
+    return str(request.path_params["node"])
+
+
+def _outcome(why_not: str, fields: dict[str, str]) -> Response:
+    """Answer an order: 202, since the cluster agrees on it after the answer, or 409 with the reason."""
+    return _error(409, why_not) if why_not else JSONResponse({"accepted": True, **fields}, 202)
+
+
+def _error(status: int, text: str) -> Response:
+    return JSONResponse({"error": text}, status_code=status)

@@ -1,0 +1,247 @@
+"""What the status of a node is made of: the view, roles, loads and progress as this node sees them.
+
+`Picture` names what is asked; `AlonePicture` answers for a node without a cluster, which is its own whole view.
+"""
+
+# ruff: noqa: ARG002 - a node alone gives one answer, whatever it is asked about
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from folkmoot.broker.state import State
+from folkmoot.cluster.view import Member, View
+from folkmoot.node.node import Node
+
+__all__ = ["ALONE", "EXCLUDED", "MEMBER", "WAITING", "AlonePicture", "Picture", "picture_of"]
+
+ALONE: Final = "alone"
+MEMBER: Final = "member"
+WAITING: Final = "waiting"
+EXCLUDED: Final = "excluded"
+
+_OVERLOAD_MAX: Final = 10
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Picture(ABC):
+    """What one node knows of its cluster, at this moment. Asking changes nothing."""
+
+    @abstractmethod
+    def node_id(self) -> str:
+        """Return the id of this node."""
+
+    @abstractmethod
+    def state(self) -> str:
+        """Return ALONE, MEMBER, WAITING (not taken in yet) or EXCLUDED (left out of a view that it can see)."""
+
+    @abstractmethod
+    def view(self) -> View | None:
+        """Return the newest installed view; None before the first."""
+
+    @abstractmethod
+    def counter(self) -> int:
+        """Return the number of the view, which grows by one with each."""
+
+    @abstractmethod
+    def proposer(self) -> str:
+        """Return the id of the node that proposed the view; "" when it is not known."""
+
+    @abstractmethod
+    def policy(self) -> str:
+        """Return what holds in a split: "available" or "majority"."""
+
+    @abstractmethod
+    def writable(self) -> bool:
+        """Whether the policy lets this node accept writes."""
+
+    @abstractmethod
+    def replicas(self) -> int:
+        """Return how many copies of each partition there should be."""
+
+    @abstractmethod
+    def partitions(self) -> int:
+        """Return the number of partitions."""
+
+    @abstractmethod
+    def replicas_of(self, partition: int) -> list[str]:
+        """Return the nodes that have the partition in sync, its leader first."""
+
+    @abstractmethod
+    def learners_of(self, partition: int) -> list[str]:
+        """Return the nodes that are being filled."""
+
+    @abstractmethod
+    def known(self) -> list[str]:
+        """Return the last full membership: all that were active and have neither left nor been forgotten."""
+
+    @abstractmethod
+    def software_of(self, member: Member) -> str:
+        """Return the version of the program that a member runs."""
+
+    @abstractmethod
+    def load_of(self, node_id: str) -> dict[str, int]:
+        """Return the newest figures that a node told of itself: clients, sessions, overload (0 to 10), ..."""
+
+    @abstractmethod
+    def last_heard_us(self, node_id: str) -> int:
+        """Return when something last came from a node, in microseconds since 1970; 0 when nothing did."""
+
+    @abstractmethod
+    def leads(self, partition: int) -> bool:
+        """Whether this node leads the partition and serves it."""
+
+    @abstractmethod
+    def leader_open(self, partition: int) -> bool:
+        """Whether the leader of the partition, whoever it is, serves it."""
+
+    @abstractmethod
+    def sequence(self, partition: int) -> int:
+        """Return the sequence of the newest change of a partition that this node has; 0 when it has none."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, int]:
+        """Return damaged, digest_checked, digest_different (partitions), bytes_left, bytes_done (of copies)."""
+
+    @abstractmethod
+    def owner_of(self, client_id: str) -> str:
+        """Return the node that a client is connected to; "" when it is not connected or this node cannot know."""
+
+    @abstractmethod
+    def heals(self) -> list[dict[str, object]]:
+        """Return the receipts of heals, the newest last."""
+
+    @abstractmethod
+    def evict(self, node_id: str, now: int) -> str:
+        """Put a member out of the view; return why not, or "" when it is on its way."""
+
+    @abstractmethod
+    def forget(self, node_id: str, now: int) -> str:
+        """Expect a node that is away no more; return why not, or "" when it is on its way."""
+
+    @abstractmethod
+    def leave(self, now: int) -> str:
+        """Hand over all that this node has and leave; return why not, or "" when it is on its way."""
+
+
+class AlonePicture(Picture):
+    """A node without a cluster: it leads everything and nobody follows."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._state: State = node._state  # noqa: SLF001 - the status is a part of the node
+
+    def node_id(self) -> str:
+        """Return the id of this node."""
+        return self.node.config.node_id
+
+    def state(self) -> str:
+        """Alone, for ever."""
+        return ALONE
+
+    def view(self) -> View | None:
+        """Return the view of one."""
+        return self.node.view
+
+    def counter(self) -> int:
+        """Return the number of this start."""
+        return self.node.view.epoch
+
+    def proposer(self) -> str:
+        """Nobody else could have been."""
+        return self.node.config.node_id
+
+    def policy(self) -> str:
+        """Nothing can fall apart."""
+        return "available"
+
+    def writable(self) -> bool:
+        """Nobody's consent is needed."""
+        return True
+
+    def replicas(self) -> int:
+        """Return one: more were never asked for."""
+        return 1
+
+    def partitions(self) -> int:
+        """Return the number of partitions."""
+        return self.node.config.partitions
+
+    def replicas_of(self, partition: int) -> list[str]:
+        """Return this node."""
+        return [self.node.config.node_id]
+
+    def learners_of(self, partition: int) -> list[str]:
+        """Return none."""
+        return []
+
+    def known(self) -> list[str]:
+        """Return this node."""
+        return [self.node.config.node_id]
+
+    def software_of(self, member: Member) -> str:
+        """Return the own version."""
+        return self.node.config.version
+
+    def load_of(self, node_id: str) -> dict[str, int]:
+        """Return the own figures; overload is how much of the allowed backlog waits for the disk."""
+        counters = self._state.counters
+        waiting = counters.commit_waiting_bytes * _OVERLOAD_MAX // self._state.limits.write_backlog_bytes_max
+        return {
+            "clients": counters.clients_connected,
+            "sessions": len(self._state.sessions),
+            "overload": min(waiting, _OVERLOAD_MAX),
+            "storage_full": counters.storage_full,
+        }
+
+    def last_heard_us(self, node_id: str) -> int:
+        """Return now."""
+        return self._state.now
+
+    def leads(self, partition: int) -> bool:
+        """Everything, from the beginning."""
+        return True
+
+    def leader_open(self, partition: int) -> bool:
+        """Everything, from the beginning."""
+        return True
+
+    def sequence(self, partition: int) -> int:
+        """Return the sequence of the newest change since the start."""
+        return self._state.writer.sequence(partition)
+
+    def figures(self) -> dict[str, int]:
+        """Return nothing: there is no other copy to compare with."""
+        return {}
+
+    def owner_of(self, client_id: str) -> str:
+        """Return this node when the client is connected."""
+        session = self._state.sessions.get(client_id)
+        return self.node.config.node_id if session is not None and session.connection is not None else ""
+
+    def heals(self) -> list[dict[str, object]]:
+        """Return none."""
+        return []
+
+    def evict(self, node_id: str, now: int) -> str:
+        """Refuse."""
+        return _NO_CLUSTER
+
+    def forget(self, node_id: str, now: int) -> str:
+        """Refuse."""
+        return _NO_CLUSTER
+
+    def leave(self, now: int) -> str:
+        """Refuse."""
+        return _NO_CLUSTER
+
+
+_NO_CLUSTER: Final = "this node has no cluster: it was started without --peer"
+
+
+def picture_of(node: Node) -> Picture:
+    """Return where the status of a node comes from."""
+    return AlonePicture(node)
