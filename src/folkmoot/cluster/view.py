@@ -1,43 +1,161 @@
-"""Views: the agreed list of members, numbered by an epoch. A single node is a view of one."""
+"""Views: the agreed list of members, who keeps which partition, and an epoch as number. A single node is a view of one.
+
+Owns the values, their epochs and their bytes; never decides who belongs to a view (membership) or keeps what (assign).
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ACTIVE", "JOINING", "LEAVING", "Member", "View"]
+from folkmoot.cluster.cursor import Cursor, put_bytes, put_text
+from folkmoot.kernel.hash import hash64
+from folkmoot.kernel.pack import varint
 
-JOINING: Final = 0
+__all__ = [
+    "ACTIVE",
+    "JOINING",
+    "LEAVING",
+    "MEMBERS_MAX",
+    "Member",
+    "View",
+    "counter_of",
+    "decode_member",
+    "decode_view",
+    "encode_member",
+    "encode_view",
+    "make_epoch",
+    "tag_of",
+]
+
+JOINING: Final = 0  # has not yet what the placement gives it, and is not known from an earlier view
 ACTIVE: Final = 1
-LEAVING: Final = 2
+LEAVING: Final = 2  # gives away what it has; the placement counts on it no more
+
+MEMBERS_MAX: Final = 4096  # of one view: bounds what bytes from elsewhere can make us hold
+
+_FORMAT: Final = 1
+_PARTITIONS_MAX: Final = 65_536
+_TAG_BITS: Final = 24
+_TAG_MASK: Final = (1 << _TAG_BITS) - 1
+_EPOCH_MAX: Final = (1 << 64) - 1
+_INCARNATION_MAX: Final = 1 << 62
+
+
+def make_epoch(counter: int, proposer: str) -> int:
+    """Return the epoch of the view number `counter` that `proposer` makes: ordered by counter, unique across a split.
+
+    `proposer` names one start of one node, so that a node that is started again never makes an epoch twice.
+    """
+    assert 0 <= counter < 1 << 40, "an epoch is a 64-bit number"
+    return counter << _TAG_BITS | hash64(proposer.encode()) & _TAG_MASK
+
+
+def counter_of(epoch: int) -> int:
+    """Return the counter in an epoch."""
+    return epoch >> _TAG_BITS
+
+
+def tag_of(epoch: int) -> int:
+    """Return what tells the proposers of equal counters apart, 24 bits."""
+    return epoch & _TAG_MASK
 
 
 class Member:
-    """A node in a view: its id (kept on disk), incarnation (counts its starts), address for peers, and zone."""
+    """A node in a view: its id (kept on disk), incarnation (another one at each start), address for peers, and zone.
 
-    def __init__(self, node_id: str, incarnation: int, address: str, zone: str, state: int) -> None:
+    `wire_min`, `wire_max`: versions of the wire between nodes that it speaks; `software`: its version, for people.
+    """
+
+    def __init__(
+        self,
+        node_id: str,
+        incarnation: int,
+        address: str,
+        zone: str,
+        state: int,
+        wire_min: int = 1,
+        wire_max: int = 1,
+        software: str = "",
+    ) -> None:
         self.node_id = node_id
         self.incarnation = incarnation
         self.address = address
         self.zone = zone
         self.state = state
+        self.wire_min = wire_min
+        self.wire_max = wire_max
+        self.software = software
+
+    def in_state(self, state: int) -> Member:
+        """Return the same member in another state."""
+        return Member(
+            self.node_id,
+            self.incarnation,
+            self.address,
+            self.zone,
+            state,
+            self.wire_min,
+            self.wire_max,
+            self.software,
+        )
 
     def __repr__(self) -> str:
         return f"Member({self.node_id!r} incarnation={self.incarnation} zone={self.zone!r} state={self.state})"
 
 
 class View:
-    """An epoch and its members, sorted by id."""
+    """An epoch, its members sorted by id, and for each partition its replicas and learners.
 
-    def __init__(self, epoch: int, members: list[Member]) -> None:
+    replicas: per partition the ids of the nodes that must have a change before it counts, the leader first; empty when
+    nobody can lead it. learners: per partition the ids of those that are being filled. known: ids of the last full
+    membership, sorted: everybody who was active and has neither left nor been forgotten. absent: those of `known` that
+    are not members, as they were last seen. refused: (id, incarnation) of nodes that an operator evicted.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        members: list[Member],
+        replicas: list[list[str]] | None = None,
+        learners: list[list[str]] | None = None,
+        known: list[str] | None = None,
+        absent: list[Member] | None = None,
+        refused: list[tuple[str, int]] | None = None,
+    ) -> None:
         self.epoch = epoch
         self.members = sorted(members, key=_id_of)
+        self.replicas: list[list[str]] = [] if replicas is None else replicas
+        self.learners: list[list[str]] = [[] for _ in self.replicas] if learners is None else learners
+        self.known: list[str] = sorted(known) if known is not None else [member.node_id for member in self.members]
+        self.absent: list[Member] = [] if absent is None else sorted(absent, key=_id_of)
+        self.refused: list[tuple[str, int]] = [] if refused is None else sorted(refused)
+        self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
+        assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
 
     def member(self, node_id: str) -> Member | None:
         """Return the member with this id, or None."""
-        for member in self.members:
-            if member.node_id == node_id:
-                return member
-        return None
+        return self._by_id.get(node_id)
+
+    def leader_of(self, partition: int) -> str:
+        """Return the id of the node that leads a partition, or "" when nobody can."""
+        replicas = self.replicas[partition]
+        return replicas[0] if replicas else ""
+
+    def standing(self) -> int:
+        """Return how much of the last full membership is here: twice the number, and one if its lowest id is."""
+        here = 0
+        for node_id in self.known:
+            if node_id in self._by_id:
+                here += 2
+        return here + 1 if self.known and self.known[0] in self._by_id else here
+
+    def has_majority(self) -> bool:
+        """Tell whether more than half of the last full membership is here."""
+        return self.standing() >> 1 > len(self.known) // 2
+
+    def has_majority_or_tie(self) -> bool:
+        """Tell the same, where half of it with the lowest id counts too: true in one component of a split at most."""
+        return self.standing() > len(self.known)
 
     def __repr__(self) -> str:
         return f"View(epoch={self.epoch} members={self.members!r})"
@@ -45,3 +163,114 @@ class View:
 
 def _id_of(member: Member) -> str:
     return member.node_id
+
+
+def encode_member(member: Member) -> bytes:
+    """Return a member's bytes behind their length; later versions may append fields."""
+    return put_bytes(
+        b"".join(
+            [
+                put_text(member.node_id),
+                varint(member.incarnation),
+                put_text(member.address),
+                put_text(member.zone),
+                bytes([member.state]),
+                varint(member.wire_min),
+                varint(member.wire_max),
+                put_text(member.software),
+            ]
+        )
+    )
+
+
+def decode_member(cursor: Cursor) -> Member:
+    """Read what `encode_member` wrote; raises ValueError."""
+    inner = Cursor(cursor.bytes_(), "a member")
+    node_id = inner.text()
+    incarnation = inner.integer()
+    address = inner.text()
+    zone = inner.text()
+    state = inner.byte()
+    wire_min = inner.integer()
+    wire_max = inner.integer()
+    software = inner.text()
+    if not node_id or incarnation >= _INCARNATION_MAX or state > LEAVING or wire_min > wire_max or wire_max > 0xFFFF:
+        raise ValueError(f"a member {node_id!r} has fields that no member has")
+    return Member(node_id, incarnation, address, zone, state, wire_min, wire_max, software)
+
+
+def _put_members(members: list[Member]) -> bytes:
+    return varint(len(members)) + b"".join([encode_member(member) for member in members])
+
+
+def _put_placement(view: View, ids: list[str]) -> bytes:
+    index: dict[str, bytes] = {node_id: varint(number) for number, node_id in enumerate(ids)}
+    parts: list[bytes] = [varint(len(view.replicas))]
+    for partition, replicas in enumerate(view.replicas):
+        learners = view.learners[partition]
+        parts.append(varint(len(replicas)))
+        parts.extend([index[node_id] for node_id in replicas])
+        parts.append(varint(len(learners)))
+        parts.extend([index[node_id] for node_id in learners])
+    return b"".join(parts)
+
+
+def encode_view(view: View) -> bytes:
+    """Return a view as bytes: sections behind their lengths, so that later versions may append to each, and more."""
+    refused = [put_text(node_id) + varint(incarnation) for node_id, incarnation in view.refused]
+    return bytes([_FORMAT]) + b"".join(
+        [
+            put_bytes(varint(view.epoch)),
+            put_bytes(_put_members(view.members)),
+            put_bytes(_put_placement(view, [member.node_id for member in view.members])),
+            put_bytes(varint(len(view.known)) + b"".join([put_text(node_id) for node_id in view.known])),
+            put_bytes(_put_members(view.absent)),
+            put_bytes(varint(len(refused)) + b"".join(refused)),
+        ]
+    )
+
+
+def _take_members(data: bytes) -> list[Member]:
+    cursor = Cursor(data, "a view's list of members")
+    members = [decode_member(cursor) for _ in range(cursor.count(MEMBERS_MAX))]
+    if len({member.node_id for member in members}) != len(members):
+        raise ValueError("a view has a member twice")
+    return members
+
+
+def _take_ids(cursor: Cursor, ids: list[str]) -> list[str]:
+    found: list[str] = []
+    for _ in range(cursor.count(len(ids))):
+        number = cursor.integer()
+        if number >= len(ids) or ids[number] in found:
+            raise ValueError("a view gives a partition to a node that is no member, or twice to one")
+        found.append(ids[number])
+    return found
+
+
+def decode_view(data: bytes) -> View:
+    """Read what `encode_view` wrote, in this or a later version; raises ValueError on anything else."""
+    cursor = Cursor(data, "a view")
+    found = cursor.byte()
+    if found != _FORMAT:
+        raise ValueError(f"a view has format {found}, this version reads format {_FORMAT}")
+    epoch = Cursor(cursor.bytes_(), "a view's epoch").integer()
+    if epoch > _EPOCH_MAX:
+        raise ValueError("a view has an epoch of more than 64 bits")
+    members = _take_members(cursor.bytes_())
+    ids = sorted([member.node_id for member in members])
+    placement = Cursor(cursor.bytes_(), "a view's placement")
+    replicas: list[list[str]] = []
+    learners: list[list[str]] = []
+    for _ in range(placement.count(_PARTITIONS_MAX)):
+        replicas.append(_take_ids(placement, ids))
+        learners.append(_take_ids(placement, ids))
+    names = Cursor(cursor.bytes_(), "a view's known ids")
+    known = [names.text() for _ in range(names.count(MEMBERS_MAX))]
+    absent = _take_members(cursor.bytes_())
+    marks = Cursor(cursor.bytes_(), "a view's refused nodes")
+    refused: list[tuple[str, int]] = []
+    for _ in range(marks.count(MEMBERS_MAX)):
+        node_id = marks.text()
+        refused.append((node_id, marks.integer()))
+    return View(epoch, members, replicas, learners, known, absent, refused)

@@ -1,0 +1,265 @@
+"""Who keeps what in the next view: from the members, the ideal placement, and what each member says that it holds.
+
+A pure function, run by the proposer of a view only; its result is part of the view. What must hold of it:
+
+1. A replica has everything that was committed. It is *in sync*: a replica of the newest view that some member
+   installed, or a learner that the leader of that view reported as filled (from that report on the leader waits for it
+   as for a replica). A position alone proves nothing: changes are committed while promises are on their way.
+2. A view is closed for a partition as soon as one of its replicas has installed a later one, for it takes no more
+   changes of the old view. Who stayed behind is not in sync by the old view.
+3. A member that promised a view and did not see it installed is in sync by it, if it is a replica in it: without that
+   member nothing was committed there.
+4. Copies that went different ways (after a split) are one branch each. One branch leads, the others are learners: their
+   changes are merged, not dropped.
+
+Where nobody is in sync, the furthest complete copy leads; where none is complete, the best partial one, because it is
+all there is; where there is nothing, all begin empty. A damaged copy never leads: a partition with nothing else has no
+leader.
+"""
+
+from __future__ import annotations
+
+from folkmoot.cluster.holding import COMPLETE, NONE, PARTIAL, Holding, contains, later
+from folkmoot.cluster.ring import Ring
+from folkmoot.cluster.view import Member, View
+
+__all__ = ["assign"]
+
+
+class _Copy:
+    """What one member has of the partition at hand."""
+
+    def __init__(self, node_id: str, holding: Holding) -> None:
+        self.node_id = node_id
+        self.holding = holding
+
+
+class _Group:
+    """Copies that are in sync with each other; `order`: the ids, replicas of the view that they come from first."""
+
+    def __init__(self, tip: _Copy, order: list[str], standing: int) -> None:
+        self.tip = tip
+        self.order = order
+        self.standing = standing
+        self.holders = 0  # members of the last full membership that hold this branch
+
+
+def assign(
+    members: list[Member],
+    ring: Ring,
+    previous: View | None,
+    holdings: dict[str, list[Holding]],
+    bases: dict[str, View] | None = None,
+    filled: dict[str, list[tuple[int, str]]] | None = None,
+) -> tuple[list[list[str]], list[list[str]]]:
+    """Return for each partition its replicas (leader first) and its learners in the next view.
+
+    members: of the next view. ring: the ideal placement of them. previous: the view that the proposer goes on from.
+    holdings: per member what it holds, one per partition; a member that is missing holds nothing. bases: per member the
+    view that it has installed, this one included when it was started again since; without it all members of `previous`
+    have installed that. filled: per member the (partition, learner) that it reports as filled, as their leader.
+    """
+    if bases is None:
+        bases = {}
+        if previous is not None:
+            for member in members:
+                if previous.member(member.node_id) is not None:
+                    bases[member.node_id] = previous
+    assigner = _Assigner(members, ring, previous, holdings, bases, {} if filled is None else filled)
+    replicas: list[list[str]] = []
+    learners: list[list[str]] = []
+    for partition in range(ring.partitions):
+        keep, fill = assigner.place(partition)
+        replicas.append(keep)
+        learners.append(fill)
+    return replicas, learners
+
+
+class _Assigner:
+    """The work on one proposal."""
+
+    def __init__(
+        self,
+        members: list[Member],
+        ring: Ring,
+        previous: View | None,
+        holdings: dict[str, list[Holding]],
+        bases: dict[str, View],
+        filled: dict[str, list[tuple[int, str]]],
+    ) -> None:
+        self._ids = sorted([member.node_id for member in members])
+        self._ring = ring
+        self._known: list[str] = [] if previous is None else previous.known
+        self._bases: dict[str, View] = {}
+        self._copies: list[list[_Copy]] = [[] for _ in range(ring.partitions)]
+        self._filled: list[list[tuple[str, str]]] = [[] for _ in range(ring.partitions)]
+        views: dict[int, View] = {}
+        for node_id in self._ids:
+            base = bases.get(node_id)
+            if base is not None:
+                self._bases[node_id] = base
+                views[base.epoch] = base
+            for partition, holding in enumerate(holdings.get(node_id, [])[: ring.partitions]):
+                if holding.state != NONE:
+                    self._copies[partition].append(_Copy(node_id, holding))
+            for partition, learner in filled.get(node_id, []):
+                if 0 <= partition < ring.partitions:
+                    self._filled[partition].append((node_id, learner))
+        self._views: list[View] = [views[epoch] for epoch in sorted(views, reverse=True)]
+
+    def place(self, partition: int) -> tuple[list[str], list[str]]:
+        """Return replicas and learners of one partition."""
+        ideal = self._ring.replicas_of(partition)
+        copies = self._copies[partition]
+        complete = [copy for copy in copies if copy.holding.state == COMPLETE]
+        if complete:
+            group = self._winner(partition, complete)
+            replicas = _chosen(ideal, group.order)
+            return replicas, self._learners(ideal, replicas, copies, complete, group.tip)
+        partial = [copy for copy in copies if copy.holding.state == PARTIAL]
+        if partial:
+            tip = _furthest(partial)
+            return [tip.node_id], self._learners(ideal, [tip.node_id], copies, complete, tip)
+        return self._empty(ideal, copies)
+
+    def _empty(self, ideal: list[str], copies: list[_Copy]) -> tuple[list[str], list[str]]:
+        damaged = [copy.node_id for copy in copies]
+        replicas = [node_id for node_id in ideal if node_id not in damaged]
+        if not replicas:
+            replicas = [node_id for node_id in self._ids if node_id not in damaged][:1]
+        # Beside a new beginning, what can still be read of a damaged copy is worth offering.
+        learners = [node_id for node_id in ideal if node_id not in replicas]
+        learners += [node_id for node_id in damaged if node_id not in learners]
+        return replicas, learners if replicas else []
+
+    def _winner(self, partition: int, complete: list[_Copy]) -> _Group:
+        groups = self._groups(partition, complete)
+        if not groups:
+            groups = [_alone(copy, complete) for copy in complete]
+        if len(groups) == 1:
+            return groups[0]
+        best: _Group | None = None
+        for group in groups:
+            if _overtaken(group, groups):
+                continue
+            for copy in complete:
+                known = copy.node_id in self._known
+                if known and contains(group.tip.holding, copy.holding.epoch, copy.holding.seq):
+                    group.holders += 1
+            if best is None or _outranks(group, best):
+                best = group
+        assert best is not None, "of branches that contain each other the first is kept"
+        return best
+
+    def _groups(self, partition: int, complete: list[_Copy]) -> list[_Group]:
+        """Return those that are in sync, one group for each view that is not closed for this partition."""
+        groups: list[_Group] = []
+        for view in self._views:
+            if partition >= len(view.replicas) or self._closed(partition, view):
+                continue
+            order: list[str] = list(view.replicas[partition])
+            for leader, learner in self._filled[partition]:
+                reported = order and leader == order[0] and self._bases[leader] is view
+                if reported and learner in view.learners[partition] and learner not in order:
+                    order.append(learner)
+            synced = [copy for copy in complete if copy.node_id in order and self._reached(copy.node_id, view)]
+            if not synced:
+                continue
+            tip = _furthest(synced)
+            on_branch = [copy.node_id for copy in synced if contains(tip.holding, copy.holding.epoch, copy.holding.seq)]
+            kept = [node_id for node_id in order if node_id in on_branch]
+            groups.append(_Group(tip, kept, view.standing()))
+        return groups
+
+    def _closed(self, partition: int, view: View) -> bool:
+        for node_id in view.replicas[partition]:
+            base = self._bases.get(node_id)
+            if base is not None and base.epoch > view.epoch:
+                return True
+        return False
+
+    def _reached(self, node_id: str, view: View) -> bool:
+        """Tell whether a replica of a view was part of it; one with no view at all has lost its memory."""
+        base = self._bases.get(node_id)
+        return base is not None and base.epoch <= view.epoch
+
+    def _learners(
+        self, ideal: list[str], replicas: list[str], copies: list[_Copy], complete: list[_Copy], tip: _Copy
+    ) -> list[str]:
+        learners = [node_id for node_id in ideal if node_id not in replicas]
+        for copy in copies:
+            epoch = copy.holding.epoch
+            seq = copy.holding.seq
+            node_id = copy.node_id
+            if node_id in replicas or node_id in learners or contains(tip.holding, epoch, seq):
+                continue
+            # A copy with holes has nothing of its own when a complete one of its branch is here.
+            if copy.holding.state != COMPLETE and _held(complete, epoch, seq):
+                continue
+            learners.append(node_id)
+        return learners
+
+
+def _chosen(ideal: list[str], order: list[str]) -> list[str]:
+    """Return the replicas, leader first: the ideal ones that are in sync, and others until the number is full."""
+    replicas = [node_id for node_id in ideal if node_id in order]
+    for node_id in order:
+        if len(replicas) < len(ideal) and node_id not in replicas:
+            replicas.append(node_id)
+    leader = ideal[0] if ideal[0] in order else _first(order, replicas)
+    replicas.remove(leader)
+    return [leader, *replicas]
+
+
+def _first(order: list[str], replicas: list[str]) -> str:
+    for node_id in order:
+        if node_id in replicas:
+            return node_id
+    raise AssertionError("replicas are chosen from those in sync")
+
+
+def _furthest(copies: list[_Copy]) -> _Copy:
+    best = copies[0]
+    for copy in copies:
+        if later(copy.holding, best.holding):
+            best = copy
+    return best
+
+
+def _alone(tip: _Copy, complete: list[_Copy]) -> _Group:
+    """Return a copy that nobody vouches for with those that are exactly as far on the same branch."""
+    order = [
+        copy.node_id
+        for copy in complete
+        if copy.holding.seq == tip.holding.seq and contains(tip.holding, copy.holding.epoch, copy.holding.seq)
+    ]
+    return _Group(tip, order, 0)
+
+
+def _overtaken(group: _Group, groups: list[_Group]) -> bool:
+    """Tell whether another branch has all that this one has, and more; then nothing is lost by that one."""
+    tip = group.tip.holding
+    for other in groups:
+        end = other.tip.holding
+        if contains(end, tip.epoch, tip.seq) and not contains(tip, end.epoch, end.seq):
+            return True
+    return False
+
+
+def _outranks(one: _Group, other: _Group) -> bool:
+    if one.standing != other.standing:
+        return one.standing > other.standing
+    if one.holders != other.holders:
+        return one.holders > other.holders
+    if later(one.tip.holding, other.tip.holding):
+        return True
+    if later(other.tip.holding, one.tip.holding):
+        return False
+    return one.tip.node_id < other.tip.node_id
+
+
+def _held(complete: list[_Copy], epoch: int, seq: int) -> bool:
+    for copy in complete:
+        if contains(copy.holding, epoch, seq):
+            return True
+    return False

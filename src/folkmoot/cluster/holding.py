@@ -1,0 +1,130 @@
+"""Holdings: what one node has of each partition, and which of two copies has seen what the other has.
+
+Owns the values, their comparison and their bytes; never reads a store (replication does, and tells).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.cluster.cursor import Cursor
+from folkmoot.kernel.pack import varint
+
+__all__ = [
+    "COMPLETE",
+    "DAMAGED",
+    "HISTORY_MAX",
+    "NONE",
+    "PARTIAL",
+    "Holding",
+    "contains",
+    "decode_holdings",
+    "encode_holdings",
+    "later",
+]
+
+NONE: Final = 0  # nothing was ever stored
+PARTIAL: Final = 1  # is being filled, or was when it stopped: has holes
+COMPLETE: Final = 2  # everything up to its position; also when that is nothing and the node is a replica
+DAMAGED: Final = 3  # a checksum or digest says that rows are wrong or missing
+
+HISTORY_MAX: Final = 16  # epochs of a partition that are remembered
+
+_FORMAT: Final = 1
+_PARTITIONS_MAX: Final = 65_536
+
+
+class Holding:
+    """A copy of one partition.
+
+    epoch, seq: position, that is the last change which it has; (0, 0) = none. history: the newest epochs in which the
+    partition was changed, oldest first, each with the last seq before it, so that epoch e holds the changes from there
+    up to the next epoch's entry.
+    """
+
+    def __init__(self, state: int, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:
+        self.state = state
+        self.epoch = epoch
+        self.seq = seq
+        self.history = history
+
+    def __repr__(self) -> str:
+        return f"Holding(state={self.state} epoch={self.epoch} seq={self.seq} history={self.history!r})"
+
+
+def contains(holder: Holding, epoch: int, seq: int) -> bool:
+    """Tell whether a copy has the change (epoch, seq), by its history: true means that the other is a prefix of it.
+
+    An epoch has one leader per partition, so (epoch, seq) names one change, and whoever has it has all before it. A
+    change in an epoch that is older than the history counts as missing: nothing proves that it is there.
+    """
+    if seq == 0:
+        return True
+    if seq > holder.seq:
+        return False
+    if epoch == holder.epoch:
+        return True
+    history = holder.history
+    for number in range(len(history) - 1):
+        if history[number][0] == epoch:
+            return history[number][1] < seq <= history[number + 1][1]
+    return False
+
+
+def later(one: Holding, other: Holding) -> bool:
+    """Tell whether a copy is further than another on the same branch, or was written later on another branch."""
+    if one.epoch != other.epoch:
+        return one.epoch > other.epoch
+    return one.seq > other.seq
+
+
+def encode_holdings(holdings: list[Holding]) -> bytes:
+    """Return the holdings of a node as bytes, one per partition in their order; epochs stand once in a table."""
+    index: dict[int, int] = {}
+    for holding in holdings:
+        index.setdefault(holding.epoch, len(index))
+        for epoch, _base in holding.history:
+            index.setdefault(epoch, len(index))
+    parts: list[bytes] = [bytes([_FORMAT]), varint(len(index))]
+    parts.extend([varint(epoch) for epoch in index])
+    parts.append(varint(len(holdings)))
+    for holding in holdings:
+        if holding.state == NONE and holding.seq == 0 and not holding.history:
+            parts.append(b"\0")  # most of them, in a big cluster
+            continue
+        parts.append(bytes([holding.state | len(holding.history) << 2]))
+        parts.append(varint(index[holding.epoch]))
+        parts.append(varint(holding.seq))
+        for epoch, base in holding.history:
+            parts.append(varint(index[epoch]))
+            parts.append(varint(base))
+    return b"".join(parts)
+
+
+def decode_holdings(data: bytes) -> list[Holding]:
+    """Read what `encode_holdings` wrote; raises ValueError."""
+    cursor = Cursor(data, "a list of holdings")
+    found = cursor.byte()
+    if found != _FORMAT:
+        raise ValueError(f"a list of holdings has format {found}, this version reads format {_FORMAT}")
+    epochs = [cursor.integer() for _ in range(cursor.count(len(data)))]
+    holdings: list[Holding] = []
+    for _ in range(cursor.count(_PARTITIONS_MAX)):
+        head = cursor.byte()
+        if head == 0:
+            holdings.append(Holding(NONE, 0, 0, []))
+            continue
+        epoch = _epoch_at(epochs, cursor.integer())
+        seq = cursor.integer()
+        history: list[tuple[int, int]] = []
+        for _entry in range(head >> 2):
+            entry_epoch = _epoch_at(epochs, cursor.integer())
+            history.append((entry_epoch, cursor.integer()))
+        holdings.append(Holding(head & 3, epoch, seq, history))
+    return holdings
+
+
+def _epoch_at(epochs: list[int], number: int) -> int:
+    if number >= len(epochs):
+        raise ValueError("a list of holdings names an epoch that is not in its table")
+    return epochs[number]
