@@ -58,4 +58,4 @@ def read_birth(reader: Reader, config: NodeConfig) -> Birth:
 def write_birth(writer: Writer, birth: Birth, config: NodeConfig) -> None:
     """Put the row of this start into the first batch."""
     body = bytes([_FORMAT]) + u16(config.partitions & 0xFFFF) + u64(birth.incarnation) + config.node_id.encode()
-    writer.put(0, _KEY, body)
+    writer.private(_KEY, body)

@@ -14,6 +14,12 @@ CHUNK         stream name, stream partition (2 bytes), first offset (8 bytes)
 STREAM        stream name, stream partition (2 bytes)   bounds of the stream partition
 CURSOR        client id, filter                         position of a feed: a retained scan or a replay
 SENT          client id                                 queue rows below this sequence may have been sent
+MARK          node id                                   newest request of the node that the partition has applied
+OUTBOX        sequence (8 bytes)                        a message that other partitions must get exactly once
+HISTORY                                                 the epochs in which the partition was changed
+
+META rows stand in partition 0 and are the node's own: they belong to no partition and are never sent to another node.
+All other kinds are the partition's data.
 """
 
 from __future__ import annotations
@@ -26,7 +32,10 @@ __all__ = [
     "BODY",
     "CHUNK",
     "CURSOR",
+    "HISTORY",
+    "MARK",
     "META",
+    "OUTBOX",
     "PRODUCER",
     "QUEUE",
     "RECEIVED",
@@ -41,12 +50,17 @@ __all__ = [
     "chunk_key",
     "end_of",
     "kind_of",
+    "history_key",
     "kind_prefix",
     "name_of",
     "name_prefix",
     "numbered_key",
     "plain_key",
+    "partition_end",
+    "partition_of_key",
+    "partition_start",
     "plain_name_of",
+    "position_key",
     "sequence_of",
 ]
 
@@ -64,6 +78,9 @@ CHUNK: Final = 10
 STREAM: Final = 11
 CURSOR: Final = 12
 SENT: Final = 13
+MARK: Final = 16
+OUTBOX: Final = 17
+HISTORY: Final = 14
 
 
 def kind_prefix(partition: int, kind: int) -> bytes:
@@ -74,6 +91,31 @@ def kind_prefix(partition: int, kind: int) -> bytes:
 def kind_of(key: bytes) -> int:
     """Return the kind of the row at `key`."""
     return key[2]
+
+
+def partition_of_key(key: bytes) -> int:
+    """Return the partition of the row at `key`."""
+    return key[0] << 8 | key[1]
+
+
+def partition_start(partition: int) -> bytes:
+    """Return a key at or before all data of a partition, and behind what is the node's own."""
+    return u16(partition) + bytes([META + 1])
+
+
+def partition_end(partition: int) -> bytes:
+    """Return the smallest key behind all data of a partition."""
+    return u16(partition) + b"\xff"
+
+
+def history_key(partition: int) -> bytes:
+    """Return the key of a partition's history."""
+    return u16(partition) + bytes([HISTORY])
+
+
+def position_key(slot: int) -> bytes:
+    """Return the key of a row with positions of partitions, see `folkmoot.store.position`; `slot` is 0 to 255."""
+    return u16(0) + bytes([META]) + b"position" + bytes([slot])
 
 
 def plain_key(partition: int, kind: int, name: bytes) -> bytes:

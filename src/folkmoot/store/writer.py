@@ -1,19 +1,25 @@
 """The rows of the current turn: stamps each with the version of its change and gathers them into one batch.
 
 A change is what one turn does to one partition: (partition, epoch, sequence, rows). It is the unit of replication.
+Rows that another node has stamped go into the same batch as they came.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.kernel.pack import U16, get_u64, u64
 from folkmoot.store.batch import Batch
+from folkmoot.store.key import position_key
+from folkmoot.store.position import SLOTS, Positions, encode_head, is_full
 
 __all__ = ["VERSION_BYTES", "Writer", "body_of", "version_of"]
 
 VERSION_BYTES: Final = 16
 """Every row value starts with (epoch, sequence), 8 bytes each: the change that wrote it."""
+
+_NO_VERSION: Final = b"\0" * VERSION_BYTES
+_STATES: Final[list[bytes]] = [bytes([n]) for n in range(256)]
 
 
 def version_of(value: bytes) -> tuple[int, int]:
@@ -29,17 +35,26 @@ def body_of(value: bytes) -> bytes:
 class Writer:
     """Collects the rows of a turn; `take` ends the turn.
 
-    Sequences start at 1 in every epoch, and an opened store starts a new epoch, so that versions only grow
-    although the last sequence of the epoch before is not kept anywhere.
+    After `restore`, sequences continue over starts and epochs, and every batch tells the positions of the partitions
+    that it changes. Without it sequences start at 1, and the caller has to begin a new epoch at every start so that
+    versions only grow.
     """
 
     def __init__(self, partitions: int, epoch: int) -> None:
         self.epoch = epoch
         self.batch = Batch(1)
+        self.states: list[int] = [0] * partitions  # told with the positions; numbers of the cluster's
+        self.touched: list[int] = []  # partitions that this turn has changed; one may stand there twice
+        self.taken: list[int] = []  # those of the batch that was taken last
+        self.foreign: list[int] = []  # where `raw` rows stand in the batch that was taken last: start, end, start, ...
+        self._foreign: list[int] = []
         self._epoch_bytes = u64(epoch)
         self._sequences: list[int] = [0] * partitions
         self._versions: list[bytes] = [b""] * partitions
-        self._touched: list[int] = []
+        self._newest: list[bytes] = [_NO_VERSION] * partitions
+        self._split = 0
+        self._counter = -1
+        self._marked = False
 
     @property
     def token(self) -> int:
@@ -51,18 +66,39 @@ class Writer:
         """Whether the current turn has changed a row."""
         return bool(self.batch.ops)
 
+    def restore(self, positions: Positions) -> None:
+        """Go on from these positions, and keep them from now on; to be called before the first change."""
+        assert not self.batch.ops, "positions are restored before the first change"
+        self._counter = positions.counter
+        for partition in range(len(self._sequences)):
+            self.states[partition] = positions.states[partition]
+            self._sequences[partition] = positions.sequences[partition]
+            self._newest[partition] = u64(positions.epochs[partition]) + u64(positions.sequences[partition])
+
+    def enter(self, epoch: int) -> None:
+        """Let the changes from now on belong to `epoch`."""
+        self.split()
+        self.epoch = epoch
+        self._epoch_bytes = u64(epoch)
+
     def sequence(self, partition: int) -> int:
         """Return the sequence of the newest change of `partition`, that of the current turn included."""
         return self._sequences[partition]
+
+    def position(self, partition: int) -> tuple[int, int]:
+        """Return (epoch, sequence) of the newest change of `partition`, that of the current turn included."""
+        return version_of(self._newest[partition])
 
     def version(self, partition: int) -> bytes:
         """Return the version of this turn's change of `partition`; begins the change if need be."""
         version = self._versions[partition]
         if not version:
-            self._sequences[partition] += 1
-            version = self._epoch_bytes + u64(self._sequences[partition])
+            sequence = self._sequences[partition] + 1
+            self._sequences[partition] = sequence
+            version = self._epoch_bytes + u64(sequence)
             self._versions[partition] = version
-            self._touched.append(partition)
+            self._newest[partition] = version
+            self.touched.append(partition)
         return version
 
     def put(self, partition: int, key: bytes, body: bytes) -> None:
@@ -79,17 +115,64 @@ class Writer:
         self.version(partition)
         self.batch.delete_range(start, end)
 
+    def private(self, key: bytes, body: bytes) -> None:
+        """Set a row of the node's own (kind META): it belongs to no partition and no change."""
+        self.batch.put(key, self._epoch_bytes + bytes(8) + body)
+
+    def raw(self, ops: list[tuple[int, bytes, bytes]], size: int) -> None:
+        """Append operations as they came from another node; `size`: bytes of their keys and values."""
+        start = len(self.batch.ops)
+        self.batch.ops.extend(ops)
+        self.batch.bytes += size
+        self._foreign.append(start)
+        self._foreign.append(len(self.batch.ops))
+
+    def adopt(self, partition: int, epoch: int, sequence: int, state: int) -> None:
+        """Say that `partition` is, with this batch, at a position that another node gave it; its own changes follow."""
+        self._sequences[partition] = sequence
+        self._newest[partition] = u64(epoch) + u64(sequence)
+        self._versions[partition] = b""
+        self.states[partition] = state
+        self.touched.append(partition)
+        self._marked = True
+
     def split(self) -> None:
         """Let the rows that come later in this turn belong to later changes, so that they can be told from these."""
-        for partition in self._touched:
-            self._versions[partition] = b""
-        self._touched.clear()
+        touched = self.touched
+        for number in range(self._split, len(touched)):
+            self._versions[touched[number]] = b""
+        self._split = len(touched)
 
     def take(self) -> Batch | None:
         """End the turn: return its batch, or None when it changed nothing (the token is then used by the next turn)."""
-        if not self.batch.ops:
+        if not self.batch.ops and not self._marked:
             return None
         batch = self.batch
         self.split()
+        if self._counter >= 0 and self.touched:
+            self._tell_positions()
+        self.taken = self.touched
+        self.touched = []
+        self.foreign = self._foreign
+        self._foreign = []
+        self._split = 0
+        self._marked = False
         self.batch = Batch(batch.token + 1)
         return batch
+
+    def _tell_positions(self) -> None:
+        counter = self._counter
+        self._counter = counter + 1
+        parts: list[bytes] = [encode_head(counter)]
+        if is_full(counter):
+            for partition in range(len(self._newest)):
+                if self.states[partition] or self._newest[partition] != _NO_VERSION:
+                    parts.append(U16[partition] + _STATES[self.states[partition]] + self._newest[partition])
+        else:
+            states = self.states
+            newest = self._newest
+            for partition in self.touched:
+                parts.append(U16[partition])
+                parts.append(_STATES[states[partition]])
+                parts.append(newest[partition])
+        self.batch.put(position_key(counter % SLOTS), b"".join(parts))
