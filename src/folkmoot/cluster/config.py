@@ -23,3 +23,20 @@ class ClusterConfig:
         self.join_wait_us: int = 2 * SECOND  # how long a fresh or restarted node waits to be taken in
         # Links
         self.link_buffer_bytes_max: int = 64 << 20  # sent to a peer and not acknowledged by its link
+        self.link_keep_us: int = 60 * SECOND  # how long that is kept for a peer without a connection; memory
+        self.handshake_us: int = 5 * SECOND  # a connection that has not proved itself by then is closed
+        self.dial_us_min: int = 20 * MILLISECOND  # before dialling again, doubled each time
+        self.dial_us_max: int = SECOND  # a node that comes back is found this much later
+        self.ack_delay_us: int = 25 * MILLISECOND  # what was received is acknowledged with the next frame, or then
+        # What nodes must agree on
+        self.name: str = "folkmoot"  # of the cluster
+        self.partitions: int = 256
+        self.features: list[str] = []  # what this node can do beyond the wire version
+        # Replication
+        self.recent_bytes_max: int = 32 << 20  # changes kept in memory: a replica that lacks only these is not copied
+        self.copy_bytes_per_s: int = 64 << 20  # that this node gives to those it fills, at most
+        self.copy_parallel: int = 4  # partitions that are being copied to this node at a time
+        self.copy_latency_us: int = 20 * MILLISECOND  # copying yields while commits take longer
+        self.digest_us: int = 100 * MILLISECOND  # between two comparisons of a page of rows with other replicas; 0 = none
+        # Tests of the checkers plant bugs by name; nothing else sets it.
+        self.planted: list[str] = []

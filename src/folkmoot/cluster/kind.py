@@ -7,11 +7,14 @@ from typing import Final
 __all__ = [
     "BROKER_FIRST",
     "COMMIT",
+    "COPY",
     "DIGEST",
     "DURABLE",
     "FETCH",
+    "FILLED",
     "HEARTBEAT",
     "INSTALLED",
+    "KIND_END",
     "LEAVE",
     "OPENED",
     "PAGE",
@@ -21,7 +24,9 @@ __all__ = [
     "READY",
     "REFUSE",
     "REPLICATION_FIRST",
+    "SETTLED",
     "SHIP",
+    "TAIL",
 ]
 
 # Membership
@@ -43,6 +48,13 @@ OPENED: Final = 20
 PULL: Final = 21
 PAGE: Final = 22
 DIGEST: Final = 23
+SETTLED: Final = 24
+COPY: Final = 25
+FILLED: Final = 26
+TAIL: Final = 27
 
 # The broker: folkmoot.broker.message
 BROKER_FIRST: Final = 32
+
+KIND_END: Final = 64
+"""Messages of this kind and above come from a later version: they are counted and dropped."""
