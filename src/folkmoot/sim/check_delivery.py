@@ -10,6 +10,7 @@ from folkmoot.mqtt.packet import Properties, Publish
 from folkmoot.sim.fact import Message, SessionRecord, Sub
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.network import Link
+from folkmoot.sim.profile import NEVER_EXPIRES_S
 
 __all__ = ["DeliveryChecker", "same_properties"]
 
@@ -26,6 +27,7 @@ class DeliveryChecker:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.world = ledger.world
+        self.trouble = ledger.trouble
 
     # While it runs
 
@@ -93,7 +95,8 @@ class DeliveryChecker:
         if packet.retain and not message.retain:
             self.world.violate("A2", f"{record} got {message} as retained")
         if packet.dup and message.first_us < NEVER and len(message.attempts) == 1 and not message.retain:
-            if message.first_us > self.ledger.lives[record.client_id][-1].accepted_us:
+            moved = not self.trouble.alone and self.trouble.disturbed(message.first_us)
+            if message.first_us > self.ledger.lives[record.client_id][-1].accepted_us and not moved:
                 self.world.violate("protocol", f"{record} got {message} with DUP for the first time [MQTT-3.3.1-3]")
         if packet.properties is None or record.version < 5:
             return
@@ -111,7 +114,7 @@ class DeliveryChecker:
     def _check_exactly(self, record: SessionRecord, message: Message, packet: Publish, subs: list[Sub]) -> None:
         """Check what follows from the subscriptions when none of them has changed since the message was sent."""
         since = message.first_us
-        if not all(sub.sure(since) or sub.gone_us < since for sub in subs):
+        if not all(sub.sure(since) or sub.gone_us < since for sub in subs) or self.trouble.torn(record.created_us):
             return
         present = [sub for sub in subs if sub.sure(since)]
         qos = min(message.qos, max([sub.granted for sub in present], default=0))
@@ -128,6 +131,8 @@ class DeliveryChecker:
         """A message is not sent for the first time after its expiry [MQTT-3.3.2-5], give or take what delays it."""
         if not message.attempts or message.expiry_s is None or link.troubled:
             return
+        if not self.trouble.alone and self.trouble.disturbed(message.first_us):
+            return
         last = message.attempts[-1]
         late_us = self.world.now - last.sent_us - message.expiry_s * SECOND
         if late_us > _LATE_US + self.ledger.slack_us and not last.link.troubled:
@@ -140,7 +145,7 @@ class DeliveryChecker:
         if message.index > newest:
             record.newest[key] = message.index
             return
-        if message.number in record.ever:
+        if message.number in record.ever or self.trouble.torn(message.first_us):
             return
         # The late one may have been sent again after the other had come; not so where it must have come the first time.
         if len(message.attempts) == 1 or (self._is_due(record, message) and not self._was_full(message)):
@@ -164,11 +169,13 @@ class DeliveryChecker:
         if record.copies[number] == 1:
             return
         applied = 1 if message.once or message.qos == 0 else len(message.attempts)
-        if packet.qos == 0 and self.ledger.crashed(message.first_us):
+        if self.trouble.torn(message.first_us):
+            return  # the sides do not know of each other's deliveries
+        if packet.qos == 0 and self.trouble.disturbed(message.first_us):
             # QoS 0 goes out before the disk knows of the message: a crash then makes its publisher repeat it.
             applied = max(1, len(message.attempts))
         elif packet.qos == 0 and message.is_will:
-            applied += len(self.ledger.host.crashed_us)  # as above, and the node itself repeats it
+            applied += self.trouble.count(0)  # as above, and the node itself repeats it
         names: list[bytes] = []
         for sub in groups:
             if sub.group not in names:
@@ -176,8 +183,7 @@ class DeliveryChecker:
         allowed = applied * ((1 if plain else 0) + len(names))
         if message.retain:
             # The position of a scan may be lost in a crash after QoS 0 messages were sent: they come again.
-            crashes = len([at for at in self.ledger.host.crashed_us if at >= record.created_us])
-            allowed += sum([sub.asks for sub in plain]) * (1 + crashes)
+            allowed += sum([sub.asks for sub in plain]) * (1 + self.trouble.count(record.created_us))
         if record.link_copies[number] > allowed:
             self.world.violate("A2", f"{record} got {message} {record.link_copies[number]} times over one connection")
         fresh = record.fresh_copies.get((number, packet.qos), 0)
@@ -205,8 +211,17 @@ class DeliveryChecker:
         own = message.publisher == record.client_id
         for sub in record.matching(message.topic):
             if sub.granted and not sub.group and sub.sure(since) and not (own and sub.no_local):
-                return True
+                return self._has_reached(record, sub, message)
         return False
+
+    def _has_reached(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
+        """Whether the nodes that took the message must have known of the subscription."""
+        since, until = message.first_us, min(message.acked_us, self.world.now)
+        if not self.trouble.torn(since, until):
+            return not self.trouble.torn(sub.since_us) or record.expiry_low_s >= NEVER_EXPIRES_S
+        if record.expiry_low_s < NEVER_EXPIRES_S or sub.link is None:
+            return False  # a side that does not see the client lets its session expire
+        return self.trouble.reaches(sub.link, sub.since_us, message.attempts[-1].link, since, until)
 
     def _check_gap(self, record: SessionRecord, link: Link, message: Message) -> None:
         """A message came: those before it in its lane have come too, or must not."""
@@ -231,6 +246,8 @@ class DeliveryChecker:
         if earlier.number in record.spared or earlier.expiry_s is not None:
             return False
         if self.ledger.was_full(earlier.first_us, self.world.now):
+            return False
+        if not self.trouble.alone and self.trouble.disturbed(earlier.first_us):
             return False
         if len(earlier.payload) + len(earlier.topic) + _OVERHEAD_BYTES > record.packet_bytes_max:
             return False
@@ -278,7 +295,7 @@ class DeliveryChecker:
             return  # another subscription of the member could have brought it
         got = [record for record, _ in present if message.number in record.ever]
         twice = message.once and len(got) > 1 and all(record.ever[message.number] == 2 for record in got)
-        if twice and not self.ledger.crashed(message.first_us):
+        if twice and not self.trouble.disturbed(message.first_us):
             self.world.violate("A4", f"{got} of group {name!r} all got {message}")
         stable = all(
             not record.ended and record.durable and sub.granted and sub.until_us == NEVER for record, sub in present
@@ -286,7 +303,8 @@ class DeliveryChecker:
         spared = message.expiry_s is not None or any(
             message.number in record.spared or record.packet_bytes_max < NEVER for record, _ in present
         )
-        due = any(sub.since_us <= message.first_us for _, sub in present)
+        torn = self.trouble.torn(min([sub.asked_us for _, sub in present]))
+        due = any(sub.since_us <= message.first_us for _, sub in present) and not torn
         if message.acked and stable and due and not spared and not got:
             self.world.violate("A1", f"no member of group {name!r} got {message}, sent after SUBACK and acknowledged")
 

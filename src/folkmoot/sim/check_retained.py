@@ -31,6 +31,8 @@ class RetainedChecker:
         if not subs or any(sub.retain_as_published for sub in matching):
             return
         asked_us = min([sub.asked_us for sub in subs])
+        if self.ledger.trouble.torn(message.first_us):
+            return
         over = self._overwritten(message, asked_us)
         if over is not None:
             self.world.violate("A8", f"{record} got the retained {message}, overwritten by {over} before SUBSCRIBE")
@@ -67,7 +69,7 @@ class RetainedChecker:
         """Return a write that has certainly taken the place of `message` by `at_us`, or None."""
         ended = self._ended_us(message)
         for other in self.ledger.retained[message.topic]:
-            if other is message or other.acked_us > at_us:
+            if other is message or other.acked_us > at_us or self._unordered(message, other):
                 continue
             if ended < other.first_us:
                 return other
@@ -76,6 +78,15 @@ class RetainedChecker:
             if other.publisher == message.publisher and message.attempts[-1].order < applied:
                 return other
         return None
+
+    def _unordered(self, message: Message, other: Message) -> bool:
+        """Whether a split kept the two writes from being ordered by anything but the clocks of different machines."""
+        if not message.attempts or not other.attempts:
+            return False
+        first, second = message.attempts[-1], other.attempts[-1]
+        since = min(message.first_us, other.first_us)
+        until = max(first.sent_us, min(other.acked_us, self.world.now))
+        return self.ledger.trouble.apart(first.link, second.link, since, until)
 
     def _ended_us(self, message: Message) -> int:
         """Return the moment from which the node cannot apply `message` any more."""

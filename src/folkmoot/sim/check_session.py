@@ -20,6 +20,7 @@ class SessionChecker:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.world = ledger.world
+        self.trouble = ledger.trouble
 
     def accepted(self, life: Life, present: bool, expiry_s: int) -> SessionRecord:
         """Return the session that this connection serves: the known one, or a new one."""
@@ -42,7 +43,7 @@ class SessionChecker:
             else:
                 self.world.mark("session resumed")
         else:
-            if record is not None and not record.ended and not life.clean and self._must_live(record):
+            if record is not None and not record.ended and not life.clean and self._must_live(record, life):
                 self.world.violate("A1", f"{life}: {record} is lost, its expiry is {record.expiry_low_s} s")
             record = self.ledger.begin(life, expiry_s)
         self._attach(record, life.link, expiry_s)
@@ -66,23 +67,38 @@ class SessionChecker:
             if not newer.client_id:
                 continue  # what came out of it was no CONNACK, or nobody read it
             older.fenced_turn = min(older.fenced_turn, newer.first_turn)
-            if older.turn > older.fenced_turn:
+            if older.turn > older.fenced_turn and not self._unfenced(older):
                 self.world.violate("A6", f"{older.name} got output after {newer.name} took {client_id!r} over")
+
+    def output(self, link: Link, data: bytes) -> None:
+        """The node sends something over a connection."""
+        if link.turn > link.fenced_turn and not self._unfenced(link):
+            self.world.violate("A6", f"{link.name} got output after {link.client_id!r} was taken over: {data!r}")
+
+    def _unfenced(self, older: Link) -> bool:
+        """Whether nobody could tell the node of this connection that its client is elsewhere now."""
+        if self.trouble.alone or not self.trouble.disturbed(older.opened_us):
+            return False
+        return self.trouble.torn(older.opened_us) or older.server.name in self.trouble.weak
 
     def finish(self) -> None:
         """After all faults: no client id has two connections that the node believes to be alive (A6)."""
         seen: dict[str, Link] = {}
-        for link in self.ledger.host.links.values():
+        for link in [link for host in self.ledger.hosts for link in host.links.values()]:
             if link.client_id:
                 other = seen.get(link.client_id)
                 if other is not None:
                     self.world.violate("A6", f"{other.name} and {link.name} both live for {link.client_id!r}")
                 seen[link.client_id] = link
 
-    def _must_live(self, record: SessionRecord) -> bool:
-        """Whether the session must exist at this moment."""
+    def _must_live(self, record: SessionRecord, life: Life) -> bool:
+        """Whether the session must exist at this moment, where this connection goes."""
         if not record.durable or record.expiry_low_s == 0:
             return False
+        if not self.trouble.reaches(record.links[0], record.created_us, life.link, life.connect_us, self.world.now):
+            return False
+        if record.expiry_low_s < NEVER_EXPIRES_S and self.trouble.torn(record.created_us):
+            return False  # the side that did not see the client has let it expire
         if record.expiry_low_s >= NEVER_EXPIRES_S:
             return True
         lost_us = min(self.world.now, record.links[-1].cut_us)
@@ -92,7 +108,9 @@ class SessionChecker:
         """Whether the session must have ended before this connection began."""
         if record.expiry_s >= NEVER_EXPIRES_S:
             return False
-        lost_us = max(record.created_us, self.ledger.host.started_us)
+        lost_us = max([record.created_us, *[host.started_us for host in self.ledger.hosts]])
+        if not self.trouble.alone and self.trouble.disturbed(record.links[-1].cut_us):
+            return False  # whoever leads it anew may count anew
         for other in self.ledger.lives[life.client_id]:
             if other is not life and other.link.ended_us >= record.created_us:
                 if other.link.server_open or other.link.ended_us > life.connect_us:

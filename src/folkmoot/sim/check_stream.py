@@ -33,23 +33,28 @@ class StreamChecker:
         self._counts: dict[tuple[str, int], int] = {}  # (stream, message number) -> records
         self._newest: dict[tuple[str, int], int] = {}  # (stream, lane) -> greatest index
         self._trims: dict[str, bool] = {}  # streams whose retention may overtake a replay
+        self._read_to: dict[tuple[str, str, int], int] = {}  # (reader, stream, partition) -> the next offset
         self.partition_of: dict[tuple[str, bytes], int] = {}
 
-    def read(self, streams: Streams) -> None:
-        """Read what has become readable."""
+    def read(self, streams: Streams, reader: str) -> None:
+        """Read what has become readable at one node; `reader` names the node's disk."""
         for stream in streams.streams:
             self._trims[stream.config.name] = stream.config.retention_bytes > 0
             for log in stream.logs:
                 key = (stream.config.name, log.index)
                 known = self.seen.setdefault(key, [])
-                if log.readable_end > len(known):
-                    self._read_on(key, log)
-                elif log.readable_end < len(known):
+                at = self._read_to.get((reader, *key), 0)
+                if log.readable_end > at:
+                    self._read_on(reader, key, log)
+                elif log.readable_end < len(known) and self.ledger.trouble.alone:
                     self.world.violate("A9", f"{log} ends at {log.readable_end}, {len(known)} records were read before")
 
-    def _read_on(self, key: tuple[str, int], log: StreamLog) -> None:
-        while len(self.seen[key]) < log.readable_end and not self.world.violations:
-            start = len(self.seen[key])
+    def _read_on(self, reader: str, key: tuple[str, int], log: StreamLog) -> None:
+        place = (reader, *key)
+        # What retention has taken before it was read here, somebody else has read, or nobody ever will.
+        self._read_to[place] = max(self._read_to.get(place, 0), min(log.oldest, len(self.seen[key])))
+        while self._read_to[place] < log.readable_end and not self.world.violations:
+            start = self._read_to[place]
             page = log.read(start, log.readable_end, _READ_BYTES)
             if not isinstance(page, Page):
                 self.world.violate("A9", f"{log}: reading from {start} to {log.readable_end} gives {page}")
@@ -59,7 +64,11 @@ class StreamChecker:
                     self.world.violate("A9", f"{log}: record {entry.offset} can be read, the end is {log.readable_end}")
                 elif entry.offset == len(self.seen[key]):
                     self._learn(key, entry)
-            if len(self.seen[key]) == start:
+                elif entry.offset >= start:
+                    self._compare(key, entry)
+                if entry.offset == self._read_to[place]:
+                    self._read_to[place] += 1
+            if self._read_to[place] == start:
                 self.world.violate("A9", f"{log}: {page} has no record {start}")
                 return
 
@@ -104,7 +113,7 @@ class StreamChecker:
         count = self._counts.get(counter, 0) + 1
         self._counts[counter] = count
         allowed = 1 if message.once or message.qos == 0 else len(message.attempts)
-        if count > allowed:
+        if count > allowed and not self.ledger.trouble.torn(message.first_us):
             sent = len(message.attempts)
             self.world.violate("A9", f"stream {key[0]} has {message} {count} times, it was sent {sent} times")
 
@@ -114,7 +123,7 @@ class StreamChecker:
             return
         place = (key[0], lane.number)
         newest = self._newest.get(place, -1)
-        if message.index < newest:
+        if message.index < newest and not self.ledger.trouble.torn(message.first_us):
             full = self.ledger.was_full(message.first_us, min(message.acked_us, self.world.now))
             if not full or len(message.attempts) == 1:
                 self.world.violate("A3", f"stream {key[0]} has {message} after {lane.messages[newest]}")
@@ -163,7 +172,7 @@ class StreamChecker:
                 if packet.qos and not self._trims.get(key[0]) and not self._may_miss(key, missed):
                     self.world.violate("A9", f"{record} replays {offset} of {key} and never {missed}: {log[missed]}")
             record.replays[place] = offset + 1
-        elif packet.qos == 2 or (not packet.dup and not (packet.qos == 0 and self.ledger.host.crashed_us)):
+        elif packet.qos == 2 or (not packet.dup and not (packet.qos == 0 and self.ledger.trouble.count(0))):
             # The position may be lost in a crash after QoS 0 records were sent: they come again.
             self.world.violate("A9", f"{record} replays {offset} of {key} again, the next is {at}: {packet}")
 
@@ -172,10 +181,15 @@ class StreamChecker:
         assert isinstance(flags, int), "see _content"
         return flags & 3 == 0  # QoS 0 records are sent once, and in their own order
 
-    def finish(self, streams: Streams) -> None:
+    def finish(self, nodes: list[Streams]) -> None:
         """After all faults: every acknowledged message that a stream takes is in it, and replays are complete."""
-        self.reread(streams)
-        for stream in streams.streams:
+        for streams in nodes:
+            self.reread(streams)
+        for key, known in self.seen.items():
+            ends = [log.readable_end for streams in nodes for log in self._logs(streams, key)]
+            if known and max(ends) < len(known):
+                self.world.violate("A9", f"{key} ends at {max(ends)}, {len(known)} records were read before")
+        for stream in nodes[0].streams:
             name = stream.config.name
             for message in self.ledger.messages:
                 if message.acked and message.payload and matches(stream.config.filter, message.topic):
@@ -184,6 +198,9 @@ class StreamChecker:
         for record in self.ledger.records:
             if record.replayer and not record.ended and record.durable:
                 self._finish_replay(record)
+
+    def _logs(self, streams: Streams, key: tuple[str, int]) -> list[StreamLog]:
+        return [log for stream in streams.streams if stream.config.name == key[0] for log in stream.logs[key[1] :][:1]]
 
     def _finish_replay(self, record: SessionRecord) -> None:
         for sub in record.every:

@@ -29,6 +29,7 @@ class WillChecker:
     def __init__(self, ledger: Ledger, watchers: list[str]) -> None:
         self.ledger = ledger
         self.world = ledger.world
+        self.trouble = ledger.trouble
         self.watchers = watchers
 
     def finish(self) -> None:
@@ -52,7 +53,7 @@ class WillChecker:
                 self.world.violate("A7", f"the will of {life} was published, and the connection {self._story(life)}")
             if count and self._is_early(life):
                 self.world.violate("A7", f"the will of {life} was published before its delay of {life.will_delay_s} s")
-            if will.qos == 2 and count > 1:
+            if will.qos == 2 and count > 1 and not self.trouble.torn(life.connect_us):
                 self.world.violate("A7", f"the will of {life} was published {count} times")
         if outcome != MAYBE:
             self.world.mark(f"will {outcome}")
@@ -81,12 +82,15 @@ class WillChecker:
             return NO
         if life.accepted_us == NEVER:
             return MAYBE
+        ended_us = min(link.cut_us, link.ended_us, life.goodbye_us)
+        if self.trouble.torn(life.connect_us, max(ended_us, self._last_us(life))):
+            return MAYBE  # the side without its node takes the client for dead
         if life.goodbye_us < NEVER and life.goodbye_code == 0:
             if not life.goodbye_read or link.expelled:
                 # The goodbye got lost with its connection, or came when the node had ended it already.
                 return MAYBE if link.ended_us == NEVER else self._after_loss(life)
             since, until = life.goodbye_us, life.goodbye_us + _GOODBYE_US
-            return MAYBE if any(since <= at <= until for at in self.ledger.host.crashed_us) else NO
+            return MAYBE if self.trouble.disturbed(since, until) else NO
         if link.ended_us == NEVER:
             return NO
         return self._after_loss(life)
@@ -112,11 +116,22 @@ class WillChecker:
             follower = follower.next
         return YES if self.world.now > due_high + self.ledger.slack_us else MAYBE
 
+    def _last_us(self, life: Life) -> int:
+        ended_us = life.link.ended_us
+        return ended_us if ended_us == NEVER else ended_us + life.will_delay_s * SECOND + self.ledger.slack_us
+
     def _due(self, life: Life, low_us: int, high_us: int) -> tuple[int, int]:
         """Return the earliest and the latest moment at which the delay is over."""
         low = min(life.link.cut_us, life.link.ended_us) + low_us
         high = life.link.ended_us + high_us
-        for started_us, stopped_us in zip(self.ledger.host.starts_us[1:], self.ledger.host.stops_us, strict=False):
+        if not self.trouble.alone:
+            # Whoever leads the session anew may count the delay anew.
+            for span in self.trouble.spans:
+                if span.overlaps(life.link.ended_us, high + self.ledger.slack_us):
+                    high = min(span.end_us, self.world.now) + high_us
+            return low, high
+        host = self.ledger.hosts[0]
+        for started_us, stopped_us in zip(host.starts_us[1:], host.stops_us, strict=False):
             # A node that starts again may count the delay anew: it cannot know for how long it was away, and what it
             # did last may not have reached its disk.
             if life.link.ended_us <= stopped_us <= high + self.ledger.slack_us:

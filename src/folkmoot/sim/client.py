@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.decode import decode
 from folkmoot.mqtt.encode import encode
@@ -32,11 +32,13 @@ from folkmoot.mqtt.packet import (
     Will,
 )
 from folkmoot.sim.fact import Life, Message, SessionRecord, Sub
+from folkmoot.sim.host import Host
 from folkmoot.sim.inflow import Inflow
-from folkmoot.sim.network import Caller, Link, Network, Server
+from folkmoot.sim.network import Caller, Link, Network
 from folkmoot.sim.oracle import Oracle
 from folkmoot.sim.outflow import Outflow
 from folkmoot.sim.profile import NEVER_EXPIRES_S, Profile
+from folkmoot.sim.site import Site
 from folkmoot.sim.world import World
 
 __all__ = ["Client"]
@@ -60,13 +62,11 @@ class Client(Caller):
     `hasty` switches its habits of waiting off: it acknowledges and reconnects at once.
     """
 
-    def __init__(
-        self, world: World, rng: Rng, network: Network, server: Server, oracle: Oracle, profile: Profile
-    ) -> None:
+    def __init__(self, world: World, rng: Rng, network: Network, site: Site, oracle: Oracle, profile: Profile) -> None:
         self.world = world
         self.rng = rng
         self.network = network
-        self.server = server
+        self.site = site
         self.oracle = oracle
         self.profile = profile
         self.outflow = Outflow(self)
@@ -77,6 +77,7 @@ class Client(Caller):
         self.life: Life | None = None
         self.online = False  # CONNACK came and the connection stands
         self.wanted = False
+        self.host: Host | None = None  # where it went last
         self.hasty = False
         self.make_will: Callable[[Client], Message | None] = lambda _client: None
         self._framer = Framer(_PACKET_BYTES_MAX)
@@ -116,7 +117,9 @@ class Client(Caller):
         elif self.link is not None:
             return  # the present attempt is not over
         self._lose()
-        link = self.network.dial(self, self.server)
+        accepted = self.life is not None and self.life.accepted_us < NEVER
+        self.host = self.site.pick(self.rng, self.profile.route, self.host, failed=not accepted)
+        link = self.network.dial(self, self.host)
         self.link = link
         self._framer = Framer(_PACKET_BYTES_MAX)
         life = Life(self.name, profile.version, link, clean, self.world.now)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.kernel.clock import MILLISECOND, NEVER
 from folkmoot.kernel.rng import Rng
 from folkmoot.sim.world import World
 from folkmoot.store.batch import Batch
@@ -28,6 +28,7 @@ class Disk:
         self.store = MemoryStore()
         self.full = False
         self.stall_until_us = 0
+        self.syncing_since_us = NEVER
         self.on_written: Callable[[int], None] = lambda _token: None
         self._world = world
         self._rng = rng
@@ -78,13 +79,20 @@ class Disk:
         self._waiting = []
         self._syncing = []
         self._reporting = []
+        self.syncing_since_us = NEVER
         self._life += 1
+
+    def wipe(self) -> None:
+        """Lose everything: another disk is put in."""
+        assert self.idle, "a disk is replaced while nobody writes"
+        self.store = MemoryStore()
 
     def _start(self) -> None:
         if self._syncing or not self._waiting or self.full:
             return
         self._syncing = self._waiting
         self._waiting = []
+        self.syncing_since_us = self._world.now
         duration = self._sync_us // 4 + self._rng.below(self._sync_us)
         if self.stall_until_us > self._world.now:
             duration += self.stall_until_us - self._world.now
@@ -99,6 +107,7 @@ class Disk:
         if len(self._syncing) > 1:
             self._world.mark("group commit")
         self._syncing = []
+        self.syncing_since_us = NEVER
         # The core reads rows before it is told that they are durable: a worker thread commits, a loop tells.
         self._reporting.append(token)
         self._world.after(self._rng.below(MILLISECOND // 5), self._report, self._life)

@@ -98,6 +98,7 @@ class Sub:
         self.gone_us = NEVER
         self.asks = 1  # SUBSCRIBE packets: each may bring the retained messages
         self.granted = options & 3
+        self.link: Link | None = None  # over which SUBACK came first
 
     @property
     def qos(self) -> int:

@@ -1,7 +1,8 @@
 """What goes wrong: crashes, cuts, half-open connections, clogs, slow and full disks, steps of the clock, vandals.
 
-Owns the choice of faults within the budget of one node: never anything that the promises exclude (a disk that forgets
-what it has synced, bytes that change on their way).
+Owns the choice of faults within the budget (see `folkmoot.sim.trouble`), and their end: never anything that the
+promises exclude (a disk that forgets what it has synced, bytes that change on their way). What goes wrong between
+machines is `folkmoot.sim.fault_cluster`'s.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ from collections.abc import Callable
 
 from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.rng import Rng
+from folkmoot.sim.fault_cluster import ClusterFaults
 from folkmoot.sim.host import Host
-from folkmoot.sim.network import Link, Network, Pipe
+from folkmoot.sim.mesh import Mesh
+from folkmoot.sim.network import Link, Network
+from folkmoot.sim.pipe import Pipe
+from folkmoot.sim.site import Site
 from folkmoot.sim.swarm import Swarm
+from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.vandal import Vandals
 from folkmoot.sim.world import World
 
@@ -25,13 +31,16 @@ CLOCK_STEP_US = 2 * SECOND
 class Faults:
     """Draws a fault every now and then; `heal` ends all of them."""
 
-    def __init__(self, world: World, rng: Rng, swarm: Swarm, network: Network, host: Host) -> None:
+    def __init__(
+        self, world: World, rng: Rng, swarm: Swarm, network: Network, site: Site, trouble: Trouble, mesh: Mesh | None
+    ) -> None:
         self.world = world
         self.rng = rng
         self.swarm = swarm
         self.network = network
-        self.host = host
-        self.healed = False
+        self.site = site
+        self.trouble = trouble
+        self.cluster: ClusterFaults | None = None
         self._actions: list[Callable[[], None]] = []
         self._add(3, "crashes", self._crash)
         self._add(1, "restarts", self._restart)
@@ -41,7 +50,11 @@ class Faults:
         self._add(2, "disk stalls", self._stall)
         self._add(1, "disk full", self._fill)
         self._add(1, "clock steps", self._step_clock)
-        self._add(3, "vandals", Vandals(world, rng.fork(), network, host).strike)
+        self._add(3, "vandals", Vandals(world, rng.fork(), network, site).strike)
+        if mesh is not None:
+            self.cluster = ClusterFaults(world, rng.fork(), site, trouble, mesh)
+            for weight, name, action in self.cluster.actions():
+                self._add(weight, name, action)
 
     def _add(self, weight: int, name: str, action: Callable[[], None]) -> None:
         if self.swarm.has(name):
@@ -50,40 +63,55 @@ class Faults:
     def step(self) -> None:
         """Perhaps let something go wrong."""
         if self._actions and self.rng.chance(1, self.swarm.fault_every):
-            self.healed = False
             self._actions[self.rng.below(len(self._actions))]()
+
+    @property
+    def active(self) -> bool:
+        """Whether something is wrong at this moment that keeps a cluster from being whole."""
+        return self.cluster is not None and self.cluster.active
 
     def heal(self) -> None:
         """End all faults."""
-        self.healed = True
         self.world.note("world", "heal")
+        if self.cluster is not None:
+            self.cluster.heal()
         self.network.heal()
-        self.host.free()
-        if self.host.node is None:
-            self.host.start()
+        for host in self.site.hosts:
+            host.free()
+            if host.node is None and host.member:
+                host.start()
 
     def _duration(self) -> int:
         longest = [MILLISECOND, 50 * MILLISECOND, 500 * MILLISECOND, 3 * SECOND][self.rng.below(4)]
         return self.rng.below(longest)
 
+    def _host(self) -> Host | None:
+        hosts = self.site.running
+        return hosts[self.rng.below(len(hosts))] if hosts else None
+
     def _crash(self) -> None:
-        if self.host.node is not None:
-            self.host.crash()
-            self.world.later(self._duration(), self._start)
+        host = self._host()
+        if host is not None and self.trouble.affords([host]):
+            self.trouble.weaken([host])
+            host.crash()
+            self.world.later(self._duration(), self._start, host)
 
     def _restart(self) -> None:
-        if self.host.node is not None:
-            self.host.stop(self._stopped)
+        host = self._host()
+        if host is not None and self.trouble.affords([host]):
+            if not self.trouble.alone:
+                self.trouble.weaken([host])
+            host.stop(lambda: self._stopped(host))
 
-    def _stopped(self) -> None:
-        self.world.after(self._duration(), self._start)
+    def _stopped(self, host: Host) -> None:
+        self.world.after(self._duration(), self._start, host)
 
-    def _start(self) -> None:
-        if self.host.node is None:
-            self.host.start()
+    def _start(self, host: Host) -> None:
+        if host.node is None:
+            host.start()
 
     def _link(self) -> Link | None:
-        links = list(self.host.links.values())
+        links = [link for host in self.site.hosts for link in host.links.values()]
         return links[self.rng.below(len(links))] if links else None
 
     def _cut(self) -> None:
@@ -118,19 +146,35 @@ class Faults:
         pipe.block(clogged=False)
 
     def _stall(self) -> None:
+        host = self._host()
+        if host is None:
+            return
+        duration = self._duration()
+        if not self.trouble.alone and duration > 100 * MILLISECOND:
+            if not self.trouble.affords([host]):
+                return
+            self.trouble.weaken([host])  # a node whose disk stands still counts as failed
         self.world.mark("disk stall")
-        self.host.disk.stall(self._duration())
+        host.stall(duration)
 
     def _fill(self) -> None:
-        self.host.fill()
+        host = self._host()
+        if host is None:
+            return
+        if not self.trouble.alone:
+            if not self.trouble.affords([host]):
+                return
+            self.trouble.weaken([host])
+        host.fill()
         if self.rng.chance(1, 2):
-            self.host.disk.fill()
-        self.world.later(self._duration(), self._free)
-
-    def _free(self) -> None:
-        self.host.free()
+            host.disk.fill()
+        self.world.later(self._duration(), host.free)
 
     def _step_clock(self) -> None:
-        self.world.mark("clock step")
-        self.host.clock_offset_us = self.rng.between(-CLOCK_STEP_US, CLOCK_STEP_US)
-        self.world.note("world", f"clock offset {self.host.clock_offset_us}")
+        host = self._host()
+        if host is not None:
+            self.world.mark("clock step")
+            host.clock_offset_us = self.rng.between(-CLOCK_STEP_US, CLOCK_STEP_US)
+            self.world.note("world", f"clock offset of {host.name} {host.clock_offset_us}")
+            if not self.trouble.alone:
+                self.trouble.disturb()

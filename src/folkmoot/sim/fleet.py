@@ -6,6 +6,7 @@ from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.packet import V5, V31, V311
 from folkmoot.sim.profile import NEVER_EXPIRES_S, Profile
+from folkmoot.sim.site import BALANCED, FAITHFUL, ROAMING
 from folkmoot.sim.swarm import Swarm
 
 __all__ = ["WILL_TOPICS", "Fleet"]
@@ -66,6 +67,8 @@ class Fleet:
         profile.keep_alive_s = rng.between(1, 5) if rng.chance(2, 3) else 0
         profile.window = [1, 5, 40][rng.below(3)]
         profile.reconnect_us = [10, 100, 1000][rng.below(3)] * MILLISECOND
+        if swarm.nodes > 1:
+            profile.route = [FAITHFUL, ROAMING, BALANCED][rng.below(3)]
         if swarm.has("slow acks") and rng.chance(1, 2):
             profile.ack_us = [1, 20, 400][rng.below(3)] * MILLISECOND
         if not profile.v5:

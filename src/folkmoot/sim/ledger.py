@@ -5,11 +5,12 @@ Owns registration and look-up; judges nothing.
 
 from __future__ import annotations
 
-from folkmoot.kernel.clock import MILLISECOND, NEVER
+from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.mqtt.packet import Publish
 from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord
 from folkmoot.sim.host import Host
 from folkmoot.sim.network import Link
+from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
 
 __all__ = ["Ledger"]
@@ -18,9 +19,10 @@ __all__ = ["Ledger"]
 class Ledger:
     """The facts of one run."""
 
-    def __init__(self, world: World, host: Host) -> None:
+    def __init__(self, world: World, hosts: list[Host], trouble: Trouble) -> None:
         self.world = world
-        self.host = host
+        self.hosts = hosts
+        self.trouble = trouble
         self.messages: list[Message] = []
         self.by_payload: dict[bytes, Message] = {}
         self.clears: dict[bytes, list[Message]] = {}  # empty retained messages, by topic: their payload names nobody
@@ -79,13 +81,10 @@ class Ledger:
         return record
 
     def was_full(self, since_us: int, until_us: int) -> bool:
-        """Whether the node's disk was full at some moment between the two."""
-        spans = list(self.host.full_spans)
-        if self.host.full_since_us < NEVER:
-            spans.append((self.host.full_since_us, NEVER))
-        return any(begin <= until_us and end >= since_us for begin, end in spans)
-
-    def crashed(self, since_us: int) -> bool:
-        """Whether the node has crashed since."""
-        crashes = self.host.crashed_us
-        return bool(crashes) and crashes[-1] >= since_us
+        """Whether some node's disk was full at some moment between the two."""
+        for host in self.hosts:
+            if host.full_since_us <= until_us:
+                return True
+            if any(begin <= until_us and end >= since_us for begin, end in host.full_spans):
+                return True
+        return False

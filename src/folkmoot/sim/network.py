@@ -7,17 +7,20 @@ connection; unlike TCP it does so on purpose.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from typing import Final
 
 from folkmoot.kernel.clock import MILLISECOND, NEVER
 from folkmoot.kernel.rng import Rng
+from folkmoot.sim.pipe import CUT, STOPPED, Pipe
 from folkmoot.sim.world import World
 
-__all__ = ["HIGH_WATER_BYTES", "Caller", "Link", "Network", "Pipe", "Server"]
+__all__ = ["HIGH_WATER_BYTES", "Caller", "Link", "Network", "Server", "cuts"]
 
 HIGH_WATER_BYTES: Final = 16_384
 """Beyond this many bytes in flight to a client the node is told to wait, as a transport does."""
+
+
+_RETRY_US: Final = 50 * MILLISECOND
 
 
 class Caller(ABC):
@@ -33,7 +36,14 @@ class Caller(ABC):
 
 
 class Server(ABC):
-    """The node's end of all its links."""
+    """The node's end of all its links.
+
+    `away`: why nothing gets through to it for now, bits of `folkmoot.sim.pipe`: STOPPED (the process hangs, its machine
+    still takes connections and bytes), CUT (the machine is off or cut off).
+    """
+
+    away = 0
+    name = ""
 
     @abstractmethod
     def link_opened(self, link: Link) -> bool:
@@ -52,58 +62,6 @@ class Server(ABC):
         """The bytes in flight crossed the high or the low water mark."""
 
 
-class Pipe:
-    """One direction of a link: chunks arrive in order, and wait when the reader does not read or the way is clogged."""
-
-    def __init__(self, link: Link, to_node: bool) -> None:
-        self.link = link
-        self.to_node = to_node
-        self.bytes = 0  # sent and not yet delivered
-        self.dead = False
-        self.paused = False  # by the reader
-        self.clogged = False  # by a fault
-        self._chunks: deque[bytes | None] = deque()
-        self._arrived = 0
-        self._last_us = 0
-
-    def send(self, chunk: bytes | None, delay_us: int) -> None:
-        """Put a chunk (None: the end of the stream) on its way."""
-        world = self.link.network.world
-        self._chunks.append(chunk)
-        self.bytes += len(chunk) if chunk is not None else 0
-        arrival = max(self._last_us, world.now + delay_us)
-        self._last_us = arrival
-        world.after(arrival - world.now, self._arrive)
-
-    def block(self, *, paused: bool | None = None, clogged: bool | None = None) -> None:
-        """Change why nothing is delivered; delivers what waited when nothing stands in the way any more."""
-        if paused is not None:
-            self.paused = paused
-        if clogged is not None:
-            self.clogged = clogged
-        if self._arrived and not self.paused and not self.clogged:
-            self.link.network.world.after(0, self._pump)
-
-    def kill(self) -> None:
-        """Lose what is in flight and all that is still sent."""
-        self.dead = True
-        self._chunks.clear()
-        self._arrived = 0
-        self.bytes = 0
-
-    def _arrive(self) -> None:
-        if not self.dead:
-            self._arrived += 1
-            self._pump()
-
-    def _pump(self) -> None:
-        while self._arrived and not (self.paused or self.clogged or self.dead):
-            chunk = self._chunks.popleft()
-            self._arrived -= 1
-            self.bytes -= len(chunk) if chunk is not None else 0
-            self.link.delivered(self, chunk)
-
-
 class Link:
     """One connection between a client and a node, with what the simulator knows about it and neither end does."""
 
@@ -114,8 +72,8 @@ class Link:
         self.caller = caller
         self.server = server
         self.latency_us = latency_us
-        self.to_node = Pipe(self, to_node=True)
-        self.to_client = Pipe(self, to_node=False)
+        self.to_node = Pipe(network.world, self._arrived)
+        self.to_client = Pipe(network.world, self._delivered)
         self.caller_open = True
         self.server_open = False
         self.congested = False
@@ -123,7 +81,7 @@ class Link:
         self.reset_on_send = False  # the peer has forgotten this connection and says so when it hears of it
         self.sent_bytes = 0  # by the client
         self.read_bytes = 0  # by the node
-        self.first_turn = 0  # the node's turn that gave the first output for this link: the CONNACK
+        self.first_turn = 0  # the turn (of all hosts') that gave the first output for this link: the CONNACK
         self.turn = 0  # the newest such turn
         self.fenced_turn = NEVER  # after this turn the node must be silent here (A6)
         self.client_id = ""  # for whom a CONNACK came through it
@@ -139,13 +97,13 @@ class Link:
         """Send bytes from the client to the node."""
         if self.caller_open:
             self.sent_bytes += len(data)
-            self.network.transmit(self.to_node, data)
+            self.network.transmit(self, self.to_node, data)
             if self.reset_on_send:
                 self.network.world.after(self.latency_us, self.notify_caller)
 
     def from_server(self, data: bytes) -> None:
         """Send bytes from the node to the client."""
-        self.network.transmit(self.to_client, data)
+        self.network.transmit(self, self.to_client, data)
         if self.reset_on_send:
             self.network.world.after(self.latency_us, self.notify_server, "reset")
         if not self.congested and self.to_client.bytes > HIGH_WATER_BYTES:
@@ -160,13 +118,13 @@ class Link:
             self.caller_open = False
             self.cut()
             self.to_client.kill()
-            self.network.transmit_end(self.to_node)
+            self.network.transmit_end(self, self.to_node)
 
     def close_by_server(self) -> None:
         """The node closes: what it sent arrives, then the end; what comes from the client is not read any more."""
         self.cut()
         self.to_node.kill()
-        self.network.transmit_end(self.to_client)
+        self.network.transmit_end(self, self.to_client)
 
     def reset(self, caller_us: int, server_us: int) -> None:
         """Break the connection: bytes in flight are lost, each side learns of it after its delay (NEVER: half-open)."""
@@ -198,17 +156,24 @@ class Link:
             self.to_client.kill()
             self.server.link_lost(self, reason)
 
-    def delivered(self, pipe: Pipe, chunk: bytes | None) -> None:
-        """Hand an arrived chunk to its end."""
-        if pipe.to_node:
-            if not self.server_open:
-                return
-            if chunk is None:
-                self.server.link_lost(self, "closed by the client")
-            else:
-                self.read_bytes += len(chunk)
-                self.server.link_data(self, chunk)
-        elif chunk is None:
+    def stop(self, why: int, on: bool) -> None:
+        """The node's process stops (STOPPED: nobody reads) or its machine is cut off (CUT: nothing passes)."""
+        self.to_node.hold(why, on)
+        if why == CUT:
+            self.to_client.hold(why, on)
+            self.troubled = True
+
+    def _arrived(self, _pipe: Pipe, chunk: bytes | None) -> None:
+        if not self.server_open:
+            return
+        if chunk is None:
+            self.server.link_lost(self, "closed by the client")
+        else:
+            self.read_bytes += len(chunk)
+            self.server.link_data(self, chunk)
+
+    def _delivered(self, _pipe: Pipe, chunk: bytes | None) -> None:
+        if chunk is None:
             self.notify_caller()
         elif self.caller_open:
             self.caller.link_data(self, chunk)
@@ -249,39 +214,40 @@ class Network:
     def _accept(self, link: Link) -> None:
         if link.to_node.dead:
             return
+        if link.server.away:
+            # A hanging process accepts when it goes on; to a machine that is cut off the caller's system tries again.
+            link.stop(link.server.away, on=True)
+            self.world.later(_RETRY_US, self._accept, link)
+            return
+        link.stop(CUT, on=False)
+        link.stop(STOPPED, on=False)
         if link.server.link_opened(link):
             link.to_node.block(paused=False)
         else:
             link.reset(link.latency_us, NEVER)
 
-    def transmit(self, pipe: Pipe, data: bytes) -> None:
+    def transmit(self, link: Link, pipe: Pipe, data: bytes) -> None:
         """Send `data` in one piece or several, each with its delay."""
         if pipe.dead or not data:
             return
         self.world.trace.mix(data)
         start = 0
-        for end in self._cuts(len(data)):
+        for end in cuts(self._rng, self._split, len(data)):
             if end > start:
-                pipe.send(data[start:end], self._delay(pipe.link))
+                pipe.send(data[start:end], self._delay(link))
                 start = end
-        pipe.send(data[start:], self._delay(pipe.link))
+        pipe.send(data[start:], self._delay(link))
 
-    def transmit_end(self, pipe: Pipe) -> None:
+    def transmit_end(self, link: Link, pipe: Pipe) -> None:
         """Send the end of the stream."""
         if not pipe.dead:
-            pipe.send(None, self._delay(pipe.link))
+            pipe.send(None, self._delay(link))
 
     def _delay(self, link: Link) -> int:
         # One chunk in fifty is slow: most orders of events between connections come from these.
         if self._rng.below(50) == 0:
             return link.latency_us + self._rng.below(20 * MILLISECOND)
         return link.latency_us + self._rng.below(link.latency_us)
-
-    def _cuts(self, length: int) -> list[int]:
-        if self._split == 0 or length < 2 or not self._rng.chance(1, 20 if self._split == 1 else 2):
-            return []
-        count = self._rng.between(1, 3)
-        return sorted(self._rng.between(1, length - 1) for _ in range(count))
 
     def heal(self) -> None:
         """Unclog every way and end what is half-open: both ends of a broken connection learn of it."""
@@ -291,3 +257,11 @@ class Network:
             if link.to_node.dead and link.to_client.dead:
                 link.notify_caller()
                 link.notify_server("reset")
+
+
+def cuts(rng: Rng, split: int, length: int) -> list[int]:
+    """Return where a chunk of `length` bytes is cut: seldom (`split` 1), nearly always (2) or never (0)."""
+    if split == 0 or length < 2 or not rng.chance(1, 20 if split == 1 else 2):
+        return []
+    count = rng.between(1, 3)
+    return sorted(rng.between(1, length - 1) for _ in range(count))

@@ -117,7 +117,9 @@ class Oracle:
             self.world.violate("protocol", f"{record}: {sub.name!r} was granted QoS {code}")
         sub.granted = code
         if record.subs.get(sub.name) is sub and sub.until_us == NEVER:
-            sub.since_us = min(sub.since_us, self.world.now)
+            if sub.since_us == NEVER:
+                sub.since_us = self.world.now
+                sub.link = record.link
 
     def unsubscribing(self, record: SessionRecord, name: bytes) -> None:
         """UNSUBSCRIBE was sent."""
@@ -148,5 +150,7 @@ class Oracle:
     def _check_gone(self, record: SessionRecord, message: Message) -> None:
         """After UNSUBACK no message that is published later comes any more [MQTT-3.10.4-2]."""
         first_us = message.first_us
+        if self.ledger.trouble.torn(record.created_us):
+            return
         if first_us < NEVER and all(sub.gone_us < first_us for sub in record.matching(message.topic)):
             self.world.violate("A2", f"{record} got {message}, published after UNSUBACK")

@@ -18,6 +18,7 @@ class Profile:
         self.clean = False  # always starts a new session
         self.expiry_s = NEVER_EXPIRES_S  # of its session, MQTT 5; for 3.x `clean` decides
         self.keep_alive_s = 0
+        self.route = "balanced"  # how it chooses a node, see `folkmoot.sim.site`
         self.receive_max = 0  # 0: the default of the protocol
         self.packet_bytes_max = 0  # 0: none
         self.alias_max = 0  # topic aliases that it takes

@@ -9,24 +9,31 @@ import traceback
 from collections.abc import Callable
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
-from folkmoot.mqtt.packet import V5, Publish
 from folkmoot.node import Node, NodeConfig
+from folkmoot.sim.audit import Auditor
+from folkmoot.sim.check_cluster import ClusterChecker
 from folkmoot.sim.client import Client
+from folkmoot.sim.core import Core
 from folkmoot.sim.disk import Disk
 from folkmoot.sim.fault import CLOCK_STEP_US, Faults
 from folkmoot.sim.fleet import Fleet
 from folkmoot.sim.host import Host
+from folkmoot.sim.inside import difference, not_whole
 from folkmoot.sim.ledger import Ledger
-from folkmoot.sim.network import Network
+from folkmoot.sim.mesh import Mesh
+from folkmoot.sim.network import Link, Network
 from folkmoot.sim.oracle import Oracle
+from folkmoot.sim.peering import Peering
 from folkmoot.sim.profile import Profile
-from folkmoot.sim.swarm import Swarm
+from folkmoot.sim.site import Site, peer_address
+from folkmoot.sim.swarm import Shape, Swarm
 from folkmoot.sim.trace import Trace
+from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.workload import Workload
 from folkmoot.sim.world import Violation, World
 from folkmoot.store.reader import Reader
 
-__all__ = ["Result", "Simulation"]
+__all__ = ["MakeCore", "Result", "Simulation"]
 
 _REST_US = 60 * SECOND
 """How long a healed world may take to come to rest."""
@@ -34,8 +41,19 @@ _REST_US = 60 * SECOND
 _DELAYS_US = 6 * SECOND
 """Longer than every will delay."""
 
+_QUIET_US = 300 * MILLISECOND
+"""A cluster talks for ever: it is at rest when for this time nothing reached a client or a disk."""
+
+_WHOLE_US = 3 * SECOND
+"""A cluster that has been whole for this time has noticed all that has happened to it."""
+
+_LOOK_US = 50 * MILLISECOND
+
 _EVENTS_PER_STEP_MAX = 2_000
-"""Beyond this many events per step on average the run goes round in circles."""
+"""Beyond this many events per step and node on average the run goes round in circles."""
+
+MakeCore = Callable[[NodeConfig, Reader, int], Core]
+"""Builds a node from its settings, its store and a seed."""
 
 
 class Result:
@@ -55,28 +73,11 @@ class Result:
         return f"digest {self.digest} events {self.events} violations {len(self.violations)}"
 
 
-class Auditor(Client):
-    """Collects what a fresh wildcard subscription brings."""
-
-    def __init__(self, simulation: Simulation, name: str) -> None:
-        self.got: dict[bytes, bytes] = {}
-        profile = Profile(name, V5)
-        profile.expiry_s = 0
-        profile.clean = True
-        world = simulation.world
-        super().__init__(world, world.fork(), simulation.network, simulation.host, simulation.oracle, profile)
-        self.hasty = True
-        self.wanted = True
-
-    def received(self, packet: Publish) -> None:
-        """Keep the newest per topic."""
-        super().received(packet)
-        if packet.retain:
-            self.got[packet.topic] = packet.payload
-
-
 class Simulation:
-    """A run of one node. The classes of the host and the disk can be replaced, to plant bugs in them."""
+    """A run of one node or several. The classes of hosts and disks and the node itself can be replaced, to plant bugs.
+
+    `script`, if given, takes the place of what the seed would do: it is called once, between start and healing.
+    """
 
     def __init__(
         self,
@@ -85,24 +86,36 @@ class Simulation:
         sink: Callable[[str], None] | None = None,
         host_class: type[Host] = Host,
         disk_class: type[Disk] = Disk,
-        shape: Callable[[Swarm], None] | None = None,
+        shape: Shape | None = None,
+        nodes: int = 1,
+        make_core: MakeCore = Node,
     ) -> None:
         self.seed = seed
         self.steps = steps
         self.world = World(seed, Trace(sink))
         world = self.world
-        self.swarm = Swarm(world.fork(), shape)
+        self.swarm = Swarm(world.fork(), shape, nodes)
+        self.script: Callable[[], None] | None = None
+        self._make_core = make_core
         self.network = Network(world, world.fork(), self.swarm.latency_us, self.swarm.split)
-        disk = disk_class(world, world.fork(), "disk", self.swarm.sync_us)
-        self.host = host_class(world, world.fork(), "node", disk, self._make_node)
-        self.host.turn_us = self.swarm.turn_us
+        self.site = Site([self._host(host_class, disk_class, number + 1) for number in range(nodes)])
+        self.mesh: Mesh | None = None
+        if nodes > 1:
+            for spare in range(self.swarm.spares):
+                self.site.hosts.append(self._host(host_class, disk_class, nodes + spare + 1))
+                self.site.hosts[-1].member = False
+            self._connect_hosts()
+        hosts = self.site.hosts
         fleet = Fleet(self.swarm, world.fork())
-        self.ledger = Ledger(world, self.host)
+        self.trouble = Trouble(world, hosts, self.swarm.replicas)
+        self.ledger = Ledger(world, hosts, self.trouble)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
-        self.host.on_turn = self._after_turn
+        self.checker = ClusterChecker(world, self.swarm.partitions)
         self._pace = world.fork()
         self._audits = 0
-        self.faults = Faults(world, world.fork(), self.swarm, self.network, self.host)
+        self._next_look_us = 0
+        self._whole_since_us: int | None = None
+        self.faults = Faults(world, world.fork(), self.swarm, self.network, self.site, self.trouble, self.mesh)
         self.workload = Workload(
             world,
             world.fork(),
@@ -112,29 +125,62 @@ class Simulation:
             [self._client(profile) for profile in fleet.watchers],
             [self._client(profile) for profile in fleet.replayers],
         )
-        self._prepare_ledger()
+        self._prepare()
 
-    def _prepare_ledger(self) -> None:
+    # Building
+
+    def _host(self, host_class: type[Host], disk_class: type[Disk], number: int) -> Host:
+        world = self.world
+        alone = self.swarm.nodes == 1
+        name = "node" if alone else f"n{number}"
+        disk = disk_class(world, world.fork(), "disk" if alone else f"disk{number}", self.swarm.sync_us)
+        host = host_class(world, world.fork(), name, disk, self._make_node)
+        host.turn_us = self.swarm.turn_us
+        return host
+
+    def _connect_hosts(self) -> None:
+        world = self.world
+        self.mesh = Mesh(world, world.fork(), self.swarm.latency_us, self.swarm.split)
+        clocks = world.fork()
+        for number, host in enumerate(self.site.hosts, 1):
+            host.peering = Peering(host, peer_address(number))
+            self.mesh.listen(host.peering.address, host.peering)
+            if self.swarm.has("clock drift"):
+                host.clock_drift_ppm = clocks.between(-500, 500)
+                host.clock_offset_us = clocks.between(-CLOCK_STEP_US, CLOCK_STEP_US)
+
+    def _prepare(self) -> None:
         if self.swarm.short_queues:
             self.ledger.queue_limit = max(1, self.swarm.config.limits.queue_messages_max // 2)
-        if self.swarm.has("clock steps"):
+        if self.swarm.has("clock steps") or self.swarm.has("clock drift"):
             self.ledger.slack_us += 2 * CLOCK_STEP_US
+        for host in self.site.hosts:
+            host.on_turn = self._after_turn
+            host.on_output = self._output
+            if self.mesh is not None:
+                host.on_write = self.checker.write
 
-    def _make_node(self, reader: Reader, seed: int) -> Node:
-        return Node(self.config, reader, seed)
-
-    @property
-    def config(self) -> NodeConfig:
-        """The settings of the node."""
-        return self.swarm.config
+    def _make_node(self, host: Host, reader: Reader, seed: int) -> Core:
+        if self.mesh is None:
+            return self._make_core(self.swarm.config, reader, seed)
+        host.node_id = host.name if host.births == 0 else f"{host.name}.{host.births}"
+        number = self.site.hosts.index(host) + 1
+        return self._make_core(self.swarm.node_config(host.node_id, number), reader, seed)
 
     def _client(self, profile: Profile) -> Client:
-        return Client(self.world, self.world.fork(), self.network, self.host, self.oracle, profile)
+        return Client(self.world, self.world.fork(), self.network, self.site, self.oracle, profile)
 
-    def _after_turn(self) -> None:
-        node = self.host.node
-        if node is not None and self.swarm.config.streams:
-            self.oracle.streams.read(node.streams)
+    def _after_turn(self, host: Host) -> None:
+        node = host.node
+        if node is None:
+            return
+        if self.swarm.config.streams:
+            self.oracle.streams.read(node.streams, f"{host.name}/{host.births}")
+        if self.mesh is not None:
+            self.checker.turn(host)
+
+    def _output(self, _host: Host, link: Link, data: bytes) -> None:
+        self.oracle.sessions.output(link, data)
 
     # Phases
 
@@ -148,17 +194,26 @@ class Simulation:
 
     def _run(self) -> None:
         world = self.world
-        self.host.start()
+        for host in self.members:
+            host.start()
+        if self.script is not None:
+            self.script()
+            return
         self.workload.start()
-        if not self._settle(self.workload.subscribe_watchers):
+        if not self.settle(self.workload.subscribe_watchers):
             return
         for _ in range(self.swarm.rounds):
             self._disturb(self.steps // self.swarm.rounds)
-            if world.violations or not self._heal():
+            if world.violations or not self.heal():
                 return
-            self._judge()
+            self.judge()
             if world.violations:
                 return
+
+    @property
+    def members(self) -> list[Host]:
+        """The machines that belong to the cluster."""
+        return [host for host in self.site.hosts if host.member]
 
     def _disturb(self, steps: int) -> None:
         world = self.world
@@ -172,10 +227,25 @@ class Simulation:
             world.run(world.now + pause)
             if world.violations:
                 return
-            if world.events > self.steps * _EVENTS_PER_STEP_MAX + 100_000:
+            self._look()
+            if world.events > self.steps * len(self.site.hosts) * _EVENTS_PER_STEP_MAX + 100_000:
                 world.violate("liveness", f"{world.events} events in {self.steps} steps: the run goes round in circles")
 
-    def _heal(self) -> bool:
+    def _look(self) -> None:
+        """See whether the cluster is whole, and tell the ledger of faults when it has been so for long enough."""
+        now = self.world.now
+        if self.mesh is None or now < self._next_look_us:
+            return
+        self._next_look_us = now + _LOOK_US
+        if self.faults.active or not_whole(self.members, self.swarm.replicas):
+            self._whole_since_us = None
+        elif self._whole_since_us is None:
+            self._whole_since_us = now
+        elif now - self._whole_since_us >= _WHOLE_US:
+            self.trouble.rest()
+
+    def heal(self) -> bool:
+        """End all faults and wait for rest; with everything at rest, a crash must change nothing."""
         self.faults.heal()
         clients = self.workload.clients
         for client in clients:
@@ -184,45 +254,96 @@ class Simulation:
             client.inflow.flush()
             if client.link is None:
                 client.connect()
-        if not self._settle(self._all_idle):
+        if not self._rest():
             return False
         self.world.run(self.world.now + _DELAYS_US)
-        if not self._settle(self._all_idle):
+        if self.mesh is not None and self.swarm.lean and not self._thin_out():
+            return False
+        if not self._rest():
             return False
         if self.swarm.has("crashes"):
             # Nothing is in motion, so this crash must change nothing.
-            self.host.crash()
-            self.host.start()
+            self.trouble.disturb()
+            for host in self.members:
+                host.crash()
+            for host in self.members:
+                host.start()
             self.network.heal()
-            if not self._settle(self._all_idle):
+            if not self._rest():
                 return False
             self.world.run(self.world.now + _DELAYS_US)
-        return self._settle(self._all_idle)
+        return self._rest()
+
+    def _thin_out(self) -> bool:
+        """Kill as many nodes as a cluster must bear (A11): those that live serve everybody; then bring them back."""
+        gone: list[Host] = []
+        for host in self.members:
+            if self.trouble.affords([*gone, host]):
+                gone.append(host)
+        if not gone:
+            return True
+        self.world.mark("thinned out")
+        self.trouble.weaken(gone)
+        for host in gone:
+            host.crash()
+        served = self.settle(self._all_idle)
+        for host in gone:
+            host.start()
+        self.network.heal()
+        return served
+
+    def _rest(self) -> bool:
+        """Demand that all clients come to rest, and that the cluster becomes whole and its copies equal (A12)."""
+        if not self.settle(self._all_idle):
+            return False
+        if self.mesh is None:
+            return True
+        self._whole_since_us = None
+        if not self.settle(self._healed):
+            return False
+        self.checker.finish(self.members)
+        return not self.world.violations
+
+    def _healed(self) -> bool:
+        self._look()
+        return self.trouble.calm and self._all_idle()
 
     def _all_idle(self) -> bool:
         return all(client.idle for client in self.workload.clients)
 
-    def _settle(self, done: Callable[[], bool]) -> bool:
+    def settle(self, done: Callable[[], bool]) -> bool:
         """Let the world run until `done` and nothing moves; a world that never comes to rest is a violation."""
         world = self.world
         deadline = world.now + _REST_US
+        quiet_since = world.now
+        quiet_us = 0 if self.mesh is None else _QUIET_US
         while not world.violations:
             finished = done()
-            if finished and world.busy == 0 and self.host.disk.idle:
+            if not finished or world.busy or not all(host.disk.idle for host in self.site.hosts):
+                quiet_since = world.now + 1
+            elif world.now - quiet_since >= quiet_us:
                 return True
             if world.now >= deadline:
-                busy = [self._state_of(client) for client in self.workload.clients if not client.idle]
-                world.violate("liveness", f"the world does not come to rest: {world.busy} events, {busy}")
+                world.violate("liveness", f"the world does not come to rest: {world.busy} events, {self._states()}")
                 return False
             world.run(world.now + 10 * MILLISECOND)
         return False
 
+    def _states(self) -> str:
+        states = [self._state_of(client) for client in self.workload.clients if not client.idle]
+        if self.mesh is not None:
+            why = not_whole(self.members, self.swarm.replicas)
+            states.append(why or difference(self.members))
+        return str(states)
+
     def _state_of(self, client: Client) -> str:
         flights = len(client.outflow.inflight), len(client.outflow.pending)
         flows = len(client.inflow.incoming)
-        return f"{client.name}: online {client.online}, out {flights}, in {flows}, requests {len(client.requests)}"
+        where = "" if client.host is None else f" at {client.host.name}"
+        online = f"online {client.online}{where}"
+        return f"{client.name}: {online}, out {flights}, in {flows}, requests {len(client.requests)}"
 
-    def _judge(self) -> None:
+    def judge(self) -> None:
         """Everything has come to rest: demand what is owed."""
         for client in self.workload.clients:
             client.hasty = False
@@ -230,20 +351,18 @@ class Simulation:
         oracle.sessions.finish()
         oracle.deliveries.finish()
         oracle.wills.finish()
-        node = self.host.node
-        if node is not None:
-            oracle.streams.finish(node.streams)
+        oracle.streams.finish([host.node.streams for host in self.members if host.node is not None])
         if self.swarm.has("retained") and not self.world.violations:
             self._audit()
 
     def _audit(self) -> None:
         self._audits += 1
-        auditor = Auditor(self, f"auditor{self._audits}")
+        auditor = Auditor(self.network, self.site, self.oracle, f"auditor{self._audits}")
         auditor.connect()
-        if not self._settle(lambda: auditor.idle):
+        if not self.settle(lambda: auditor.idle):
             return
         auditor.subscribe([(b"#", 1)], 0)
-        if self._settle(lambda: auditor.idle):
+        if self.settle(lambda: auditor.idle):
             self.oracle.retained.finish(auditor.got)
         auditor.wanted = False
         auditor.disconnect(0, None)

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from folkmoot.cluster.config import ClusterConfig
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
 from folkmoot.node import NodeConfig
+from folkmoot.sim.site import peer_address
 from folkmoot.streams.config import StreamConfig
 
-__all__ = ["FAULTS", "FEATURES", "Swarm"]
+__all__ = ["CLUSTER_FAULTS", "FAULTS", "FEATURES", "Shape", "Swarm"]
 
 FEATURES = (
     "aliases",
@@ -52,13 +54,40 @@ FAULTS = (
 )
 
 
+# Only where there is more than one node.
+CLUSTER_FAULTS = (
+    "bad links",
+    "blackouts",
+    "clock drift",
+    "empty restarts",
+    "flapping",
+    "hangs",
+    "joins",
+    "leaves",
+    "mass crashes",
+    "one-way splits",
+    "peer resets",
+    "power loss",
+    "slow links",
+    "splits",
+    "swizzles",
+    "sync failures",
+)
+
+SPLITTING = ("flapping", "one-way splits", "splits", "swizzles")
+"""Faults after which the checkers must forgive much: a run has either some of them or none."""
+
+Shape = Callable[["Swarm"], None]
+
+
 class Swarm:
     """What one run is like: `has(name)` for the features and faults above, and the numbers that were drawn.
 
     `shape` may change what was drawn; the limits of the node are drawn after it.
     """
 
-    def __init__(self, rng: Rng, shape: Callable[[Swarm], None] | None = None) -> None:
+    def __init__(self, rng: Rng, shape: Shape | None = None, nodes: int = 1) -> None:
+        self.nodes = nodes
         calm = rng.chance(1, 12)  # now and then a run without any fault, to tell apart what faults have to do with
         self.on: dict[str, bool] = {}
         for name in FEATURES:
@@ -79,13 +108,54 @@ class Swarm:
         self.partitions = [1, 4, 16][rng.below(3)]
         self.short_queues = rng.chance(1, 8)
         self.rounds = rng.between(1, 3)
+        self.replicas = 1
+        self.majority = False
+        self.spares = 0  # machines that may join later
+        self.lean = False  # before everything heals, those that live must serve everybody
+        if nodes > 1:
+            self._draw_cluster(rng, calm=calm)
         if shape is not None:
             shape(self)
         self.config = self._config(rng)
 
+    def node_config(self, node_id: str, number: int) -> NodeConfig:
+        """Return the settings of one node of the cluster; `number` of its machine, from 1."""
+        common = self.config
+        config = NodeConfig()
+        config.node_id = node_id
+        config.partitions = common.partitions
+        config.limits = common.limits
+        config.streams = common.streams
+        config.check_passwords = common.check_passwords
+        cluster = ClusterConfig()
+        cluster.peer_address = peer_address(number)
+        cluster.seeds = [peer_address(other) for other in range(1, self.nodes + 1) if other != number]
+        cluster.replicas = self.replicas
+        cluster.zone = node_id
+        cluster.partitions = common.partitions
+        cluster.split_policy = "majority" if self.majority else "available"
+        config.cluster = cluster
+        return config
+
+    def _draw_cluster(self, rng: Rng, *, calm: bool) -> None:
+        united = rng.chance(1, 2)
+        for name in CLUSTER_FAULTS:
+            self.on[name] = not calm and rng.chance(1, 3) and not (united and name in SPLITTING)
+        self.replicas = min(self.nodes, 3 if rng.chance(2, 3) else rng.between(1, 4))
+        self.majority = rng.chance(1, 3)
+        self.spares = rng.between(0, 1) if self.on["joins"] else 0
+        self.lean = rng.chance(1, 2)
+        self.fault_every *= 2  # each of these lasts longer
+        self.rounds = rng.between(1, 2)
+
     def has(self, name: str) -> bool:
         """Whether the feature or fault `name` is on."""
-        return self.on[name]
+        return self.on.get(name, False)
+
+    @property
+    def names(self) -> list[str]:
+        """All that can be switched on or off in this run."""
+        return list(self.on)
 
     def _config(self, rng: Rng) -> NodeConfig:
         config = NodeConfig()
@@ -118,13 +188,9 @@ class Swarm:
 
     def lines(self) -> list[str]:
         """Return what was drawn, for readers."""
-        on = [name for name in FEATURES + FAULTS if self.on[name]]
-        off = [name for name in FEATURES + FAULTS if not self.on[name]]
-        numbers = [
-            f"{name}={value}"
-            for name, value in sorted(vars(self).items())
-            if isinstance(value, int) and not isinstance(value, bool)
-        ]
+        on = [name for name in self.on if self.on[name]]
+        off = [name for name in self.on if not self.on[name]]
+        numbers = [f"{name}={value}" for name, value in sorted(vars(self).items()) if isinstance(value, int)]
         limits = Limits()
         changed = [
             f"{name}={getattr(self.config.limits, name)}"

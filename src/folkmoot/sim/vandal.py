@@ -12,7 +12,8 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, V311, Connect, Packet, Pingreq, Subscribe, Unsubscribe
-from folkmoot.sim.network import Caller, Link, Network, Server
+from folkmoot.sim.network import Caller, Link, Network
+from folkmoot.sim.site import ROAMING, Site
 from folkmoot.sim.world import World
 
 __all__ = ["Vandals"]
@@ -34,11 +35,11 @@ class Vandal(Caller):
 class Vandals:
     """Sends vandals to the node."""
 
-    def __init__(self, world: World, rng: Rng, network: Network, server: Server) -> None:
+    def __init__(self, world: World, rng: Rng, network: Network, site: Site) -> None:
         self.world = world
         self._rng = rng
         self._network = network
-        self._server = server
+        self._site = site
         self._count = 0
         self._kinds: list[Callable[[int], tuple[bytes, bool]]] = [
             self._noise,
@@ -56,14 +57,14 @@ class Vandals:
         version = V5 if self._rng.chance(1, 2) else V311
         kind = self._kinds[self._rng.below(len(self._kinds))]
         data, fatal = kind(version)
-        link = self._network.dial(Vandal(), self._server)
+        link = self._network.dial(Vandal(), self._site.pick(self._rng, ROAMING, None, failed=False))
         self.world.mark("vandal")
         self.world.note("vandal", f"{link.name} {kind.__name__}", data)
         link.from_caller(data)
         self.world.later(_PATIENCE_US, self._leave, link, fatal)
 
     def _leave(self, link: Link, fatal: bool) -> None:
-        if fatal and link.server_open and link.read_bytes == link.sent_bytes:
+        if fatal and link.server_open and link.read_bytes == link.sent_bytes and not link.server.away:
             self.world.violate("protocol", f"the node keeps {link.name}, which has broken the protocol")
         link.close_by_caller()
 

@@ -44,6 +44,7 @@ class World:
         self.trace = trace
         self.events = 0
         self.busy = 0
+        self.turns = 0  # of all hosts
         self.marks: dict[str, int] = {}
         self.violations: list[Violation] = []
         self._rng = Rng(seed)

@@ -1,0 +1,82 @@
+"""What nodes of a cluster agree on: views, leaders, and what a version of a row means.
+
+Looks inside nodes (`folkmoot.sim.inside`), unlike the checkers of promises. A breach is named by what it breaks:
+"views" (one epoch, one view), "leaders" (one leader of a partition per epoch), "rows" (one version, one value), "copies" (replicas at rest are equal, A12).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from folkmoot.sim.host import Host
+from folkmoot.sim.inside import difference, view_of
+from folkmoot.sim.world import World
+from folkmoot.store.batch import PUT, Batch
+from folkmoot.store.key import META, kind_of
+from folkmoot.store.writer import VERSION_BYTES
+
+__all__ = ["ClusterChecker"]
+
+_ROWS_MAX: Final = 200_000
+"""Rows that are remembered; more than any run writes between two healings."""
+
+
+class ClusterChecker:
+    """Judges every view that is installed, every leader that starts and every row that is written."""
+
+    def __init__(self, world: World, partitions: int) -> None:
+        self.world = world
+        self.partitions = partitions
+        self._views: dict[int, tuple[object, ...]] = {}
+        self._epochs: dict[str, tuple[int, int]] = {}  # (life, newest epoch), by machine
+        self._leaders: dict[tuple[int, int], str] = {}  # by (epoch, partition)
+        self._values: dict[tuple[bytes, bytes], bytes] = {}  # by (key, version)
+
+    def turn(self, host: Host) -> None:
+        """A node has ended a turn."""
+        view = view_of(host)
+        if view is None:
+            return
+        life, epoch = self._epochs.get(host.name, (0, -1))
+        if life != host.life or epoch != view.epoch:
+            if life == host.life and view.epoch < epoch:
+                self.world.violate("views", f"{host.name} goes back from {epoch:#x} to {view}")
+            self._epochs[host.name] = (host.life, view.epoch)
+            signature = self._views.setdefault(view.epoch, view.signature)
+            if signature != view.signature:
+                self.world.violate("views", f"{host.name} has {view} with {view.signature}, others {signature}")
+            self.world.mark("view")
+            self.world.note(host.name, f"view {view.epoch:x} of {' '.join(view.ids)}")
+        self._look_at_leaders(host, view.epoch)
+
+    def _look_at_leaders(self, host: Host, epoch: int) -> None:
+        node: Any = host.node
+        leads = getattr(node, "leads", None)
+        if leads is None:
+            return
+        for partition in range(self.partitions):
+            if leads(partition):
+                leader = self._leaders.setdefault((epoch, partition), host.node_id)
+                if leader != host.node_id:
+                    text = f"{leader} and {host.node_id} both lead partition {partition} in {epoch:#x}"
+                    self.world.violate("leaders", text)
+
+    def write(self, host: Host, batch: Batch) -> None:
+        """A node writes a batch."""
+        values = self._values
+        for kind, key, value in batch.ops:
+            if kind != PUT or kind_of(key) == META or len(value) < VERSION_BYTES:
+                continue
+            version = (key, value[:VERSION_BYTES])
+            known = values.setdefault(version, value)
+            if known != value:
+                text = f"{host.name} writes {key!r} as {value!r}, elsewhere the same version is {known!r}"
+                self.world.violate("rows", text)
+        if len(values) > _ROWS_MAX:
+            values.clear()
+
+    def finish(self, hosts: list[Host]) -> None:
+        """The cluster is at rest and whole: the copies of each partition are equal."""
+        text = difference(hosts)
+        if text:
+            self.world.violate("copies", text)

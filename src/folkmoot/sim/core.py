@@ -1,0 +1,84 @@
+"""What a host needs of a node: the calls of `folkmoot.node.Node`. A test may put something else in its place."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from folkmoot.node.effect import Effects
+from folkmoot.session.connection import Connection, PeerInfo
+from folkmoot.streams.table import Streams
+
+__all__ = ["Core", "PeerConnection", "PeerCore"]
+
+
+class Core(Protocol):
+    """A node by itself; see `folkmoot.node.Node` for the meaning of each call."""
+
+    streams: Streams
+
+    def open(self, now: int) -> None:
+        """Restore what the store has."""
+
+    def connect(self, handle: object, info: PeerInfo, now: int) -> Connection:
+        """A client's connection came in."""
+
+    def receive(self, connection: Connection, data: bytes, now: int) -> None:
+        """Bytes came from a client."""
+
+    def lost(self, connection: Connection, why: str, now: int) -> None:
+        """A client's connection is gone."""
+
+    def writable(self, connection: Connection, flag: bool, now: int) -> None:
+        """A client takes bytes, or none."""
+
+    def authenticated(self, connection: Connection, ok: bool, now: int) -> None:
+        """A password was checked."""
+
+    def storage(self, full: bool, why: str, now: int) -> None:
+        """The disk is full, or has room."""
+
+    def written(self, token: int, now: int) -> None:
+        """A batch is durable."""
+
+    def wake(self, now: int) -> None:
+        """A deadline has come."""
+
+    def next_wake(self) -> int:
+        """Return the next deadline."""
+
+    def stop(self, now: int) -> None:
+        """Say goodbye."""
+
+    def drain(self, now: int) -> Effects:
+        """End the turn."""
+
+
+class PeerCore(Core, Protocol):
+    """A node among others."""
+
+    def peer_connected(self, handle: object, address: str, outgoing: bool, now: int) -> PeerConnection:
+        """A connection to another node stands, dialled to `address` or accepted from there."""
+
+    def peer_received(self, peer: PeerConnection, data: bytes, now: int) -> None:
+        """Bytes came from another node."""
+
+    def peer_writable(self, peer: PeerConnection, flag: bool, now: int) -> None:
+        """Another node takes bytes, or none."""
+
+    def peer_lost(self, peer: PeerConnection, why: str, now: int) -> None:
+        """A connection to another node is gone."""
+
+    def dial_failed(self, address: str, why: str, refused: bool, now: int) -> None:
+        """Nobody could be reached at an address; `refused`: its machine says that nobody listens."""
+
+    def stalled(self, what: str, since_us: int, now: int) -> None:
+        """The disk or the loop stands still since then; 0: it goes on."""
+
+
+class PeerConnection(Protocol):
+    """What a node makes of a connection to another one."""
+
+    handle: object
+
+    def take_output(self) -> bytes:
+        """Return the bytes to send and forget them."""

@@ -1,0 +1,320 @@
+"""What goes wrong between the machines of a cluster, and with several of them at once.
+
+Splits of every kind, flapping, slow and broken links, processes that hang, machines that nobody reaches, empty
+restarts, joins, leaves. Owns when each ends. The budget is asked before a machine fails; a split needs no budget, it
+is written down and weakens what the checkers demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.rng import Rng
+from folkmoot.sim.host import Host
+from folkmoot.sim.mesh import Mesh
+from folkmoot.sim.site import Site
+from folkmoot.sim.trouble import Trouble
+from folkmoot.sim.world import World
+
+__all__ = ["ClusterFaults"]
+
+_TOGETHER_US: Final = 800 * MILLISECOND
+"""Nodes that lost power together come back within this time; it is shorter than the time for which each waits."""
+
+Action = Callable[[], None]
+
+
+class ClusterFaults:
+    """The faults of a cluster, as actions to be drawn; `heal` ends them."""
+
+    def __init__(self, world: World, rng: Rng, site: Site, trouble: Trouble, mesh: Mesh) -> None:
+        self.world = world
+        self.rng = rng
+        self.site = site
+        self.trouble = trouble
+        self.mesh = mesh
+        self._round = 0  # counts healings: what was planned before does nothing any more
+        self._acting = 0  # faults that have not ended
+
+    def actions(self) -> list[tuple[int, str, Action]]:
+        """Return (weight, name, action) of each fault."""
+        return [
+            (2, "mass crashes", self.crash_some),
+            (1, "power loss", self.lose_power),
+            (2, "empty restarts", self.restart_empty),
+            (2, "sync failures", self.fail_sync),
+            (2, "hangs", self.hang),
+            (2, "blackouts", self.black_out),
+            (2, "bad links", self.cut_pair),
+            (2, "peer resets", self.reset),
+            (2, "slow links", self.slow_down),
+            (2, "flapping", self.flap),
+            (2, "splits", self.split),
+            (1, "one-way splits", self.split_one_way),
+            (1, "swizzles", self.swizzle),
+            (1, "joins", self.join),
+            (1, "leaves", self.leave),
+        ]
+
+    @property
+    def active(self) -> bool:
+        """Whether one has not ended yet."""
+        return self._acting > 0
+
+    def heal(self) -> None:
+        """End everything, for good."""
+        self._round += 1
+        self._acting = 0
+        for host in self.site.hosts:
+            host.go_on()
+            if host.dark:
+                host.darken(on=False)
+        self.mesh.heal()
+
+    # Pieces
+
+    def duration(self) -> int:
+        """Draw how long something lasts."""
+        longest = [20 * MILLISECOND, 300 * MILLISECOND, 2 * SECOND, 8 * SECOND][self.rng.below(4)]
+        return MILLISECOND + self.rng.below(longest)
+
+    def _until(self, duration_us: int, end: Callable[..., None], *arguments: object) -> None:
+        self._acting += 1
+        self.world.later(duration_us, self._end, self._round, end, arguments)
+
+    def _end(self, number: int, end: Callable[..., None], arguments: tuple[object, ...]) -> None:
+        if number == self._round:
+            self._acting -= 1
+            end(*arguments)
+
+    def _shuffled(self, hosts: list[Host]) -> list[Host]:
+        rest = list(hosts)
+        drawn: list[Host] = []
+        while rest:
+            drawn.append(rest.pop(self.rng.below(len(rest))))
+        return drawn
+
+    def _victims(self) -> list[Host]:
+        """Draw one machine that runs and may fail, or none."""
+        for host in self._shuffled(self.site.running)[:1]:
+            if self.trouble.affords([host]):
+                self.trouble.weaken([host])
+                return [host]
+        return []
+
+    def _note(self, what: str, hosts: list[Host]) -> None:
+        self.world.mark(what)
+        self.world.note("world", f"{what} {' '.join([host.name for host in hosts])}")
+
+    def start(self, host: Host) -> None:
+        """Start a machine's node, if it is down."""
+        if host.node is None and host.member:
+            host.start()
+
+    # Machines
+
+    def crash_some(self) -> None:
+        """Kill as many nodes at once as the budget allows."""
+        chosen: list[Host] = []
+        for host in self._shuffled(self.site.running):
+            if self.trouble.affords([*chosen, host]):
+                chosen.append(host)
+        if chosen:
+            self.trouble.weaken(chosen)
+            self._note("mass crash", chosen)
+            for host in chosen:
+                host.crash()
+                self._until(self.duration(), self.start, host)
+
+    def lose_power(self) -> None:
+        """Stop all machines at once; they come back together."""
+        running = self.site.running
+        if len(running) < len([host for host in self.site.hosts if host.member]):
+            return  # who was down already may have less than the others: that would be another fault
+        self._note("power loss", running)
+        self.trouble.disturb()
+        for host in running:
+            self.trouble.weak[host.name] = True
+            host.crash()
+        for host in running:
+            self._until(100 * MILLISECOND + self.rng.below(_TOGETHER_US), self.start, host)
+
+    def restart_empty(self) -> None:
+        """Kill a node and bring it back with an empty disk."""
+        for host in self._victims():
+            self._note("empty restart of", [host])
+            host.crash()
+            host.wipe()
+            self._until(self.duration(), self.start, host)
+
+    def fail_sync(self) -> None:
+        """Let a sync fail: the process ends, because nobody can tell what the disk still has."""
+        for host in self._victims():
+            self._note("sync failure", [host])
+            host.crash()
+            self._until(self.duration(), self.start, host)
+
+    def hang(self) -> None:
+        """Stop a process for a while."""
+        for host in self._victims():
+            host.hang()
+            self._until(self.duration(), host.go_on)
+
+    def black_out(self) -> None:
+        """Cut a machine off from everybody, clients included."""
+        for host in self._victims():
+            self.world.mark("blackout")
+            host.darken(on=True)
+            self._until(self.duration(), self._lighten, host)
+
+    def _lighten(self, host: Host) -> None:
+        host.darken(on=False)
+
+    def join(self) -> None:
+        """Let a new machine join."""
+        for host in self.site.hosts:
+            if not host.member:
+                self._note("join", [host])
+                self.trouble.disturb()
+                host.member = True
+                host.start()
+                return
+
+    def leave(self) -> None:
+        """Let a node leave for good: it hands its data over and stops; the machine may join again, empty."""
+        running = self.site.running
+        if len(running) > self.trouble.copies and self.trouble.calm:
+            host = running[self.rng.below(len(running))]
+            self._note("leave", [host])
+            self.trouble.disturb()
+            host.leave()
+
+    # Links between machines
+
+    def _pair(self) -> list[Host]:
+        return self._shuffled(self.site.running)[:2]
+
+    def cut_pair(self) -> None:
+        """Let two machines not hear each other, or one not the other: at most one of them may leave the view."""
+        pair = self._pair()
+        if len(pair) < 2 or len(self.site.running) < 3 or not self.trouble.affords(pair[:1]):
+            return
+        if not self.trouble.affords(pair):
+            return  # nobody can tell which of the two will leave
+        self.trouble.weaken(pair)
+        self._note("bad link", pair)
+        both = self.rng.chance(1, 2)
+        self.mesh.cut(pair[0], pair[1])
+        if both:
+            self.mesh.cut(pair[1], pair[0])
+        self._until(self.duration(), self._mend, pair, pair)
+
+    def _mend(self, first: list[Host], second: list[Host]) -> None:
+        for one in first:
+            for other in second:
+                self.mesh.mend(one, other)
+                self.mesh.mend(other, one)
+
+    def reset(self) -> None:
+        """Break all connections between two machines."""
+        pair = self._pair()
+        if len(pair) < 2:
+            return
+        self._note("peer reset", pair)
+        self.trouble.disturb()
+        for wire in self.mesh.wires:
+            if {end.owner.host.name for end in wire.ends} == {host.name for host in pair}:
+                wire.reset(self.rng.below(300 * MILLISECOND), self.rng.below(300 * MILLISECOND))
+
+    def slow_down(self) -> None:
+        """Make one way between two machines slow."""
+        pair = self._pair()
+        if len(pair) == 2:
+            self._note("slow link", pair)
+            self.trouble.disturb()
+            names = pair[0].name, pair[1].name
+            self.mesh.slow_us[names] = self.rng.below(300 * MILLISECOND)
+            self._until(self.duration(), self._speed_up, names)
+
+    def _speed_up(self, names: tuple[str, str]) -> None:
+        self.mesh.slow_us.pop(names, None)
+
+    # Splits
+
+    def _sides(self) -> list[list[Host]]:
+        hosts = self._shuffled(self.site.hosts)
+        ways = 3 if len(hosts) > 2 and self.rng.chance(1, 4) else 2
+        sides: list[list[Host]] = [[host] for host in hosts[:ways]]
+        for host in hosts[ways:]:
+            sides[self.rng.below(ways)].append(host)
+        return sides
+
+    def apply_split(self, sides: list[list[Host]], *, one_way: bool = False) -> None:
+        """Cut the sides off from each other, or only from the first to the others."""
+        text = " | ".join([" ".join([host.name for host in side]) for side in sides])
+        self.world.mark("one-way split" if one_way else f"split in {len(sides)}")
+        self.world.note("world", f"split {text}{' one way' if one_way else ''}")
+        self.trouble.split([] if one_way else sides)
+        for number, side in enumerate(sides):
+            for other in sides[number + 1 :]:
+                for one in side:
+                    for two in other:
+                        self.mesh.cut(one, two)
+                        if not one_way:
+                            self.mesh.cut(two, one)
+
+    def mend_split(self, sides: list[list[Host]]) -> None:
+        """Let the sides hear each other again."""
+        for number, side in enumerate(sides):
+            for other in sides[number + 1 :]:
+                self._mend(side, other)
+
+    def split(self) -> None:
+        """Split the cluster in two or three."""
+        sides = self._sides()
+        self.apply_split(sides)
+        self._until(self.duration(), self.mend_split, sides)
+
+    def split_one_way(self) -> None:
+        """Let one side not be heard by the other."""
+        sides = self._sides()[:2]
+        self.apply_split(sides, one_way=True)
+        self._until(self.duration(), self.mend_split, sides)
+
+    def flap(self) -> None:
+        """Split and mend several times in a row."""
+        sides = self._sides()
+        self.trouble.split([])
+        self.world.mark("flapping")
+        self._flap(sides, self.rng.between(3, 8))
+
+    def _flap(self, sides: list[list[Host]], left: int) -> None:
+        if left:
+            self.apply_split(sides)
+            self._until(MILLISECOND + self.rng.below(SECOND), self._flop, sides, left - 1)
+
+    def _flop(self, sides: list[list[Host]], left: int) -> None:
+        self.mend_split(sides)
+        self._until(MILLISECOND + self.rng.below(SECOND), self._flap, sides, left)
+
+    def swizzle(self) -> None:
+        """Cut machines off one after the other and let them back in another order (FoundationDB's swizzle-clogging)."""
+        hosts = self._shuffled(self.site.running)
+        hosts = hosts[: self.rng.between(1, len(hosts))] if hosts else []
+        self._note("swizzle", hosts)
+        self.trouble.split([])
+        at = 0
+        for host in hosts:
+            at += self.rng.below(400 * MILLISECOND)
+            self._until(at, self._isolate, host)
+        for host in self._shuffled(hosts):
+            at += self.rng.below(400 * MILLISECOND)
+            self._until(at, self._mend, [host], [other for other in self.site.hosts if other is not host])
+
+    def _isolate(self, host: Host) -> None:
+        for other in self.site.hosts:
+            if other is not host:
+                self.mesh.cut(host, other)
+                self.mesh.cut(other, host)

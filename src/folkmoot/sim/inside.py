@@ -1,0 +1,103 @@
+"""What the simulator can see inside nodes and disks: views, roles, rows. Nothing here changes anything.
+
+Owns the one place that knows how a node keeps these; whatever a node does not have reads as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from folkmoot.kernel.pack import u16
+from folkmoot.store.key import META, kind_of
+
+if TYPE_CHECKING:
+    from folkmoot.sim.machine import Machine
+
+__all__ = ["Seen", "difference", "is_in_view", "not_whole", "rows_of", "view_of"]
+
+_ROWS_MAX: Final = 1 << 30
+
+
+class Seen:
+    """A view as a node has it installed: ids of members, and for each partition its replicas, leader first."""
+
+    def __init__(self, epoch: int, ids: list[str], replicas: list[list[str]], learners: list[list[str]]) -> None:
+        self.epoch = epoch
+        self.ids = ids
+        self.replicas = replicas
+        self.learners = learners
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """What must be the same for everybody who has installed this epoch."""
+        return self.ids, self.replicas, self.learners
+
+    def __repr__(self) -> str:
+        return f"view {self.epoch:#x} of {self.ids}"
+
+
+def view_of(host: Machine) -> Seen | None:
+    """Return the view that the node of a host has installed, or None."""
+    view: Any = getattr(host.node, "view", None)
+    if view is None:
+        return None
+    ids = [member.node_id for member in view.members]
+    return Seen(view.epoch, ids, getattr(view, "replicas", []), getattr(view, "learners", []))
+
+
+def is_in_view(host: Machine) -> bool:
+    """Whether the node of a host believes to be a member."""
+    view = view_of(host)
+    return view is not None and host.node_id in view.ids
+
+
+def not_whole(hosts: Sequence[Machine], copies: int) -> str:
+    """Say why a cluster of these machines is not whole: one view of all, every copy complete; empty if it is."""
+    ids = sorted([host.node_id for host in hosts])
+    first: Seen | None = None
+    for host in hosts:
+        if host.node is None or host.hung:
+            return f"{host.name} does not run"
+        view = view_of(host)
+        if view is None:
+            return f"{host.name} has no view"
+        if view.ids != ids:
+            return f"{host.name} has {view}, there are {ids}"
+        if first is not None and view.epoch != first.epoch:
+            return f"{host.name} has {view}, {hosts[0].name} has {first}"
+        first = first or view
+    assert first is not None, "there is at least one machine"
+    wanted = min(copies, len(ids))
+    for partition, replicas in enumerate(first.replicas):
+        if len(replicas) < wanted:
+            return f"partition {partition} has replicas {replicas} and learners {first.learners[partition]}"
+    return ""
+
+
+def rows_of(host: Machine, partition: int) -> list[tuple[bytes, bytes]]:
+    """Return the rows of a partition that all its replicas share."""
+    start = u16(partition)
+    end = u16(partition + 1) if partition < 0xFFFF else b"\xff\xff\xff"
+    return [row for row in host.disk.store.scan(start, end, _ROWS_MAX) if kind_of(row[0]) != META]
+
+
+def difference(hosts: Sequence[Machine]) -> str:
+    """Say how the copies of some partition differ, by the view of the first host; empty if none does."""
+    view = view_of(hosts[0])
+    assert view is not None, "asked of a whole cluster"
+    by_id = {host.node_id: host for host in hosts}
+    for partition, replicas in enumerate(view.replicas):
+        wanted = rows_of(by_id[replicas[0]], partition)
+        for node_id in replicas[1:]:
+            rows = rows_of(by_id[node_id], partition)
+            if rows != wanted:
+                leader, follower = dict(wanted), dict(rows)
+                lacks = [key for key in leader if key not in follower]
+                more = [key for key in follower if key not in leader]
+                other = [key for key in leader if key in follower and leader[key] != follower[key]]
+                return (
+                    f"partition {partition}: {node_id} lacks {lacks[:3]} ({len(lacks)}), has {more[:3]} ({len(more)}) "
+                    f"more, {other[:3]} ({len(other)}) other than its leader {replicas[0]}"
+                )
+    return ""

@@ -1,0 +1,185 @@
+"""A machine and its process: running, hanging, dead, without power, cut off, with a full or slow disk.
+
+Owns the clock of the machine, which may differ from the world's, and what waits for a process that does not run. What
+the process does when it runs is `folkmoot.sim.host`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
+from folkmoot.kernel.rng import Rng
+from folkmoot.sim.core import Core, PeerCore
+from folkmoot.sim.disk import Disk
+from folkmoot.sim.network import Link, Server
+from folkmoot.sim.peering import Peering
+from folkmoot.sim.pipe import CUT, STOPPED
+from folkmoot.sim.world import START_US, World
+
+__all__ = ["Machine"]
+
+_STALL_US: Final = 250 * MILLISECOND
+"""A sync that takes longer is reported to the node."""
+
+
+class Machine(Server):
+    """One machine; `node` is None while its process is down.
+
+    Every start of a process is a new life: what was set in motion by the life before finds another number and does
+    nothing.
+    """
+
+    def __init__(self, world: World, rng: Rng, name: str, disk: Disk) -> None:
+        self.world = world
+        self.rng = rng
+        self.name = name
+        self.disk = disk
+        self.node: Core | None = None
+        self.peering: Peering | None = None  # None: no cluster
+        self.life = 0
+        self.births = 0  # times that it began with an empty disk
+        self.member = True  # it belongs to the cluster, or is about to
+        self.node_id = name
+        self.off = False  # no power: nobody answers for the process that is down
+        self.dark = False  # cut off from everybody
+        self.hung = False  # the process is stopped: its sockets stay open and nobody reads them
+        self.links: dict[int, Link] = {}  # open ones, by number
+        self.clock_offset_us = 0
+        self.clock_drift_ppm = 0
+        self.full_since_us = NEVER
+        self.full_spans: list[tuple[int, int]] = []
+        self._news: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []  # for a process that hangs
+        self._hung_us = 0
+        self._stall_told = False
+        disk.on_written = self._written
+
+    @property
+    def up(self) -> bool:
+        """Whether its process runs and can be reached."""
+        return self.node is not None and not self.hung and not self.dark
+
+    def set_turn(self) -> None:
+        """Something came in: there will be a turn."""
+        raise NotImplementedError
+
+    def clock(self) -> int:
+        """Return what the host believes to be the time, microseconds since 1970."""
+        now = self.world.now
+        return now + self.clock_offset_us + (now - START_US) * self.clock_drift_ppm // SECOND
+
+    def wipe(self) -> None:
+        """Put an empty disk in: the next start is that of a new node at the same address."""
+        assert self.node is None, "the disk of a running node stays"
+        self.world.mark("empty restart")
+        self.world.note(self.name, "empty disk")
+        self.births += 1
+        self.disk.wipe()
+
+    def hang(self) -> None:
+        """Stop the process (SIGSTOP): no turns, its sockets stay open."""
+        if not self.hung:
+            self.world.mark("hang")
+            self.world.note(self.name, "hang")
+            self.hung = True
+            self._hung_us = self.clock()
+            self.reach()
+
+    def go_on(self) -> None:
+        """Let the process go on (SIGCONT)."""
+        if self.hung and self.node is not None:
+            self.world.note(self.name, "goes on")
+            self._stalled("loop", self._hung_us)
+            self.hung = False
+            news = self._news
+            self._news = []
+            self.reach()
+            for life, action, arguments in news:
+                if life == self.life:
+                    action(*arguments)
+            self._stalled("loop", 0)
+
+    def darken(self, *, on: bool) -> None:
+        """Cut the machine off from everybody, or let it be heard again."""
+        self.world.note(self.name, "cut off" if on else "reachable again")
+        self.dark = on
+        self.reach()
+
+    def reach(self) -> None:
+        """Apply to all connections whether the machine can be reached and its process reads."""
+        self.away = (STOPPED if self.hung else 0) | (CUT if self.off or self.dark else 0)
+        for link in list(self.links.values()):
+            link.stop(STOPPED, on=self.hung)
+            if bool(link.to_node.held & CUT) != (self.off or self.dark):
+                link.stop(CUT, on=self.off or self.dark)
+        if self.peering is not None and self.peering.mesh is not None:
+            self.peering.mesh.update()
+
+    def tell(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Call `action` when the process runs: now, or when it goes on, or never if it dies before."""
+        if self.hung:
+            self._news.append((self.life, action, arguments))
+        elif self.node is not None:
+            action(*arguments)
+
+    def _stalled(self, what: str, since_us: int) -> None:
+        if self.peering is not None and self.node is not None:
+            cast("PeerCore", self.node).stalled(what, since_us, self.clock())
+            self.set_turn()
+
+    # Disk
+
+    def fill(self) -> None:
+        """The disk is full."""
+        self.world.note(self.name, "disk full")
+        self.world.mark("disk full")
+        if self.full_since_us == NEVER:
+            self.full_since_us = self.world.now
+        self._storage(full=True)
+
+    def free(self) -> None:
+        """There is room on the disk again."""
+        if self.full_since_us < NEVER:
+            self.world.note(self.name, "disk has room")
+            self.full_spans.append((self.full_since_us, self.world.now))
+            self.full_since_us = NEVER
+            self.disk.free()
+            self._storage(full=False)
+
+    def _storage(self, full: bool) -> None:
+        if self.node is not None:
+            self.tell(self._room, full)
+
+    def _room(self, full: bool) -> None:
+        assert self.node is not None, "see tell"
+        self.node.storage(full, "no space left on device" if full else "", self.clock())
+        self.set_turn()
+
+    def stall(self, duration_us: int) -> None:
+        """Let the disk stand still for a while; a watchdog tells the node when a sync takes too long."""
+        self.world.note(self.name, f"disk stalls for {duration_us}")
+        self.disk.stall(duration_us)
+        self.world.later(_STALL_US, self._watch, self.life)
+
+    def _watch(self, life: int) -> None:
+        since = self.disk.syncing_since_us
+        if life == self.life and self.node is not None and not self._stall_told:
+            if since <= self.world.now - _STALL_US:
+                self._stall_told = True
+                self.world.mark("stalled disk reported")
+                self.tell(self._stalled, "disk", since + self.clock() - self.world.now)
+            elif since < NEVER or self.disk.stall_until_us > self.world.now:
+                self.world.later(_STALL_US // 2, self._watch, life)
+
+    def _written(self, token: int) -> None:
+        if self.node is not None:
+            self.tell(self._durable, token)
+
+    def _durable(self, token: int) -> None:
+        assert self.node is not None, "see tell"
+        if self._stall_told and self.disk.syncing_since_us == NEVER:
+            self._stall_told = False
+            self._stalled("disk", 0)
+        self.node.written(token, self.clock())
+        self.set_turn()

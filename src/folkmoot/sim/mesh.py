@@ -1,0 +1,139 @@
+"""The network between the machines of the cluster: who reaches whom, one way at a time, how fast, and who is listening.
+
+Owns every connection between nodes and what is wrong between each pair of machines; judges nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.rng import Rng
+from folkmoot.sim.host import Host
+from folkmoot.sim.network import cuts
+from folkmoot.sim.peering import Peering
+from folkmoot.sim.wire import Wire
+from folkmoot.sim.world import World
+
+__all__ = ["Mesh"]
+
+_DIAL_AGAIN_US: Final = 250 * MILLISECOND
+_DIAL_PATIENCE_US: Final = 3 * SECOND
+"""A system that hears nothing asks again, and after this time gives up."""
+
+
+class Mesh:
+    """All peer connections. `latency_us` and `split` as in `Network`."""
+
+    def __init__(self, world: World, rng: Rng, latency_us: int, split: int) -> None:
+        self.world = world
+        self.wires: list[Wire] = []
+        self.latency_us = latency_us
+        self.slow_us: dict[tuple[str, str], int] = {}  # extra latency from one machine to another
+        self._rng = rng
+        self._split = split
+        self._listening: dict[str, Peering] = {}  # by address
+        self._cut: dict[tuple[str, str], bool] = {}  # (from, to)
+        self._numbers = 0
+
+    def listen(self, address: str, peering: Peering) -> None:
+        """Make a machine known under an address."""
+        self._listening[address] = peering
+        peering.mesh = self
+
+    # What stands between machines
+
+    def passes(self, source: Host, target: Host) -> bool:
+        """Whether bytes get from one machine to another."""
+        if source.off or target.off or source.dark or target.dark:
+            return False
+        return (source.name, target.name) not in self._cut
+
+    def cut(self, source: Host, target: Host) -> None:
+        """Let nothing through in one direction."""
+        self._cut[source.name, target.name] = True
+        self.update()
+
+    def mend(self, source: Host, target: Host) -> None:
+        """Let bytes through again in one direction."""
+        if self._cut.pop((source.name, target.name), False):
+            self.update()
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is cut."""
+        return not self._cut
+
+    def update(self) -> None:
+        """Apply to all connections what now stands between their machines."""
+        self.wires = [wire for wire in self.wires if not wire.over or wire.ways[0].bytes or wire.ways[1].bytes]
+        for wire in self.wires:
+            wire.update()
+
+    def heal(self) -> None:
+        """Remove everything that stands between machines; who still believes in a broken connection learns better."""
+        self._cut.clear()
+        self.slow_us.clear()
+        self.update()
+        for wire in self.wires:
+            for side in (0, 1):
+                if wire.ends[side].open and wire.ways[side].dead:
+                    wire.lose(side, "reset")
+
+    # Dialling
+
+    def dial(self, caller: Peering, address: str) -> None:
+        """Open a connection for a node; both ends hear of it, or the caller why not."""
+        self.world.later(self._latency(), self._arrive, caller, caller.host.life, address, self.world.now)
+
+    def _arrive(self, caller: Peering, life: int, address: str, since_us: int) -> None:
+        if caller.host.life != life:
+            return
+        target = self._listening.get(address)
+        if target is None:
+            caller.refused(life, address, "no such host")
+            return
+        there = self.passes(caller.host, target.host) and self.passes(target.host, caller.host)
+        if not there:
+            if self.world.now - since_us >= _DIAL_PATIENCE_US:
+                self.world.mark("dial timed out")
+                caller.timed_out(life, address)
+            else:
+                self.world.later(_DIAL_AGAIN_US, self._arrive, caller, life, address, since_us)
+            return
+        if target.host.node is None:
+            self.world.mark("dial refused")
+            self.world.later(self._latency(), caller.refused, life, address, "connection refused")
+            return
+        self._numbers += 1
+        wire = Wire(self, self._numbers, caller, target)
+        self.wires.append(wire)
+        target.accepted(wire.ends[1])
+        self.world.later(self._latency(), caller.dialled, wire.ends[0], address)
+
+    # Bytes
+
+    def _latency(self) -> int:
+        return 10 + self._rng.below(self.latency_us)
+
+    def delay(self, wire: Wire, side: int) -> int:
+        """Draw how long something takes from this side to the other."""
+        delay = self._latency()
+        if self.slow_us:
+            names = wire.ends[side].owner.host.name, wire.ends[1 - side].owner.host.name
+            delay += self.slow_us.get(names, 0)
+        # One chunk in a hundred is slow: most orders of events between connections come from these.
+        if self._rng.below(100) == 0:
+            delay += self._rng.below(20 * MILLISECOND)
+        return delay
+
+    def send(self, wire: Wire, side: int, data: bytes) -> None:
+        """Put bytes on their way, in one piece or several."""
+        self.world.trace.mix(data)
+        way = wire.ways[1 - side]
+        start = 0
+        for end in cuts(self._rng, self._split, len(data)):
+            if end > start:
+                way.send(data[start:end], self.delay(wire, side))
+                start = end
+        way.send(data[start:], self.delay(wire, side))

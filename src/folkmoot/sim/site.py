@@ -1,0 +1,59 @@
+"""The machines of a run and the way to them: what a client or a load balancer in front of the cluster chooses.
+
+A balancer knows who accepts connections and nothing else. Owns the list of hosts, also of those that have not joined.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.rng import Rng
+from folkmoot.sim.host import Host
+
+__all__ = ["BALANCED", "FAITHFUL", "ROAMING", "Site", "peer_address"]
+
+FAITHFUL = "faithful"  # goes where it was, as long as it is accepted there
+ROAMING = "roaming"  # goes anywhere, also where nobody listens
+BALANCED = "balanced"  # goes where the balancer sends it: round robin over those that accept
+
+
+def peer_address(number: int) -> str:
+    """Return the address at which machine `number` (from 1) listens for others."""
+    return f"10.0.0.{number}:7946"
+
+
+class Site:
+    """All machines; `hosts` keeps its order for the whole run."""
+
+    def __init__(self, hosts: list[Host]) -> None:
+        self.hosts = hosts
+        self._next = 0
+
+    def host(self, name: str) -> Host | None:
+        """Return the machine with this name, or None."""
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        return None
+
+    @property
+    def running(self) -> list[Host]:
+        """The machines whose process is there, hanging or not."""
+        return [host for host in self.hosts if host.node is not None]
+
+    def pick(self, rng: Rng, habit: str, last: Host | None, *, failed: bool) -> Host:
+        """Choose a host for a client; `failed`: the last attempt, at `last`, came to nothing."""
+        if len(self.hosts) == 1:
+            return self.hosts[0]
+        if habit == FAITHFUL and last is not None and not failed:
+            return last
+        if habit == ROAMING:
+            return self.hosts[rng.below(len(self.hosts))]
+        return self._balance()
+
+    def _balance(self) -> Host:
+        count = len(self.hosts)
+        for step in range(count):
+            host = self.hosts[(self._next + step) % count]
+            if host.node is not None and not host.dark:
+                self._next = (self._next + step + 1) % count
+                return host
+        return self.hosts[self._next]

@@ -1,0 +1,171 @@
+"""The ledger of faults: when the cluster was disturbed, when it was split and how, and how much more it may suffer.
+
+The promises hold for the loss of RF - 1 nodes at once (ARCHITECTURE.md, section 1), so faults ask here first. What
+happens in a split, or beyond the budget, is written down; the checkers look it up where a promise is weaker then.
+Times are those of the world in microseconds.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.sim.host import Host
+from folkmoot.sim.network import Link
+from folkmoot.sim.world import World
+
+__all__ = ["Span", "Trouble"]
+
+_AFTER_US = 1 * SECOND
+"""How long after a cluster is whole again its disturbance may show: what was on its way comes late."""
+
+
+class Span:
+    """A time of trouble.
+
+    `groups`: the number of each machine's side in a split; None is a disturbance within the budget. `sure`: by side,
+    whether it had a copy of everything when the split began. Machines that are not named are apart from all others.
+    """
+
+    def __init__(self, begin_us: int, end_us: int, groups: dict[str, int] | None, sure: dict[int, bool]) -> None:
+        self.begin_us = begin_us
+        self.end_us = end_us
+        self.groups = groups
+        self.sure = sure
+
+    def overlaps(self, since_us: int, until_us: int) -> bool:
+        """Whether it touches the time between the two moments."""
+        return self.begin_us <= until_us and self.end_us >= since_us
+
+    def together(self, first: str, second: str) -> bool:
+        """Whether two machines are on one side."""
+        assert self.groups is not None, "only a split has sides"
+        if first == second:
+            return True
+        return first in self.groups and self.groups[first] == self.groups.get(second)
+
+    def sure_of(self, name: str) -> bool:
+        """Whether the side of this machine had a copy of everything."""
+        assert self.groups is not None, "only a split has sides"
+        return name in self.groups and self.sure.get(self.groups[name], False)
+
+
+class Trouble:
+    """All trouble of a run. `copies`: of each partition, when the cluster is whole and has enough nodes."""
+
+    def __init__(self, world: World, hosts: list[Host], copies: int) -> None:
+        self.world = world
+        self.hosts = hosts
+        self.copies = copies
+        self.spans: list[Span] = []
+        self.splits: list[Span] = []
+        self.weak: dict[str, bool] = {}  # machines that may lack something since the cluster was whole
+        self._open: list[Span] = []
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no cluster."""
+        return len(self.hosts) == 1
+
+    @property
+    def calm(self) -> bool:
+        """Whether there has been no fault since the cluster was whole."""
+        return not self._open
+
+    # What happens
+
+    def disturb(self) -> None:
+        """Something goes wrong within the budget."""
+        now = self.world.now
+        if self.alone:
+            self.spans.append(Span(now, now, None, {}))
+        elif not self._open:
+            self._begin(Span(now, NEVER, None, {}))
+
+    def affords(self, hosts: list[Host]) -> bool:
+        """Whether the budget allows that these machines fail now too."""
+        weak = dict(self.weak)
+        for host in hosts:
+            weak[host.name] = True
+        return self.alone or len(weak) < min(self.copies, len(self.hosts))
+
+    def weaken(self, hosts: list[Host]) -> None:
+        """These machines fail; beyond the budget nobody can tell what the others still have."""
+        if self.alone:
+            self.disturb()
+            return
+        afforded = self.affords(hosts)
+        for host in hosts:
+            self.weak[host.name] = True
+        if afforded:
+            self.disturb()
+        else:
+            self.world.mark("beyond the budget")
+            self.split([])
+
+    def split(self, sides: list[list[Host]]) -> None:
+        """The machines fall apart into sides; those that no side names are apart from everybody."""
+        whole = self.calm
+        groups: dict[str, int] = {}
+        sure: dict[int, bool] = {}
+        for number, side in enumerate(sides):
+            for host in side:
+                groups[host.name] = number
+            sure[number] = whole and len(self.hosts) - len(side) < self.copies
+        span = Span(self.world.now, NEVER, groups, sure)
+        self.splits.append(span)
+        self._begin(span)
+        for host in self.hosts:
+            self.weak[host.name] = True
+
+    def _begin(self, span: Span) -> None:
+        self.spans.append(span)
+        self._open.append(span)
+
+    def rest(self) -> None:
+        """The cluster is whole: all members in one view, all copies complete."""
+        for span in self._open:
+            span.end_us = self.world.now + _AFTER_US
+        self._open = []
+        self.weak.clear()
+
+    # What checkers ask
+
+    def disturbed(self, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether anything went wrong in this time."""
+        for span in reversed(self.spans):
+            if span.overlaps(since_us, until_us):
+                return True
+        return False
+
+    def count(self, since_us: int) -> int:
+        """Return how often something has gone wrong since."""
+        crashes = sum([1 for host in self.hosts for at in host.crashed_us if at >= since_us])
+        return crashes if self.alone else crashes + 2 * sum([1 for span in self.spans if span.end_us >= since_us])
+
+    def torn(self, since_us: int, until_us: int = NEVER) -> bool:
+        """Whether the cluster was split, or had lost too much, at some moment of this time."""
+        for span in self.splits:
+            if span.overlaps(since_us, until_us):
+                return True
+        return False
+
+    def apart(self, first: Link, second: Link, since_us: int, until_us: int) -> bool:
+        """Whether the machines at the ends of two connections were on different sides at some moment of this time."""
+        for span in self.splits:
+            if span.overlaps(since_us, until_us) and not span.together(first.server.name, second.server.name):
+                return True
+        return False
+
+    def reaches(self, known: Link, known_us: int, used: Link, used_us: int, until_us: int) -> bool:
+        """Whether what was acknowledged over one connection must count for what comes over another later.
+
+        known_us: the acknowledgement. used_us, until_us: the other was sent, and acknowledged.
+        """
+        for span in self.splits:
+            if not span.overlaps(used_us, until_us):
+                continue
+            if known_us < span.begin_us:
+                if not span.sure_of(used.server.name):
+                    return False
+            elif not span.together(known.server.name, used.server.name):
+                return False
+        return True
