@@ -6,106 +6,12 @@ import json
 
 import pytest
 
-from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, Member, View
+from folkmoot.cluster.view import JOINING, LEAVING
 from folkmoot.kernel.hash import hash64
 from folkmoot.node.picture import ALONE, EXCLUDED, MEMBER, WAITING, AlonePicture, Picture
 from folkmoot.node.status import NodeStatus
 from tests.harness.box import Box
-
-Roles = list[list[str]]
-
-
-class Drawn(Picture):
-    """A picture drawn by a test, seen from node a; every partition is open unless it is said to be not."""
-
-    def __init__(
-        self, replicas: Roles, learners: Roles | None = None, members: str = "abc", known: str = "abc"
-    ) -> None:
-        self.roles = replicas
-        self.learners = learners or [[] for _ in replicas]
-        self.now_state = MEMBER
-        self.split_policy = "available"
-        self.members = [Member(name, 1, f"{name}:1", name, ACTIVE) for name in members]
-        self.known_ids = list(known)
-        self.closed: set[int] = set()
-        self.receipts: list[dict[str, object]] = []
-        self.orders: list[tuple[str, str]] = []
-        self.there = True
-
-    def node_id(self) -> str:
-        return "a"
-
-    def state(self) -> str:
-        return self.now_state
-
-    def view(self) -> View | None:
-        return View(77, self.members) if self.there else None
-
-    def counter(self) -> int:
-        return 7
-
-    def proposer(self) -> str:
-        return "b"
-
-    def policy(self) -> str:
-        return self.split_policy
-
-    def writable(self) -> bool:
-        return True
-
-    def replicas(self) -> int:
-        return 3
-
-    def partitions(self) -> int:
-        return len(self.roles)
-
-    def replicas_of(self, partition: int) -> list[str]:
-        return self.roles[partition]
-
-    def learners_of(self, partition: int) -> list[str]:
-        return self.learners[partition]
-
-    def known(self) -> list[str]:
-        return self.known_ids
-
-    def software_of(self, member: Member) -> str:
-        return f"1.{member.node_id}"
-
-    def load_of(self, node_id: str) -> dict[str, int]:
-        return {"clients": ord(node_id), "sessions": 2, "overload": 3}
-
-    def last_heard_us(self, node_id: str) -> int:
-        return 5
-
-    def leads(self, partition: int) -> bool:
-        return self.roles[partition][0] == "a" and partition not in self.closed
-
-    def leader_open(self, partition: int) -> bool:
-        return partition not in self.closed
-
-    def sequence(self, partition: int) -> int:
-        return 100 + partition
-
-    def figures(self) -> dict[str, int]:
-        return {"damaged": 1, "digest_checked": 4, "bytes_left": 10, "bytes_done": 30}
-
-    def owner_of(self, client_id: str) -> str:
-        return "c" if client_id == "online" else ""
-
-    def heals(self) -> list[dict[str, object]]:
-        return self.receipts
-
-    def evict(self, node_id: str, now: int) -> str:
-        self.orders.append(("evict", node_id))
-        return ""
-
-    def forget(self, node_id: str, now: int) -> str:
-        self.orders.append(("forget", node_id))
-        return ""
-
-    def leave(self, now: int) -> str:
-        return "not today"
-
+from tests.harness.picture import Drawn, Roles
 
 FULL: Roles = [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "c", "b"]]
 

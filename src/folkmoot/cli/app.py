@@ -35,7 +35,15 @@ class Command:
 # In the order of `folkmoot --help`: what runs a node, what talks to one, what tests and measures.
 COMMANDS: Final = (
     Command("serve", "folkmoot.cli.serve", "Run a node."),
+    Command("cluster", "folkmoot.cli.cluster", "Run a cluster of several nodes on this machine."),
     Command("config", "folkmoot.cli.config", "Check a configuration file, or explain its fields."),
+    Command("status", "folkmoot.cli.status", "Show the nodes of a cluster and how its data is."),
+    Command("partitions", "folkmoot.cli.partitions", "List who leads, follows and fills each partition."),
+    Command("where", "folkmoot.cli.where", "Say which nodes have a client's session or a topic."),
+    Command("safe-to-stop", "folkmoot.cli.safe", "Say whether a node can be stopped now (exit status)."),
+    Command("heals", "folkmoot.cli.heals", "List what was merged after splits of the network."),
+    Command("evict", "folkmoot.cli.evict", "Put a node out of the cluster now."),
+    Command("forget", "folkmoot.cli.forget", "Expect a node that is away no more."),
     Command("stream", "folkmoot.cli.stream", "List the streams of a node, or read one."),
     Command("pub", "folkmoot.cli.pub", "Publish messages."),
     Command("sub", "folkmoot.cli.sub", "Subscribe and print what comes."),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from folkmoot.cli.admin import size_text
 from folkmoot.cli.error import Refusal
 
 if TYPE_CHECKING:
@@ -204,13 +205,3 @@ def row(info: StreamInfo) -> list[str]:
         format_duration(info.retention_us) if info.retention_us else "ever",
         size_text(info.retention_bytes) + " a partition" if info.retention_bytes else "-",
     ]
-
-
-def size_text(size: int) -> str:
-    """A number of bytes for people."""
-    amount = float(size)
-    for unit in ("B", "KiB", "MiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} GiB"

@@ -1,6 +1,7 @@
 """Requests to one of several equal nodes: the next is asked when one fails, and a node that restarts is waited for.
 
-Owns retries and back-off; knows nothing of what is asked. Every request is a GET, so asking twice does no harm.
+Owns retries and back-off; knows nothing of what is asked. Whatever is sent must do no harm when it comes twice: a node
+may have done it and died before its answer.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ __all__ = ["Answer", "Nodes", "split_urls"]
 
 BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 2.0
+CONNECT_S: Final = 5.0
 
 
 class Answer:
@@ -87,13 +89,20 @@ class Nodes:
 
     def get(self, path: str, fields: Mapping[str, str], extra_wait_s: float = 0.0) -> Answer:
         """Return the answer to GET `path`; `extra_wait_s` is how much longer than usual the node may think."""
+        return self._ask("GET", path, fields, extra_wait_s)
+
+    def post(self, path: str) -> Answer:
+        """Return the answer to POST `path` with an empty JSON object."""
+        return self._ask("POST", path, {}, 0.0)
+
+    def _ask(self, method: str, path: str, fields: Mapping[str, str], extra_wait_s: float) -> Answer:
         until = time.monotonic() + self.patience_s
         pause_s = BACKOFF_MIN_S
         failures = 0
         while True:
             url = self.urls[self._at]
             try:
-                answer = self._once(url, path, fields, extra_wait_s)
+                answer = self._once(method, url, path, fields, extra_wait_s)
                 if answer.status < 500:
                     return answer
                 why = f"answered {answer.status}"
@@ -107,13 +116,15 @@ class Nodes:
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
-    def _once(self, url: str, path: str, fields: Mapping[str, str], extra_wait_s: float) -> Answer:
+    def _once(self, method: str, url: str, path: str, fields: Mapping[str, str], extra_wait_s: float) -> Answer:
+        order = method == "POST"
         response = self._pool.request(
-            "GET",
+            method,
             url + path,
-            fields=fields,
-            headers=self._headers,
-            timeout=urllib3.Timeout(connect=5.0, read=self.timeout_s + extra_wait_s),
+            fields=None if order else fields,
+            body=b"{}" if order else None,
+            headers={**self._headers, "content-type": "application/json"} if order else self._headers,
+            timeout=urllib3.Timeout(connect=min(CONNECT_S, self.timeout_s), read=self.timeout_s + extra_wait_s),
             retries=False,
             redirect=False,
         )

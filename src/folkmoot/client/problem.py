@@ -9,6 +9,8 @@ __all__ = [
     "BadQuestion",
     "NoSuchStream",
     "NotAuthorised",
+    "NotPossible",
+    "NoSuchNode",
     "OffsetAhead",
     "OffsetGone",
     "StreamProblem",
@@ -17,7 +19,7 @@ __all__ = [
 
 
 class StreamProblem(FolkmootError):
-    """Base of all that can go wrong between a client and the streams of a node."""
+    """Base of all that can go wrong between a client and the HTTP API of a node."""
 
 
 class Unreachable(StreamProblem):
@@ -30,6 +32,14 @@ class NotAuthorised(StreamProblem):
 
 class NoSuchStream(StreamProblem):
     """The node has no stream, or no stream partition, of that name (404)."""
+
+
+class NoSuchNode(StreamProblem):
+    """The cluster has no node of that id (404)."""
+
+
+class NotPossible(StreamProblem):
+    """The cluster will not do what was asked of it (409); the text says why."""
 
 
 class BadQuestion(StreamProblem):

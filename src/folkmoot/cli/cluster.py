@@ -1,0 +1,50 @@
+"""`folkmoot cluster`: a cluster on this machine for everyday use; the nodes are processes, see `folkmoot.cli.local`."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import typer
+
+from folkmoot.cli.error import Refusal
+from folkmoot.cli.place import Hold, find_places
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def cluster(
+    nodes: int = typer.Option(3, "--nodes", min=1, max=64, help="How many nodes."),
+    data: Path = typer.Option(Path("folkmoot-cluster"), "--data", help="Folder with a folder for each node."),
+    replicas: int = typer.Option(3, "--replicas", min=1, max=16, help="Copies of everything that is stored."),
+    port: int = typer.Option(
+        0, "--port", min=0, max=65_535, help="MQTT port of the first node, the others have the next ones; 0: any."
+    ),
+    restart: bool = typer.Option(False, "--restart", help="Start a node again when it has died."),
+    arguments: list[str] = typer.Argument(
+        None, metavar="[-- OPTIONS]", help="What each `folkmoot serve` is told besides."
+    ),
+) -> int:
+    """Run a cluster of N nodes on loopback until Ctrl-C, which stops them all.
+
+    Node K has its data in DATA/nK, and the same ports as last time if they are free. Standard output says where each
+    node serves, and when all have found together; standard error is one log, with the name of the node before each
+    line. When a node dies the others go on.
+    """
+    if port and port + nodes - 1 > 65_535:
+        raise Refusal(f"--port {port}: the last port is 65535, and {nodes} nodes need as many from there on")
+    from folkmoot.cli.local import LocalCluster
+
+    hold = Hold(data)
+    try:
+        places = find_places(data, nodes, port)
+
+        async def run() -> int:
+            return await LocalCluster(data, places, replicas, arguments or [], restart).run()
+
+        return asyncio.run(run())
+    finally:
+        hold.close()

@@ -1,0 +1,174 @@
+"""Several nodes of one cluster as children of this process: starting, watching, starting again, stopping all."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TextIO
+
+from folkmoot.cli.child import Child
+from folkmoot.cli.place import HOST, Place
+
+__all__ = ["LocalCluster"]
+
+STOP_S: Final = 15.0
+POLL_S: Final = 0.2
+# A node that dies at once, again and again, is given more and more time to find things better.
+RESTART_S: Final = 1.0
+RESTART_S_MAX: Final = 30.0
+STEADY_S: Final = 60.0
+
+
+class LocalCluster:
+    """The nodes at `places`, with data in `folder`/NAME; `run` returns the exit status when all have ended."""
+
+    def __init__(
+        self, folder: Path, places: Sequence[Place], replicas: int, arguments: Sequence[str], restart: bool
+    ) -> None:
+        self._places = list(places)
+        self._restart = restart
+        self._replicas = replicas
+        self._folder = folder
+        self._children = [Child(place.name, self._words(place, arguments), self._ready, say) for place in places]
+        self._was_ready: set[str] = set()
+        self._stop = asyncio.Event()
+        self._failed = False
+
+    def _words(self, place: Place, arguments: Sequence[str]) -> list[str]:
+        """What `folkmoot serve` is told for one node."""
+        words = ["--node-id", place.name, "--data", str(self._folder / place.name)]
+        words += ["--mqtt", place.address("mqtt"), "--admin", place.address("admin"), "--peer", place.address("peer")]
+        for other in self._places:
+            if other is not place:
+                words += ["--seed", other.address("peer")]
+        return [*words, "--replicas", str(self._replicas), *arguments]
+
+    async def run(self) -> int:
+        """Run until a signal, or until the last node has ended."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._signalled)
+        others = [asyncio.ensure_future(self._announce()), asyncio.ensure_future(self._end_all())]
+        try:
+            await asyncio.gather(*[self._keep(child) for child in self._children])
+        finally:
+            for task in others:
+                task.cancel()
+            for child in self._children:
+                child.kill()
+        return 1 if self._failed or not self._stop.is_set() else 0
+
+    def _signalled(self) -> None:
+        """Stop all nodes; at the second signal, at once."""
+        if self._stop.is_set():
+            for child in self._children:
+                child.stop()
+        self._stop.set()
+
+    async def _keep(self, child: Child) -> None:
+        """Run one node, and run it again if that is wanted."""
+        pause_s = RESTART_S
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            status = await child.run()
+            if self._stop.is_set():
+                if status:
+                    self._failed = True
+                    say(child.name, ended(status))
+                return
+            say(child.name, ended(status))
+            if child.name not in self._was_ready:
+                # It never worked: a wrong setting, a port in use. What it said stands above.
+                self._failed = True
+                self._stop.set()
+                return
+            if not self._restart:
+                self._one_less(child)
+                return
+            pause_s = RESTART_S if time.monotonic() - begun > STEADY_S else min(2 * pause_s, RESTART_S_MAX)
+            say(child.name, f"starts again in {pause_s:g} s")
+            await self._pause(pause_s)
+
+    async def _pause(self, pause_s: float) -> None:
+        """Wait so long, or until all is to end."""
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._stop.wait()
+        except TimeoutError:
+            return
+
+    def _one_less(self, child: Child) -> None:
+        left = [other.name for other in self._children if other.pid]
+        if left:
+            say(child.name, f"the others go on: {', '.join(left)} (with --restart it would be started again)")
+        else:
+            say(child.name, "it was the last")
+            self._failed = True
+
+    def _ready(self, child: Child, words: dict[str, str]) -> None:
+        """A node serves: say where."""
+        self._was_ready.add(child.name)
+        places = [f"{name}={place}" for name, place in words.items() if name != "node"]
+        tell(f"{child.name} ready {' '.join(places)}", sys.stdout)
+
+    async def _announce(self) -> None:
+        """Say when all nodes have found together, once."""
+        waiting = list(self._places)
+        while waiting:
+            await asyncio.sleep(POLL_S)
+            waiting = [place for place in waiting if not await healthy(place.ports["admin"])]
+        tell(f"cluster ready nodes={len(self._places)} replicas={self._replicas} data={self._folder}", sys.stdout)
+
+    async def _end_all(self) -> None:
+        """When it is time, ask all nodes to end, and end those that do not."""
+        await self._stop.wait()
+        for child in self._children:
+            child.stop()
+        await asyncio.sleep(STOP_S)
+        for child in self._children:
+            if child.pid:
+                say(child.name, f"has not ended after {STOP_S:g} s and is killed; what it acknowledged is safe")
+                child.kill()
+
+
+def say(name: str, line: str) -> None:
+    """Write a line of one node to the common log."""
+    tell(f"{name} | {line}", sys.stderr)
+
+
+def tell(line: str, place: TextIO) -> None:
+    """Write a line; when nobody reads any more, the nodes go on all the same."""
+    try:
+        print(line, file=place, flush=True)
+    except BrokenPipeError:
+        return
+
+
+def ended(status: int) -> str:
+    """How a process ended, in words."""
+    if status >= 0:
+        return f"has ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+async def healthy(port: int) -> bool:
+    """Whether a node has its data and serves, by its own word."""
+    try:
+        reader, writer = await asyncio.open_connection(HOST, port)
+    except OSError:
+        return False
+    try:
+        writer.write(b"GET /health/ready HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+        async with asyncio.timeout(1.0):
+            return (await reader.readline()).split()[1:2] == [b"200"]
+    except (OSError, TimeoutError):
+        return False
+    finally:
+        writer.close()

@@ -1,0 +1,104 @@
+"""Ports of the nodes of a local cluster: the same at every start where they are free. Owns the file `ports.json`."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+from folkmoot.cli.error import Refusal
+
+__all__ = ["HOST", "Hold", "Place", "find_places"]
+
+HOST: Final = "127.0.0.1"
+KINDS: Final = ("mqtt", "admin", "peer")
+
+
+class Place:
+    """Name and ports of one node."""
+
+    def __init__(self, name: str, ports: dict[str, int]) -> None:
+        self.name = name
+        self.ports = ports
+
+    def address(self, kind: str) -> str:
+        """The "HOST:PORT" for mqtt, admin or peer."""
+        return f"{HOST}:{self.ports[kind]}"
+
+
+class Hold:
+    """A folder that this process alone runs a cluster in, until `close`; Refusal when another one does."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise Refusal(f"cannot use the folder {folder}: {error.strerror}; choose another with --data") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise Refusal(f"a cluster runs in {folder} already: stop it first, or choose another --data") from None
+
+    def close(self) -> None:
+        """Let others run a cluster there."""
+        os.close(self._lock)
+
+
+def find_places(folder: Path, count: int, first_port: int) -> list[Place]:
+    """The places of nodes n1 to n`count`, written down for the next start.
+
+    `first_port` is the MQTT port of n1, the others have the next ones (Refusal when one is in use). With 0, and for
+    the other kinds of ports, those of the last start are used where they are free, else what the system picks.
+    """
+    last = read_ports(folder / "ports.json")
+    held: list[socket.socket] = []
+    try:
+        places = []
+        for number in range(count):
+            name = f"n{number + 1}"
+            wanted = dict(last.get(name, {}))
+            if first_port:
+                wanted["mqtt"] = first_port + number
+            ports = {kind: take_port(wanted.get(kind, 0), held, bool(first_port) and kind == "mqtt") for kind in KINDS}
+            places.append(Place(name, ports))
+    finally:
+        for probe in held:
+            probe.close()
+    # Nodes that are left out this time keep their ports for the next.
+    last.update({place.name: place.ports for place in places})
+    (folder / "ports.json").write_text(json.dumps(last, indent=1) + "\n", encoding="utf-8")
+    return places
+
+
+def take_port(wanted: int, held: list[socket.socket], must: bool) -> int:
+    """A port that nobody listens on, `wanted` if possible; its socket goes to `held`, so that no other gets it too."""
+    for port in (wanted, 0):
+        probe = socket.socket()
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.append(probe)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            if must:
+                text = f"{HOST}:{port}: {error.strerror}; choose another --port, or 0 for any that is free"
+                raise Refusal(text) from None
+            continue
+        return int(probe.getsockname()[1])
+    raise Refusal(f"no port is free on {HOST}")
+
+
+def read_ports(path: Path) -> dict[str, dict[str, int]]:
+    """The ports of the last start by node and kind; what cannot be read counts as none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            str(name): {kind: int(ports[kind]) for kind in KINDS if 0 < int(ports.get(kind, 0)) <= 65_535}
+            for name, ports in found.items()
+        }
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}

@@ -1,0 +1,110 @@
+"""`folkmoot status`: the cluster at a glance, as the node that answers sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from folkmoot.cli.admin import ADMIN, JSON, TOKEN, connect, print_json, print_table, size_text
+
+__all__ = ["app", "heal_text", "summary"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def status(admin: list[str] = ADMIN, token: str | None = TOKEN, as_json: bool = JSON) -> int:
+    """Show the view, the nodes, and how the data is.
+
+    A node that is dead or hangs is passed over for the next address. "overload" goes from 0 to 10; "leads" and
+    "follows" count partitions, "fills" those whose copy is on its way to the node.
+    """
+    found = connect(admin, token).status()
+    if as_json:
+        print_json(found)
+        return 0
+    lines = summary(found)
+    print(lines[0])
+    print_table(node_table(found))
+    print("\n".join(lines[1:]))
+    return 0
+
+
+def summary(found: dict[str, Any]) -> list[str]:
+    """The lines around the table; the first goes above it."""
+    total = found["partitions"]
+    lines = [head(found), partition_line(total)]
+    if total["under_replicated"]:
+        few = f"{total['under_replicated']} of {total['total']} partitions have fewer than {found['replicas']} copies"
+        lines.append(f"UNDER-REPLICATED: {few}")
+    if total["damaged"] or total["digest_different"]:
+        bad = f"{total['damaged']} copies damaged, {total['digest_different']} digests different"
+        lines.append(f"DAMAGED: {bad}; they are copied anew")
+    if not found["writable"]:
+        lines.append("NOT WRITABLE: this part of the cluster has no majority, and the split policy asks for one")
+    if found.get("storage", {}).get("full"):
+        lines.append(f"DISK FULL on {found['node']}: nothing is stored there")
+    copy = found["copy"]
+    if copy["bytes_left"]:
+        lines.append(f"copying: {size_text(copy['bytes_left'])} to go, {size_text(copy['bytes_done'])} done")
+    lines.append(f"last heal: {heal_text(found['last_heal']) if found['last_heal'] else 'none'}")
+    return lines
+
+
+def head(found: dict[str, Any]) -> str:
+    """Who says so, and in which view."""
+    node = f"{found['node']} (folkmoot {found['software']})"
+    if found["state"] == "alone":
+        return f"{node}: alone, without a cluster; overload {found['overload']}"
+    who = {
+        "member": f"member of view {found['counter']}, proposed by {found['proposer']}",
+        "waiting": "waits to be taken in",
+        "excluded": f"LEFT OUT of the cluster; its last view was {found['counter']}",
+    }.get(found["state"], found["state"])
+    return (
+        f"{node}: {who} (epoch {found['epoch']}); {found['replicas']} replicas, split policy {found['policy']}, "
+        f"overload {found['overload']}"
+    )
+
+
+def partition_line(total: dict[str, Any]) -> str:
+    """The partitions and their digests in one line."""
+    opened = "all open" if total["open"] == total["total"] else f"only {total['open']} open"
+    digests = f"{total['digest_checked']} digests compared, {total['digest_different']} different"
+    return f"partitions: {total['total']}, {opened}, {total['moving']} moving; {digests}"
+
+
+def node_table(found: dict[str, Any]) -> Any:
+    """A row for each node, those that are away included."""
+    from rich.table import Table
+
+    table = Table("node", "zone", "state", "version", "address", box=None, pad_edge=False)
+    for title in ("clients", "sessions", "overload", "leads", "follows", "fills", "heard"):
+        table.add_column(title, justify="right", no_wrap=True)
+    now_us = found["started_us"] + found["uptime_us"]
+    for node in found["nodes"]:
+        cells = [node["id"], node["zone"] or "-", node["state"], node["software"] or "-", node["address"] or "-"]
+        figures = [str(node[name]) for name in ("clients", "sessions", "overload", "leads", "follows", "fills")]
+        if node["state"] == "away":
+            figures = ["-"] * len(figures)
+        heard = "-" if node["id"] == found["node"] else ago(node["last_heard_us"], now_us)
+        table.add_row(*cells, *figures, heard, style=None if node["state"] == "active" else "bold")
+    return table
+
+
+def ago(time_us: int, now_us: int) -> str:
+    """How long ago, for people."""
+    if not time_us:
+        return "never"
+    seconds = max(now_us - time_us, 0) / 1e6
+    return f"{seconds:.1f} s ago" if seconds < 100 else f"{seconds / 60:.0f} min ago"
+
+
+def heal_text(heal: dict[str, Any]) -> str:
+    """A receipt in one line: when, then every figure by its name."""
+    from folkmoot.client.entry import rfc3339
+
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in heal.items() if name != "time_us"]
+    when = [rfc3339(heal["time_us"])[:19] + "Z"] if "time_us" in heal else []
+    return " ".join([*when, ", ".join(words)])

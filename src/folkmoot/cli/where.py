@@ -1,0 +1,39 @@
+"""`folkmoot where`: which nodes have a client's session or a topic's retained message."""
+
+from __future__ import annotations
+
+import typer
+
+from folkmoot.cli.admin import ADMIN, JSON, TOKEN, connect, named, print_json
+from folkmoot.cli.error import Refusal
+
+__all__ = ["app"]
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def where(
+    client_id: str = typer.Argument("", metavar="[CLIENT_ID]", help="The client whose session is meant."),
+    topic: str = typer.Option("", "--topic", help="The topic whose retained message is meant, instead of a client."),
+    admin: list[str] = ADMIN,
+    token: str | None = TOKEN,
+    as_json: bool = JSON,
+) -> int:
+    """Say in which partition CLIENT_ID or a topic is, who leads and follows it, and who has the connection.
+
+    Where something is follows from its name, whether it exists or not.
+    """
+    if bool(client_id) == bool(topic):
+        raise Refusal("give a client id, or --topic TOPIC")
+    client = connect(admin, token)
+    found = client.where_topic(topic) if topic else client.where_client(client_id)
+    if as_json:
+        print_json(found)
+        return 0
+    print(f"{found['kind']} {found['name']}: partition {found['partition']}")
+    print(f"leader     {found['leader'] or 'none: the node that answers is in no view'}")
+    print(f"followers  {named(found['followers'])}")
+    if found["kind"] == "client":
+        print(f"connected  {found['owner'] or 'no node, as far as the node that answers knows'}")
+    return 0

@@ -1,0 +1,105 @@
+"""A cluster over HTTP, as an operator asks: status, partitions, where things are, what may be stopped, who is to go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from folkmoot.client.nodes import Answer, Nodes, split_urls
+from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchNode, NotAuthorised, NotPossible
+
+__all__ = ["AdminClient"]
+
+# A node that hangs takes connections and answers nothing: then another one is asked.
+TIMEOUT_S: Final = 3.0
+PATIENCE_S: Final = 2.0
+
+
+class AdminClient:
+    """Asks one of several equal nodes. `urls`: admin addresses, a list or a text with commas; `token`: bearer token.
+
+    The first that answers is asked; one that is dead, hangs or stops is passed over, and when all have failed for
+    `patience_s` Unreachable is raised. Raises ValueError for what is no address.
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        token: str | None = None,
+        patience_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        found = split_urls(urls if isinstance(urls, str) else ",".join(urls))
+        self.nodes = Nodes(found, token, patience_s, timeout_s)
+
+    def status(self) -> dict[str, Any]:
+        """Return the whole picture, as the node that answers sees it."""
+        return self._object("status")
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """Return one entry for each partition."""
+        return self._list("partitions")
+
+    def heals(self) -> list[dict[str, Any]]:
+        """Return the receipts of heals that the node knows, the newest last."""
+        return self._list("heals")
+
+    def where_client(self, client_id: str) -> dict[str, Any]:
+        """Return where the session of a client is; raises BadQuestion for what is no client id."""
+        return self._object("where", {"client": client_id})
+
+    def where_topic(self, topic: str) -> dict[str, Any]:
+        """Return where the retained message of a topic is; raises BadQuestion for what is no topic."""
+        return self._object("where", {"topic": topic})
+
+    def safe_to_stop(self, node_id: str) -> dict[str, Any]:
+        """Return whether a node can be stopped, why (not), and which partitions forbid it; raises NoSuchNode."""
+        return self._object(f"safe-to-stop/{quote(node_id, safe='')}")
+
+    def evict(self, node_id: str) -> None:
+        """Have a node put out of the view; raises NoSuchNode, or NotPossible with the reason."""
+        _checked(self.nodes.post(f"/api/v1/nodes/{quote(node_id, safe='')}/evict"))
+
+    def forget(self, node_id: str) -> None:
+        """Have a node that is away expected no more; raises NoSuchNode, or NotPossible with the reason."""
+        _checked(self.nodes.post(f"/api/v1/nodes/{quote(node_id, safe='')}/forget"))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.nodes.close()
+
+    def _object(self, path: str, fields: dict[str, str] | None = None) -> dict[str, Any]:
+        return _checked(self.nodes.get(f"/api/v1/{path}", fields or {})).object()
+
+    def _list(self, path: str) -> list[dict[str, Any]]:
+        answer = _checked(self.nodes.get(f"/api/v1/{path}", {}))
+        try:
+            found = json.loads(answer.data)
+        except ValueError:
+            found = None
+        if not isinstance(found, list):
+            raise BadAnswer(f"{answer.url} answered with no list: is this the admin address of a Folkmoot node?")
+        return found
+
+
+def _checked(answer: Answer) -> Answer:
+    """Return an answer that is one; raises what it says otherwise."""
+    if answer.status in (200, 202):
+        return answer
+    if answer.status in (401, 403):
+        raise NotAuthorised(
+            f"{answer.url} refuses the token ({answer.status}): give the token that the node was configured with "
+            "(--token, or the variable FOLKMOOT_TOKEN)"
+        )
+    why = answer.object().get("error", "no reason given") if answer.data.startswith(b"{") else ""
+    if answer.status == 404 and why:
+        raise NoSuchNode(str(why))
+    if answer.status == 409:
+        raise NotPossible(str(why))
+    if answer.status == 400:
+        raise BadQuestion(str(why))
+    raise BadAnswer(
+        f"{answer.url} answered {answer.status}: is this the admin address of a Folkmoot node of this version?"
+    )

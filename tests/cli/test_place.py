@@ -1,0 +1,71 @@
+"""Ports of a local cluster: kept from start to start, given up when somebody else has them."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from folkmoot.cli import main
+from folkmoot.cli.error import Refusal
+from folkmoot.cli.place import HOST, Hold, find_places
+
+
+def ports(folder: Path, count: int, first: int = 0) -> dict[str, dict[str, int]]:
+    return {place.name: place.ports for place in find_places(folder, count, first)}
+
+
+def test_ports_differ_and_stay(tmp_path: Path) -> None:
+    first = ports(tmp_path, 3)
+    every = [port for node in first.values() for port in node.values()]
+    assert len(set(every)) == 9
+    assert ports(tmp_path, 3) == first
+
+
+def test_a_node_that_is_left_out_keeps_its_ports(tmp_path: Path) -> None:
+    first = ports(tmp_path, 3)
+    assert ports(tmp_path, 2) == {name: first[name] for name in ("n1", "n2")}
+    assert ports(tmp_path, 3) == first
+
+
+def test_a_port_that_is_taken_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
+    first = ports(tmp_path, 2)
+    with socket.create_server((HOST, first["n1"]["admin"])):
+        second = ports(tmp_path, 2)
+    assert second["n1"]["admin"] != first["n1"]["admin"]
+    second["n1"]["admin"] = first["n1"]["admin"]
+    assert second == first
+
+
+def test_a_port_that_was_asked_for_must_be_free(tmp_path: Path) -> None:
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Refusal, match=f"{HOST}:{port}: .*choose another --port"):
+            find_places(tmp_path, 1, port)
+    assert ports(tmp_path, 1, port)["n1"]["mqtt"] == port
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"n1": 5}', '{"n1": {"mqtt": "x"}}', '{"n1": {"mqtt": 70000}}'])
+def test_a_damaged_list_of_ports_counts_for_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / "ports.json").write_text(text, encoding="utf-8")
+    found = ports(tmp_path, 1)
+    assert json.loads((tmp_path / "ports.json").read_text(encoding="utf-8")) == found
+
+
+def test_one_cluster_at_a_time_runs_in_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hold = Hold(tmp_path / "c")
+    assert main(["cluster", "--data", str(tmp_path / "c")]) == 2
+    assert "runs in" in capsys.readouterr().err
+    hold.close()
+    Hold(tmp_path / "c").close()
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert main(["cluster", "--data", str(tmp_path / "file")]) == 2
+    assert "cannot use the folder" in capsys.readouterr().err
+    assert main(["cluster", "--data", str(tmp_path / "c"), "--port", "65534", "--nodes", "3"]) == 2
+    assert "65535" in capsys.readouterr().err
+    assert main(["cluster", "--nodes", "0"]) == 2

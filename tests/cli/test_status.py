@@ -1,0 +1,145 @@
+"""The commands that ask a cluster, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from folkmoot.cli import main
+from folkmoot.cli.status import ago, summary
+from folkmoot.node.picture import ALONE, EXCLUDED, WAITING
+from folkmoot.node.status import NodeStatus
+from tests.harness.picture import Drawn, Roles, Shown
+
+FULL: Roles = [["a", "b", "c"], ["b", "c", "a"]]
+NOBODY = "127.0.0.1:9"
+
+
+def run(picture: Drawn, capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> str:
+    with Shown(picture) as shown:
+        assert main([*words, "--admin", shown.place]) == status
+    captured = capsys.readouterr()
+    return captured.err if status == 2 else captured.out
+
+
+def test_the_status_shows_view_nodes_and_data(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = Drawn([["a", "b"], ["b"]], [[], ["a"]], members="ab", known="abc")
+    picture.closed = {1}
+    lines = run(picture, capsys, "status").splitlines()
+    assert "a (folkmoot 1.a): member of view 7, proposed by b (epoch 77)" in lines[0]
+    assert lines[1].split() == [
+        *("node", "zone", "state", "version", "address"),
+        *("clients", "sessions", "overload", "leads", "follows", "fills", "heard"),
+    ]
+    assert lines[2].split()[:5] == ["a", "a", "active", "1.a", "a:1"]
+    assert lines[2].split()[8:11] == ["1", "0", "1"]
+    assert lines[4].split()[:3] == ["c", "-", "away"]
+    text = "\n".join(lines)
+    assert "partitions: 2, only 1 open, 1 moving" in text
+    assert "UNDER-REPLICATED: 2 of 2 partitions have fewer than 3 copies" in text
+    assert "DAMAGED: 1 copies damaged" in text
+    assert "copying: 10 B to go, 30 B done" in text
+    assert "last heal: none" in text
+
+
+def test_the_status_as_json_is_what_the_node_says(capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(run(Drawn(FULL), capsys, "status", "--json"))
+    assert {name: found[name] for name in ("node", "counter", "state")} == {
+        "node": "a",
+        "counter": 7,
+        "state": "member",
+    }
+    assert len(found["nodes"]) == 3
+
+
+def heading(picture: Drawn) -> list[str]:
+    return summary(NodeStatus(picture).status())
+
+
+def test_every_state_has_its_words() -> None:
+    picture = Drawn(FULL)
+    assert not [line for line in heading(picture) if line.startswith("UNDER")]
+    for state, words in ((ALONE, "alone"), (WAITING, "waits to be taken in"), (EXCLUDED, "LEFT OUT")):
+        picture.now_state = state
+        assert words in heading(picture)[0]
+    picture.receipts = [{"time_us": 1_700_000_000_000_000, "rows_merged": 4}]
+    assert heading(picture)[-1] == "last heal: 2023-11-14T22:13:20Z rows merged 4"
+
+
+def test_times_are_for_people() -> None:
+    assert ago(0, 5) == "never"
+    assert ago(4_000_000, 5_500_000) == "1.5 s ago"
+    assert ago(6_000_000, 5_000_000) == "0.0 s ago"
+    assert ago(1, 600_000_001) == "10 min ago"
+
+
+def test_partitions_of_all_and_of_one_node(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = Drawn([["a", "b"], ["b"], ["c"]], [["c"], [], []])
+    rows = [line.split() for line in run(picture, capsys, "partitions").splitlines()[1:]]
+    assert rows[0] == ["0", "a", "b", "c", "open", "77", "100"]
+    assert rows[1] == ["1", "b", "-", "-", "elsewhere", "77", "101"]
+    assert len(rows) == 3
+    found = json.loads(run(picture, capsys, "partitions", "--json", "--node", "c"))
+    assert [entry["partition"] for entry in found] == [0, 2]
+
+
+def test_where_a_client_and_a_topic_are(capsys: pytest.CaptureFixture[str]) -> None:
+    one: Roles = [["b", "c", "a"]]
+    text = run(Drawn(one), capsys, "where", "online")
+    assert [line.split(maxsplit=1) for line in text.splitlines()] == [
+        ["client", "online: partition 0"],
+        ["leader", "b"],
+        ["followers", "c, a"],
+        ["connected", "c"],
+    ]
+    assert "no node" in run(Drawn(one), capsys, "where", "offline")
+    text = run(Drawn(one), capsys, "where", "--topic", "a/b")
+    assert text.startswith("topic a/b: partition 0\nleader     b\n")
+    assert json.loads(run(Drawn(one), capsys, "where", "--topic", "a/b", "--json"))["followers"] == ["c", "a"]
+    for words in ([], ["x", "--topic", "y"]):
+        assert "give a client id, or --topic" in run(Drawn(one), capsys, "where", *words, status=2)
+
+
+def test_safe_to_stop_answers_by_its_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(Drawn(FULL), capsys, "safe-to-stop", "b").startswith("yes: ")
+    only: Roles = [["a"], ["b"]]
+    assert "no: it has the only copy of 1 partitions (1)" in run(Drawn(only), capsys, "safe-to-stop", "b", status=1)
+    assert json.loads(run(Drawn(only), capsys, "safe-to-stop", "b", "--json", status=1))["partitions"] == [1]
+    assert "there is no node 'x'" in run(Drawn(only), capsys, "safe-to-stop", "x", status=2)
+
+
+def test_heals_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = Drawn(FULL)
+    assert run(picture, capsys, "heals").startswith("no heals")
+    picture.receipts = [
+        {"time_us": 1_700_000_000_000_000, "merged": 1},
+        {"time_us": 1_700_000_060_000_000, "merged": 2},
+    ]
+    lines = run(picture, capsys, "heals").splitlines()
+    assert lines == ["2023-11-14T22:13:20Z merged 1", "2023-11-14T22:14:20Z merged 2"]
+    assert json.loads(run(picture, capsys, "heals", "--json")) == picture.receipts
+
+
+def test_orders_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = Drawn(FULL, members="ab", known="abc")
+    assert run(picture, capsys, "evict", "b").startswith("b: ")
+    assert run(picture, capsys, "forget", "c").startswith("c: ")
+    assert picture.orders == [("evict", "b"), ("forget", "c")]
+    assert "evict it first" in run(picture, capsys, "forget", "b", status=2)
+
+
+def test_several_addresses_are_tried_in_turn(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Shown(Drawn(FULL)) as shown:
+        assert main(["heals", "--admin", NOBODY, "--admin", shown.place]) == 0
+        assert main(["heals", "--admin", f"{NOBODY},{shown.place}"]) == 0
+        monkeypatch.setenv("FOLKMOOT_URL", f"{NOBODY},{shown.place}")
+        assert main(["heals"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_what_is_no_address_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status", "--admin", "ftp://x"]) == 2
+    assert "--admin: " in capsys.readouterr().err

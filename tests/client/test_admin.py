@@ -1,0 +1,84 @@
+"""The client for operators: which node is asked, what each refusal becomes."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from folkmoot.client.admin import AdminClient
+from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchNode, NotAuthorised, NotPossible, Unreachable
+from tests.harness.picture import Drawn, Shown
+
+TOKEN = "a-token-of-more-than-sixteen-characters"
+NOBODY = "127.0.0.1:9"
+
+
+def drawn() -> Drawn:
+    return Drawn([["a", "b", "c"], ["b", "a"]], members="ab", known="abc")
+
+
+def test_every_question_is_answered() -> None:
+    picture = drawn()
+    picture.receipts = [{"merged": 3}]
+    with Shown(picture) as shown:
+        client = AdminClient(shown.place)
+        assert client.status()["counter"] == 7
+        assert [entry["leader"] for entry in client.partitions()] == ["a", "b"]
+        assert client.where_client("x/y z?&")["name"] == "x/y z?&"
+        assert client.where_topic("ä/b")["name"] == "ä/b"
+        assert client.safe_to_stop("b")["safe"] is False
+        assert client.heals() == [{"merged": 3}]
+        client.evict("b")
+        client.forget("c")
+        client.close()
+    assert picture.orders == [("evict", "b"), ("forget", "c")]
+
+
+def test_refusals_say_why() -> None:
+    with Shown(drawn()) as shown:
+        client = AdminClient(shown.place)
+        with pytest.raises(NoSuchNode, match="no node 'xy'; there are: a, b, c"):
+            client.safe_to_stop("xy")
+        with pytest.raises(NoSuchNode, match="there are: a, b, c"):
+            client.evict("x")
+        with pytest.raises(NotPossible, match="evict it first"):
+            client.forget("b")
+        with pytest.raises(BadQuestion, match="wildcard"):
+            client.where_topic("#")
+        client.close()
+
+
+def test_the_token_is_sent_and_its_lack_is_told() -> None:
+    with Shown(drawn(), TOKEN) as shown:
+        with pytest.raises(NotAuthorised, match="401"):
+            AdminClient(shown.place).status()
+        with pytest.raises(NotAuthorised, match="403"):
+            AdminClient(shown.place, "wrong").status()
+        assert AdminClient(shown.place, TOKEN).status()["node"] == "a"
+
+
+def test_a_dead_node_and_one_that_hangs_are_passed_over() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as hanging, Shown(drawn()) as shown:
+        hung = f"127.0.0.1:{hanging.getsockname()[1]}"
+        client = AdminClient([NOBODY, hung, shown.place], timeout_s=0.1)
+        assert client.status()["node"] == "a"
+        client.evict("b")
+        client.close()
+
+
+def test_when_nobody_answers_all_are_named() -> None:
+    with pytest.raises(Unreachable, match=r"any of http://127\.0\.0\.1:9, http://127\.0\.0\.1:10"):
+        AdminClient([NOBODY, "127.0.0.1:10"], patience_s=0.01).status()
+
+
+def test_what_is_no_address_is_refused() -> None:
+    with pytest.raises(ValueError, match="ftp"):
+        AdminClient("ftp://x")
+
+
+def test_another_service_on_that_port_is_told() -> None:
+    from tests.harness.streamnode import Shelf, StreamNode
+
+    with StreamNode(Shelf()) as other, pytest.raises(BadAnswer, match="admin address of a Folkmoot node"):
+        AdminClient(other.url).status()
