@@ -16,8 +16,9 @@ from folkmoot.kernel.errors import FolkmootError
 
 LOCAL = "127.0.0.1:7883"
 WORD = "a-word-of-more-than-sixteen-characters"
-# Not settings of their own: made of several fields, or of what a file has.
-MADE = {"peer_address", "secret"}
+# No settings: made of several fields, of what a file has or another section says, or nobody's business but the core's.
+MADE = {"peer_address", "secret", "partitions"}
+INTERNAL = {"handshake_us", "dial_us_min", "dial_us_max", "ack_delay_us", "features", "planted"}
 
 
 @pytest.fixture
@@ -77,8 +78,15 @@ def test_what_is_set_arrives_in_the_units_of_the_core(secret: str) -> None:
 
 def test_every_setting_reaches_the_core_or_the_driver() -> None:
     driver = {"listen", "advertise", "secret_file", "tls"}
-    core = {name.removesuffix("_us") for name in dir(ClusterConfig()) if not name.startswith("_")}
-    assert set(ClusterSettings.model_fields) - driver - core == set()
+    core = {name for name in dir(ClusterConfig()) if not name.startswith("_")} - MADE - INTERNAL
+    # What the core has gained needs a setting, or a place in INTERNAL.
+    assert set(ClusterSettings.model_fields) - driver == {name.removesuffix("_us") for name in core}
+
+
+def test_the_number_of_partitions_is_told_to_the_peers() -> None:
+    config = node_config(load(None, {}, {"node": {"partitions": 16}, "cluster": {"listen": LOCAL}}))
+    assert config.cluster is not None
+    assert config.cluster.partitions == 16
 
 
 def test_one_list_of_seeds_serves_all_nodes() -> None:

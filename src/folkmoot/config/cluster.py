@@ -92,6 +92,13 @@ class ClusterSettings(Section):
             "majority of the last full membership refuses writes until it has one again."
         ),
     )
+    name: str = Field(
+        "folkmoot",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description=(
+            "Name of the cluster, equal on all nodes: a node of another cluster that comes by mistake is refused."
+        ),
+    )
     secret_file: Path | None = Field(
         None,
         description=(
@@ -142,6 +149,52 @@ class ClusterSettings(Section):
         description=(
             "Bytes kept in memory for one other node until it has confirmed them, so that a broken connection loses "
             "nothing. At the limit publishers are read more slowly. Costs that much memory for each slow node."
+        ),
+    )
+    link_keep: Duration = Field(
+        60 * SECOND,
+        ge=SECOND,
+        le=3600 * SECOND,
+        description=(
+            "How long these bytes are kept for a node without a connection. One that comes back later is told what it "
+            "lacks from the store, which is slower."
+        ),
+    )
+    # Copies
+    recent_bytes_max: Size = Field(
+        32 << 20,
+        ge=0,
+        description=(
+            "Newest changes kept in memory: a copy that lacks only these is brought up from there, others by "
+            "comparing the store. More memory, shorter catching up after short pauses."
+        ),
+    )
+    copy_bytes_per_s: Size = Field(
+        64 << 20,
+        ge=1 << 16,
+        description=(
+            "Most that this node sends in a second to nodes whose copies it fills. More restores all copies sooner, "
+            "and takes network, disk and CPU from clients meanwhile."
+        ),
+    )
+    copy_parallel: int = Field(
+        4, ge=1, le=256, description="Partitions that are copied to this node at a time; each holds a page in memory."
+    )
+    copy_latency: Duration = Field(
+        20 * MILLISECOND,
+        ge=MILLISECOND,
+        le=10 * SECOND,
+        description=(
+            "Copying slows down while messages take longer than this to become safe. Lower spares clients, and "
+            "leaves too few copies for longer."
+        ),
+    )
+    digest: Duration = Field(
+        100 * MILLISECOND,
+        le=3600 * SECOND,
+        description=(
+            "Time between two comparisons of a page of rows with the other copies, by which damage is found that no "
+            "reader has met. Shorter finds it sooner and reads more from the disk; 0 compares nothing."
         ),
     )
 

@@ -41,6 +41,8 @@ def node_config(settings: Settings) -> NodeConfig:
     config.response_information = settings.node.response_information
     config.version = __version__
     config.cluster = cluster_config(settings.cluster)
+    if config.cluster is not None:
+        config.cluster.partitions = settings.node.partitions
     return config
 
 
