@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from folkmoot.cli import main, simulate
-from folkmoot.sim import Result, Simulation
+from folkmoot.sim import Options, Result, Simulation
 from folkmoot.sim.swarm import Swarm
 from tests.sim.plant import ForgetsSessions
 
@@ -43,22 +45,82 @@ def test_trace_prints_packets(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Connack(session_present=False, code=0" in out
 
 
-def test_a_violation_shows_the_trace_and_how_to_repeat_it(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every run have a disk that forgets sessions, and many crashes."""
+
     def stormy(swarm: Swarm) -> None:
-        swarm.on["crashes"] = True
         swarm.fault_every = 10
 
-    def planted(seed: int, steps: int, sink: None = None) -> Simulation:
-        return Simulation(seed, steps, sink, disk_class=ForgetsSessions, shape=stormy)
+    def planted(options: Options, sink: Callable[[str], None] | None = None) -> Simulation:
+        def shape(swarm: Swarm) -> None:
+            swarm.on["crashes"] = True
+            options.shape(swarm)
+            stormy(swarm)
 
-    monkeypatch.setattr(simulate, "Simulation", planted)
+        return Simulation(options.seed, options.steps, sink, disk_class=ForgetsSessions, shape=shape)
+
+    monkeypatch.setattr(Options, "simulation", planted)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_violation_shows_the_trace_and_how_to_repeat_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--seed", "1", "--steps", "400"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert any("VIOLATION" in line for line in lines)
     assert "again: folkmoot simulate --seed 1 --steps 400 --trace --verbose" in lines
     assert lines[-1].endswith("violations 1")
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_failing_run_is_made_shorter(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "1", "--steps", "400", "--shrink"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    again = next(line for line in lines if line.startswith("again: "))
+    found = re.search(r"--steps (\d+)", again)
+    assert found is not None
+    assert int(found[1]) < 200
+    assert '--without "' in again
+    assert "crashes" not in again
+
+
+def test_a_good_run_cannot_be_made_shorter(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--seed", "3", "--steps", "30", "--shrink"]) == 0
+    assert "nothing to shrink" in capsys.readouterr().out
+
+
+def test_features_faults_and_numbers_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--with", "crashes, wills", "--without", "vandals", "--set", "clients=2", "--verbose"]
+    assert main(["simulate", "--seed", "3", "--steps", "30", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    on, off, numbers = lines[:3]
+    assert "crashes" in on
+    assert "wills" in on
+    assert "vandals" in off
+    assert " clients=2 " in numbers
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--with", "dragons"], "no feature or fault is called 'dragons'"),
+        (["--set", "dragons=1"], "no number is called 'dragons'"),
+        (["--set", "clients=many"], "clients is a number"),
+        (["--scenario", "/nowhere/at/all.txt"], "cannot read"),
+    ],
+)
+def test_what_there_is_not_is_refused(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *words]) == 2
+    assert text in capsys.readouterr().err
+
+
+def test_a_scenario_runs_from_its_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "one.txt"
+    path.write_text("seed 5\nscript\nclient a\nwait\nexpect a never\n", encoding="utf-8")
+    assert main(["simulate", "--scenario", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert "line 5: a has not got never" in out
+    assert f"again: folkmoot simulate --scenario {path}" in out
 
 
 def test_many_seeds_are_one_digest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -72,6 +134,6 @@ def test_a_trace_of_many_seeds_is_refused(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_result_can_cross_processes() -> None:
-    result = simulate.run_in_process(3, 20)
+    result = simulate.run_in_process(Options(3, 20))
     assert isinstance(result, Result)
     assert LAST.fullmatch(result.line)

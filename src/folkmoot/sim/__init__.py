@@ -5,6 +5,18 @@ A run is a value of its seed: nothing here reads a clock, a random source or the
 
 from __future__ import annotations
 
+from folkmoot.sim.option import Options, UnknownOption
 from folkmoot.sim.run import Result, Simulation
+from folkmoot.sim.scenario import Scenario, ScriptError, parse_scenario
+from folkmoot.sim.shrink import Shrinker
 
-__all__ = ["Result", "Simulation"]
+__all__ = [
+    "Options",
+    "Result",
+    "Scenario",
+    "ScriptError",
+    "Shrinker",
+    "Simulation",
+    "UnknownOption",
+    "parse_scenario",
+]

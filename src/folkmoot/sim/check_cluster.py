@@ -1,7 +1,8 @@
 """What nodes of a cluster agree on: views, leaders, and what a version of a row means.
 
 Looks inside nodes (`folkmoot.sim.inside`), unlike the checkers of promises. A breach is named by what it breaks:
-"views" (one epoch, one view), "leaders" (one leader of a partition per epoch), "rows" (one version, one value), "copies" (replicas at rest are equal, A12).
+"views" (one epoch, one view), "leaders" (one leader of a partition per epoch), "rows" (one version, one value),
+"copies" (replicas at rest are equal, A12).
 """
 
 from __future__ import annotations

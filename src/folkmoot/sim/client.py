@@ -78,6 +78,7 @@ class Client(Caller):
         self.online = False  # CONNACK came and the connection stands
         self.wanted = False
         self.host: Host | None = None  # where it went last
+        self.next_host: Host | None = None  # where it goes next, whatever its habits
         self.hasty = False
         self.make_will: Callable[[Client], Message | None] = lambda _client: None
         self._framer = Framer(_PACKET_BYTES_MAX)
@@ -118,8 +119,10 @@ class Client(Caller):
             return  # the present attempt is not over
         self._lose()
         accepted = self.life is not None and self.life.accepted_us < NEVER
-        self.host = self.site.pick(self.rng, self.profile.route, self.host, failed=not accepted)
-        link = self.network.dial(self, self.host)
+        picked = self.next_host or self.site.pick(self.rng, self.profile.route, self.host, failed=not accepted)
+        self.host = picked
+        self.next_host = None
+        link = self.network.dial(self, picked)
         self.link = link
         self._framer = Framer(_PACKET_BYTES_MAX)
         life = Life(self.name, profile.version, link, clean, self.world.now)

@@ -20,18 +20,24 @@ _ROWS_MAX: Final = 1 << 30
 
 
 class Seen:
-    """A view as a node has it installed: ids of members, and for each partition its replicas, leader first."""
+    """A view as a node has it installed: members, and for each partition its replicas, leader first.
 
-    def __init__(self, epoch: int, ids: list[str], replicas: list[list[str]], learners: list[list[str]]) -> None:
+    `starts`: (id, incarnation) of each member.
+    """
+
+    def __init__(
+        self, epoch: int, starts: list[tuple[str, int]], replicas: list[list[str]], learners: list[list[str]]
+    ) -> None:
         self.epoch = epoch
-        self.ids = ids
+        self.starts = starts
+        self.ids = [node_id for node_id, _ in starts]
         self.replicas = replicas
         self.learners = learners
 
     @property
     def signature(self) -> tuple[object, ...]:
         """What must be the same for everybody who has installed this epoch."""
-        return self.ids, self.replicas, self.learners
+        return self.starts, self.replicas, self.learners
 
     def __repr__(self) -> str:
         return f"view {self.epoch:#x} of {self.ids}"
@@ -42,8 +48,8 @@ def view_of(host: Machine) -> Seen | None:
     view: Any = getattr(host.node, "view", None)
     if view is None:
         return None
-    ids = [member.node_id for member in view.members]
-    return Seen(view.epoch, ids, getattr(view, "replicas", []), getattr(view, "learners", []))
+    starts = [(member.node_id, member.incarnation) for member in view.members]
+    return Seen(view.epoch, starts, view.replicas, view.learners)
 
 
 def is_in_view(host: Machine) -> bool:
@@ -66,6 +72,9 @@ def not_whole(hosts: Sequence[Machine], copies: int) -> str:
             return f"{host.name} has {view}, there are {ids}"
         if first is not None and view.epoch != first.epoch:
             return f"{host.name} has {view}, {hosts[0].name} has {first}"
+        birth: Any = getattr(host.node, "birth", None)
+        if birth is not None and (host.node_id, birth.incarnation) not in view.starts:
+            return f"{host.name} has {view}, which knows {view.starts} and not its start {birth.incarnation}"
         first = first or view
     assert first is not None, "there is at least one machine"
     wanted = min(copies, len(ids))

@@ -227,11 +227,11 @@ class Simulation:
             world.run(world.now + pause)
             if world.violations:
                 return
-            self._look()
+            self.look()
             if world.events > self.steps * len(self.site.hosts) * _EVENTS_PER_STEP_MAX + 100_000:
                 world.violate("liveness", f"{world.events} events in {self.steps} steps: the run goes round in circles")
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """See whether the cluster is whole, and tell the ledger of faults when it has been so for long enough."""
         now = self.world.now
         if self.mesh is None or now < self._next_look_us:
@@ -305,7 +305,7 @@ class Simulation:
         return not self.world.violations
 
     def _healed(self) -> bool:
-        self._look()
+        self.look()
         return self.trouble.calm and self._all_idle()
 
     def _all_idle(self) -> bool:

@@ -53,7 +53,7 @@ class Workload:
         self._add(2, self._drop, "")
         self._add(2, self._takeover, "takeovers")
         for client in actors:
-            client.make_will = self._will
+            client.make_will = self.will
 
     def _add(self, weight: int, action: Callable[[Client], None], feature: str) -> None:
         if not feature or self.swarm.has(feature):
@@ -137,7 +137,8 @@ class Workload:
             properties.message_expiry = rng.between(1, 5)
         return properties
 
-    def _will(self, client: Client) -> Message | None:
+    def will(self, client: Client) -> Message | None:
+        """Return the will of a new connection, or None."""
         profile = client.profile
         if not profile.will_topic:
             return None

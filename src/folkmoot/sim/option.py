@@ -1,0 +1,93 @@
+"""What a run is asked for: seed, length, number of nodes, and what differs from what the seed would draw.
+
+Owns the text of the command that repeats a run. Values only, so that they can go to other processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from folkmoot.sim.run import Simulation
+from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, Swarm
+
+__all__ = ["NAMES", "Options", "UnknownOption"]
+
+NAMES = FEATURES + FAULTS + CLUSTER_FAULTS
+"""All that a seed switches on or off."""
+
+
+class UnknownOption(ValueError):
+    """A feature, a fault or a number that there is not."""
+
+
+class Options:
+    """One run. `on`, `off`: names of features and faults; `numbers`: what the swarm has drawn, by name."""
+
+    def __init__(self, seed: int = 1, steps: int = 2_000, nodes: int = 1) -> None:
+        self.seed = seed
+        self.steps = steps
+        self.nodes = nodes
+        self.on: list[str] = []
+        self.off: list[str] = []
+        self.numbers: dict[str, int] = {}
+
+    def switch(self, names: str, *, on: bool) -> None:
+        """Switch features and faults on or off: names separated by commas. Raises UnknownOption."""
+        for name in [part.strip() for part in names.split(",") if part.strip()]:
+            if name not in NAMES:
+                raise UnknownOption(f"no feature or fault is called {name!r}; there are: {', '.join(NAMES)}")
+            (self.on if on else self.off).append(name)
+
+    def assign(self, text: str) -> None:
+        """Set a number: NAME=VALUE. Raises UnknownOption."""
+        name, _, value = text.partition("=")
+        name = name.strip()
+        known = vars(Swarm(Simulation(1, 1).world.fork(), nodes=2))
+        if not isinstance(known.get(name), int) or name == "nodes":
+            names = sorted([key for key, drawn in known.items() if isinstance(drawn, int) and key != "nodes"])
+            raise UnknownOption(f"no number is called {name!r}; there are: {', '.join(names)}")
+        if not value.strip().isdigit():
+            raise UnknownOption(f"{name} is a number, not {value!r}")
+        self.numbers[name] = int(value)
+
+    def shape(self, swarm: Swarm) -> None:
+        """Change what the seed has drawn."""
+        for name in self.on:
+            swarm.on[name] = True
+        for name in self.off:
+            swarm.on[name] = False
+        for name, value in self.numbers.items():
+            setattr(swarm, name, value)
+
+    def copy(self) -> Options:
+        """Return the same options once more."""
+        other = Options(self.seed, self.steps, self.nodes)
+        other.on = list(self.on)
+        other.off = list(self.off)
+        other.numbers = dict(self.numbers)
+        return other
+
+    def with_seed(self, seed: int) -> Options:
+        """Return the same options for another seed."""
+        other = self.copy()
+        other.seed = seed
+        return other
+
+    @property
+    def command(self) -> str:
+        """The command that repeats the run."""
+        parts = ["folkmoot simulate"]
+        if self.nodes > 1:
+            parts.append(f"--nodes {self.nodes}")
+        parts.append(f"--seed {self.seed} --steps {self.steps}")
+        if self.on:
+            parts.append(f'--with "{", ".join(self.on)}"')
+        if self.off:
+            parts.append(f'--without "{", ".join(self.off)}"')
+        parts += [f"--set {name}={value}" for name, value in self.numbers.items()]
+        return " ".join(parts)
+
+    def simulation(self, sink: Callable[[str], None] | None = None) -> Simulation:
+        """Return the run, ready to go."""
+        shape = self.shape if self.on or self.off or self.numbers else None
+        return Simulation(self.seed, self.steps, sink, shape=shape, nodes=self.nodes)

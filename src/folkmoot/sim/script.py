@@ -1,0 +1,344 @@
+"""The steps of a scenario: what its lines do to a simulation.
+
+    client NAME [at HOST] [expiry SECONDS] [will TOPIC]   connects, with a session that stays; without `at`: anywhere
+    subscribe NAME FILTER QOS        unsubscribe NAME FILTER
+    publish NAME TOPIC TEXT QOS [retain]                   TEXT `-` is an empty payload
+    move NAME HOST     drop NAME     disconnect NAME       (move: connects there, wherever it is; drop: without a word)
+    crash HOST...      start HOST... wipe HOST             (crash: at once; wipe: its disk, while it is down)
+    hang HOST          continue HOST
+    dark HOST          light HOST                          (cut off from everybody)
+    cut HOST HOST      mend HOST HOST                      (one way)
+    split HOST... | HOST... [| HOST...]                    mend-all
+    reset HOST HOST    slow HOST HOST TIME
+    full HOST          free HOST     stall HOST TIME       clock HOST TIME
+    run TIME           wait          rest                  (wait: until clients are idle; rest: heal, check everything)
+    expect NAME TEXT                 expect-not NAME TEXT  (what its application has got)
+
+Times are like 20ms or 3s. Owns the meaning of each step; the format of the file is `folkmoot.sim.scenario`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.mqtt.packet import V5, Publish
+from folkmoot.sim.client import Client
+from folkmoot.sim.fault_cluster import ClusterFaults
+from folkmoot.sim.host import Host
+from folkmoot.sim.mesh import Mesh
+from folkmoot.sim.profile import Profile
+from folkmoot.sim.run import Simulation
+from folkmoot.sim.site import FAITHFUL
+
+__all__ = ["Script", "ScriptError", "parse_steps"]
+
+
+class ScriptError(ValueError):
+    """A line that means nothing."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(f"line {number}: {text}")
+
+
+def parse_steps(lines: list[tuple[int, str]]) -> list[tuple[int, list[str]]]:
+    """Return (number of the line, words) of each step; raises ScriptError for a word that is no step."""
+    steps: list[tuple[int, list[str]]] = []
+    for number, line in lines:
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        least = _STEPS.get(words[0])
+        if least is None:
+            raise ScriptError(number, f"{words[0]!r} is no step; there are: {', '.join(_STEPS)}")
+        if len(words) - 1 < least:
+            raise ScriptError(number, f"{words[0]} needs {least} words after it")
+        steps.append((number, words))
+    return steps
+
+
+class Script:
+    """Plays steps on a simulation, whose own clients stay away."""
+
+    def __init__(self, simulation: Simulation, steps: list[tuple[int, list[str]]]) -> None:
+        self.simulation = simulation
+        self.world = simulation.world
+        self.steps = steps
+        self.clients: dict[str, Client] = {}
+        self._line = 0
+        workload = simulation.workload
+        workload.actors.clear()
+        workload.watchers.clear()
+        workload.replayers.clear()
+
+    def run(self) -> None:
+        """Play all steps, then heal and check."""
+        for number, words in self.steps:
+            self._line = number
+            self.world.note("script", " ".join(words))
+            name = "step_" + words[0].replace("-", "_")
+            play: Callable[[list[str]], None] = getattr(self, name)
+            play(words[1:])
+            if self.world.violations:
+                return
+        self.step_rest([])
+
+    # Names
+
+    def _host(self, name: str) -> Host:
+        host = self.simulation.site.host(name)
+        if host is None:
+            raise ScriptError(self._line, f"there is no host {name!r}")
+        return host
+
+    def _client(self, name: str) -> Client:
+        if name not in self.clients:
+            raise ScriptError(self._line, f"there is no client {name!r}")
+        return self.clients[name]
+
+    def _time(self, text: str) -> int:
+        for unit, size in (("ms", MILLISECOND), ("us", 1), ("s", SECOND)):
+            number = text.removesuffix(unit)
+            if text.endswith(unit) and number.lstrip("-").isdigit():
+                return int(number) * size
+        raise ScriptError(self._line, f"{text!r} is no time: say 20ms or 3s")
+
+    @property
+    def _mesh(self) -> Mesh:
+        if self.simulation.mesh is None:
+            raise ScriptError(self._line, "this needs more than one node")
+        return self.simulation.mesh
+
+    @property
+    def _faults(self) -> ClusterFaults:
+        if self.simulation.faults.cluster is None:
+            raise ScriptError(self._line, "this needs more than one node")
+        return self.simulation.faults.cluster
+
+    # Clients
+
+    def step_client(self, words: list[str]) -> None:
+        """Make a client and connect it."""
+        profile = Profile(words[0], V5)
+        profile.route = FAITHFUL
+        profile.reconnect_us = 100 * MILLISECOND
+        options = dict(zip(words[1::2], words[2::2], strict=False))
+        if "expiry" in options:
+            profile.expiry_s = int(options["expiry"])
+        if "will" in options:
+            profile.will_topic = options["will"].encode()
+        simulation = self.simulation
+        client = Client(self.world, self.world.fork(), simulation.network, simulation.site, simulation.oracle, profile)
+        client.make_will = simulation.workload.will
+        self.clients[words[0]] = client
+        simulation.workload.actors.append(client)
+        client.wanted = True
+        if "at" in options:
+            client.next_host = self._host(options["at"])
+        client.connect()
+
+    def step_subscribe(self, words: list[str]) -> None:
+        """Subscribe an online client."""
+        self._online(words[0]).subscribe([(words[1].encode(), int(words[2]))], 0)
+
+    def step_unsubscribe(self, words: list[str]) -> None:
+        """Unsubscribe an online client."""
+        self._online(words[0]).unsubscribe([words[1].encode()])
+
+    def _online(self, name: str) -> Client:
+        client = self._client(name)
+        if not client.online:
+            raise ScriptError(self._line, f"{name} is not online: let it `wait`")
+        return client
+
+    def step_publish(self, words: list[str]) -> None:
+        """Publish; a client that is offline sends it when it is back."""
+        client = self._client(words[0])
+        payload = b"" if words[2] == "-" else words[2].encode()
+        packet = Publish(words[1].encode(), payload, int(words[3]), "retain" in words[4:])
+        client.outflow.publish(self.simulation.ledger.publish(client.name, packet, once=False))
+
+    def step_move(self, words: list[str]) -> None:
+        """Connect a client elsewhere, without a goodbye to where it is."""
+        client = self._client(words[0])
+        client.next_host = self._host(words[1])
+        if client.link is not None and not client.online:
+            client.drop()
+        else:
+            client.connect()
+
+    def step_drop(self, words: list[str]) -> None:
+        """Let a client close its connection without a word; it stays away until it moves or all heals."""
+        client = self._client(words[0])
+        client.wanted = False
+        client.drop()
+
+    def step_disconnect(self, words: list[str]) -> None:
+        """Let a client say goodbye; it stays away until it moves or all heals."""
+        client = self._client(words[0])
+        client.wanted = False
+        client.disconnect(0, None)
+
+    # Machines
+
+    def step_crash(self, words: list[str]) -> None:
+        """Kill nodes at once."""
+        hosts = [self._host(name) for name in words]
+        self.simulation.trouble.weaken(hosts)
+        for host in hosts:
+            host.crash()
+
+    def step_start(self, words: list[str]) -> None:
+        """Start nodes."""
+        for name in words:
+            self._host(name).start()
+
+    def step_wipe(self, words: list[str]) -> None:
+        """Replace the disk of a machine whose node is down."""
+        self._host(words[0]).wipe()
+
+    def step_hang(self, words: list[str]) -> None:
+        """Stop a process."""
+        host = self._host(words[0])
+        self.simulation.trouble.weaken([host])
+        host.hang()
+
+    def step_continue(self, words: list[str]) -> None:
+        """Let a process go on."""
+        self._host(words[0]).go_on()
+
+    def step_dark(self, words: list[str]) -> None:
+        """Cut a machine off from everybody."""
+        host = self._host(words[0])
+        self.simulation.trouble.weaken([host])
+        host.darken(on=True)
+
+    def step_light(self, words: list[str]) -> None:
+        """Let a machine be heard again."""
+        self._host(words[0]).darken(on=False)
+
+    def step_full(self, words: list[str]) -> None:
+        """Fill a disk."""
+        host = self._host(words[0])
+        host.fill()
+        host.disk.fill()
+
+    def step_free(self, words: list[str]) -> None:
+        """Make room on a disk."""
+        self._host(words[0]).free()
+
+    def step_stall(self, words: list[str]) -> None:
+        """Let the next sync take longer."""
+        host = self._host(words[0])
+        self.simulation.trouble.weaken([host])
+        host.stall(self._time(words[1]))
+
+    def step_clock(self, words: list[str]) -> None:
+        """Set a clock to so much before or after the true time."""
+        self._host(words[0]).clock_offset_us = self._time(words[1])
+
+    # Links between machines
+
+    def step_cut(self, words: list[str]) -> None:
+        """Let nothing through from one machine to another."""
+        first, second = self._host(words[0]), self._host(words[1])
+        self.simulation.trouble.weaken([first, second])
+        self._mesh.cut(first, second)
+
+    def step_mend(self, words: list[str]) -> None:
+        """Let bytes through again."""
+        self._mesh.mend(self._host(words[0]), self._host(words[1]))
+
+    def step_split(self, words: list[str]) -> None:
+        """Cut sides off from each other."""
+        sides = [[self._host(name) for name in side.split()] for side in " ".join(words).split("|")]
+        self._faults.apply_split(sides)
+
+    def step_mend_all(self, _words: list[str]) -> None:
+        """Mend everything between machines."""
+        self._mesh.heal()
+
+    def step_reset(self, words: list[str]) -> None:
+        """Break the connections between two machines."""
+        names = sorted(words[:2])
+        self.simulation.trouble.disturb()
+        for wire in self._mesh.wires:
+            if sorted([end.owner.host.name for end in wire.ends]) == names:
+                wire.reset(0, 0)
+
+    def step_slow(self, words: list[str]) -> None:
+        """Make one way slower."""
+        self.simulation.trouble.disturb()
+        self._mesh.slow_us[words[0], words[1]] = self._time(words[2])
+
+    # Time
+
+    def step_run(self, words: list[str]) -> None:
+        """Let time pass."""
+        until = self.world.now + self._time(words[0])
+        while self.world.now < until and not self.world.violations:
+            self.world.run(min(until, self.world.now + 10 * MILLISECOND))
+            self.simulation.look()
+
+    def step_wait(self, _words: list[str]) -> None:
+        """Wait until every client that wants to be online is idle."""
+        self.simulation.settle(self._all_idle)
+
+    def _all_idle(self) -> bool:
+        return all(client.idle or not client.wanted for client in self.clients.values())
+
+    def step_rest(self, _words: list[str]) -> None:
+        """Heal everything, wait for rest and check all promises."""
+        if self.simulation.heal():
+            self.simulation.judge()
+
+    # What applications have got
+
+    def _has(self, name: str, payload: str) -> bool:
+        numbers = [m.number for m in self.simulation.ledger.messages if m.payload == payload.encode()]
+        records = [record for record in self.simulation.ledger.records if record.client_id == name]
+        return any(number in record.copies for record in records for number in numbers)
+
+    def step_expect(self, words: list[str]) -> None:
+        """Demand that a client has got a message."""
+        if not self._has(words[0], words[1]):
+            self.world.violate("script", f"line {self._line}: {words[0]} has not got {words[1]}")
+
+    def step_expect_not(self, words: list[str]) -> None:
+        """Demand that a client has not got a message."""
+        if self._has(words[0], words[1]):
+            self.world.violate("script", f"line {self._line}: {words[0]} has got {words[1]}")
+
+
+_STEPS = {
+    "client": 1,
+    "subscribe": 3,
+    "unsubscribe": 2,
+    "publish": 4,
+    "move": 2,
+    "drop": 1,
+    "disconnect": 1,
+    "crash": 1,
+    "start": 1,
+    "wipe": 1,
+    "hang": 1,
+    "continue": 1,
+    "dark": 1,
+    "light": 1,
+    "cut": 2,
+    "mend": 2,
+    "split": 3,
+    "mend-all": 0,
+    "reset": 2,
+    "slow": 3,
+    "full": 1,
+    "free": 1,
+    "stall": 2,
+    "clock": 2,
+    "run": 1,
+    "wait": 0,
+    "rest": 0,
+    "expect": 2,
+    "expect-not": 2,
+}
+"""Every step, and how many words it needs."""
