@@ -31,12 +31,14 @@ def with_files(text: str, folder: Path) -> str:
     """An example with the files that it names put where they can be read."""
     (folder / "users").write_text("", encoding="utf-8")
     (folder / "token").write_text(TOKEN, encoding="utf-8")
+    (folder / "secret").write_text(TOKEN, encoding="utf-8")
     places = {
         "certificate": CERTIFICATES / "server.pem",
         "key": CERTIFICATES / "server.key",
         "ca": CERTIFICATES / "ca.pem",
         "password_file": folder / "users",
         "token_file": folder / "token",
+        "secret_file": folder / "secret",
     }
     return re.sub(
         rf'^({"|".join(places)}) = ".*"', lambda found: f'{found[1]} = "{places[found[1]]}"', text, flags=re.MULTILINE

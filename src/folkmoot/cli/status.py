@@ -57,8 +57,9 @@ def head(found: dict[str, Any]) -> str:
     node = f"{found['node']} (folkmoot {found['software']})"
     if found["state"] == "alone":
         return f"{node}: alone, without a cluster; overload {found['overload']}"
+    proposer = found["proposer"]
     who = {
-        "member": f"member of view {found['counter']}, proposed by {found['proposer']}",
+        "member": f"member of view {found['counter']}" + (f", proposed by {proposer}" if proposer else ""),
         "waiting": "waits to be taken in",
         "excluded": f"LEFT OUT of the cluster; its last view was {found['counter']}",
     }.get(found["state"], found["state"])
