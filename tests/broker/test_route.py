@@ -6,6 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from folkmoot.auth.policy import Policy
+from folkmoot.broker.commit import Commits
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.interest import Interest
 from folkmoot.broker.route import Group, Routes
 from folkmoot.broker.state import Identity, State
 from folkmoot.broker.topic_index import TopicIndex
@@ -47,7 +50,10 @@ def make_routes(cache_max: int) -> Routes:
     limits, store = Limits(), MemoryStore()
     limits.route_cache_max = cache_max
     state = State(Identity(), limits, Policy([], True), 4, store, Writer(4, 1), Rng(1))
-    return Routes(state, Streams([StreamConfig("s", b"a/#", 1)], 4, store))
+    state.leads = [True] * 4
+    fabric = Fabric("n", 4, True)
+    streams = Streams([StreamConfig("s", b"a/#", 1)], 4, store)
+    return Routes(state, fabric, Interest(fabric, Commits(state, streams), 4), streams)
 
 
 class Model:

@@ -126,6 +126,8 @@ class Backlog:
         for key, value in rows:
             if session.drop_from <= sequence_of(key) < session.drop_below:
                 continue
+            if session.flights is not None and sequence_of(key) in session.flights:
+                continue
             entry = self._entry_of(session, key, value)
             if entry.qos == 0 and entry.sequence < session.sent_below:
                 self.remove(session, entry)  # perhaps sent before a crash: at most once, section 4.3.1
@@ -148,6 +150,12 @@ class Backlog:
         # [MQTT-3.3.1-3] The row's own flag says what was meant when it was written; it counts after a restart only.
         entry.dup = row.qos > 0 and entry.sequence < session.sent_below
         return entry
+
+    def find(self, session: Session, sequence: int) -> Entry | None:
+        """Return the stored message with this sequence, or None."""
+        key = numbered_key(session.queue_prefix, sequence)
+        value = self.state.reader.get(key)
+        return None if value is None else self._entry_of(session, key, value)
 
     def remove(self, session: Session, entry: Entry) -> None:
         """Delete the row of a message that is done with."""

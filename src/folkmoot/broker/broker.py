@@ -11,15 +11,22 @@ from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import FOR_RATE, Commits
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.control import Control
+from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.express import Express
+from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.feed import Feeds
+from folkmoot.broker.hosting import Hosting
 from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.ingress import Ingress
+from folkmoot.broker.interest import Interest
 from folkmoot.broker.lifecycle import Lifecycle
+from folkmoot.broker.mark import Marks
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.publish import Publishing
 from folkmoot.broker.purge import Purges
 from folkmoot.broker.queue import Queue
+from folkmoot.broker.relay import Relays
+from folkmoot.broker.request import Requests
 from folkmoot.broker.restore import Restore
 from folkmoot.broker.retained import Retained
 from folkmoot.broker.route import Routes
@@ -34,7 +41,9 @@ from folkmoot.broker.state import (
     State,
 )
 from folkmoot.broker.subscribe import Subscribing
+from folkmoot.broker.switch import Switch
 from folkmoot.broker.sys import SysTopics
+from folkmoot.broker.tenure import Tenure
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
@@ -53,31 +62,48 @@ _DEADLINES_MAX = 256  # in one turn: a hundred thousand sessions may end in the 
 class Broker:
     """All that a node does with MQTT and streams; time is in `state.now`, set by the node."""
 
-    def __init__(self, state: State, streams: Streams) -> None:
+    def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
         self.state = state
+        self.fabric = fabric
         self.streams = streams
         self.commits = Commits(state, streams)
+        self.interest = Interest(fabric, self.commits, state.partitions)
+        self.requests = Requests(state, fabric, self.commits)
+        self.relays = Relays(state, fabric)
+        self.marks = Marks(state)
         self.bodies = Bodies(state)
         self.queue = Queue(state, self.commits, Backlog(state, self.bodies))
-        self.routes = Routes(state, streams)
+        self.routes = Routes(state, fabric, self.interest, streams)
         self.shared = Shared(state, self.queue, self.routes)
         self.retained = Retained(state)
         self.producers = Producers(state, self.commits)
         self.publishing = Publishing(
-            state, self.bodies, self.queue, self.routes, self.shared, self.retained, self.producers
+            state,
+            fabric,
+            self.requests,
+            self.bodies,
+            self.queue,
+            self.routes,
+            self.shared,
+            self.retained,
+            self.producers,
         )
+        self.exchange = Exchange(state, fabric, self.commits, self.marks, self.requests, self.publishing)
         self.sys = SysTopics(state, self.queue, self.publishing)
         self.wills = Wills(state, self.publishing)
         self.purges = Purges(state, self.bodies, self.shared)
-        self.lifecycle = Lifecycle(state, self.queue, self.routes, self.shared, self.wills, self.purges)
+        self.lifecycle = Lifecycle(state, self.relays, self.queue, self.routes, self.shared, self.wills, self.purges)
         self.feeds = Feeds(state, self.commits, self.queue)
         self.closing = Closing(state, self.lifecycle)
-        self.connecting = Connecting(state, self.commits, self.queue, self.wills, self.lifecycle, self.closing)
+        self.connecting = Connecting(
+            state, fabric, self.commits, self.relays, self.queue, self.wills, self.lifecycle, self.closing
+        )
         self.subscribing = Subscribing(state, self.commits, self.routes, self.feeds, self.retained, streams, self.sys)
-        self.inbound = Inbound(state, self.commits, self.routes, self.publishing, self.closing)
+        self.inbound = Inbound(state, self.commits, self.relays, self.routes, self.publishing, self.closing)
         self.control = Control(
             state,
             self.commits,
+            self.relays,
             self.queue,
             self.inbound,
             self.lifecycle,
@@ -89,6 +115,7 @@ class Broker:
         self.ingress = Ingress(state, self.routes, self.inbound, self.express, self.control, self.closing)
         self.restore = Restore(
             state,
+            self.marks,
             self.bodies,
             self.routes,
             self.retained,
@@ -99,15 +126,62 @@ class Broker:
             self.feeds,
             streams,
         )
+        self.hosting = Hosting(
+            state,
+            fabric,
+            self.commits,
+            self.queue,
+            self.lifecycle,
+            self.closing,
+            self.connecting,
+            self.inbound,
+            self.control,
+            self.restore,
+        )
+        self.tenure = Tenure(
+            state,
+            fabric,
+            self.interest,
+            self.requests,
+            self.relays,
+            self.marks,
+            self.bodies,
+            self.routes,
+            self.retained,
+            self.producers,
+            self.purges,
+            self.lifecycle,
+            self.feeds,
+            self.connecting,
+            self.control,
+            self.exchange,
+            self.restore,
+            self.hosting,
+            streams,
+        )
+        self.switch = Switch(
+            state,
+            fabric,
+            self.interest,
+            self.requests,
+            self.relays,
+            self.connecting,
+            self.ingress,
+            self.closing,
+            self.exchange,
+            self.hosting,
+            self.tenure,
+        )
         self._connections = 0
         self._trimming = False
         self._excused_us = 0
 
     def open(self) -> None:
         """Restore what the store has; raises CorruptStore or StoreError."""
-        for partition in range(self.state.partitions):
-            self.restore.load(partition)
-        self.restore.settle()
+        if self.fabric.alone:
+            for partition in range(self.state.partitions):
+                self.restore.load(partition)
+            self.restore.settle()
         self.sys.start()
         if self.streams.streams:
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
@@ -145,6 +219,8 @@ class Broker:
         if flag:
             connection.unsent_bytes = 0
         session = connection.session
+        if connection.relay is not None:
+            self.relays.block(connection.relay, not flag)
         if flag and session is not None:
             self.queue.pump(session)
             self.feeds.unpark(session)
@@ -188,6 +264,7 @@ class Broker:
                 self.queue.pump(session)
         if self.streams.written(token):
             self.feeds.grown()
+        self.exchange.committed()
         self.completed()
 
     def completed(self) -> None:
@@ -197,6 +274,8 @@ class Broker:
                 self.connecting.opened(connection)
                 self.ingress.resume(connection)
             self.commits.release(record)
+            if record.handled:
+                self.hosting.handled(record.handled, record.handled_packets)
         self.commits.resume()
 
     def seal(self) -> Batch | None:
@@ -205,14 +284,29 @@ class Broker:
         self._unfeed()
         if self.streams.dirty:
             self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
+        if not self.fabric.alone:
+            self._tell()
         batch = self.state.writer.take()
-        if batch is not None:
+        if batch is None:
+            if self.commits.asked:
+                self.state.writer.skip()  # the turn has no rows, but answers that it waits for: it needs its number
+        else:
             self.commits.seal(batch.token, batch.bytes)
             counters = self.state.counters
             counters.commit_batches += 1
             counters.commit_rows += len(batch.ops)
             counters.commit_bytes += batch.bytes
+        self.commits.asked = False
         return batch
+
+    def _tell(self) -> None:
+        """Collect what other nodes are to be told of this turn, and the rows that go with what they asked."""
+        self.routes.refresh()
+        self.interest.flush()
+        self.requests.flush()
+        self.relays.flush()
+        self.marks.flush()
+        self.hosting.flush()
 
     def _unfeed(self) -> None:
         if self.queue.unfed:

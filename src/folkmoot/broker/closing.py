@@ -54,6 +54,12 @@ class Closing:
 
     def disconnect(self, connection: Connection, code: int, why: str) -> None:
         """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close; the will stands."""
+        remote = connection.remote
+        if remote is not None:  # its own node says it
+            remote.code = code
+            remote.why = why[:_REASON_CHARACTERS_MAX]
+            self.close(connection)
+            return
         if connection.state == NEW:
             self._count(code)
             self._note(connection, "handshake_failed", code, why)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import FOR_HANDSHAKE, Commits
+from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.broker.lifetime import lifetime
+from folkmoot.broker.message import EXPEL, encode_expel
 from folkmoot.broker.offer import connack_properties
 from folkmoot.broker.queue import Queue
+from folkmoot.broker.relay import Relays
 from folkmoot.broker.route import is_reserved
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_SESSION, State
 from folkmoot.broker.will import Wills
@@ -19,6 +22,7 @@ from folkmoot.mqtt.packet import V31, Connack, Connect, Properties
 from folkmoot.mqtt.packet import Will as WillPacket
 from folkmoot.mqtt.text import check_utf8
 from folkmoot.session.connection import CHECKING, OPEN, REGISTERING, Authenticate, Connection
+from folkmoot.session.relay import GRANTED
 from folkmoot.session.session import PACKET_IDS, Session, Will
 from folkmoot.store.message import Message
 from folkmoot.topics.name import check_topic
@@ -30,14 +34,25 @@ class Connecting:
     """Takes a connection from CONNECT to CONNACK."""
 
     def __init__(
-        self, state: State, commits: Commits, queue: Queue, wills: Wills, lifecycle: Lifecycle, closing: Closing
+        self,
+        state: State,
+        fabric: Fabric,
+        commits: Commits,
+        relays: Relays,
+        queue: Queue,
+        wills: Wills,
+        lifecycle: Lifecycle,
+        closing: Closing,
     ) -> None:
         self.state = state
+        self.fabric = fabric
         self.commits = commits
+        self.relays = relays
         self.queue = queue
         self.wills = wills
         self.lifecycle = lifecycle
         self.closing = closing
+        self._parked: dict[str, tuple[Connection, bool]] = {}  # clients that wait for the end of an older connection
 
     def connect(self, connection: Connection, packet: Connect) -> None:
         """A CONNECT came as the first packet."""
@@ -83,7 +98,7 @@ class Connecting:
             self.state.counters.auth_failed += 1
             self.closing.refuse(connection, reason.BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
 
-    # -- checks -----------------------------------------------------------------------------------------------------
+    # -- checks ---------------------------------------------------------------------------------------------------
 
     def _fault(self, packet: Connect) -> tuple[int, str]:
         limits = self.state.limits
@@ -106,15 +121,6 @@ class Connecting:
             return self._will_fault(packet.will)
         return 0, ""
 
-    def _crowd(self, client_id: str) -> str:
-        """Return why there is no place for one more client, or nothing; asked when its password has been checked."""
-        limits = self.state.limits
-        if self.state.counters.clients_connected >= limits.connections_max:
-            return "too many connections"
-        if client_id not in self.state.sessions and len(self.state.sessions) >= limits.sessions_max:
-            return "too many sessions"
-        return ""
-
     def _will_fault(self, will: WillPacket) -> tuple[int, str]:
         limits = self.state.limits
         why = check_topic(will.topic, limits.topic_levels_max)
@@ -132,21 +138,37 @@ class Connecting:
                 return reason.PAYLOAD_FORMAT_INVALID, "will: the payload is not the UTF-8 that it claims to be"
         return 0, ""
 
-    # -- the session --------------------------------------------------------------------------------------------------
+    # -- the session ------------------------------------------------------------------------------------------------
 
     def register(self, connection: Connection) -> None:
-        """The client may come in: find or make its session, end the older connection, answer when that is durable."""
+        """The client may come in: the leader of its partition finds or makes its session."""
         packet = connection.connect
         assert packet is not None, "a connection is registered once"
-        assigned = ""
-        if not packet.client_id:
-            # [MQTT-3.1.3-6] [MQTT-3.1.3-7] [MQTT-3.2.2-16]
-            assigned = "auto-" + self.state.rng.token(22)
-            connection.client_id = assigned
-        crowd = self._crowd(connection.client_id)
-        if crowd:
-            code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_BUSY
-            self.closing.refuse(connection, code, crowd)
+        assigned = not packet.client_id
+        if assigned:  # [MQTT-3.1.3-6] [MQTT-3.1.3-7]
+            connection.client_id = "auto-" + self.state.rng.token(22)
+        limits = self.state.limits
+        if self.state.counters.clients_connected >= limits.connections_max:
+            self._refuse_crowd(connection, "too many connections")
+            return
+        partition = self.state.partition_of(connection.client_id.encode())
+        if self.state.leads[partition]:
+            self.admit(connection, assigned)
+        else:
+            connection.state = REGISTERING
+            self.relays.ask(connection, partition, connection.connect_body, assigned)
+
+    def _refuse_crowd(self, connection: Connection, why: str) -> None:
+        code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_BUSY
+        self.closing.refuse(connection, code, why)
+
+    def admit(self, connection: Connection, assigned: bool) -> None:
+        """Find or make the client's session, end its older connection, answer when that is durable (leader)."""
+        packet = connection.connect
+        assert packet is not None, "a connection is registered once"
+        known = self.state.sessions
+        if connection.client_id not in known and len(known) >= self.state.limits.sessions_max:
+            self._refuse_crowd(connection, "too many sessions")
             return
         will = packet.will
         policy = self.state.policy
@@ -155,21 +177,25 @@ class Connecting:
             self.closing.refuse(connection, reason.NOT_AUTHORIZED, "not allowed to publish to the will's topic")
             return
         expiry_s = self._expiry_of(packet)
-        old = self.state.sessions.get(connection.client_id)
+        old = known.get(connection.client_id)
         anew = packet.clean_start or self._is_foreign(old, connection)
         resumes_stored = old is not None and old.durable and not anew  # that makes room, when its messages go
         if self.state.storage_full and (expiry_s or will is not None) and not resumes_stored:
             self.state.counters.storage_refused += 1
             self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "no room on the disk to keep a session or a will")
             return
-        properties = connack_properties(self.state, packet, expiry_s, assigned) if connection.v5 else None
+        assigned_id = connection.client_id if assigned else ""  # [MQTT-3.2.2-16]
+        properties = connack_properties(self.state, packet, expiry_s, assigned_id) if connection.v5 else None
         if not self._fits(packet, properties):
             code = reason.IMPLEMENTATION_SPECIFIC_ERROR
             self.closing.refuse(connection, code, "the Maximum Packet Size is too small for a CONNACK")
             return
+        if self._waits(old, connection, assigned):
+            return
         old = self._take_over(old, anew)
         present = old is not None
-        session = old if old is not None else self.lifecycle.begin(connection.client_id, expiry_s > 0)
+        session = old if old is not None else self._begin(connection, expiry_s > 0)
+        self._agree(connection, packet)
         self._attach(connection, session, packet, expiry_s)
         # The end of a stored session is acknowledged too: it must not come back after a crash.
         wrote = session.durable or self.lifecycle.is_ending(connection.client_id)
@@ -179,6 +205,44 @@ class Connecting:
         connection.connack = encode(Connack(present, reason.SUCCESS, properties), packet.version)
         connection.connect = None
         self._answer(connection, wrote or present)
+
+    def _begin(self, connection: Connection, durable: bool) -> Session:
+        session = self.lifecycle.begin(connection.client_id, durable)
+        session.shadow = connection.remote is not None and not durable
+        return session
+
+    def _waits(self, old: Session | None, connection: Connection, assigned: bool) -> bool:
+        """Whether an older connection, at another node, must be fenced before this one comes in (A6)."""
+        other = None if old is None else old.connection
+        remote = None if other is None else other.remote
+        if remote is None:
+            return False
+        waiting = self._parked.get(connection.client_id)
+        if waiting is not None and waiting[0] is not connection:
+            self.closing.disconnect(waiting[0], reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+        self._parked[connection.client_id] = (connection, assigned)
+        connection.state = REGISTERING
+        if not remote.fenced:
+            remote.fenced = True
+            self.state.counters.takeovers += 1
+            body = encode_expel(remote.number, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            self.fabric.send(remote.node_id, EXPEL, body)
+        return True
+
+    def go_on(self, client_id: str) -> None:
+        """The older connection of a client is gone: the one that waits for that comes in, if it is still there."""
+        waiting = self._parked.pop(client_id, None)
+        if waiting is not None and waiting[0].state == REGISTERING:
+            self.admit(waiting[0], waiting[1])
+
+    def give_up(self, partition: int) -> None:
+        """This node leads the partition no more: who waits here asks its new leader."""
+        for client_id in list(self._parked):
+            connection, assigned = self._parked[client_id]
+            if self.state.partition_of(client_id.encode()) == partition:
+                del self._parked[client_id]
+                if connection.remote is None and connection.state == REGISTERING:
+                    self.relays.ask(connection, partition, connection.connect_body, assigned)
 
     def _is_foreign(self, old: Session | None, connection: Connection) -> bool:
         """Whether a session is another user's, MQTT 5 section 5.4.2: what waits there is for those eyes only.
@@ -224,31 +288,20 @@ class Connecting:
             return 0
         return min(properties.session_expiry, limits.session_expiry_max_s)
 
-    def _attach(self, connection: Connection, session: Session, packet: Connect, expiry_s: int) -> None:
+    def _agree(self, connection: Connection, packet: Connect) -> None:
+        """Set what CONNECT and the limits say of the connection itself."""
         limits = self.state.limits
-        session.connection = connection
-        session.version = packet.version
-        session.username = connection.username
-        session.expiry_s = expiry_s
-        session.ends_us = 0
-        self.state.timers.cancel(TIMER_SESSION, session.client_id)
-        self.state.timers.cancel(TIMER_CONNECT, connection.id)
-        connection.session = session
-        session.window = limits.inflight_max
         properties = packet.properties
         if properties is not None:
-            if properties.receive_max is not None:  # [MQTT-3.3.4-9]
-                session.window = min(session.window, properties.receive_max)
             if properties.packet_max is not None:
                 connection.packet_bytes_max = properties.packet_max
             alias_max = properties.topic_alias_max
-            if alias_max and limits.topic_alias_out_max:
+            elsewhere = connection.remote is not None or connection.relay is not None
+            if alias_max and limits.topic_alias_out_max and not elsewhere:  # aliases would not outlive a leader
                 connection.alias_out_max = min(alias_max, limits.topic_alias_out_max)
                 connection.alias_out = {}
             connection.problem_information = properties.request_problem != 0
-        session.window = min(session.window, PACKET_IDS - 1)
         connection.send_bytes_max = limits.send_buffer_bytes_max
-        self._set_keep_alive(connection, packet)
         connection.fast = (
             self.state.policy.open
             and not limits.publish_rate_max
@@ -257,12 +310,93 @@ class Connecting:
         )
         if not self.state.policy.open:
             connection.allowed = {}
-        if session.received:
-            connection.received_before = set(session.received)
+        if connection.remote is None:
+            self.state.timers.cancel(TIMER_CONNECT, connection.id)
+            self._set_keep_alive(connection, packet)
+
+    def _attach(self, connection: Connection, session: Session, packet: Connect, expiry_s: int) -> None:
+        self._join(connection, session, packet)
+        session.username = connection.username
+        session.expiry_s = expiry_s
+        session.ends_us = 0
+        self.state.timers.cancel(TIMER_SESSION, session.client_id)
         self.queue.attach(session)
         if session.durable:
             self.lifecycle.save(session)
+        if connection.remote is None:
+            self.state.counters.clients_connected += 1
+
+    def _join(self, connection: Connection, session: Session, packet: Connect) -> None:
+        session.connection = connection
+        session.version = packet.version
+        connection.session = session
+        session.window = self.state.limits.inflight_max
+        properties = packet.properties
+        if properties is not None and properties.receive_max is not None:  # [MQTT-3.3.4-9]
+            session.window = min(session.window, properties.receive_max)
+        session.window = min(session.window, PACKET_IDS - 1)
+        if session.received:
+            connection.received_before = set(session.received)
+
+    def resume(self, connection: Connection, session: Session, packet: Connect, sequences: list[int]) -> None:
+        """A client that has stayed connected goes on with its session at its new leader, this node.
+
+        sequences: of the queued messages that it may have got and has not acknowledged for certain.
+        """
+        self._agree(connection, packet)
+        self._join(connection, session, packet)
+        connection.connect = None
+        connection.state = OPEN
+        self.queue.attach(session)
+        if session.durable:
+            self.queue.reclaim(session, sequences)
+            self.queue.pump(session)
+
+    # -- the node with the connection, when another one leads ---------------------------------------------------------
+
+    def own(self, connection: Connection) -> None:
+        """The leader has registered the client: its session is transient and lives here."""
+        packet = connection.connect
+        relay = connection.relay
+        if packet is None or relay is None or connection.state != REGISTERING:
+            return
+        old = self.state.sessions.get(connection.client_id)
+        if old is not None and old.connection is not None:
+            self.closing.disconnect(old.connection, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+        assigned_id = connection.client_id if relay.assigned else ""
+        properties = connack_properties(self.state, packet, 0, assigned_id) if connection.v5 else None
+        session = self.lifecycle.begin(connection.client_id, False)
+        self._agree(connection, packet)
+        self._attach(connection, session, packet, 0)
+        relay.state = GRANTED
+        connection.connack = encode(Connack(False, reason.SUCCESS, properties), packet.version)
+        connection.connect = None
+        self.opened(connection)
+
+    def relayed(self, connection: Connection) -> None:
+        """The leader has let the client in: its session is there; here a guest stands in for it."""
+        packet = connection.connect
+        relay = connection.relay
+        if packet is None or relay is None or connection.state != REGISTERING:
+            return
+        relay.durable = True
+        relay.state = GRANTED
+        self._agree(connection, packet)
+        self.be_guest(connection)
+        connection.connect = None
+        connection.state = OPEN
+        self.commits.unpause(connection, FOR_HANDSHAKE)
         self.state.counters.clients_connected += 1
+        self.state.counters.sent_connack += 1
+        self._welcome(connection, self._expiry_of(packet))
+
+    def be_guest(self, connection: Connection) -> None:
+        """Let something stand in for a session that is elsewhere."""
+        session = Session(connection.client_id, self.state.partition_of(connection.client_id.encode()), False)
+        session.guest = True
+        session.username = connection.username
+        session.connection = connection
+        connection.session = session
 
     def _set_keep_alive(self, connection: Connection, packet: Connect) -> None:
         keep_alive_s = packet.keep_alive_s
@@ -291,7 +425,7 @@ class Connecting:
         )
         return Will(message, delay_s)
 
-    # -- the answer -----------------------------------------------------------------------------------------------
+    # -- the answer ---------------------------------------------------------------------------------------------
 
     def _fits(self, packet: Connect, properties: Properties | None) -> bool:
         """Whether the client can take the CONNACK that accepts it [MQTT-3.1.2-24]."""
@@ -316,20 +450,28 @@ class Connecting:
         session = connection.session
         assert session is not None, "a registered connection has its session until it closes"
         connection.state = OPEN
-        self.commits.unpause(connection, FOR_HANDSHAKE)
-        connection.put(connection.connack)
-        connection.connack = b""
-        counters = self.state.counters
-        counters.sent_connack += 1
-        counters.connects_accepted += 1
+        remote = connection.remote
+        if remote is not None:
+            remote.opened = True
+            connection.put(connection.connack)
+            connection.connack = b""
+        else:
+            self.commits.unpause(connection, FOR_HANDSHAKE)
+            connection.put(connection.connack)
+            connection.connack = b""
+            self.state.counters.sent_connack += 1
+            self._welcome(connection, session.expiry_s)
+        if session.durable:
+            self.queue.resend(session)
+        self.queue.pump(session)
+
+    def _welcome(self, connection: Connection, expiry_s: int) -> None:
+        self.state.counters.connects_accepted += 1
         fields: dict[str, object] = {
             "client": connection.client_id,
             "address": connection.info.address,
             "transport": connection.info.transport,
             "version": connection.version,
-            "expiry_s": "never" if session.expiry_s == EXPIRY_NEVER else session.expiry_s,
+            "expiry_s": "never" if expiry_s == EXPIRY_NEVER else expiry_s,
         }
         self.state.event(INFO, "connected", fields)
-        if session.durable:
-            self.queue.resend(session)
-        self.queue.pump(session)

@@ -10,6 +10,7 @@ from folkmoot.broker.connect import Connecting
 from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.queue import Queue
+from folkmoot.broker.relay import Relays
 from folkmoot.broker.state import State
 from folkmoot.broker.subscribe import Subscribing
 from folkmoot.kernel.pack import U16
@@ -17,7 +18,7 @@ from folkmoot.mqtt import reason
 from folkmoot.mqtt.decode import connect_level, decode
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.error import MalformedPacket
-from folkmoot.mqtt.kind import AUTH, CONNECT, PUBACK, PUBCOMP, PUBREC, PUBREL
+from folkmoot.mqtt.kind import AUTH, CONNECT, DISCONNECT, PUBACK, PUBCOMP, PUBREC, PUBREL, UNSUBSCRIBE
 from folkmoot.mqtt.packet import Ack, Auth, Connect, Disconnect, Pingreq, Subscribe, Unsubscribe
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
@@ -35,6 +36,7 @@ class Control:
         self,
         state: State,
         commits: Commits,
+        relays: Relays,
         queue: Queue,
         inbound: Inbound,
         lifecycle: Lifecycle,
@@ -45,6 +47,7 @@ class Control:
         self.state = state
         self.counters = state.counters
         self.commits = commits
+        self.relays = relays
         self.queue = queue
         self.inbound = inbound
         self.lifecycle = lifecycle
@@ -57,11 +60,17 @@ class Control:
         connection.version = connect_level(body)
         packet = decode(first, body, 0)
         assert isinstance(packet, Connect), "the caller has looked at the packet type"
+        if not self.relays.fabric.alone:
+            connection.connect_body = body
         self.connecting.connect(connection, packet)
 
     def packet(self, connection: Connection, first: int, body: bytes) -> None:
         """Handle a packet of an open connection."""
         kind = first >> 4
+        relay = connection.relay
+        if relay is not None and relay.durable and (PUBACK <= kind <= UNSUBSCRIBE or kind == DISCONNECT):
+            self.relays.forward(relay, first, body)
+            return
         if PUBACK <= kind <= PUBCOMP:
             ack = decode(first, body, connection.version)
             assert isinstance(ack, Ack), "the packet type says so"
@@ -99,6 +108,10 @@ class Control:
         """Handle a PUBACK, PUBREC, PUBREL or PUBCOMP of two bytes: no reason code, the most frequent packets."""
         if packet_id == 0:
             raise MalformedPacket(reason.PROTOCOL_ERROR, "an acknowledgement has packet id 0")
+        relay = connection.relay
+        if relay is not None and relay.durable:
+            self.relays.forward(relay, first, U16[packet_id])
+            return
         self._ack(connection, first >> 4, packet_id, 0)
 
     def _ack(self, connection: Connection, kind: int, packet_id: int, code: int) -> None:

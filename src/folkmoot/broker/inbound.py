@@ -9,6 +9,7 @@ from folkmoot.broker.commit import FOR_RATE, Commits
 from folkmoot.broker.lifetime import lifetime
 from folkmoot.broker.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
 from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
+from folkmoot.broker.relay import Relays
 from folkmoot.broker.route import Routes, is_reserved
 from folkmoot.broker.state import TIMER_RATE, State
 from folkmoot.kernel.clock import SECOND
@@ -17,10 +18,11 @@ from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode, forward_properties
 from folkmoot.mqtt.error import MalformedPacket, malformed
 from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBLISH, PUBREC
-from folkmoot.mqtt.packet import Ack, Properties
+from folkmoot.mqtt.packet import Ack, Properties, Publish
 from folkmoot.mqtt.property_decode import decode_properties
 from folkmoot.mqtt.text import check_utf8
 from folkmoot.session.connection import Connection
+from folkmoot.session.relay import Relay
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Target
 from folkmoot.store.key import RECEIVED, name_prefix
@@ -38,9 +40,16 @@ class Inbound:
     """Takes PUBLISH and PUBREL of all connections."""
 
     def __init__(
-        self, state: State, commits: Commits, routes: Routes, publishing: Publishing, closing: Closing
+        self,
+        state: State,
+        commits: Commits,
+        relays: Relays,
+        routes: Routes,
+        publishing: Publishing,
+        closing: Closing,
     ) -> None:
         self.state = state
+        self.relays = relays
         self.counters = state.counters
         self.commits = commits
         self.routes = routes
@@ -96,8 +105,32 @@ class Inbound:
             raise MalformedPacket(code, "PUBLISH has an empty topic")
         if topic not in self.routes.cache:
             self._check_topic(topic)
+        relay = connection.relay
+        if qos == 2 and relay is not None and relay.durable:
+            self._forward(connection, relay, first, packet_id, topic, data[at:end], properties)
+            return
         self._count(qos, end - at)
         self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
+
+    def _forward(
+        self,
+        connection: Connection,
+        relay: Relay,
+        first: int,
+        packet_id: int,
+        topic: bytes,
+        payload: bytes,
+        properties: Properties | None,
+    ) -> None:
+        """Pass a QoS 2 message on to the session's leader: its packet id must survive there."""
+        if properties is not None:
+            properties.topic_alias = None  # the alias belongs to the connection
+        publish = Publish(topic, payload, 2, bool(first & 1), bool(first & 8), packet_id, properties)
+        data = encode(publish, connection.version)
+        pos = 1
+        while data[pos] >= 128:
+            pos += 1
+        self.relays.forward(relay, first, data[pos + 1 :])
 
     def _count(self, qos: int, payload_bytes: int) -> None:
         counters = self.counters

@@ -6,9 +6,10 @@ from typing import Final
 
 from folkmoot.broker.purge import Purges
 from folkmoot.broker.queue import Queue
+from folkmoot.broker.relay import Relays
 from folkmoot.broker.route import Routes
 from folkmoot.broker.shared import Shared
-from folkmoot.broker.state import TIMER_SESSION, State
+from folkmoot.broker.state import TIMER_SESSION, TIMER_WILL, State
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.clock import SECOND
 from folkmoot.session.connection import Connection
@@ -26,9 +27,17 @@ class Lifecycle:
     """Begins and ends sessions; the one place where `state.sessions` changes."""
 
     def __init__(
-        self, state: State, queue: Queue, routes: Routes, shared: Shared, wills: Wills, purges: Purges
+        self,
+        state: State,
+        relays: Relays,
+        queue: Queue,
+        routes: Routes,
+        shared: Shared,
+        wills: Wills,
+        purges: Purges,
     ) -> None:
         self.state = state
+        self.relays = relays
         self.queue = queue
         self.routes = routes
         self.shared = shared
@@ -58,12 +67,17 @@ class Lifecycle:
 
     def detach(self, connection: Connection, goodbye: bool) -> None:
         """The connection of a session is gone; `goodbye`: the client sent DISCONNECT with reason 0."""
+        if connection.relay is not None:
+            self.relays.closed(connection.relay, goodbye)
         session = connection.session
         if session is None:
             return
         connection.session = None
         session.connection = None
-        self.state.counters.clients_connected -= 1
+        if connection.remote is None:
+            self.state.counters.clients_connected -= 1
+        if session.guest:
+            return
         if goodbye:
             self.wills.cancel(session)
         else:
@@ -81,6 +95,26 @@ class Lifecycle:
         self.save(session)
         if session.expiry_s != EXPIRY_NEVER:
             self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
+
+    def leave(self, session: Session) -> None:
+        """This node leads the session no more: forget it, and leave its rows to its new leader."""
+        session.ended = True  # here
+        state = self.state
+        counters = state.counters
+        state.timers.cancel(TIMER_SESSION, session.client_id)
+        state.timers.cancel(TIMER_WILL, session.client_id)
+        if session.will is not None:
+            session.will = None
+            counters.wills_pending -= 1
+        if session.feeds:
+            self.ended.append(session)
+        for subscription in session.subscriptions.values():
+            self.routes.remove(subscription)
+        del state.sessions[session.client_id]
+        if session.durable:
+            counters.sessions_persistent -= 1
+            counters.queue_messages -= session.queue_count
+            counters.queue_bytes -= session.queue_bytes
 
     def due(self, session: Session) -> None:
         """An expiry has come; it is stale when the client has come back."""

@@ -70,6 +70,15 @@ class Producers:
         if self._census is None and self.counts[partition] > self.state.limits.producers_max:
             self._census = Census(self.state, partition)
 
+    def forget(self, partition: int) -> None:
+        """This node leads the partition no more."""
+        self.counts[partition] = 0
+        if self._census is not None and self._census.partition == partition:
+            self._census = None
+        prefix = plain_key(partition, PRODUCER, b"")
+        for key in [key for key in self._newest if key.startswith(prefix)]:
+            del self._newest[key]
+
     def busy(self) -> bool:
         """Whether a partition has too many producers: `step` is to be called."""
         return self._census is not None

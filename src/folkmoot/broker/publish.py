@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.broker.body import Bodies
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.message import QUEUE, RETAIN, STREAM, Application, Share
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.queue import Queue
+from folkmoot.broker.request import Requests
 from folkmoot.broker.retained import Retained
 from folkmoot.broker.route import Route, Routes
 from folkmoot.broker.shared import Shared
@@ -33,6 +36,8 @@ class Publishing:
     def __init__(
         self,
         state: State,
+        fabric: Fabric,
+        requests: Requests,
         bodies: Bodies,
         queue: Queue,
         routes: Routes,
@@ -41,6 +46,8 @@ class Publishing:
         producers: Producers,
     ) -> None:
         self.state = state
+        self.fabric = fabric
+        self.requests = requests
         self.bodies = bodies
         self.queue = queue
         self.routes = routes
@@ -49,6 +56,9 @@ class Publishing:
         self.producers = producers
         # Of the message in hand: which partitions take it from its producer (decided once per partition)
         self._taken: dict[int, bool] = {}
+        # and which of the groups with members here goes to which other place
+        self._chosen: list[tuple[bytes, str, int]] = []
+        self._local_groups: dict[bytes, bool] = {}
 
     def publish(self, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
         """Deliver and store a message.
@@ -61,10 +71,13 @@ class Publishing:
         if producer:
             self._taken.clear()
         result = 0
+        kept_here = True
         if message.retain:
-            result |= self._retain(message, producer, sequence)
-            if result & REFUSED:
-                return result
+            kept_here = self.state.leads[self.state.partition_of(message.topic)]
+            if kept_here:
+                result |= self._retain(message, producer, sequence)
+                if result & REFUSED:
+                    return result
         if route.logs:
             result |= MATCHED | STORED
             if self.state.storage_full and message.qos == 0:
@@ -73,13 +86,109 @@ class Publishing:
                 )
             else:
                 self._stream(route.logs, message, producer, sequence)
+        if self._local_groups:
+            self._local_groups.clear()
+            self._chosen.clear()
         if route.transient or route.groups:
             result |= self._live(route, message, publisher, producer, sequence)
         if route.durable:
-            result |= self._durable(route, message, publisher, producer, sequence)
+            result |= self._durable(route.durable, message, publisher, producer, sequence)
+        if route.elsewhere or not kept_here:
+            result |= self._elsewhere(route, message, publisher, producer, sequence, kept_here)
         if not result & MATCHED:
             self.state.counters.publish_unmatched += 1
         return result
+
+    def _elsewhere(
+        self,
+        route: Route,
+        message: Message,
+        publisher: Session | None,
+        producer: bytes,
+        sequence: int,
+        kept_here: bool,
+    ) -> int:
+        """Hand the message to those nodes that need it, and to no others."""
+        shares: dict[int, Share] = {}
+        nodes: dict[str, list[bytes]] = {}
+        for partition in route.away:
+            shares[partition] = Share(partition, QUEUE)
+        for partition in route.away_logs:
+            self._share(shares, partition).bits |= STREAM
+        for node_id in route.nodes:
+            nodes[node_id] = []
+        for name, places in route.shared.items():
+            if name not in self._local_groups:
+                place = self.shared.choose_place(name, 0, places)
+                assert place is not None, "a shared subscription elsewhere has members"
+                self._share_out(name, place.place.node_id, place.place.partition, shares, nodes)
+        for name, node_id, partition in self._chosen:
+            self._share_out(name, node_id, partition, shares, nodes)
+        result = MATCHED if shares or nodes else 0
+        if not kept_here:
+            self._share(shares, self.state.partition_of(message.topic)).bits |= RETAIN
+        self.requests.publish(message, producer, sequence, publisher is not None, list(shares.values()), nodes)
+        self.state.counters.cluster_messages_sent += len(shares) + len(nodes)
+        return result | STORED if shares else result
+
+    def _share(self, shares: dict[int, Share], partition: int) -> Share:
+        share = shares.get(partition)
+        if share is None:
+            share = Share(partition, 0)
+            shares[partition] = share
+        return share
+
+    def _share_out(
+        self,
+        name: bytes,
+        node_id: str,
+        partition: int,
+        shares: dict[int, Share],
+        nodes: dict[str, list[bytes]],
+    ) -> None:
+        if node_id:
+            nodes.setdefault(node_id, []).append(name)
+        else:
+            self._share(shares, partition).groups.append(name)
+
+    def apply(self, application: Application, share: Share) -> None:
+        """Store a message that another node, or this one before a partition came to it, has for one partition."""
+        message = application.message
+        producer, sequence = application.producer, application.number
+        route = self.routes.lookup(message.topic)
+        publisher = self.state.sessions.get(message.publisher) if application.from_client else None
+        if producer:
+            self._taken.clear()
+        if share.bits & RETAIN:
+            self._retain(message, producer, sequence)
+        if share.bits & STREAM:
+            self._stream(
+                [log for log in route.logs if log.store_partition == share.partition], message, producer, sequence
+            )
+        if share.bits & QUEUE:
+            self._durable(
+                [target for target in route.durable if target.session.partition == share.partition],
+                message,
+                publisher,
+                producer,
+                sequence,
+            )
+        for name in share.groups:
+            group = self.routes.groups.get(name)
+            if group is None or not self.shared.deliver(group, message, share.partition):
+                self.state.counters.publish_unmatched += 1
+
+    def deliver(self, application: Application, groups: list[bytes]) -> None:
+        """Give a message of another node to the transient sessions of this one."""
+        message = application.message
+        route = self.routes.lookup(message.topic)
+        if not application.producer or self.producers.advance_live(application.producer, application.number):
+            for target in route.transient:
+                self.send(target, message, None)
+        for name in groups:
+            group = self.routes.groups.get(name)
+            if group is None or not self.shared.deliver(group, message, -1):
+                self.state.counters.publish_unmatched += 1
 
     def _takes(self, partition: int, producer: bytes, sequence: int) -> bool:
         """Whether a partition takes the message: always, unless its producer has published it there before."""
@@ -119,7 +228,16 @@ class Publishing:
             if not producer or self.producers.advance_live(producer, sequence):
                 for target in route.transient:
                     self.send(target, message, publisher)
+        self._chosen.clear()
+        self._local_groups.clear()
         for group in route.groups:
+            places = route.shared.get(group.name)
+            if places is not None:
+                self._local_groups[group.name] = True
+                place = self.shared.choose_place(group.name, len(group.members), places)
+                if place is not None:
+                    self._chosen.append((group.name, place.place.node_id, place.place.partition))
+                    continue
             if not self._takes(self.state.partition_of(group.name), producer, sequence):
                 result |= MATCHED | STORED
                 continue
@@ -152,10 +270,9 @@ class Publishing:
             self.queue.offer(session, message, qos, retain, wish.identifiers, b"")
 
     def _durable(
-        self, route: Route, message: Message, publisher: Session | None, producer: bytes, sequence: int
+        self, targets: list[Target], message: Message, publisher: Session | None, producer: bytes, sequence: int
     ) -> int:
         result = MATCHED
-        targets = route.durable
         count = len(targets)
         start = 0
         while start < count:

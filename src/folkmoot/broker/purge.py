@@ -73,6 +73,13 @@ class Purges:
         self.active.append(purge)
         self._floors[purge.client_id] = purge.end
 
+    def forget(self, partition: int) -> None:
+        """This node leads the partition no more: its successor finds the rows that are left."""
+        for purge in [purge for purge in self.active if purge.partition == partition]:
+            self.active.remove(purge)
+            if self._floors.get(purge.client_id) == purge.end:
+                del self._floors[purge.client_id]
+
     def start(self, session: Session) -> None:
         """Remove all rows of an ended persistent session."""
         writer = self.state.writer

@@ -204,6 +204,8 @@ class Queue:
             session.sent_below = max(session.sent_below, entry.sequence + 1)
             entry.message = None  # the row has it
         session.inflight[packet_id] = entry
+        if connection.remote is not None:
+            connection.remote.sequences.append(entry.sequence)
 
     def _done(self, session: Session, entry: Entry) -> None:
         if session.durable:
@@ -283,6 +285,18 @@ class Queue:
             for packet_id in session.released:
                 session.inflight[packet_id] = SENT_RELEASE
 
+    def reclaim(self, session: Session, sequences: list[int]) -> None:
+        """The client has got these messages from an earlier leader: what is still stored of them is in flight."""
+        session.flights = set()
+        for sequence in sequences:
+            entry = self.backlog.find(session, sequence)
+            if entry is not None:
+                entry.state = AWAIT_PUBACK if entry.qos == 1 else AWAIT_PUBREC
+                entry.message = None
+                session.inflight[session.packet_id_of(sequence)] = entry
+                session.flights.add(sequence)
+                session.sent_below = max(session.sent_below, sequence + 1)
+
     def resend(self, session: Session) -> None:
         """Send PUBREL again for what is released and not completed [MQTT-4.4.0-1]; messages come again by `pump`."""
         connection = session.connection
@@ -307,6 +321,7 @@ class Queue:
                     self.lost.append(entry)
         else:
             session.queue_head = self._first_left(session)
+        session.flights = None
         session.inflight.clear()
         session.clear_ready()
         session.ready_end = session.queue_head

@@ -11,6 +11,7 @@ from typing import Final
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.feed import Feed, Feeds
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
+from folkmoot.broker.mark import Marks
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.purge import Purge, Purges
 from folkmoot.broker.replay import CURSOR_STREAM, ReplayFeed
@@ -27,6 +28,7 @@ from folkmoot.store.key import (
     BODY,
     CHUNK,
     CURSOR,
+    MARK,
     PRODUCER,
     QUEUE,
     RECEIVED,
@@ -61,6 +63,7 @@ class Restore:
     def __init__(
         self,
         state: State,
+        marks: Marks,
         bodies: Bodies,
         routes: Routes,
         retained: Retained,
@@ -72,6 +75,7 @@ class Restore:
         streams: Streams,
     ) -> None:
         self.state = state
+        self.marks = marks
         self.bodies = bodies
         self.routes = routes
         self.retained = retained
@@ -92,6 +96,7 @@ class Restore:
         self.streams.open_in(partition)
         self._scan(partition, kind_prefix(partition, SESSION), kind_prefix(partition, CHUNK))
         self._scan(partition, kind_prefix(partition, CURSOR), kind_prefix(partition, SENT + 1))
+        self._scan(partition, kind_prefix(partition, MARK), kind_prefix(partition, MARK + 1))
         for purge in self._orphans.values():
             self.purges.add(purge)
         self._orphans.clear()
@@ -111,6 +116,15 @@ class Restore:
                 self._settle(session)
         for session in strays.values():
             self.wills.publish(session)
+
+    def shadow(self, client_id: str) -> Session:
+        """Return what stands for a transient session at another node; its will, if it has one, was loaded."""
+        session = self.strays.pop(client_id, None)
+        if session is None:
+            session = Session(client_id, self.state.partition_of(client_id.encode()), False)
+        session.shadow = True
+        self.state.sessions[client_id] = session
+        return session
 
     def _scan(self, partition: int, start: bytes, end: bytes) -> None:
         page_rows = 16
@@ -141,7 +155,9 @@ class Restore:
         elif kind == RETAINED:
             self.retained.counts[partition] += 1
             self.state.counters.retained_messages += 1
-            self.state.counters.retained_bytes += decode_message(value, VERSION_BYTES).size
+            size = decode_message(value, VERSION_BYTES).size
+            self.retained.sizes[partition] += size
+            self.state.counters.retained_bytes += size
         elif kind == PRODUCER:
             self.producers.counts[partition] += 1
         elif kind == WILL:
@@ -150,6 +166,8 @@ class Restore:
             self._cursor(key, value)
         elif kind == SENT:
             self._sent(plain_name_of(key).decode(), get_u64(value, VERSION_BYTES))
+        elif kind == MARK:
+            self.marks.load(key, value, partition)
         elif kind == BODY:
             self.bodies.seen(partition, sequence_of(key))
 

@@ -31,6 +31,7 @@ class Retained:
     def __init__(self, state: State) -> None:
         self.state = state
         self.counts: list[int] = [0] * state.partitions  # rows per partition: scans skip the empty ones
+        self.sizes: list[int] = [0] * state.partitions  # bytes of their messages
         # What batches on their way have changed, which the store does not show yet: newest per topic, and all in order
         self._fresh: dict[bytes, _Change] = {}
         self._changes: deque[_Change] = deque()
@@ -48,6 +49,7 @@ class Retained:
                 self.counts[partition] -= 1
                 counters.retained_messages -= 1
                 counters.retained_bytes -= before
+                self.sizes[partition] -= before
             return True
         if before < 0:
             if counters.retained_messages >= self.state.limits.retained_messages_max:
@@ -58,6 +60,7 @@ class Retained:
         self.state.writer.put(partition, plain_key(partition, RETAINED, topic), encode_message(message))
         self._note(partition, topic, message.size)
         counters.retained_bytes += message.size - before
+        self.sizes[partition] += message.size - before
         return True
 
     def _size_of(self, partition: int, topic: bytes) -> int:
@@ -99,13 +102,25 @@ class Retained:
         if message.topic in self._fresh:
             return
         partition = self.state.partition_of(message.topic)
+        if not self.state.leads[partition]:
+            return  # its leader's business
         self.state.writer.delete(partition, plain_key(partition, RETAINED, message.topic))
         self._note(partition, message.topic, -1)
         self.counts[partition] -= 1
         self.state.counters.retained_messages -= 1
         self.state.counters.retained_bytes -= message.size
+        self.sizes[partition] -= message.size
         self.state.counters.dropped_expired += 1
 
-    def is_empty(self) -> bool:
-        """Whether no topic has a retained message."""
-        return self.state.counters.retained_messages == 0
+    def forget(self, partition: int) -> None:
+        """This node leads the partition no more."""
+        self.state.counters.retained_messages -= self.counts[partition]
+        self.state.counters.retained_bytes -= self.sizes[partition]
+        self.counts[partition] = 0
+        self.sizes[partition] = 0
+        for topic in [topic for topic in self._fresh if self.state.partition_of(topic) == partition]:
+            del self._fresh[topic]
+
+    def may_have(self, partition: int) -> bool:
+        """Whether there can be a retained message in a partition; of those that others lead nothing is known."""
+        return self.counts[partition] > 0 or not self.state.leads[partition]

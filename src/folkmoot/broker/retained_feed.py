@@ -9,6 +9,7 @@ from __future__ import annotations
 from folkmoot.broker.backlog import rows_per_page
 from folkmoot.broker.feed import DONE, MORE, Feed, Feeds, cursor_key
 from folkmoot.broker.retained import Retained
+from folkmoot.broker.state import State
 from folkmoot.session.subscription import NO_LOCAL, Subscription
 from folkmoot.store.key import RETAINED, end_of, plain_key, plain_name_of
 from folkmoot.store.message import decode_message
@@ -19,6 +20,7 @@ from folkmoot.topics.name import filter_prefix, has_wildcard, matches
 __all__ = ["CURSOR_RETAINED", "RetainedFeed", "maybe_retained_feed"]
 
 CURSOR_RETAINED = 0
+_ALL = (1 << 62) - 1  # bound of a partition that another node leads: what came live is not known here
 _SCANS_PER_PAGE = 16  # partitions looked at in one turn: most have few rows that a filter can match
 
 
@@ -82,18 +84,19 @@ class RetainedFeed(Feed):
         return True
 
     def _skip_empty(self, partitions: int) -> None:
-        while self.partition < partitions and not self.retained.counts[self.partition]:
+        while self.partition < partitions and not self.retained.may_have(self.partition):
             self.partition += 1
             self.key = b""
 
     def _row(self, feeds: Feeds, key: bytes, value: bytes) -> None:
         epoch, sequence = version_of(value)
-        if epoch > self.epoch or (epoch == self.epoch and sequence > self.bounds[self.partition]):
+        bound = self.bounds[self.partition]
+        if bound != _ALL and (epoch > self.epoch or (epoch == self.epoch and sequence > bound)):
             return
         topic = plain_name_of(key)
         if not matches(self.subscription.topic_filter, topic):
             return
-        if self.retained.has_changed(topic, self.epoch, self.bounds[self.partition]):
+        if bound != _ALL and self.retained.has_changed(topic, self.epoch, bound):
             return  # what is newer has been delivered as a live one, and must not be followed by what it replaced
         message = decode_message(value, VERSION_BYTES)
         if message.expires_us and message.expires_us <= feeds.state.now:
@@ -114,16 +117,25 @@ class RetainedFeed(Feed):
             feeds.state.writer.put(session.partition, key, encode_cursor(row))
 
 
+def _may_match(state: State, retained: Retained, topic_filter: bytes) -> bool:
+    if not has_wildcard(topic_filter):
+        return retained.may_have(state.partition_of(topic_filter))
+    if state.alone:
+        return state.counters.retained_messages > 0
+    for partition in range(state.partitions):
+        if retained.may_have(partition):
+            return True
+    return False
+
+
 def maybe_retained_feed(subscription: Subscription, feeds: Feeds, retained: Retained) -> RetainedFeed | None:
     """Return a feed for a new subscription, or None when there cannot be a retained message for it."""
     state = feeds.state
-    if retained.is_empty():
-        return None
     topic_filter = subscription.topic_filter
-    if not has_wildcard(topic_filter) and not retained.counts[state.partition_of(topic_filter)]:
+    if not _may_match(state, retained, topic_filter):
         return None
     writer = state.writer
     writer.split()  # what is published later in this very turn must have a later version
-    bounds = [writer.sequence(partition) for partition in range(state.partitions)]
+    bounds = [writer.sequence(partition) if state.leads[partition] else _ALL for partition in range(state.partitions)]
     token = feeds.commits.newest_token()
     return RetainedFeed(subscription, token, retained, writer.epoch, bounds, 0, b"")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.interest import Interest, Place, SharedPlace
 from folkmoot.broker.state import State
 from folkmoot.broker.topic_index import TopicIndex
 from folkmoot.session.session import Session
@@ -71,6 +73,12 @@ class Route:
         self.durable: list[Target] = []
         self.groups: list[Group] = []
         self.logs: list[StreamLog] = []
+        # At other nodes, and in partitions that others lead
+        self.nodes: list[str] = []
+        self.away: list[int] = []
+        self.away_logs: list[int] = []  # partitions of the store that have the stream partitions of the topic
+        self.shared: dict[bytes, list[SharedPlace]] = {}
+        self.elsewhere = False
         self.simple = False
         self.live = False
 
@@ -78,8 +86,10 @@ class Route:
 class Routes:
     """The cache of routes. It never holds a stale one: every change of a subscription goes through here."""
 
-    def __init__(self, state: State, streams: Streams) -> None:
+    def __init__(self, state: State, fabric: Fabric, interest: Interest, streams: Streams) -> None:
         self.state = state
+        self.fabric = fabric
+        self.interest = interest
         self.streams = streams
         self.cache: dict[bytes, Route] = {}
         self._index = TopicIndex()  # of the topics in the cache
@@ -94,7 +104,7 @@ class Routes:
         self.state.counters.route_misses += 1
         del self._stale[-_STALE_PER_MISS:]
         if len(self.cache) >= self.state.limits.route_cache_max:
-            self._forget_all()
+            self.forget_all()
         route = self._build(topic)
         if len(topic) <= _TOPIC_BYTES_MAX:
             self.cache[topic] = route
@@ -125,11 +135,41 @@ class Routes:
         # Sessions of one partition stand together: a message for several of them is stored once.
         route.durable.sort(key=_partition_of_target)
         if topic[0] != 36:  # b"$"
-            route.logs = self.streams.match(topic)
+            for log in self.streams.match(topic):
+                if self.state.leads[log.store_partition]:
+                    route.logs.append(log)
+                else:
+                    route.away_logs.append(log.store_partition)
+        if not self.fabric.alone:
+            self._build_elsewhere(route)
         keeps_qos0 = self.state.limits.queue_qos0_offline and bool(route.durable)
-        route.simple = not route.groups and not route.logs and not keeps_qos0 and not is_reserved(topic)
+        route.elsewhere = bool(route.nodes or route.away or route.away_logs or route.shared)
+        copied = not route.elsewhere and not route.groups and not route.logs
+        route.simple = copied and not keeps_qos0 and not is_reserved(topic)
         route.live = route.simple and not route.durable
         return route
+
+    def _build_elsewhere(self, route: Route) -> None:
+        for value in self.interest.tree.match(route.topic):
+            if isinstance(value, Place):
+                if value.node_id:
+                    route.nodes.append(value.node_id)
+                else:
+                    route.away.append(value.partition)
+            else:
+                assert isinstance(value, SharedPlace)
+                route.shared.setdefault(value.name, []).append(value)
+
+    def refresh(self) -> None:
+        """Forget what the news of other nodes concern."""
+        changed = self.interest.changed
+        if changed:
+            if len(changed) > len(self.cache):
+                self.forget_all()
+            else:
+                for topic_filter in changed:
+                    self.forget(topic_filter)
+            changed.clear()
 
     def forget(self, topic_filter: bytes) -> None:
         """Drop the remembered routes that a change of this filter may concern."""
@@ -141,12 +181,13 @@ class Routes:
             return
         topics = self._index.take(topic_filter)
         if topics is None:
-            self._forget_all()
+            self.forget_all()
         else:
             for topic in topics:
                 del self.cache[topic]
 
-    def _forget_all(self) -> None:
+    def forget_all(self) -> None:
+        """Drop all remembered routes."""
         self._stale.extend(self.cache.values())
         self.cache.clear()
         self._index.clear()
@@ -155,6 +196,7 @@ class Routes:
         """Let a subscription take part in routing, unless it is a replay."""
         if subscription.is_replay:
             return
+        self._tell(subscription, True)
         if subscription.share:
             group = self.groups.get(subscription.name)
             if group is None:
@@ -173,6 +215,7 @@ class Routes:
         """Take a subscription out of routing, unless it is a replay."""
         if subscription.is_replay:
             return
+        self._tell(subscription, False)
         if subscription.share:
             group = self.groups[subscription.name]
             group.leave(subscription)
@@ -185,6 +228,16 @@ class Routes:
             self.state.tree.remove(subscription.topic_filter, subscription)
             self.forget(subscription.topic_filter)
         self._count(subscription.session, -1)
+
+    def _tell(self, subscription: Subscription, begins: bool) -> None:
+        if self.fabric.alone:
+            return
+        session = subscription.session
+        partition = session.partition if session.durable else -1
+        if begins:
+            self.interest.add(partition, subscription.name)
+        else:
+            self.interest.remove(partition, subscription.name)
 
     def _count(self, session: Session, change: int) -> None:
         if session.durable:

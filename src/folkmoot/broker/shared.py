@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.broker.interest import SharedPlace
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.route import Group, Routes
 from folkmoot.broker.state import State
@@ -18,8 +19,10 @@ __all__ = ["Shared"]
 # When the chosen member's queue is full, so many others are asked: a large group that is full everywhere must not make
 # each message cost a walk over it.
 _TRIES_MAX: Final = 16
+_ANYWHERE: Final = -2  # a member of any session; -1: of a transient one, else of a persistent one of the partition
 # And so many are looked at for a message: beyond, the next message finds others.
 _LOOKS_MAX: Final = 512
+_NAMES_MAX: Final = 100_000  # of groups with members at other nodes whose turns are remembered
 
 
 class Shared:
@@ -29,9 +32,25 @@ class Shared:
         self.state = state
         self.queue = queue
         self.routes = routes
+        self._turns: dict[bytes, int] = {}
 
-    def choose(self, group: Group) -> Subscription | None:
-        """Return the member whose turn it is.
+    def choose_place(self, name: bytes, here: int, places: list[SharedPlace]) -> SharedPlace | None:
+        """Return the place whose turn it is, each as often as it has members; None: one of the `here` members here."""
+        total = here
+        for place in places:
+            total += place.count
+        turn = (self._turns.get(name, -1) + 1) % total
+        self._turns[name] = turn
+        if len(self._turns) > _NAMES_MAX:
+            self._turns.clear()
+        for place in places:
+            if turn < place.count:
+                return place
+            turn -= place.count
+        return None
+
+    def choose(self, group: Group, place: int) -> Subscription | None:
+        """Return the member at `place` whose turn it is.
 
         Connected with an open window, else connected, else one that is stored, among those who are looked at.
         """
@@ -43,6 +62,8 @@ class Shared:
             at = (group.turn + step) % count
             member = members[at]
             session = member.session
+            if place != _ANYWHERE and place != (session.partition if session.durable else -1):
+                continue
             connection = session.connection
             if connection is not None and connection.state == OPEN:
                 if len(session.inflight) < session.window and not session.waiting and connection.can_send():
@@ -55,16 +76,18 @@ class Shared:
         group.turn = (group.turn + (1 if count <= _LOOKS_MAX else _LOOKS_MAX)) % count
         return connected if connected is not None else stored
 
-    def deliver(self, group: Group, message: Message) -> int:
+    def deliver(self, group: Group, message: Message, place: int = _ANYWHERE) -> int:
         """Give the message to one member: 0 nobody took it, 1 it is sent or waits in memory, 2 it is being stored."""
-        member = self.choose(group)
+        member = self.choose(group, place)
         if member is None:
             return 0
         outcome = self._give(member, group, message)
         tries = 0
         while not outcome and tries < min(_TRIES_MAX, len(group.members)):
             other = group.members[(group.turn + tries) % len(group.members)]
-            if other is not member:
+            session = other.session
+            here = place == _ANYWHERE or place == (session.partition if session.durable else -1)
+            if other is not member and here:
                 outcome = self._give(other, group, message)
             tries += 1
         return outcome

@@ -82,6 +82,7 @@ class State:
         self.sessions: dict[str, Session] = {}
         self.connections: dict[int, Connection] = {}
         self.tree = Tree()
+        self.alone = True  # no cluster is configured
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
         self.storage_full = False
         self.stopping = False

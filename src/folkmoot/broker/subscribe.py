@@ -75,7 +75,8 @@ class Subscribing:
             if code == reason.TOPIC_FILTER_INVALID:
                 self.state.counters.error_filter += 1
             codes.append(code)
-        wait = session.durable and bool(started)
+        # [A5] on a node that is not alone all others must know of it
+        wait = (session.durable or not self.routes.fabric.alone) and bool(started)
         self.commits.acknowledge(connection, self._suback(connection, packet.packet_id, codes, reasons), wait)
         self.state.counters.sent_suback += 1
         for subscription in started:

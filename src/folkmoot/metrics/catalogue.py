@@ -37,7 +37,7 @@ class Family:
 
 def families() -> list[Family]:
     """Return the whole catalogue in the order of exposition."""
-    return [*connections(), *wire(), *messages(), *sessions(), *storage(), *work()]
+    return [*connections(), *wire(), *messages(), *sessions(), *storage(), *cluster(), *work()]
 
 
 def connections() -> list[Family]:
@@ -136,6 +136,15 @@ def storage() -> list[Family]:
         counter("stream_replayed", "records", "Records sent to MQTT clients that replay a stream"),
         gauge("producers", "producers", "Idempotent producers remembered"),
         counter("producer_duplicates", "messages", "Messages of idempotent producers that had been applied before"),
+    ]
+
+
+def cluster() -> list[Family]:
+    """What goes between nodes."""
+    return [
+        counter("cluster_messages_sent", "messages", "Messages handed to other nodes: one per partition or node"),
+        counter("cluster_messages_received", "messages", "Messages that other nodes have handed over"),
+        counter("cluster_requests_repeated", "requests", "Requests of other nodes that were applied before"),
     ]
 
 

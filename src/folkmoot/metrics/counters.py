@@ -53,6 +53,8 @@ class Counters:
         self.stream_records = self.stream_bytes = 0
         self.stream_trimmed_records = self.stream_trimmed_bytes = 0
         self.stream_replayed = self.producer_duplicates = self.producers = 0
+        # Other nodes.
+        self.cluster_messages_sent = self.cluster_messages_received = self.cluster_requests_repeated = 0
         # The node's own work.
         self.turns = self.wakes = self.route_misses = self.route_cached = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from folkmoot.broker.broker import Broker
+from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.state import Identity, State
 from folkmoot.cluster.ring import Ring
 from folkmoot.cluster.view import ACTIVE, Member, View
@@ -46,7 +47,8 @@ class Node:
         self._state = State(identity, config.limits, config.policy, config.partitions, reader, writer, Rng(seed))
         self.streams = Streams(config.streams, config.partitions, reader)
         self.histograms = Histograms()
-        self._broker = Broker(self._state, self.streams)
+        fabric = Fabric(config.node_id, config.partitions, True)
+        self._broker = Broker(self._state, fabric, self.streams)
 
     @property
     def counters(self) -> Counters:

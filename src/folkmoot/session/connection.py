@@ -12,6 +12,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.mqtt.packet import Connect
 
 if TYPE_CHECKING:
+    from folkmoot.session.relay import Relay, Remote
     from folkmoot.session.session import Session
 
 __all__ = ["CHECKING", "CLOSED", "CLOSING", "NEW", "OPEN", "REGISTERING", "Authenticate", "Connection", "PeerInfo"]
@@ -50,7 +51,10 @@ class Connection:
         self.client_id = ""
         self.username = ""
         self.connect: Connect | None = None
+        self.connect_body: bytes = b""  # of the CONNECT packet, kept where another node may need it
         self.session: Session | None = None
+        self.relay: Relay | None = None  # its session, or its registration, is at another node
+        self.remote: Remote | None = None  # the connection itself is at another node
         # Input
         self.parts: list[bytes] | None = None
         self.parts_bytes = 0

@@ -160,14 +160,23 @@ class Writer:
         self.batch = Batch(batch.token + 1)
         return batch
 
+    def skip(self) -> None:
+        """End a turn that has no rows, but must have a number of its own."""
+        assert not self.batch.ops and not self._marked, "a turn with rows is taken"
+        self.batch = Batch(self.batch.token + 1)
+
     def _tell_positions(self) -> None:
         counter = self._counter
         self._counter = counter + 1
         parts: list[bytes] = [encode_head(counter)]
         if is_full(counter):
-            for partition in range(len(self._newest)):
-                if self.states[partition] or self._newest[partition] != _NO_VERSION:
-                    parts.append(U16[partition] + _STATES[self.states[partition]] + self._newest[partition])
+            parts.extend(
+                [
+                    U16[partition] + _STATES[self.states[partition]] + self._newest[partition]
+                    for partition in range(len(self._newest))
+                    if self.states[partition] or self._newest[partition] != _NO_VERSION
+                ]
+            )
         else:
             states = self.states
             newest = self._newest

@@ -1,0 +1,146 @@
+"""Publishing across nodes, the answering side: requests of other nodes are applied once, in order, and confirmed.
+
+What comes for a partition that this node is still taking over waits; what comes for one that it does not lead is
+refused, and its sender finds out who does. The asking side is `request`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from folkmoot.broker.commit import Commits
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.mark import Marks
+from folkmoot.broker.message import DONE, LIVE, Parcel, Share, decode_application, decode_parcel
+from folkmoot.broker.publish import Publishing
+from folkmoot.broker.request import Requests
+from folkmoot.broker.state import State
+from folkmoot.kernel.event import ERROR
+from folkmoot.kernel.pack import get_varint, varint
+
+__all__ = ["Exchange"]
+
+
+class _Group:
+    """Requests that came in one message: answered together, when all that could be applied is committed."""
+
+    def __init__(self, node_id: str, number: int) -> None:
+        self.node_id = node_id
+        self.number = number
+        self.left = 0  # parts that wait for their partition
+        self.read = False
+        self.token = 0
+        self.refused: list[int] = []  # partitions that this node does not lead
+
+
+class _Waiting:
+    """A part that waits until this node has taken over its partition."""
+
+    def __init__(self, group: _Group, parcel: Parcel, share: Share) -> None:
+        self.group = group
+        self.parcel = parcel
+        self.share = share
+
+
+class Exchange:
+    """Requests of other nodes, and those of this one for partitions that have come to it."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        commits: Commits,
+        marks: Marks,
+        requests: Requests,
+        publishing: Publishing,
+    ) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.commits = commits
+        self.marks = marks
+        self.requests = requests
+        self.publishing = publishing
+        self._waiting: dict[int, list[_Waiting]] = {}  # by partition that this node takes over
+        self._finished: deque[_Group] = deque()  # applied, perhaps not committed, in the order of their tokens
+
+    def moved(self, partition: int) -> None:
+        """A partition has another leader, or this one must open it anew."""
+        for waiting in self._waiting.pop(partition, []):
+            waiting.group.refused.append(partition)
+            self._one_less(waiting.group)
+
+    def opened(self, partition: int) -> None:
+        """The leader of a partition takes requests: those that wait go to it, or are applied here."""
+        for part in self.requests.opened(partition):
+            self._apply(self.fabric.node_id, part.parcel, part.share)
+            self.requests.settle(part)
+        if self.state.leads[partition]:
+            for waiting in self._waiting.pop(partition, []):
+                self._apply(waiting.group.node_id, waiting.parcel, waiting.share)
+                self._one_less(waiting.group)
+
+    def receive(self, node_id: str, body: bytes) -> None:
+        """Apply the requests of a message, as far as their partitions are open here. Raises IndexError for nonsense."""
+        number, pos = get_varint(body, 0)
+        count, pos = get_varint(body, pos)
+        group = _Group(node_id, number)
+        answered = False
+        for _ in range(count):
+            parcel, pos = decode_parcel(body, pos)
+            if parcel.flags & LIVE:
+                self._deliver(parcel)
+            for share in parcel.shares:
+                answered = True
+                self._take(group, parcel, share)
+        group.read = True
+        if answered and not group.left:
+            self._finish(group)
+
+    def _deliver(self, parcel: Parcel) -> None:
+        application = decode_application(parcel.body, parcel.flags)
+        self.publishing.deliver(application, parcel.groups)
+        self.state.counters.cluster_messages_received += 1
+
+    def _take(self, group: _Group, parcel: Parcel, share: Share) -> None:
+        partition = share.partition
+        if partition >= self.state.partitions:
+            self.state.event(ERROR, "peer_nonsense", {"node": group.node_id, "what": f"partition {partition}"})
+        elif self.state.leads[partition]:
+            self._apply(group.node_id, parcel, share)
+        elif self.fabric.leaders[partition] == self.fabric.node_id:
+            self._waiting.setdefault(partition, []).append(_Waiting(group, parcel, share))
+            group.left += 1
+        else:
+            group.refused.append(partition)
+
+    def _apply(self, node_id: str, parcel: Parcel, share: Share) -> None:
+        if not self.marks.advance(share.partition, node_id.encode(), parcel.sequence):
+            self.state.counters.cluster_requests_repeated += 1
+            return
+        self.state.counters.cluster_messages_received += 1
+        self.publishing.apply(decode_application(parcel.body, parcel.flags), share)
+
+    def _one_less(self, group: _Group) -> None:
+        group.left -= 1
+        if group.read and not group.left:
+            self._finish(group)
+
+    def _finish(self, group: _Group) -> None:
+        group.token = self.commits.newest_token()
+        if group.token <= self.commits.committed_token:
+            self._answer(group)
+        else:
+            self._finished.append(group)
+
+    def committed(self) -> None:
+        """More turns are committed: tell those who asked for what they did."""
+        finished = self._finished
+        while finished and finished[0].token <= self.commits.committed_token:
+            self._answer(finished.popleft())
+
+    def _answer(self, group: _Group) -> None:
+        if group.node_id not in self.fabric.others:
+            return
+        out = [varint(group.number), varint(len(group.refused))]
+        out.extend([varint(partition) for partition in group.refused])
+        self.fabric.send(group.node_id, DONE, b"".join(out))

@@ -1,0 +1,32 @@
+"""What the broker knows of the other nodes, and what it has to tell them.
+
+Data only: the node puts in what membership and replication decide, and takes out what is to be sent. A node that is
+alone leads everything and sends nothing.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Fabric"]
+
+
+class Fabric:
+    """The cluster as the broker sees it.
+
+    others: ids of the other members of the view; leaders: per partition the id of the node that leads it; open: per
+    partition, whether its leader has said that it takes requests; holds: per partition, whether this node's copy is
+    complete; out: messages to send, in order, as (node id, kind, body).
+    """
+
+    def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
+        self.node_id = node_id
+        self.alone = alone
+        self.epoch = 0
+        self.others: list[str] = []
+        self.leaders: list[str] = [node_id if alone else ""] * partitions
+        self.open: list[bool] = [alone] * partitions
+        self.holds: list[bool] = [alone] * partitions
+        self.out: list[tuple[str, int, bytes]] = []
+
+    def send(self, node_id: str, kind: int, body: bytes) -> None:
+        """Send a message to a node, after all that were sent to it before."""
+        self.out.append((node_id, kind, body))

@@ -1,0 +1,280 @@
+"""The node with the session, when the client's connection is at another node: the other end of `relay`.
+
+For every client of a partition that this node leads and whose connection is elsewhere there is a Connection without a
+socket: the parts of the broker treat it like any other, and what it wants to send goes to its node. Bytes, and how far
+the client's packets are taken care of, go in one message, so that a failure cannot part them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from folkmoot.broker.closing import Closing
+from folkmoot.broker.commit import Commits
+from folkmoot.broker.connect import Connecting
+from folkmoot.broker.control import Control
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.inbound import Inbound
+from folkmoot.broker.lifecycle import Lifecycle
+from folkmoot.broker.message import EXPEL, OUTPUT, OWN, WANTED, encode_expel
+from folkmoot.broker.queue import Queue
+from folkmoot.broker.relay import BLOCKED, CLOSED, GOODBYE, HOST_ENTRY, UNBLOCKED
+from folkmoot.broker.restore import Restore
+from folkmoot.broker.state import State
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR
+from folkmoot.kernel.pack import get_u16, get_varint, varint
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.decode import connect_level, decode
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.kind import PUBLISH
+from folkmoot.mqtt.packet import Connect
+from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
+from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo
+from folkmoot.session.relay import Remote
+from folkmoot.session.session import Session
+
+__all__ = ["Hosting"]
+
+_OPENED = 1  # flag of OUTPUT: it holds the CONNACK
+
+
+class Hosting:
+    """Clients of other nodes whose partitions this node leads."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        commits: Commits,
+        queue: Queue,
+        lifecycle: Lifecycle,
+        closing: Closing,
+        connecting: Connecting,
+        inbound: Inbound,
+        control: Control,
+        restore: Restore,
+    ) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.commits = commits
+        self.queue = queue
+        self.lifecycle = lifecycle
+        self.closing = closing
+        self.connecting = connecting
+        self.inbound = inbound
+        self.control = control
+        self.restore = restore
+        self.remotes: dict[tuple[str, int], Connection] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self.remotes)
+
+    def _connection(self, node_id: str, entry: HOST_ENTRY) -> tuple[Connection, Connect]:
+        number, _, client_id, username, certificate, transport, address, _, body, _, _ = entry
+        self._count -= 1  # below zero: not to be mixed up with connections of this node
+        info = PeerInfo(transport, address, certificate)
+        connection = Connection(self._count, None, info, self.state.now, self.state.outputs)
+        connection.version = connect_level(body)
+        packet = decode(0x10, body, 0)
+        assert isinstance(packet, Connect), "the packet type says so"
+        connection.v5 = packet.version == 5
+        connection.connect = packet
+        connection.connect_body = body
+        connection.client_id = client_id
+        connection.username = username
+        connection.remote = Remote(node_id, number)
+        return connection, packet
+
+    # -- from the nodes with the connections --------------------------------------------------------------------------
+
+    def host(self, node_id: str, body: bytes) -> None:
+        """A client of another node wants in. Raises ValueError or MalformedPacket for nonsense."""
+        entry = msgspec.msgpack.decode(body, type=HOST_ENTRY)
+        number, partition = entry[0], entry[1]
+        if (node_id, number) in self.remotes or not 0 <= partition < self.state.partitions:
+            return
+        if not self.state.leads[partition]:
+            return  # its node asks again when the leader has said that it is there
+        connection, _ = self._connection(node_id, entry)
+        self.remotes[(node_id, number)] = connection
+        self.connecting.admit(connection, entry[7])
+
+    def packets(self, node_id: str, body: bytes) -> None:
+        """Packets of clients came. Raises IndexError for nonsense."""
+        pos = 0
+        size = len(body)
+        while pos < size:
+            number, pos = get_varint(body, pos)
+            packet, pos = get_varint(body, pos)
+            first = body[pos]
+            length, pos = get_varint(body, pos + 1)
+            rest = body[pos : pos + length]
+            pos += length
+            connection = self.remotes.get((node_id, number))
+            if connection is not None:
+                self._packet(connection, packet, first, rest)
+            elif packet:
+                # Nobody that this node knows: whatever it was about is over.
+                self.fabric.send(node_id, OUTPUT, self._output(number, packet, 0, [], b""))
+
+    def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        if packet:
+            if packet <= remote.packets:
+                return
+            remote.packets = packet
+        if first >= 0x10:
+            if connection.state == OPEN:
+                self.handle(connection, first, rest)
+        elif first == CLOSED or first == GOODBYE:
+            self.lost(connection, first == GOODBYE)
+        elif first == BLOCKED or first == UNBLOCKED:
+            connection.writable = first == UNBLOCKED
+            if connection.writable and connection.session is not None:
+                self.queue.pump(connection.session)
+                self.queue.unfed.append(connection.session)
+        if packet:
+            self._note(connection, remote, packet)
+
+    def _note(self, connection: Connection, remote: Remote, packet: int) -> None:
+        """Tell the node that the packet is taken care of as soon as all that was changed until now is complete."""
+        token = self.commits.newest_token()
+        if token <= self.commits.complete_token:
+            remote.handled = packet
+            connection.touch()
+        else:
+            record = self.commits.record_of(token)
+            record.handled.append(connection)
+            record.handled_packets.append(packet)
+
+    def handle(self, connection: Connection, first: int, rest: bytes) -> None:
+        """Handle a packet that another node has passed on, or would have."""
+        try:
+            if first >> 4 == PUBLISH:
+                data = bytes([first]) + rest
+                self.inbound.publish(connection, data, 0, 1, 3 + get_u16(rest, 0), len(data))
+            else:
+                self.control.packet(connection, first, rest)
+        except MalformedPacket as fault:
+            self.closing.disconnect(connection, fault.code, fault.text)
+        except CorruptStore as fault:
+            self.state.event(ERROR, "corrupt_store", {"client": connection.client_id, "what": str(fault)})
+            self.closing.disconnect(connection, reason.UNSPECIFIED_ERROR, "the server cannot read its store")
+
+    def lost(self, connection: Connection, goodbye: bool) -> None:
+        """The connection at the other node is gone."""
+        if connection.state < CLOSING:
+            self.lifecycle.detach(connection, goodbye)
+        connection.state = CONNECTION_CLOSED
+        self._drop(connection)
+        self.connecting.go_on(connection.client_id)
+
+    def _drop(self, connection: Connection) -> None:
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        if self.remotes.get((remote.node_id, remote.number)) is connection:
+            del self.remotes[(remote.node_id, remote.number)]
+        self.commits.forget(connection)
+
+    def gone(self, node_id: str) -> None:
+        """A node is no member any more: its clients have lost their connections (A7)."""
+        for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
+            self.lost(connection, False)
+
+    # -- to the nodes with the connections ----------------------------------------------------------------------------
+
+    def handled(self, connections: list[Connection], packets: list[int]) -> None:
+        """What these packets did is complete."""
+        for i in range(len(packets)):
+            remote = connections[i].remote
+            assert remote is not None, "only packets of other nodes are noted"
+            remote.handled = max(remote.handled, packets[i])
+            connections[i].touch()
+
+    def flush(self) -> None:
+        """Send the output of hosted connections, and close those that are to be closed; for the end of a turn."""
+        state = self.state
+        if not state.outputs and not state.closes:
+            return
+        mine = [connection for connection in state.outputs if connection.remote is not None]
+        if mine:
+            state.outputs[:] = [connection for connection in state.outputs if connection.remote is None]
+            for connection in mine:
+                self._send(connection)
+        closes = [connection for connection in state.closes if connection.remote is not None]
+        if closes:
+            state.closes[:] = [connection for connection in state.closes if connection.remote is None]
+            for connection in closes:
+                self._close(connection)
+
+    def _send(self, connection: Connection) -> None:
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        data = connection.take_output()
+        flags = 0
+        if remote.opened:
+            remote.opened = False
+            session = connection.session
+            if session is not None and session.shadow:
+                self.fabric.send(remote.node_id, OWN, varint(remote.number))
+                return
+            flags = _OPENED
+        self.fabric.send(
+            remote.node_id, OUTPUT, self._output(remote.number, remote.handled, flags, remote.sequences, data)
+        )
+        remote.sequences = []
+
+    def _output(self, number: int, handled: int, flags: int, sequences: list[int], data: bytes) -> bytes:
+        out = [varint(number), varint(handled), bytes([flags]), varint(len(sequences))]
+        out.extend([varint(sequence) for sequence in sequences])
+        out.append(data)
+        return b"".join(out)
+
+    def _close(self, connection: Connection) -> None:
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        self.expel(remote, remote.code, remote.why)
+        connection.state = CONNECTION_CLOSED
+        self._drop(connection)
+        self.connecting.go_on(connection.client_id)
+
+    def expel(self, remote: Remote, code: int, why: str) -> None:
+        """Have a connection closed by its node, with DISCONNECT if there is a reason code."""
+        self.fabric.send(remote.node_id, EXPEL, encode_expel(remote.number, code, why))
+
+    # -- taking over ------------------------------------------------------------------------------------------------
+
+    def want(self, partitions: list[int]) -> None:
+        """Ask all others who is connected."""
+        body = msgspec.msgpack.encode((self.fabric.epoch, partitions))
+        for node_id in self.fabric.others:
+            self.fabric.send(node_id, WANTED, body)
+
+    def attach(self, node_id: str, entry: HOST_ENTRY) -> None:
+        """A client that another node has told of is connected: its session, just restored, goes on."""
+        number, durable, sequences = entry[0], entry[9], entry[10]
+        connection, packet = self._connection(node_id, entry)
+        remote = connection.remote
+        assert remote is not None, "it was made so"
+        session = self.state.sessions.get(connection.client_id)
+        if session is None and not durable:
+            session = self.restore.shadow(connection.client_id)
+        if session is None or session.connection is not None:
+            why = "the session is not there" if session is None else "another connection uses this client id"
+            code = reason.UNSPECIFIED_ERROR if session is None else reason.SESSION_TAKEN_OVER
+            self.expel(remote, code, why)
+            return
+        self.remotes[(node_id, number)] = connection
+        self.connecting.resume(connection, session, packet, sequences)
+
+    def leave(self, session: Session) -> None:
+        """This node leads the session no more: its connection, which is elsewhere, is another node's business."""
+        connection = session.connection
+        if connection is not None and connection.remote is not None:
+            connection.session = None
+            session.connection = None
+            connection.state = CONNECTION_CLOSED
+            self._drop(connection)

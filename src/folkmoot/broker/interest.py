@@ -1,0 +1,211 @@
+"""Who in the cluster has subscribers for which filters, told by each node to all others.
+
+So messages go only to nodes that need them, and a SUBACK can wait until nobody misses a message for it (A5).
+
+Persistent subscriptions are told by the leader of their partition and belong to the partition, whoever leads it;
+transient ones belong to the node that has the connection. Only the first and the last subscriber of a filter is news;
+of shared subscriptions the number of members is told, so that the choice can be fair.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from folkmoot.broker.commit import Commits
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.message import ANNOUNCE
+from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.topics.name import split_share
+from folkmoot.topics.tree import Tree
+
+__all__ = ["Interest", "Place", "SharedPlace"]
+
+_Table = tuple[str, int, bool, list[tuple[bytes, int]]]
+
+
+class Place:
+    """Where subscribers are: a node (transient ones) or a partition (persistent ones; then the node's id is empty)."""
+
+    def __init__(self, node_id: str, partition: int) -> None:
+        self.node_id = node_id
+        self.partition = partition
+        self.names: dict[bytes, int] = {}  # filters, and how many subscribe or (from elsewhere) that some do
+
+    def __repr__(self) -> str:
+        return f"Place({self.node_id or self.partition!r} filters={len(self.names)})"
+
+
+class SharedPlace:
+    """Members of a shared subscription at one place."""
+
+    def __init__(self, name: bytes, place: Place, count: int) -> None:
+        self.name = name
+        self.place = place
+        self.count = count
+
+    def __repr__(self) -> str:
+        return f"SharedPlace({self.name!r} {self.place!r} members={self.count})"
+
+
+class Interest:
+    """What the others have told, and what is to be told to them."""
+
+    def __init__(self, fabric: Fabric, commits: Commits, partitions: int) -> None:
+        self.fabric = fabric
+        self.commits = commits
+        self.tree = Tree()  # of the others: Place, or SharedPlace for shared subscriptions
+        self.changed: list[bytes] = []  # filters whose routes are to be forgotten; the owner of the routes clears it
+        self.told: set[str] = set()  # the other members that have told all they have
+        self._places: list[Place] = [Place("", partition) for partition in range(partitions)]
+        self._nodes: dict[str, Place] = {}
+        self._shared: dict[tuple[bytes, str, int], SharedPlace] = {}
+        self._own: list[Place] = [Place("", partition) for partition in range(partitions)]
+        self._here = Place(fabric.node_id, -1)
+        self._news: dict[tuple[int, bytes], int] = {}
+        self._sent: dict[str, dict[int, int]] = {}  # per node: announcements that it has not confirmed -> their turn
+        self._count = 0
+
+    # -- what is here -----------------------------------------------------------------------------------------------
+
+    def add(self, partition: int, name: bytes) -> None:
+        """A subscription began: of a persistent session in `partition`, of a transient one with -1."""
+        self._change(partition, name, 1)
+
+    def remove(self, partition: int, name: bytes) -> None:
+        """A subscription ended."""
+        self._change(partition, name, -1)
+
+    def _change(self, partition: int, name: bytes, change: int) -> None:
+        names = self._here.names if partition < 0 else self._own[partition].names
+        count = names.get(name, 0) + change
+        if count:
+            names[name] = count
+        else:
+            del names[name]
+        first_or_last = count == 0 or (count == 1 and change > 0)
+        if self.fabric.others and (first_or_last or name.startswith(b"$share/")):
+            self._news[(partition, name)] = count
+            if change > 0:
+                self.commits.asked = True  # a SUBACK of this turn waits for the others
+
+    def leave(self, partition: int) -> None:
+        """This node leads the partition no more: what is known of it now counts as told by the new leader."""
+        own = self._own[partition]
+        self._own[partition] = Place("", partition)
+        self._set_all(self._places[partition], list(own.names.items()))
+
+    def lead(self, partition: int) -> None:
+        """This node leads the partition from now on: its own subscriptions say who is interested."""
+        self._set_all(self._places[partition], [])
+
+    def flush(self) -> None:
+        """Tell the news of this turn."""
+        if not self._news:
+            return
+        news = self._news
+        self._news = {}
+        if not self.fabric.others:
+            return
+        tables: dict[int, list[tuple[bytes, int]]] = {}
+        for (partition, name), count in news.items():
+            tables.setdefault(partition, []).append((name, count))
+        body = self._pack([self._table(partition, False, entries) for partition, entries in tables.items()])
+        for node_id in self.fabric.others:
+            self._send(node_id, body)
+
+    def tell(self, node_id: str, partitions: list[int], all_of_node: bool) -> None:
+        """Tell a node everything of some partitions that this one leads, and perhaps of this node."""
+        tables = [self._table(partition, True, list(self._own[partition].names.items())) for partition in partitions]
+        if all_of_node:
+            tables.append(self._table(-1, True, list(self._here.names.items())))
+        self._send(node_id, self._pack(tables))
+
+    def _table(self, partition: int, whole: bool, entries: list[tuple[bytes, int]]) -> _Table:
+        return (self.fabric.node_id if partition < 0 else "", partition, whole, entries)
+
+    def _pack(self, tables: list[_Table]) -> bytes:
+        return msgspec.msgpack.encode(tables)
+
+    def _send(self, node_id: str, body: bytes) -> None:
+        self._count += 1
+        self.commits.ask(1, 0)
+        self._sent.setdefault(node_id, {})[self._count] = self.commits.state.writer.token
+        self.fabric.send(node_id, ANNOUNCE, varint(self._count) + body)
+
+    def confirmed(self, node_id: str, number: int) -> None:
+        """A node knows what it was told."""
+        token = self._sent.get(node_id, {}).pop(number, 0)
+        if token:
+            self.commits.answered(token, 1, 0)
+
+    # -- what the others tell -----------------------------------------------------------------------------------------
+
+    def receive(self, node_id: str, body: bytes) -> int:
+        """Take an announcement; return its number, to be confirmed. Raises ValueError or IndexError for nonsense."""
+        number, pos = get_varint(body, 0)
+        tables = msgspec.msgpack.decode(body[pos:], type=list[_Table])
+        for of_node, partition, whole, entries in tables:
+            if of_node:
+                place = self._nodes.get(of_node)
+                if place is None:
+                    place = Place(of_node, -1)
+                    self._nodes[of_node] = place
+                if whole:
+                    self.told.add(of_node)
+            else:
+                place = self._places[partition]
+                if self.fabric.leaders[partition] != node_id:
+                    continue  # it leads the partition no more, and its successor has told or will tell
+            if whole:
+                self._set_all(place, entries)
+            else:
+                for name, count in entries:
+                    self._set(place, name, count)
+        return number
+
+    def _set_all(self, place: Place, entries: list[tuple[bytes, int]]) -> None:
+        known = dict(entries)
+        for name in list(place.names):
+            if name not in known:
+                self._set(place, name, 0)
+        for name, count in entries:
+            self._set(place, name, count)
+
+    def _set(self, place: Place, name: bytes, count: int) -> None:
+        share = split_share(name) if name.startswith(b"$share/") else None
+        before = place.names.get(name, 0)
+        if before == count or (share is None and before and count):
+            return
+        if count:
+            place.names[name] = count
+        else:
+            place.names.pop(name, None)
+        topic_filter = name
+        value: object = place
+        if share is not None:
+            topic_filter = share[1]
+            key = (name, place.node_id, place.partition)
+            shared = self._shared.get(key)
+            if shared is None:
+                shared = SharedPlace(name, place, count)
+                self._shared[key] = shared
+            shared.count = count
+            value = shared
+            if not count:
+                del self._shared[key]
+        if count and not before:
+            self.tree.add(topic_filter, value)
+        elif not count:
+            self.tree.remove(topic_filter, value)
+        self.changed.append(topic_filter)
+
+    # -- nodes come and go --------------------------------------------------------------------------------------------
+
+    def gone(self, node_id: str) -> None:
+        """A node is no member any more: its transient subscribers are gone, and it confirms nothing."""
+        self.told.discard(node_id)
+        place = self._nodes.pop(node_id, None)
+        if place is not None:
+            self._set_all(place, [])
+        for token in self._sent.pop(node_id, {}).values():
+            self.commits.answered(token, 1, 0)

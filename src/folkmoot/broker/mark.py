@@ -1,0 +1,52 @@
+"""Marks: the newest request of each node that a partition has applied, so that a repeated one is not applied again.
+
+A mark is a row of the partition, in the same change as what the request did: whoever leads the partition next knows
+it. One that this node applied by itself needs none: it has no second way to come.
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.state import State
+from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.store.key import MARK, plain_key, plain_name_of
+from folkmoot.store.writer import VERSION_BYTES
+
+__all__ = ["Marks"]
+
+
+class Marks:
+    """The marks of the partitions that this node leads.
+
+    The numbers of a node that starts anew begin beyond those of its earlier lives.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._newest: list[dict[bytes, int]] = [{} for _ in range(state.partitions)]
+        self._changed: dict[tuple[int, bytes], int] = {}
+
+    def advance(self, partition: int, origin: bytes, sequence: int) -> bool:
+        """Return whether the request is new in this partition; then it is the newest from now on."""
+        newest = self._newest[partition]
+        if sequence <= newest.get(origin, 0):
+            return False
+        newest[origin] = sequence
+        self._changed[(partition, origin)] = sequence
+        return True
+
+    def flush(self) -> None:
+        """End of a turn: put the rows of the marks that have changed."""
+        if not self._changed:
+            return
+        changed = self._changed
+        self._changed = {}
+        for (partition, origin), sequence in changed.items():
+            self.state.writer.put(partition, plain_key(partition, MARK, origin), u64(sequence))
+
+    def load(self, key: bytes, value: bytes, partition: int) -> None:
+        """A row was found when this node began to lead its partition."""
+        self._newest[partition][plain_name_of(key)] = get_u64(value, VERSION_BYTES)
+
+    def forget(self, partition: int) -> None:
+        """This node leads the partition no more."""
+        self._newest[partition] = {}

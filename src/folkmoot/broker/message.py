@@ -1,0 +1,174 @@
+"""Messages between the brokers of a cluster: their kinds, and how those are packed that come by the thousand.
+
+The rare ones are msgpack lists, packed where they are sent. Unknown kinds are ignored, so that versions can mix.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import U16, get_u16, get_u64, get_varint, u64, varint
+from folkmoot.store.message import Message, decode_message, encode_message
+
+__all__ = [
+    "ANNOUNCE",
+    "ATTACHED",
+    "CONFIRM",
+    "DONE",
+    "EXPEL",
+    "FROM_CLIENT",
+    "HOST",
+    "LIVE",
+    "OUTPUT",
+    "OWN",
+    "QUEUE",
+    "RELAY",
+    "REQUESTS",
+    "RETAIN",
+    "ROWS",
+    "SCAN",
+    "STREAM",
+    "WANTED",
+    "Application",
+    "Parcel",
+    "Share",
+    "decode_application",
+    "decode_parcel",
+    "encode_application",
+    "encode_expel",
+    "encode_parcel",
+]
+
+REQUESTS: Final = 32  # publishing: to the leaders of partitions, and to nodes with transient subscribers
+DONE: Final = 33  # the answer: all that was asked is committed, but for what the node does not lead
+ANNOUNCE: Final = 34  # who has subscribers for which filters
+HOST: Final = 35  # a client has connected here, and its partition is led there
+OWN: Final = 36  # the answer: its session is transient and lives at the node that has the connection
+RELAY: Final = 37  # packets of a client, for its session
+OUTPUT: Final = 38  # bytes for a client, from its session
+EXPEL: Final = 39  # a connection is to be closed
+WANTED: Final = 40  # a new leader asks who is connected
+ATTACHED: Final = 41  # the answer
+SCAN: Final = 42  # asks for a page of rows
+ROWS: Final = 43  # the answer
+CONFIRM: Final = 44  # an announcement is known
+
+# What a partition is to do with a message
+QUEUE: Final = 1
+STREAM: Final = 2
+RETAIN: Final = 4
+
+# Of a message on its way
+LIVE: Final = 1  # for the transient subscribers of the node
+FROM_CLIENT: Final = 2  # published by a client, not by its will: "no local" counts
+
+
+class Application:
+    """A message as one node hands it to another: with its idempotent producer, if it has one."""
+
+    def __init__(self, message: Message, producer: bytes, number: int, from_client: bool) -> None:
+        self.message = message
+        self.producer = producer
+        self.number = number
+        self.from_client = from_client
+
+
+class Share:
+    """One partition's part in a message: bits of QUEUE, STREAM and RETAIN, and groups of which a member gets it."""
+
+    def __init__(self, partition: int, bits: int) -> None:
+        self.partition = partition
+        self.bits = bits
+        self.groups: list[bytes] = []
+
+    def __repr__(self) -> str:
+        return f"Share({self.partition} bits={self.bits} groups={self.groups!r})"
+
+
+class Parcel:
+    """A message for one node: for some of the partitions that it leads, and perhaps for its transient subscribers.
+
+    sequence: counts up by one per message of the node where it was published; body: the message, packed; groups: of
+    which a transient member at the node gets it.
+    """
+
+    def __init__(self, sequence: int, token: int, flags: int, body: bytes) -> None:
+        self.sequence = sequence
+        self.token = token
+        self.flags = flags
+        self.body = body
+        self.groups: list[bytes] = []
+        self.shares: list[Share] = []
+
+    def __repr__(self) -> str:
+        return f"Parcel({self.sequence} flags={self.flags} groups={self.groups!r} shares={self.shares!r})"
+
+
+def encode_application(message: Message, producer: bytes, number: int) -> bytes:
+    """Return a message with its producer as bytes."""
+    if producer:
+        return U16[len(producer)] + producer + u64(number) + encode_message(message)
+    return U16[0] + encode_message(message)
+
+
+def decode_application(data: bytes, flags: int) -> Application:
+    """Read what `encode_application` has made; raises CorruptStore or IndexError."""
+    length = get_u16(data, 0)
+    if not length:
+        return Application(decode_message(data, 2), b"", 0, bool(flags & FROM_CLIENT))
+    end = 2 + length
+    producer = data[2:end]
+    return Application(decode_message(data, end + 8), producer, get_u64(data, end), bool(flags & FROM_CLIENT))
+
+
+def encode_expel(number: int, code: int, why: str) -> bytes:
+    """Return an EXPEL message: which connection, the reason code for its DISCONNECT (0 = none), and why."""
+    return varint(number) + bytes([code]) + why.encode()
+
+
+def _put_names(out: list[bytes], names: list[bytes]) -> None:
+    out.append(varint(len(names)))
+    for name in names:
+        out.append(U16[len(name)])
+        out.append(name)
+
+
+def _get_names(data: bytes, pos: int, names: list[bytes]) -> int:
+    count, pos = get_varint(data, pos)
+    for _ in range(count):
+        end = pos + 2 + get_u16(data, pos)
+        names.append(data[pos + 2 : end])
+        pos = end
+    return pos
+
+
+def encode_parcel(parcel: Parcel, out: list[bytes]) -> None:
+    """Append a parcel's bytes to `out`."""
+    out.append(varint(parcel.sequence))
+    out.append(bytes([parcel.flags]))
+    _put_names(out, parcel.groups)
+    out.append(varint(len(parcel.shares)))
+    for share in parcel.shares:
+        out.append(U16[share.partition])
+        out.append(bytes([share.bits]))
+        _put_names(out, share.groups)
+    out.append(varint(len(parcel.body)))
+    out.append(parcel.body)
+
+
+def decode_parcel(data: bytes, pos: int) -> tuple[Parcel, int]:
+    """Return the parcel at `pos` and the position after it; raises IndexError when the bytes end too early."""
+    sequence, pos = get_varint(data, pos)
+    parcel = Parcel(sequence, 0, data[pos], b"")
+    pos = _get_names(data, pos + 1, parcel.groups)
+    count, pos = get_varint(data, pos)
+    for _ in range(count):
+        share = Share(get_u16(data, pos), data[pos + 2])
+        pos = _get_names(data, pos + 3, share.groups)
+        parcel.shares.append(share)
+    length, pos = get_varint(data, pos)
+    end = pos + length
+    if end > len(data):
+        raise IndexError("a parcel ends too early")
+    parcel.body = data[pos:end]
+    return parcel, end

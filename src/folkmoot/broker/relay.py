@@ -1,0 +1,193 @@
+"""The node with the connection, when the client's partition is led elsewhere (DESIGN section 9).
+
+A persistent session lives whole at the leader of its partition, which speaks MQTT; this node passes on the packets of
+the client and the bytes for it, and publishes its QoS 0 and 1 messages itself. A transient session lives here; its
+leader only knows that it is here (A6), and keeps its will (A7). Owns what is passed on until it is safe, so that a new
+leader can go on where the old one stopped. Its other end is `hosting`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.message import ATTACHED, HOST, RELAY
+from folkmoot.broker.state import State
+from folkmoot.kernel.pack import varint
+from folkmoot.session.connection import Connection
+from folkmoot.session.relay import ASKED, ENDED, GRANTED, Relay
+from folkmoot.session.session import Session
+
+__all__ = ["BLOCKED", "CLOSED", "GOODBYE", "HOST_ENTRY", "UNBLOCKED", "Relays"]
+
+# In place of a packet's first byte: what the leader must know of the connection
+CLOSED: Final = 0
+GOODBYE: Final = 1
+BLOCKED: Final = 2
+UNBLOCKED: Final = 3
+
+HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int]]
+"""Number, partition, client id, user, certificate, transport, address, id is assigned, CONNECT, durable, flights."""
+
+
+class Relays:
+    """All connections of this node whose partition another node leads, or is about to."""
+
+    def __init__(self, state: State, fabric: Fabric) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.relays: dict[int, Relay] = {}
+        self._by_partition: list[dict[int, Relay]] = [{} for _ in range(state.partitions)]
+        self._outgoing: dict[str, list[bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self.relays)
+
+    def ask(self, connection: Connection, partition: int, body: bytes, assigned: bool) -> None:
+        """A client wants in: ask the leader of its partition, as soon as there is one."""
+        relay = Relay(connection, partition, body, assigned)
+        self._add(relay)
+        if self.fabric.open[partition] and self.fabric.leaders[partition] != self.fabric.node_id:
+            self._ask(relay)
+
+    def _add(self, relay: Relay) -> None:
+        relay.connection.relay = relay
+        self.relays[relay.number] = relay
+        self._by_partition[relay.partition][relay.number] = relay
+
+    def _ask(self, relay: Relay) -> None:
+        relay.leader = self.fabric.leaders[relay.partition]
+        self._flush_to(relay.leader)
+        self.fabric.send(relay.leader, HOST, msgspec.msgpack.encode(self._entry(relay)))
+
+    def _entry(self, relay: Relay) -> HOST_ENTRY:
+        connection = relay.connection
+        info = connection.info
+        return (
+            relay.number,
+            relay.partition,
+            connection.client_id,
+            connection.username,
+            info.certificate_name,
+            info.transport,
+            info.address,
+            relay.assigned,
+            relay.body,
+            relay.durable,
+            list(relay.flights.values()),
+        )
+
+    def adopt(self, connection: Connection, body: bytes, session: Session) -> Relay:
+        """The partition of an open connection's session is led elsewhere from now on."""
+        relay = Relay(connection, session.partition, body, False)
+        relay.state = GRANTED
+        relay.durable = session.durable
+        if session.durable:
+            for packet_id, entry in session.inflight.items():
+                if entry.sequence:  # what is released is a row
+                    relay.flights[packet_id] = entry.sequence
+        self._add(relay)
+        return relay
+
+    def find(self, node_id: str, number: int) -> Relay | None:
+        """Return the relay that a message of its leader is for; None if that node is not its leader (any more)."""
+        relay = self.relays.get(number)
+        return relay if relay is not None and relay.leader == node_id else None
+
+    # -- to the leader ------------------------------------------------------------------------------------------------
+
+    def forward(self, relay: Relay, first: int, rest: bytes) -> None:
+        """Pass on a packet of the client: its first byte, and all behind its length."""
+        relay.packets += 1
+        relay.log.append((relay.packets, first, rest))
+        if relay.leader:
+            self._put(relay, relay.packets, first, rest)
+
+    def _put(self, relay: Relay, packet: int, first: int, rest: bytes) -> None:
+        out = self._outgoing.get(relay.leader)
+        if out is None:
+            out = []
+            self._outgoing[relay.leader] = out
+        out.append(varint(relay.number))
+        out.append(varint(packet))
+        out.append(bytes([first]))
+        out.append(varint(len(rest)))
+        out.append(rest)
+
+    def block(self, relay: Relay, blocked: bool) -> None:
+        """The client takes no more bytes for now, or takes them again."""
+        if relay.leader and relay.durable and relay.state == GRANTED:
+            self._put(relay, 0, BLOCKED if blocked else UNBLOCKED, b"")
+
+    def closed(self, relay: Relay, goodbye: bool) -> None:
+        """The connection is gone; the leader must learn of it, whoever that is by then."""
+        if relay.state == ENDED:
+            return
+        if relay.state == ASKED and not relay.leader:
+            self.forget(relay)  # nobody has heard of it
+            return
+        relay.state = ENDED
+        self.forward(relay, GOODBYE if goodbye else CLOSED, b"")
+
+    def acknowledged(self, relay: Relay, number: int) -> None:
+        """The leader has taken care of all packets up to `number`."""
+        relay.handled(number)
+        if relay.state == ENDED and not relay.log:
+            self.forget(relay)
+
+    def forget(self, relay: Relay) -> None:
+        """Nothing is owed to anybody."""
+        self.relays.pop(relay.number, None)
+        self._by_partition[relay.partition].pop(relay.number, None)
+        if relay.connection.relay is relay:
+            relay.connection.relay = None
+
+    def flush(self) -> None:
+        """Send what this turn has collected, one message per node."""
+        if self._outgoing:
+            for node_id in list(self._outgoing):
+                self._flush_to(node_id)
+
+    def _flush_to(self, node_id: str) -> None:
+        out = self._outgoing.pop(node_id, None)
+        if out:
+            self.fabric.send(node_id, RELAY, b"".join(out))
+
+    # -- leaders come and go ------------------------------------------------------------------------------------------
+
+    def moved(self, partition: int) -> None:
+        """The partition has another leader: nobody takes packets until that one asks for them."""
+        for relay in self._by_partition[partition].values():
+            relay.leader = ""
+
+    def opened(self, partition: int) -> None:
+        """The leader of a partition is there: ask for those who want in."""
+        for relay in list(self._by_partition[partition].values()):
+            if relay.state == ASKED:
+                self._ask(relay)
+            elif relay.state == ENDED and not relay.leader:
+                self.forget(relay)  # the new leader has not asked for it: it knows that the client is gone
+
+    def wanted(self, node_id: str, epoch: int, partitions: list[int]) -> None:
+        """A new leader asks who is connected: tell it, then pass on what was not safe with its predecessor."""
+        entries: list[HOST_ENTRY] = []
+        relays: list[Relay] = []
+        for partition in partitions:
+            for relay in self._by_partition[partition].values():
+                if relay.state != ASKED:
+                    relay.leader = node_id
+                    entries.append(self._entry(relay))
+                    relays.append(relay)
+        self._flush_to(node_id)
+        self.fabric.send(node_id, ATTACHED, msgspec.msgpack.encode((epoch, partitions, entries)))
+        for relay in relays:
+            for packet, first, rest in relay.log:
+                self._put(relay, packet, first, rest)
+            if not relay.connection.writable:
+                self.block(relay, True)
+
+    def of_partition(self, partition: int) -> list[Relay]:
+        """Return the relays of a partition, in the order in which they came."""
+        return list(self._by_partition[partition].values())

@@ -1,0 +1,173 @@
+"""Messages of other nodes' brokers: each goes to its part. A peer's nonsense is an event, never a fault."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from folkmoot.broker.closing import Closing
+from folkmoot.broker.connect import Connecting
+from folkmoot.broker.exchange import Exchange
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.hosting import Hosting
+from folkmoot.broker.ingress import Ingress
+from folkmoot.broker.interest import Interest
+from folkmoot.broker.message import (
+    ANNOUNCE,
+    ATTACHED,
+    CONFIRM,
+    DONE,
+    EXPEL,
+    HOST,
+    OUTPUT,
+    OWN,
+    RELAY,
+    REQUESTS,
+    WANTED,
+)
+from folkmoot.broker.relay import Relays
+from folkmoot.broker.request import Requests
+from folkmoot.broker.state import State
+from folkmoot.broker.tenure import Tenure
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR
+from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.session.connection import CLOSING, OPEN
+from folkmoot.session.session import PACKET_IDS
+
+__all__ = ["Switch"]
+
+
+class Switch:
+    """Takes messages in the order in which they came from each node."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        interest: Interest,
+        requests: Requests,
+        relays: Relays,
+        connecting: Connecting,
+        ingress: Ingress,
+        closing: Closing,
+        exchange: Exchange,
+        hosting: Hosting,
+        tenure: Tenure,
+    ) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.interest = interest
+        self.requests = requests
+        self.relays = relays
+        self.connecting = connecting
+        self.ingress = ingress
+        self.closing = closing
+        self.exchange = exchange
+        self.hosting = hosting
+        self.tenure = tenure
+        self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not members here yet
+
+    def receive(self, node_id: str, kind: int, body: bytes) -> None:
+        """Take a message; those of a node that is about to be a member wait until it is one."""
+        early = self._early.get(node_id)
+        if node_id not in self.fabric.others or early is not None:
+            if early is None:
+                early = deque()
+                self._early[node_id] = early
+            early.append((kind, body))
+            return
+        self._take(node_id, kind, body)
+
+    def installed(self) -> None:
+        """A view was installed: what its members have said before is heard now."""
+        for node_id in list(self._early):
+            early = self._early.pop(node_id)
+            if node_id in self.fabric.others:
+                for kind, body in early:
+                    self._take(node_id, kind, body)
+
+    def forget(self, node_id: str) -> None:
+        """The node has started anew, or is gone: what its earlier life has said is void."""
+        self._early.pop(node_id, None)
+
+    def _take(self, node_id: str, kind: int, body: bytes) -> None:
+        try:
+            self._dispatch(node_id, kind, body)
+        except (IndexError, ValueError, MalformedPacket, CorruptStore) as fault:
+            fields: dict[str, object] = {"node": node_id, "kind": kind, "what": f"{type(fault).__name__}: {fault}"}
+            self.state.event(ERROR, "peer_nonsense", fields)
+
+    def _dispatch(self, node_id: str, kind: int, body: bytes) -> None:
+        if kind == REQUESTS:
+            self.exchange.receive(node_id, body)
+        elif kind == DONE:
+            self.requests.done(node_id, body)
+        elif kind == RELAY:
+            self.hosting.packets(node_id, body)
+        elif kind == OUTPUT:
+            self._output(node_id, body)
+        elif kind == ANNOUNCE:
+            number = self.interest.receive(node_id, body)
+            self.fabric.send(node_id, CONFIRM, varint(number))
+        elif kind == CONFIRM:
+            self.interest.confirmed(node_id, get_varint(body, 0)[0])
+        elif kind == HOST:
+            self.hosting.host(node_id, body)
+        else:
+            self._dispatch_rare(node_id, kind, body)
+
+    def _dispatch_rare(self, node_id: str, kind: int, body: bytes) -> None:
+        if kind == OWN:
+            relay = self.relays.find(node_id, get_varint(body, 0)[0])
+            if relay is not None:
+                self.connecting.own(relay.connection)
+                self.ingress.resume(relay.connection)
+        elif kind == EXPEL:
+            self._expel(node_id, body)
+        elif kind == WANTED:
+            epoch, partitions = msgspec.msgpack.decode(body, type=tuple[int, list[int]])
+            if epoch == self.fabric.epoch:
+                self.relays.wanted(node_id, epoch, partitions)
+            elif epoch > self.fabric.epoch:
+                self._early.setdefault(node_id, deque()).append((kind, body))
+        elif kind == ATTACHED:
+            self.tenure.told(node_id, body)
+
+    def _output(self, node_id: str, body: bytes) -> None:
+        """Bytes for a client came from its session, and how far its packets are taken care of."""
+        number, pos = get_varint(body, 0)
+        handled, pos = get_varint(body, pos)
+        flags = body[pos]
+        count, pos = get_varint(body, pos + 1)
+        sequences: list[int] = []
+        for _ in range(count):
+            sequence, pos = get_varint(body, pos)
+            sequences.append(sequence)
+        relay = self.relays.find(node_id, number)
+        if relay is None:
+            return
+        connection = relay.connection
+        if flags & 1:
+            self.connecting.relayed(connection)
+        for sequence in sequences:
+            relay.flights[sequence % PACKET_IDS + 1] = sequence
+        if pos < len(body) and connection.state < CLOSING:
+            connection.put(body[pos:])
+        self.relays.acknowledged(relay, handled)
+        if flags & 1 and connection.state == OPEN:
+            self.ingress.resume(connection)
+
+    def _expel(self, node_id: str, body: bytes) -> None:
+        number, pos = get_varint(body, 0)
+        relay = self.relays.find(node_id, number)
+        if relay is None:
+            return
+        connection = relay.connection
+        if connection.state < CLOSING:
+            if body[pos]:
+                self.closing.disconnect(connection, body[pos], body[pos + 1 :].decode())
+            else:
+                self.closing.close(connection)

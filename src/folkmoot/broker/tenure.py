@@ -1,0 +1,257 @@
+"""Beginning and ending to lead partitions, while their clients stay connected (DESIGN sections 6 to 9).
+
+A new leader asks all members who is connected, restores the rows, gives the connected clients their sessions back,
+settles the others, and only then takes requests. An old leader forgets what it had in memory and passes packets on
+from then on. Clients notice a pause.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from folkmoot.broker.body import Bodies
+from folkmoot.broker.connect import Connecting
+from folkmoot.broker.control import Control
+from folkmoot.broker.exchange import Exchange
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.feed import Feeds
+from folkmoot.broker.hosting import Hosting
+from folkmoot.broker.interest import Interest
+from folkmoot.broker.lifecycle import Lifecycle
+from folkmoot.broker.mark import Marks
+from folkmoot.broker.producer import Producers
+from folkmoot.broker.purge import Purges
+from folkmoot.broker.relay import GOODBYE, HOST_ENTRY, Relays
+from folkmoot.broker.request import Requests
+from folkmoot.broker.restore import Restore
+from folkmoot.broker.retained import Retained
+from folkmoot.broker.route import Routes
+from folkmoot.broker.state import State
+from folkmoot.kernel.event import INFO
+from folkmoot.mqtt.decode import decode
+from folkmoot.mqtt.packet import Connect
+from folkmoot.session.connection import OPEN, REGISTERING
+from folkmoot.session.relay import ASKED, ENDED, Relay
+from folkmoot.session.session import Session
+from folkmoot.streams.table import Streams
+
+__all__ = ["Tenure"]
+
+
+class Tenure:
+    """Which partitions this node leads, and what changes with them."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        interest: Interest,
+        requests: Requests,
+        relays: Relays,
+        marks: Marks,
+        bodies: Bodies,
+        routes: Routes,
+        retained: Retained,
+        producers: Producers,
+        purges: Purges,
+        lifecycle: Lifecycle,
+        feeds: Feeds,
+        connecting: Connecting,
+        control: Control,
+        exchange: Exchange,
+        restore: Restore,
+        hosting: Hosting,
+        streams: Streams,
+    ) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.interest = interest
+        self.requests = requests
+        self.relays = relays
+        self.marks = marks
+        self.bodies = bodies
+        self.routes = routes
+        self.retained = retained
+        self.producers = producers
+        self.purges = purges
+        self.lifecycle = lifecycle
+        self.feeds = feeds
+        self.connecting = connecting
+        self.control = control
+        self.exchange = exchange
+        self.restore = restore
+        self.hosting = hosting
+        self.streams = streams
+        self._awaited: dict[int, dict[str, None]] = {}  # partitions to lead -> members that have not told who is there
+        self._attached: list[tuple[str, HOST_ENTRY]] = []
+
+    # -- views --------------------------------------------------------------------------------------------------------
+
+    def install(self, epoch: int, members: dict[str, int], leaders: list[str], before: dict[str, int]) -> None:
+        """A new view: its other members with their incarnations, those of the view before, and who leads what."""
+        fabric = self.fabric
+        gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
+        fresh = [node_id for node_id in members if before.get(node_id) != members[node_id]]
+        old = fabric.leaders
+        fabric.epoch = epoch
+        fabric.others = sorted(members)
+        fabric.leaders = leaders
+        for partition in range(self.state.partitions):
+            leader = leaders[partition]
+            if leader != old[partition] or leader in gone or leader in fresh:
+                fabric.open[partition] = False
+                if self.state.leads[partition]:
+                    self.leave(partition)
+                self.requests.moved(partition)
+                self.exchange.moved(partition)
+                self.relays.moved(partition)
+        for node_id in gone:
+            self.requests.gone(node_id)
+            self.interest.gone(node_id)
+            self.hosting.gone(node_id)
+        led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
+        for node_id in fresh:
+            self.interest.tell(node_id, led, True)
+        self.routes.forget_all()
+        self._again()
+
+    def _again(self) -> None:
+        """Ask anew, in the new view, who is connected."""
+        wanted = [partition for partition in self._awaited if self.fabric.leaders[partition] == self.fabric.node_id]
+        self._awaited.clear()
+        self._attached.clear()
+        if wanted:
+            self.prepare(wanted)
+
+    def opened(self, partition: int) -> None:
+        """Another node has begun to lead a partition."""
+        self.fabric.open[partition] = True
+        self.exchange.opened(partition)
+        self.relays.opened(partition)
+
+    # -- beginning ----------------------------------------------------------------------------------------------------
+
+    def prepare(self, partitions: list[int]) -> None:
+        """This node has all changes of these partitions and may lead them: ask who is connected."""
+        for partition in partitions:
+            self._awaited[partition] = dict.fromkeys(self.fabric.others)
+        self.hosting.want(partitions)
+
+    def told(self, node_id: str, body: bytes) -> None:
+        """A node tells who is connected to it. Raises ValueError for nonsense."""
+        epoch, partitions, entries = msgspec.msgpack.decode(body, type=tuple[int, list[int], list[HOST_ENTRY]])
+        if epoch != self.fabric.epoch:
+            return
+        for partition in partitions:
+            missing = self._awaited.get(partition)
+            if missing is not None:
+                missing.pop(node_id, None)
+        self._attached += [(node_id, entry) for entry in entries]
+
+    def complete(self) -> list[int]:
+        """Return the partitions of which all members have told who is connected, if these are all."""
+        for missing in self._awaited.values():
+            if missing:
+                return []
+        return list(self._awaited)
+
+    def lead(self, partitions: list[int]) -> None:
+        """Lead partitions from now on; raises CorruptStore when a row cannot be read."""
+        self._awaited.clear()
+        attached = self._attached
+        self._attached = []
+        for partition in partitions:
+            self.restore.load(partition)
+            self.interest.lead(partition)
+            self.fabric.open[partition] = True
+        for partition in partitions:
+            for relay in self.relays.of_partition(partition):
+                if relay.state != ASKED:
+                    self._take_back(relay)
+        for node_id, entry in attached:
+            if self.state.leads[entry[1]]:
+                self.hosting.attach(node_id, entry)
+        self.routes.forget_all()
+        self.restore.settle()
+        for node_id in self.fabric.others:
+            self.interest.tell(node_id, partitions, False)
+        for partition in partitions:
+            self.exchange.opened(partition)
+            for relay in self.relays.of_partition(partition):
+                self.relays.forget(relay)
+                connection = relay.connection
+                if connection.state == REGISTERING:
+                    self.connecting.admit(connection, relay.assigned)
+        self.state.event(INFO, "leads", {"partitions": len(partitions), "sessions": len(self.state.sessions)})
+
+    def _take_back(self, relay: Relay) -> None:
+        """A client of this very node: its session is here now."""
+        connection = relay.connection
+        self.relays.forget(relay)
+        session = self.state.sessions.get(connection.client_id)
+        if relay.state == ENDED:
+            if session is not None and relay.log and relay.log[-1][1] == GOODBYE:
+                self.lifecycle.wills.cancel(session)
+            return
+        if not relay.durable:
+            stray = self.restore.strays.pop(connection.client_id, None)
+            if stray is not None and connection.session is not None:
+                connection.session.will = stray.will
+            return
+        if connection.state != OPEN:
+            return
+        packet = decode(0x10, connection.connect_body, 0)
+        assert isinstance(packet, Connect), "it was one when it came"
+        if session is None or session.connection is not None:
+            self.connecting.closing.close(connection)
+            return
+        self.connecting.resume(connection, session, packet, list(relay.flights.values()))
+        for _, first, rest in relay.log:
+            if connection.state == OPEN and first >= 0x10:
+                self.hosting.handle(connection, first, rest)
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
+    def leave(self, partition: int) -> None:
+        """Lead a partition no more; to be called between turns."""
+        state = self.state
+        state.leads[partition] = False
+        for session in [session for session in state.sessions.values() if session.partition == partition]:
+            self._leave_session(session)
+        self.connecting.give_up(partition)
+        self.interest.leave(partition)
+        self.bodies.forget(partition)
+        self.retained.forget(partition)
+        self.producers.forget(partition)
+        self.purges.forget(partition)
+        self.marks.forget(partition)
+        self.streams.close_in(partition)
+        for feed_session in self.lifecycle.ended:
+            self.feeds.forget(feed_session)
+        self.lifecycle.ended.clear()
+
+    def _leave_session(self, session: Session) -> None:
+        connection = session.connection
+        if connection is None or connection.remote is not None:
+            self.hosting.leave(session)
+            self.lifecycle.leave(session)
+            return
+        if connection.state == REGISTERING:
+            # Nothing has been promised to it: it asks the new leader, as if it came now.
+            session.connection = None
+            connection.session = None
+            self.state.counters.clients_connected -= 1
+            self.lifecycle.leave(session)
+            packet = decode(0x10, connection.connect_body, 0)
+            assert isinstance(packet, Connect), "it was one when it came"
+            connection.connect = packet
+            self.relays.ask(connection, session.partition, connection.connect_body, not packet.client_id)
+            return
+        self.relays.adopt(connection, connection.connect_body, session)
+        if session.durable:
+            self.lifecycle.leave(session)
+            session.connection = None
+            self.connecting.be_guest(connection)
+        elif session.will is not None:
+            session.will = None  # its row is there
+            self.state.counters.wills_pending -= 1

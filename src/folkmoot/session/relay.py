@@ -1,0 +1,70 @@
+"""A client whose connection is at one node and whose session is led at another: what each of the two remembers.
+
+The node with the connection keeps every packet that it has passed on until its effects are safe and its answer has come
+back: when another node takes the session over, the packets go there. Data only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREL
+from folkmoot.session.connection import Connection
+
+__all__ = ["ASKED", "ENDED", "GRANTED", "Relay", "Remote"]
+
+ASKED: Final = 0  # the leader has been asked, or will be when there is one
+GRANTED: Final = 1  # CONNACK has been sent
+ENDED: Final = 2  # the connection is gone; the leader may not know it yet
+
+
+class Relay:
+    """The node with the connection: what it has passed on for it.
+
+    leader: the node that takes packets now, empty while the partition has none; log: packets whose effects are not
+    known to be safe, as (number, first byte, rest); flights: queue sequences by packet id that the client has got and
+    whose acknowledgement is not known to be safe.
+    """
+
+    def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool) -> None:
+        self.connection = connection
+        self.number = connection.id
+        self.partition = partition
+        self.body = body  # of the CONNECT packet
+        self.assigned = assigned
+        self.durable = False
+        self.state = ASKED
+        self.leader = ""
+        self.log: deque[tuple[int, int, bytes]] = deque()
+        self.packets = 0
+        self.flights: dict[int, int] = {}
+
+    def handled(self, number: int) -> None:
+        """The effects of all packets up to `number` are safe."""
+        log = self.log
+        while log and log[0][0] <= number:
+            _, first, rest = log.popleft()
+            if PUBACK <= first >> 4 <= PUBCOMP and first >> 4 != PUBREL and len(rest) >= 2:
+                self.flights.pop(rest[0] << 8 | rest[1], None)
+
+    def __repr__(self) -> str:
+        return f"Relay({self.connection!r} leader={self.leader!r} state={self.state} log={len(self.log)})"
+
+
+class Remote:
+    """The node with the session: where the connection is, how far its packets have come, and what is to be told."""
+
+    def __init__(self, node_id: str, number: int) -> None:
+        self.node_id = node_id
+        self.number = number
+        self.packets = 0  # the newest that came
+        self.handled = 0  # the newest whose effects are safe
+        self.opened = False  # its CONNACK is in the output
+        self.fenced = False  # its node has been told to close it, because another connection wants the session
+        self.sequences: list[int] = []  # of the queued messages in the output
+        self.code = 0  # why it is closed: the reason code for DISCONNECT, 0 = no DISCONNECT
+        self.why = ""
+
+    def __repr__(self) -> str:
+        return f"Remote({self.node_id!r} {self.number} packets={self.packets} handled={self.handled})"
