@@ -272,7 +272,8 @@ class Switch:
     def _closed_by_peer(self, peer: PeerConnection, body: bytes) -> None:
         reason = body[1 : 1 + REASON_BYTES_MAX].decode("utf-8", "replace")
         if body[:1] != bytes([_QUIET]):
-            self._complain(WARNING, "peer_refuses", peer, f"it says: {reason}")
+            same = peer.hello is not None and peer.hello.node_id == self.me.node_id
+            self._complain(ERROR if same else WARNING, "peer_refuses", peer, f"it says: {reason}")
         self.closes.append(peer)
         self._gone(peer, f"closed by the peer: {reason}")
 
