@@ -21,6 +21,10 @@ class ClusterConfig:
         self.heartbeat_us: int = 100 * MILLISECOND
         self.silence_us: int = 2 * SECOND  # a peer that is silent for so long is suspect
         self.join_wait_us: int = 2 * SECOND  # how long a fresh or restarted node waits to be taken in
+        self.view_pause_us: int = 500 * MILLISECOND  # between planned changes of the view: joins are taken together
+        self.link_patience_us: int = 2 * SECOND  # a bad link between two that live costs one its place after this
+        self.stall_us: int = 2 * SECOND  # a node whose disk or loop stands still for so long counts as dead
+        self.promise_us: int = 3 * SECOND  # who is heard but does not answer a proposal for so long is left out
         # Links
         self.link_buffer_bytes_max: int = 64 << 20  # sent to a peer and not acknowledged by its link
         self.link_keep_us: int = 60 * SECOND  # how long that is kept for a peer without a connection; memory
@@ -37,6 +41,6 @@ class ClusterConfig:
         self.copy_bytes_per_s: int = 64 << 20  # that this node gives to those it fills, at most
         self.copy_parallel: int = 4  # partitions that are being copied to this node at a time
         self.copy_latency_us: int = 20 * MILLISECOND  # copying yields while commits take longer
-        self.digest_us: int = 100 * MILLISECOND  # between two comparisons of a page of rows with other replicas; 0 = none
+        self.digest_us: int = 100 * MILLISECOND  # between comparisons of a page of rows with other copies; 0 = none
         # Tests of the checkers plant bugs by name; nothing else sets it.
         self.planted: list[str] = []

@@ -1,0 +1,122 @@
+"""A change of a partition as bytes: what a leader sends, followers write as it came, and both remember for a while.
+
+A change leads from one position (epoch, sequence) to the next. It is encoded once, by the leader.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.pack import get_u16, get_u32, get_u64, get_varint, u16, u32, u64, varint
+from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT
+from folkmoot.store.key import META, partition_of_key
+from folkmoot.store.writer import VERSION_BYTES
+
+__all__ = ["Change", "decode_changes", "decode_ops", "encode_change", "encode_ops", "size_of"]
+
+_HEAD_BYTES = 38
+_KINDS = [bytes([PUT]), bytes([DELETE]), bytes([DELETE_RANGE])]
+
+
+class Change:
+    """From position (prev_epoch, prev_seq) to (epoch, seq); `body`: the operations, as `encode_ops` makes them."""
+
+    def __init__(self, prev_epoch: int, prev_seq: int, epoch: int, seq: int, body: bytes) -> None:
+        self.prev_epoch = prev_epoch
+        self.prev_seq = prev_seq
+        self.epoch = epoch
+        self.seq = seq
+        self.body = body
+
+    def __repr__(self) -> str:
+        return f"Change({self.prev_epoch}:{self.prev_seq} to {self.epoch}:{self.seq}, {len(self.body)} bytes)"
+
+
+def encode_ops(ops: list[tuple[int, bytes, bytes]]) -> bytes:
+    """Return operations of a batch as bytes: kind, key, and value or end, each behind its length."""
+    parts: list[bytes] = []
+    for kind, key, value in ops:
+        parts.append(_KINDS[kind])
+        parts.append(varint(len(key)))
+        parts.append(key)
+        if kind != DELETE:
+            parts.append(varint(len(value)))
+            parts.append(value)
+    return b"".join(parts)
+
+
+def decode_ops(partition: int, data: bytes) -> list[tuple[int, bytes, bytes]]:
+    """Read what `encode_ops` wrote; raises ValueError, also when a row is not of the partition."""
+    ops: list[tuple[int, bytes, bytes]] = []
+    pos = 0
+    end = len(data)
+    try:
+        while pos < end:
+            kind = data[pos]
+            length, start = get_varint(data, pos + 1)
+            pos = start + length
+            key = data[start:pos]
+            value = b""
+            if kind == PUT or kind == DELETE_RANGE:
+                length, start = get_varint(data, pos)
+                pos = start + length
+                value = data[start:pos]
+            elif kind != DELETE:
+                raise ValueError(f"a change has an operation {kind}")
+            if pos > end or len(key) < 3 or partition_of_key(key) != partition or key[2] == META:
+                raise ValueError("a change has a row that is not of its partition, or is cut short")
+            if kind == PUT and len(value) < VERSION_BYTES:
+                raise ValueError("a change has a row without a version")
+            if kind == DELETE_RANGE and (len(value) < 3 or partition_of_key(value) != partition or value < key):
+                raise ValueError("a change has a range that is not of its partition")
+            ops.append((kind, key, value))
+    except IndexError:
+        raise ValueError("a change ends too early") from None
+    return ops
+
+
+def size_of(ops: list[tuple[int, bytes, bytes]]) -> int:
+    """Return the bytes of keys and values."""
+    size = 0
+    for _kind, key, value in ops:
+        size += len(key) + len(value)
+    return size
+
+
+def encode_change(partition: int, change: Change) -> bytes:
+    """Return a change as it stands in a SHIP or TAIL: partition, positions, length, operations."""
+    return b"".join(
+        [
+            u16(partition),
+            u64(change.prev_epoch),
+            u64(change.prev_seq),
+            u64(change.epoch),
+            u64(change.seq),
+            u32(len(change.body)),
+            change.body,
+        ]
+    )
+
+
+def decode_changes(data: bytes, pos: int, partitions: int) -> list[tuple[int, Change]]:
+    """Read changes up to the end of `data`, each with its partition; raises ValueError."""
+    changes: list[tuple[int, Change]] = []
+    end = len(data)
+    while pos < end:
+        if end - pos < _HEAD_BYTES:
+            raise ValueError("a frame of changes ends too early")
+        partition = get_u16(data, pos)
+        start = pos + _HEAD_BYTES
+        change_end = start + get_u32(data, pos + 34)
+        if change_end > end or partition >= partitions:
+            raise ValueError("a frame of changes is cut short, or names a partition that is not there")
+        change = Change(
+            get_u64(data, pos + 2),
+            get_u64(data, pos + 10),
+            get_u64(data, pos + 18),
+            get_u64(data, pos + 26),
+            data[start:change_end],
+        )
+        if change.seq <= change.prev_seq:
+            raise ValueError("a change does not lead forward")
+        changes.append((partition, change))
+        pos = change_end
+    return changes

@@ -1,0 +1,73 @@
+"""Which of this node's turns are committed: what waits for the disks of other nodes, in order.
+
+A turn is committed when it is durable here and each partition that it changed has it on all its replicas. Partitions
+are settled one by one, turns come out in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+__all__ = ["Pending"]
+
+_SMOOTHING: Final = 8
+
+
+class _Turn:
+    def __init__(self, token: int, waiting: int, sealed_us: int) -> None:
+        self.token = token
+        self.waiting = waiting
+        self.sealed_us = sealed_us
+
+
+class Pending:
+    """Turns that are not committed; `committed`: the newest token such that it and all before it are.
+
+    latency_us: from the end of a turn to its commit, smoothed. abandoned: (token, partition) of changes that no leader
+    has taken over; they are told before `committed` passes the token.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self.committed = 0
+        self.written = 0
+        self.latency_us = 0
+        self.abandoned: list[tuple[int, int]] = []
+        self._turns: deque[_Turn] = deque()
+        self._waiting: list[deque[tuple[int, _Turn]]] = [deque() for _ in range(partitions)]
+
+    def add(self, token: int, parts: list[tuple[int, int]], now: int) -> None:
+        """Let `token` wait for these (partition, sequence)."""
+        turn = _Turn(token, len(parts), now)
+        for partition, seq in parts:
+            self._waiting[partition].append((seq, turn))
+        self._turns.append(turn)
+
+    def waits(self, partition: int) -> bool:
+        """Whether a change of a partition waits."""
+        return bool(self._waiting[partition])
+
+    def reach(self, partition: int, seq: int) -> None:
+        """All changes of a partition up to this sequence are on all its replicas."""
+        waiting = self._waiting[partition]
+        while waiting and waiting[0][0] <= seq:
+            waiting.popleft()[1].waiting -= 1
+
+    def abandon(self, partition: int) -> None:
+        """The changes of a partition that wait are in no copy that counts; the turns wait for them no more."""
+        waiting = self._waiting[partition]
+        while waiting:
+            turn = waiting.popleft()[1]
+            turn.waiting -= 1
+            self.abandoned.append((turn.token, partition))
+
+    def settle(self, now: int) -> None:
+        """Move `committed` on as far as it goes."""
+        turns = self._turns
+        written = self.written
+        while turns and turns[0].waiting == 0 and turns[0].token <= written:
+            turn = turns.popleft()
+            self.latency_us += (now - turn.sealed_us - self.latency_us) // _SMOOTHING
+        newest = min(turns[0].token - 1, written) if turns else written
+        if newest > self.committed:
+            self.committed = newest

@@ -1,0 +1,321 @@
+"""Replication at one node: every change of a partition goes to its followers, and counts when all replicas have it.
+
+Primary-backup with the acknowledgements of all (Lin et al.: PacificA, 2008). Composes the parts: standing (what is
+here), lead (who follows), takeover, copies in both directions, comparisons. Owns the turns: what a turn changed leaves
+with it, and what a disk has written is told.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.cluster.change import decode_changes
+from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.copy import Copies
+from folkmoot.cluster.digest import Digests
+from folkmoot.cluster.drop import Drops
+from folkmoot.cluster.early import Early
+from folkmoot.cluster.holding import Holding
+from folkmoot.cluster.kind import (
+    COPY,
+    DIGEST,
+    DURABLE,
+    FETCH,
+    FILLED,
+    OPENED,
+    PAGE,
+    PULL,
+    READY,
+    SETTLED,
+    SHIP,
+    TAIL,
+)
+from folkmoot.cluster.lead import Lead
+from folkmoot.cluster.notice import (
+    decode_compare,
+    decode_copy,
+    decode_page,
+    decode_pull,
+    decode_report,
+    decode_sequences,
+    encode_report,
+    epoch_of,
+)
+from folkmoot.cluster.role import Roles
+from folkmoot.cluster.source import Source
+from folkmoot.cluster.standing import OPEN, Standing
+from folkmoot.cluster.takeover import Takeover
+from folkmoot.cluster.turn import Turns
+from folkmoot.cluster.view import View
+from folkmoot.kernel.event import ERROR, Event
+from folkmoot.kernel.pack import u64
+from folkmoot.store.batch import Batch
+from folkmoot.store.key import history_key
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import Writer
+
+__all__ = ["Replication"]
+
+_ANY_SEQ: Final = 1 << 62
+
+
+class Replication:
+    """All partitions of one node; see the module's text. `now` is in microseconds.
+
+    In a turn: `install`, `receive`, `written`, `wake` in any order, then the node drains: `seal`, then what is in the
+    lists. Of these `closed` is to be taken before `ready`: a partition may be in both.
+    """
+
+    def __init__(self, node_id: str, partitions: int, config: ClusterConfig, reader: Reader, writer: Writer) -> None:
+        self.standing = Standing(node_id, partitions, config, reader, writer)
+        self.lead = Lead(self.standing)
+        self.takeover = Takeover(self.standing, self.lead)
+        self.copies = Copies(self.standing)
+        self.source = Source(self.standing, self.lead)
+        self.drops = Drops(self.standing)
+        self.digests = Digests(self.standing, self.lead)
+        self.roles = Roles(self.standing, self.lead, self.takeover)
+        self.turns = Turns(self.standing, self.lead)
+        self.dropped_frames = 0
+        self._early = Early()
+        self._fetched: dict[int, bool] = {}  # partitions that lack something, which the leader was asked for
+
+    # -- what the node asks -------------------------------------------------------------------------------------------
+
+    @property
+    def committed_token(self) -> int:
+        """The newest token such that its changes, and those of all before it, are durable on all their replicas."""
+        return self.standing.pending.committed
+
+    @property
+    def ready(self) -> list[int]:
+        """Partitions that this node may lead now: to be taken, then restored, then started."""
+        return self.takeover.ready
+
+    @property
+    def closed(self) -> list[int]:
+        """Partitions that this node served and leads no more: to be taken."""
+        return self.roles.closed
+
+    @property
+    def filled(self) -> list[tuple[int, str]]:
+        """Learners that have everything: (partition, node), to be taken."""
+        return self.lead.filled
+
+    @property
+    def unfit(self) -> list[int]:
+        """Partitions whose copy here turned out damaged or too far behind: membership has to make a new view."""
+        return self.standing.unfit
+
+    @property
+    def abandoned(self) -> list[tuple[int, int]]:
+        """(token, partition): changes that no other leader has taken over; what waits for them has failed."""
+        return self.standing.pending.abandoned
+
+    @property
+    def out(self) -> list[tuple[str, int, bytes]]:
+        """Messages to other nodes, in order: (node, kind, body), to be taken after `seal`."""
+        return self.standing.out
+
+    @property
+    def events(self) -> list[Event]:
+        """Facts for the log, to be taken."""
+        return self.standing.events
+
+    def leads(self, partition: int) -> bool:
+        """Whether this node serves a partition: it has been started here."""
+        return self.standing.phases[partition] == OPEN
+
+    def leader_open(self, partition: int) -> bool:
+        """Whether the leader of a partition serves it in this view."""
+        return self.standing.opened[partition]
+
+    def holdings(self) -> list[Holding]:
+        """Return what this node has of each partition."""
+        return [self.standing.holding(partition) for partition in range(self.standing.partitions)]
+
+    # -- time and the disk --------------------------------------------------------------------------------------------
+
+    def open(self, now: int) -> None:
+        """Read positions and histories; raises CorruptStore. To be called once, before the Writer is used."""
+        self.standing.now = now
+        self.standing.open()
+
+    def next_wake(self) -> int:
+        """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
+        return min(self.source.due_us(), self.digests.due_us())
+
+    def more(self) -> bool:
+        """Whether there is work that goes on at once, in the next turn."""
+        return bool(self.drops.active)
+
+    def wake(self, now: int) -> None:
+        """Do a page of what goes on beside the traffic."""
+        self.standing.now = now
+        self.source.step()
+        self.digests.step()
+        if self.drops.active:
+            self.drops.step()
+
+    def written(self, token: int, now: int) -> None:
+        """The batch with this token, and all before it, are durable."""
+        standing = self.standing
+        standing.now = now
+        self.turns.written(token)
+        if not standing.solo:
+            self.takeover.written()
+            self.copies.written()
+            self.source.step()
+            self.digests.written()
+        standing.pending.settle(now)
+
+    def start(self, partition: int, now: int) -> None:
+        """Serve a partition from now on, unless another view has taken it away meanwhile."""
+        self.standing.now = now
+        self.takeover.start(partition)
+
+    # -- the end of a turn --------------------------------------------------------------------------------------------
+
+    def seal(self, batch: Batch | None, now: int) -> None:
+        """End the turn, after `Writer.take` and before the batch goes to the disk: it may get more rows here."""
+        self.standing.now = now
+        self.turns.seal(batch)
+
+    # -- views --------------------------------------------------------------------------------------------------------
+
+    def install(self, view: View, now: int) -> None:
+        """Take up the roles of a new view; one that is not newer is ignored."""
+        standing = self.standing
+        standing.now = now
+        if standing.view is not None and view.epoch <= standing.epoch:
+            return
+        previous = standing.view
+        was_solo = standing.solo
+        for partition in list(standing.writer.touched):
+            if standing.phases[partition] == OPEN:
+                history = standing.note_epoch(partition)
+                if history:
+                    standing.writer.put(partition, history_key(partition), history)
+        if was_solo:
+            standing.sync_heads()
+        standing.view = view
+        standing.epoch = view.epoch
+        standing.others = [member.node_id for member in view.members if member.node_id != standing.node_id]
+        standing.solo = not standing.others
+        standing.writer.enter(view.epoch)
+        standing.bases = [standing.writer.sequence(partition) for partition in range(standing.partitions)]
+        if was_solo and not standing.solo:
+            self.turns.join()
+        if standing.solo:
+            standing.recent.clear_all()
+        self._fetched.clear()
+        self.lead.installed()
+        self.takeover.installed()
+        for partition in range(standing.partitions):
+            self.roles.assign(partition, previous, view)
+        self.copies.installed()
+        self.source.installed()
+        self.drops.installed()
+        self.digests.installed()
+        self.roles.report()
+        self.takeover.begun()
+        for node_id, kind, body in self._early.take(view.epoch):
+            self.receive(node_id, kind, body, now)
+        standing.pending.settle(now)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
+        """A message between replicas came; those of another view are kept or dropped, nonsense is logged."""
+        standing = self.standing
+        standing.now = now
+        try:
+            epoch = epoch_of(body)
+            if epoch > standing.epoch:
+                self._early.keep(node_id, kind, epoch, body)
+            elif (epoch < standing.epoch and not standing.any_epoch) or node_id not in standing.others:
+                self.dropped_frames += 1
+            else:
+                self._receive(node_id, kind, body)
+        except ValueError as fault:
+            fields: dict[str, object] = {"node": node_id, "kind": kind, "why": str(fault)}
+            standing.events.append(Event(ERROR, "replica_nonsense", fields))
+        standing.pending.settle(now)
+
+    def _receive(self, node_id: str, kind: int, body: bytes) -> None:
+        partitions = self.standing.partitions
+        if kind == SHIP:
+            self._shipped(node_id, body)
+        elif kind == DURABLE:
+            self.lead.durable(node_id, decode_sequences(body, partitions))
+        elif kind == PULL:
+            self.source.pull(node_id, decode_pull(body, partitions))
+        elif kind == PAGE:
+            self.copies.page(node_id, decode_page(body, partitions))
+        elif kind == DIGEST:
+            self.digests.receive(node_id, decode_compare(body, partitions))
+        elif kind == FILLED:
+            self.lead.completed(node_id, decode_sequences(body, partitions))
+        elif kind == TAIL:
+            self.takeover.tail(node_id, body)
+        elif kind == COPY:
+            notice = decode_copy(body, partitions)
+            if self.standing.leaders[notice.partition] == node_id and self.standing.follows(notice.partition):
+                self._fetched.pop(notice.partition, None)
+                self.copies.begin(node_id, notice)
+        else:
+            self._receive_role(node_id, kind, body)
+
+    def _receive_role(self, node_id: str, kind: int, body: bytes) -> None:
+        standing = self.standing
+        partitions = standing.partitions
+        if kind == READY or kind == FETCH:
+            for report in decode_report(body, partitions):
+                if standing.leads(report.partition):
+                    self.lead.report(node_id, report)
+                elif kind == FETCH and standing.leaders[report.partition] == node_id:
+                    self.takeover.answer(node_id, report)
+            if kind == READY:
+                self.takeover.reported(node_id)
+        elif kind == OPENED:
+            for partition, _seq in decode_sequences(body, partitions):
+                if standing.leaders[partition] == node_id:
+                    standing.opened[partition] = True
+                    self.drops.look(partition)
+        elif kind == SETTLED:
+            for partition, taken in decode_sequences(body, partitions):
+                if standing.leaders[partition] == node_id:
+                    self._settled(partition, taken == 1)
+
+    def _settled(self, partition: int, taken: bool) -> None:
+        """All replicas have what the leader has taken over, and what this node had of it is part of that, or not."""
+        standing = self.standing
+        standing.settled[partition] = True
+        if taken:
+            standing.pending.reach(partition, _ANY_SEQ)
+        else:
+            standing.pending.abandon(partition)
+        self.drops.look(partition)
+
+    def _shipped(self, node_id: str, body: bytes) -> None:
+        standing = self.standing
+        for partition, change in decode_changes(body, 8, standing.partitions):
+            if standing.leaders[partition] != node_id or not standing.follows(partition):
+                if not (standing.any_epoch and standing.follows(partition)):
+                    self.dropped_frames += 1
+                    continue
+            follows = change.prev_seq == standing.head_seqs[partition]
+            if follows and change.prev_epoch == standing.head_epochs[partition]:
+                self._fetched.pop(partition, None)
+                self.copies.touch(partition, standing.apply(partition, change))
+            elif standing.gaps and change.seq > standing.head_seqs[partition]:
+                standing.apply(partition, change)
+            elif change.seq > standing.head_seqs[partition] or change.epoch != standing.head_epochs[partition]:
+                self._ask_for(partition, node_id)
+
+    def _ask_for(self, partition: int, leader: str) -> None:
+        """What came does not follow what is here: ask for what is between, once."""
+        standing = self.standing
+        if partition not in self._fetched:
+            self._fetched[partition] = True
+            standing.out.append((leader, FETCH, u64(standing.epoch) + encode_report(standing.report(partition))))

@@ -1,0 +1,81 @@
+"""Roles: what a new view gives this node to lead, follow and fill, and the reports that it owes to the leaders."""
+
+from __future__ import annotations
+
+from folkmoot.cluster.holding import COMPLETE, NONE
+from folkmoot.cluster.kind import READY
+from folkmoot.cluster.lead import Lead
+from folkmoot.cluster.notice import encode_report
+from folkmoot.cluster.standing import IDLE, LEADER, LEARNER, NOBODY, OPEN, REPLICA, Standing
+from folkmoot.cluster.takeover import Takeover
+from folkmoot.cluster.view import View
+from folkmoot.kernel.pack import u64
+
+__all__ = ["Roles"]
+
+
+class Roles:
+    """Changes of roles; `closed`: partitions that this node served and leads no more."""
+
+    def __init__(self, standing: Standing, lead: Lead, takeover: Takeover) -> None:
+        self.standing = standing
+        self.lead = lead
+        self.takeover = takeover
+        self.closed: list[int] = []
+
+    def assign(self, partition: int, previous: View | None, view: View) -> None:
+        """Take up the role for one partition."""
+        standing = self.standing
+        me = standing.node_id
+        replicas = view.replicas[partition] if view.replicas else [me]
+        learners = view.learners[partition] if view.replicas else []
+        leader = replicas[0] if replicas else ""
+        if previous is not None:
+            self.takeover.remember(partition, previous.replicas[partition] if previous.replicas else [me])
+        if not self._stays(leader, standing.leaders[partition], previous, view):
+            standing.settled[partition] = False
+            standing.opened[partition] = False
+        standing.leaders[partition] = leader
+        if leader == me:
+            standing.roles[partition] = LEADER
+        elif me in replicas:
+            standing.roles[partition] = REPLICA
+        else:
+            standing.roles[partition] = LEARNER if me in learners else NOBODY
+        phase = standing.phases[partition]
+        if me in replicas and standing.states[partition] == NONE and not standing.writer.sequence(partition):
+            standing.states[partition] = COMPLETE  # nobody has anything
+        if leader != me:
+            standing.phases[partition] = IDLE
+            self.lead.followers[partition] = []
+            self.takeover.lost(partition)
+            if phase == OPEN:
+                self.closed.append(partition)
+            return
+        self.lead.gather(partition, replicas, learners)
+        if phase == OPEN:
+            if not standing.solo:
+                self.lead.opening.append(partition)
+            self.lead.advance(partition)
+        elif partition not in self.takeover.ready:
+            self.takeover.begin(partition, replicas)
+
+    def _stays(self, leader: str, before: str, previous: View | None, view: View) -> bool:
+        if previous is None or leader != before or not leader:
+            return False
+        new = view.member(leader)
+        old = previous.member(leader)
+        return new is not None and old is not None and new.incarnation == old.incarnation
+
+    def report(self) -> None:
+        """Tell every leader what this node has of its partitions."""
+        standing = self.standing
+        parts: dict[str, list[bytes]] = {node_id: [u64(standing.epoch)] for node_id in standing.others}
+        for partition in range(standing.partitions):
+            leader = standing.leaders[partition]
+            if leader in parts and (standing.holds(partition) or standing.roles[partition] != NOBODY):
+                parts[leader].append(encode_report(standing.report(partition)))
+        leading = dict.fromkeys(standing.leaders)
+        for node_id in standing.others:
+            if node_id in leading:
+                standing.out.append((node_id, READY, b"".join(parts[node_id])))

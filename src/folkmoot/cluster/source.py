@@ -1,0 +1,101 @@
+"""Giving copies: pages of rows for those that are filled from this node, no faster than clients can bear."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from folkmoot.cluster.holding import DAMAGED
+from folkmoot.cluster.kind import PAGE
+from folkmoot.cluster.lead import Lead
+from folkmoot.cluster.notice import PageNotice, PullNotice, encode_page
+from folkmoot.cluster.page import PAGE_BYTES, bytes_of, digest_of, read_page
+from folkmoot.cluster.standing import Standing
+from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
+from folkmoot.kernel.errors import CorruptStore
+
+__all__ = ["Source"]
+
+_SLOW_MAX: Final = 32  # copying goes on with a thirty-second of its speed at least, so that it ends
+_ADJUST_US: Final = 50 * MILLISECOND
+_EQUAL_DISCOUNT: Final = 8  # rows that are only compared cost reading, not sending and writing
+_PULLS_MAX: Final = 65_536  # one per partition and node is all that there can be at a time
+
+
+class Source:
+    """Pulls that wait for their turn; a credit of bytes grows with time, slower while commits are slow."""
+
+    def __init__(self, standing: Standing, lead: Lead) -> None:
+        self.standing = standing
+        self.lead = lead
+        self.bytes_sent = 0
+        self.slow = 1  # divides the speed
+        self._pulls: deque[tuple[str, PullNotice]] = deque()
+        self._credit = PAGE_BYTES
+        self._refilled_us = 0
+        self._adjusted_us = 0
+
+    def installed(self) -> None:
+        """A new view: those who still need pages ask again."""
+        self._pulls.clear()
+
+    def pull(self, node_id: str, pull: PullNotice) -> None:
+        """A follower asks for a page."""
+        if len(self._pulls) < _PULLS_MAX:
+            self._pulls.append((node_id, pull))
+        self.step()
+
+    def due_us(self) -> int:
+        """Return when there may be something to send, NEVER without pulls."""
+        if not self._pulls:
+            return NEVER
+        if self._credit > 0:
+            return self.standing.now + MILLISECOND  # it waits for the disk here, which calls too
+        rate = max(self.standing.config.copy_bytes_per_s // self.slow, 1)
+        return self._refilled_us + (1 - self._credit) * SECOND // rate + 1
+
+    def step(self) -> None:
+        """Serve what the credit allows, each pull once at most."""
+        if not self._pulls:
+            return
+        self._refill()
+        for _ in range(len(self._pulls)):
+            if self._credit <= 0:
+                return
+            node_id, pull = self._pulls.popleft()
+            follower = self.lead.follower(pull.partition, node_id)
+            if follower is None or not follower.streaming:
+                continue
+            if self.standing.durable[pull.partition] < follower.copy_seq:
+                self._pulls.append((node_id, pull))  # the store does not show yet what the copy began with
+                continue
+            self._serve(node_id, pull)
+
+    def _refill(self) -> None:
+        standing = self.standing
+        now = standing.now
+        if now - self._adjusted_us >= _ADJUST_US:
+            self._adjusted_us = now
+            if standing.pending.latency_us > standing.config.copy_latency_us:
+                self.slow = min(2 * self.slow, _SLOW_MAX)
+            else:
+                self.slow = max(self.slow // 2, 1)
+        rate = standing.config.copy_bytes_per_s // self.slow
+        gained = (now - self._refilled_us) * rate // SECOND
+        if gained > 0:
+            self._credit = min(self._credit + gained, max(rate // 20, PAGE_BYTES))
+            self._refilled_us = now
+
+    def _serve(self, node_id: str, pull: PullNotice) -> None:
+        standing = self.standing
+        try:
+            rows, end = read_page(standing.reader, pull.start, pull.end)
+        except CorruptStore as fault:
+            standing.spoil(pull.partition, DAMAGED, str(fault))
+            return
+        equal = end == pull.end and pull.digest == digest_of(rows)
+        size = bytes_of(rows)
+        self._credit -= size // _EQUAL_DISCOUNT if equal else size
+        self.bytes_sent += 0 if equal else size
+        page = PageNotice(pull.partition, pull.start, end, equal, [] if equal else rows)
+        standing.out.append((node_id, PAGE, encode_page(standing.epoch, page)))

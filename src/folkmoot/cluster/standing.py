@@ -1,0 +1,195 @@
+"""Where this node stands with each partition: what it has of it, its role in the installed view, what it wants sent.
+
+The parts of replication share it. It applies changes that others made, and never decides which.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.cluster.change import Change, decode_ops, size_of
+from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.history import decode_history, encode_history, extended, read_history
+from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding
+from folkmoot.cluster.notice import Report
+from folkmoot.cluster.pending import Pending
+from folkmoot.cluster.recent import Recent
+from folkmoot.cluster.view import View
+from folkmoot.kernel.event import ERROR, Event
+from folkmoot.kernel.hash import hash64
+from folkmoot.store.batch import PUT
+from folkmoot.store.key import HISTORY, history_key, partition_end, partition_start
+from folkmoot.store.position import Positions, read_positions
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import Writer
+
+__all__ = ["ADOPTED", "IDLE", "LEADER", "LEARNER", "NOBODY", "OPEN", "REPLICA", "TAKING", "Standing"]
+
+# Roles in the installed view
+NOBODY: Final = 0
+LEARNER: Final = 1
+REPLICA: Final = 2
+LEADER: Final = 3
+
+# Phases of a leader
+IDLE: Final = 0  # does not lead
+TAKING: Final = 1  # looks for what others have and it lacks
+ADOPTED: Final = 2  # has it on its disk; the broker may start
+OPEN: Final = 3  # serves
+
+
+class Standing:
+    """State of all partitions at one node, in lists indexed by partition.
+
+    head_epochs, head_seqs: position up to the last sealed turn; durable: sequence up to which rows are on the disk;
+    generations: counts the times that a copy was begun anew, so that what was on its way before does not count for it.
+    """
+
+    def __init__(self, node_id: str, partitions: int, config: ClusterConfig, reader: Reader, writer: Writer) -> None:
+        self.node_id = node_id
+        self.partitions = partitions
+        self.config = config
+        self.reader = reader
+        self.writer = writer
+        self.now = 0
+        self.view: View | None = None
+        self.epoch = 0
+        self.solo = True  # nobody else is in the view
+        self.others: list[str] = []  # the other members of the view
+        self.leaders: list[str] = [""] * partitions
+        self.roles: list[int] = [NOBODY] * partitions
+        self.phases: list[int] = [IDLE] * partitions
+        self.opened: list[bool] = [False] * partitions  # its leader serves in this view
+        self.settled: list[bool] = [True] * partitions  # all replicas have what its leader has taken over
+        self.states: list[int] = writer.states
+        self.head_epochs: list[int] = [0] * partitions
+        self.head_seqs: list[int] = [0] * partitions
+        self.durable: list[int] = [0] * partitions
+        self.generations: list[int] = [0] * partitions
+        self.histories: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]
+        self.bases: list[int] = [0] * partitions  # last sequence before the epoch of the view
+        self.recent = Recent(partitions, config.recent_bytes_max)
+        self.pending = Pending(partitions)
+        self.followed: list[tuple[int, int, int]] = []  # in this turn: partition, sequence, generation
+        self.copying: dict[int, bool] = {}  # partitions whose copy here is being filled without a gap in its changes
+        self.unfit: list[int] = []
+        self.out: list[tuple[str, int, bytes]] = []
+        self.events: list[Event] = []
+        self.early_ack = "early_ack" in config.planted
+        self.gaps = "gaps" in config.planted
+        self.any_epoch = "any_epoch" in config.planted
+        self.own_tail = "own_tail" in config.planted
+        self.untouched = "untouched" in config.planted
+
+    def open(self) -> None:
+        """Read positions and histories; raises CorruptStore."""
+        positions = read_positions(self.reader, self.partitions)
+        if not positions.found:
+            self._date(positions)
+        self.writer.restore(positions)
+        for partition in range(self.partitions):
+            if positions.sequences[partition] and positions.found:
+                self.histories[partition] = read_history(self.reader, partition)
+            elif positions.sequences[partition]:
+                self.histories[partition] = [(positions.epochs[partition], 0)]
+            self.durable[partition] = positions.sequences[partition]
+        self.sync_heads()
+
+    def _date(self, positions: Positions) -> None:
+        """Give partitions that an older version has filled a position of this node's own: no other has the same."""
+        epoch = hash64(self.node_id.encode()) & 0xFFFFFF
+        for partition in range(self.partitions):
+            if self.reader.scan(partition_start(partition), partition_end(partition), 1):
+                positions.states[partition] = COMPLETE
+                positions.epochs[partition] = epoch
+                positions.sequences[partition] = 1
+
+    def sync_heads(self) -> None:
+        """Take the positions of the Writer as those of the last sealed turn."""
+        for partition in range(self.partitions):
+            epoch, seq = self.writer.position(partition)
+            self.head_epochs[partition] = epoch
+            self.head_seqs[partition] = seq
+
+    def holding(self, partition: int) -> Holding:
+        """Return what this node has of a partition, this turn's changes included."""
+        epoch, seq = self.writer.position(partition)
+        return Holding(self.states[partition], epoch, seq, self.histories[partition])
+
+    def report(self, partition: int) -> Report:
+        """Return what a leader has to know of the copy here; one with holes whose filling was interrupted is no use."""
+        holding = self.holding(partition)
+        if holding.state == PARTIAL and partition not in self.copying:
+            holding.state = DAMAGED
+        return Report(partition, holding, self.durable[partition])
+
+    def holds(self, partition: int) -> bool:
+        """Whether this node has anything of a partition."""
+        return self.states[partition] != NONE or self.writer.sequence(partition) > 0
+
+    def note_epoch(self, partition: int) -> bytes:
+        """Return a new value of the HISTORY row, if this turn's change is the first in its epoch, else nothing."""
+        history = self.histories[partition]
+        if history and history[-1][0] == self.epoch:
+            return b""
+        if self.writer.sequence(partition) <= self.bases[partition]:
+            return b""
+        history = extended(history, self.epoch, self.bases[partition])
+        self.histories[partition] = history
+        return encode_history(history)
+
+    def write_history(self, partition: int, base: int) -> None:
+        """Begin the epoch with a change that says so."""
+        self.bases[partition] = base
+        self.histories[partition] = extended(self.histories[partition], self.epoch, base)
+        self.writer.put(partition, history_key(partition), encode_history(self.histories[partition]))
+
+    def apply(self, partition: int, change: Change) -> list[tuple[int, bytes, bytes]]:
+        """Write a change that follows the head into this turn's batch; raises ValueError and writes nothing of it."""
+        ops = decode_ops(partition, change.body)
+        history = self.histories[partition]
+        for kind, key, value in ops:
+            if kind == PUT and key[2] == HISTORY:
+                history = decode_history(value)
+        self.histories[partition] = history
+        if self.states[partition] == NONE:
+            self.states[partition] = COMPLETE  # it has every change since the first
+        self.writer.raw(ops, size_of(ops))
+        self.writer.adopt(partition, change.epoch, change.seq, self.states[partition])
+        if not self.gaps:
+            self.recent.add(partition, change)
+        self.head_epochs[partition] = change.epoch
+        self.head_seqs[partition] = change.seq
+        self.followed.append((partition, change.seq, self.generations[partition]))
+        return ops
+
+    def cut(self, partition: int, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:
+        """Begin a copy: live changes follow this position, and what is here counts for nothing until it is filled."""
+        self.generations[partition] += 1
+        self.recent.clear(partition)
+        self.durable[partition] = -1
+        self.head_epochs[partition] = epoch
+        self.head_seqs[partition] = seq
+        self.histories[partition] = history
+        self.writer.adopt(partition, epoch, seq, PARTIAL)
+
+    def spoil(self, partition: int, state: int, why: str) -> None:
+        """Say that the copy here must not lead and is to be filled anew."""
+        if self.states[partition] == state:
+            return
+        epoch, seq = self.writer.position(partition)
+        self.writer.adopt(partition, epoch, seq, state)
+        self.unfit.append(partition)
+        self.event(ERROR, "replica_damaged" if state == DAMAGED else "replica_behind", partition, why)
+
+    def event(self, level: str, kind: str, partition: int, why: str) -> None:
+        """Put a fact about a partition into the log."""
+        self.events.append(Event(level, kind, {"partition": partition, "epoch": self.epoch, "why": why}))
+
+    def leads(self, partition: int) -> bool:
+        """Whether this node is the leader of a partition in the installed view."""
+        return self.roles[partition] == LEADER
+
+    def follows(self, partition: int) -> bool:
+        """Whether this node gets the changes of a partition from its leader."""
+        return self.roles[partition] == LEARNER or self.roles[partition] == REPLICA

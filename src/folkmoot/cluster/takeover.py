@@ -1,0 +1,203 @@
+"""Taking over a partition: the new leader waits for the reports of all that may have a change, and adopts the longest.
+
+Whom it waits for: the replicas of the new view, and those of the views before since the partition was last settled
+(all replicas had what its leader had taken over), as far as they are members. So a change that any client was told of
+is adopted, and one that waits at a deposed leader too, while that one lives.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.cluster.change import Change, decode_changes, encode_change
+from folkmoot.cluster.holding import COMPLETE, DAMAGED, PARTIAL, Holding, contains, later
+from folkmoot.cluster.kind import FETCH, TAIL
+from folkmoot.cluster.lead import Lead
+from folkmoot.cluster.notice import Report, encode_report
+from folkmoot.cluster.standing import ADOPTED, OPEN, TAKING, Standing
+from folkmoot.kernel.event import WARNING
+from folkmoot.kernel.pack import get_u16, u16, u64
+
+__all__ = ["Takeover"]
+
+_FRAME_BYTES: Final = 1 << 20
+_MORE: Final = 0
+_LAST: Final = 1
+_CANNOT: Final = 2
+_HEAD_BYTES: Final = 11
+
+
+class Takeover:
+    """The partitions that this node is to lead and has not opened; `ready`: those that it may open now."""
+
+    def __init__(self, standing: Standing, lead: Lead) -> None:
+        self.standing = standing
+        self.lead = lead
+        self.ready: list[int] = []
+        self.tails: list[list[str]] = [[] for _ in range(standing.partitions)]
+        self._expected: dict[int, list[str]] = {}  # who has not reported yet
+        self._asked: dict[int, str] = {}  # who sends what is missing here
+        self._writing: dict[int, int] = {}  # adopted up to this sequence, not yet on the disk
+
+    def installed(self) -> None:
+        """A new view: who takes over begins anew."""
+        self._expected.clear()
+        self._asked.clear()
+        self._writing.clear()
+
+    def remember(self, partition: int, replicas: list[str]) -> None:
+        """A view ends in which these were the replicas of a partition."""
+        if self.standing.settled[partition]:
+            self.tails[partition] = replicas
+            return
+        tails = list(self.tails[partition])
+        for node_id in replicas:
+            if node_id not in tails:
+                tails.append(node_id)
+        self.tails[partition] = tails
+
+    def begin(self, partition: int, replicas: list[str]) -> None:
+        """Take over a partition in the view that is being installed."""
+        standing = self.standing
+        standing.phases[partition] = TAKING
+        expected = [node_id for node_id in replicas if node_id != standing.node_id]
+        for node_id in self.tails[partition]:
+            if node_id in standing.others and node_id not in expected:
+                expected.append(node_id)
+        self._expected[partition] = expected
+
+    def begun(self) -> None:
+        """The view is installed: go on with those that wait for nobody."""
+        for partition in list(self._expected):
+            if not self._expected[partition]:
+                self._elect(partition)
+
+    def lost(self, partition: int) -> None:
+        """This node does not lead a partition any more."""
+        if partition in self.ready:
+            self.ready.remove(partition)
+
+    def reported(self, node_id: str) -> None:
+        """All reports of a node are here."""
+        for partition in list(self._expected):
+            expected = self._expected[partition]
+            if node_id in expected:
+                expected.remove(node_id)
+                if not expected:
+                    self._elect(partition)
+
+    def _elect(self, partition: int) -> None:
+        standing = self.standing
+        del self._expected[partition]
+        mine = standing.holding(partition)
+        if mine.state == PARTIAL or mine.state == DAMAGED:
+            standing.event(WARNING, "cannot_lead", partition, "the copy here has holes or is damaged")
+            standing.unfit.append(partition)
+            return
+        assert standing.view is not None
+        replicas = standing.view.replicas[partition] if standing.view.replicas else []
+        longest = mine
+        source = ""
+        for node_id in standing.others:
+            report = self.lead.reports.get(node_id, {}).get(partition)
+            if report is None or report.holding.state != COMPLETE or not later(report.holding, longest):
+                continue
+            if contains(report.holding, mine.epoch, mine.seq):
+                longest = report.holding
+                source = node_id
+            elif node_id in replicas:
+                standing.spoil(partition, PARTIAL, f"{node_id} has changes of another branch, made later")
+                return
+        if standing.own_tail or not source:
+            self._adopted(partition)
+        else:
+            self._fetch(partition, source, mine)
+
+    def _fetch(self, partition: int, source: str, mine: Holding) -> None:
+        self._asked[partition] = source
+        standing = self.standing
+        report = Report(partition, mine, standing.durable[partition])
+        standing.out.append((source, FETCH, u64(standing.epoch) + encode_report(report)))
+
+    def answer(self, node_id: str, report: Report) -> None:
+        """A new leader asks for the changes after its position."""
+        standing = self.standing
+        partition = report.partition
+        holding = report.holding
+        head = u64(standing.epoch) + u16(partition)
+        changes: list[Change] | None = None
+        if contains(standing.holding(partition), holding.epoch, holding.seq):
+            changes = standing.recent.after(partition, holding.seq)
+        if changes is None:
+            standing.out.append((node_id, TAIL, head + bytes([_CANNOT])))
+            return
+        parts: list[bytes] = [head + bytes([_MORE])]
+        size = 0
+        for change in changes:
+            parts.append(encode_change(partition, change))
+            size += len(change.body)
+            if size > _FRAME_BYTES:
+                standing.out.append((node_id, TAIL, b"".join(parts)))
+                parts = [head + bytes([_MORE])]
+                size = 0
+        parts[0] = head + bytes([_LAST])
+        standing.out.append((node_id, TAIL, b"".join(parts)))
+
+    def tail(self, node_id: str, body: bytes) -> None:
+        """The changes come that this node lacks; raises ValueError."""
+        standing = self.standing
+        if len(body) < _HEAD_BYTES:
+            raise ValueError("a TAIL is cut short")
+        partition = get_u16(body, 8)
+        if self._asked.get(partition, "") != node_id:
+            return
+        if body[10] == _CANNOT:
+            self._behind(partition, f"{node_id} remembers too little")
+            return
+        for other, change in decode_changes(body, _HEAD_BYTES, standing.partitions):
+            follows = (
+                change.prev_seq == standing.head_seqs[partition]
+                and change.prev_epoch == standing.head_epochs[partition]
+            )
+            if other != partition or not follows:
+                self._behind(partition, f"what {node_id} sent does not follow")
+                return
+            standing.apply(partition, change)
+        if body[10] == _LAST:
+            del self._asked[partition]
+            self._adopted(partition)
+
+    def _behind(self, partition: int, why: str) -> None:
+        del self._asked[partition]
+        self.standing.spoil(partition, PARTIAL, why)
+
+    def _adopted(self, partition: int) -> None:
+        """All is here; the broker reads rows from the store, so they have to be there first."""
+        self._writing[partition] = self.standing.writer.sequence(partition)
+        self.written()
+
+    def written(self) -> None:
+        """Something is on the disk here."""
+        standing = self.standing
+        for partition in list(self._writing):
+            if standing.durable[partition] >= self._writing[partition]:
+                del self._writing[partition]
+                standing.phases[partition] = ADOPTED
+                self.ready.append(partition)
+
+    def start(self, partition: int) -> bool:
+        """Open a partition, if it is (still) this node's to open."""
+        standing = self.standing
+        if standing.phases[partition] != ADOPTED:
+            return False
+        standing.phases[partition] = OPEN
+        standing.opened[partition] = True
+        standing.states[partition] = COMPLETE
+        if standing.solo:
+            standing.settled[partition] = True
+            return True
+        standing.write_history(partition, standing.writer.sequence(partition))
+        self.lead.opening_seqs[partition] = standing.writer.sequence(partition)
+        self.lead.opening.append(partition)
+        self.lead.join_known(partition)
+        return True
