@@ -33,6 +33,7 @@ class Drawn(Picture):
         self.split_policy = "available"
         self.members = [Member(name, 1, f"{name}:1", name, ACTIVE) for name in members]
         self.known_ids = list(known)
+        self.absent: list[Member] = []
         self.closed: set[int] = set()
         self.receipts: list[dict[str, object]] = []
         self.orders: list[tuple[str, str]] = []
@@ -45,7 +46,7 @@ class Drawn(Picture):
         return self.now_state
 
     def view(self) -> View | None:
-        return View(77, self.members) if self.there else None
+        return View(77, self.members, absent=self.absent) if self.there else None
 
     def counter(self) -> int:
         return 7

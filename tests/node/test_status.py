@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from folkmoot.cluster.view import JOINING, LEAVING
+from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, Member
 from folkmoot.kernel.hash import hash64
 from folkmoot.node.picture import ALONE, EXCLUDED, MEMBER, WAITING, AlonePicture, Picture
 from folkmoot.node.status import NodeStatus
@@ -48,6 +48,16 @@ def test_a_node_that_is_expected_back_is_shown_as_away() -> None:
     assert [(node["id"], node["state"]) for node in nodes] == [("a", "active"), ("b", "away"), ("c", "active")]
     assert len({tuple(node) for node in nodes if node["state"] == "active"}) == 1
     assert {frozenset(node) for node in nodes} == {frozenset(nodes[0])}, "all have the same fields"
+
+
+def test_what_was_last_seen_of_a_node_that_is_away_is_told() -> None:
+    picture = Drawn(FULL, members="ac", known="abc")
+    picture.absent = [Member("b", 4, "b:1", "rack", ACTIVE)]
+    nodes = NodeStatus(picture).status()["nodes"]
+    assert isinstance(nodes, list)
+    assert [nodes[1][name] for name in ("incarnation", "zone", "address", "software", "clients")] == [
+        *(4, "rack", "b:1", "1.b", 0)
+    ]
 
 
 def test_before_its_first_view_a_node_knows_nothing() -> None:
@@ -202,6 +212,7 @@ def test_orders_are_for_nodes_that_there_are() -> None:
     assert "no node 'x'" in status.evict("x", 1)
     assert "no node 'x'" in status.forget("x", 1)
     assert "evict it first" in status.forget("b", 1)
+    assert "not in the view already" in status.evict("c", 1)
     assert status.evict("b", 1) == ""
     assert status.forget("c", 1) == ""
     assert status.leave(1) == "not today"

@@ -142,6 +142,41 @@ class ClusterSettings(Section):
             "and a longer start for a node that is really alone."
         ),
     )
+    view_pause: Duration = Field(
+        500 * MILLISECOND,
+        le=60 * SECOND,
+        description=(
+            "Least time between two planned changes of the membership; nodes that come or go in between are taken "
+            "together. A crash does not wait for it. Longer is less work where many nodes start, and later joins."
+        ),
+    )
+    link_patience: Duration = Field(
+        2 * SECOND,
+        ge=100 * MILLISECOND,
+        le=600 * SECOND,
+        description=(
+            "How long two nodes that both live may be unable to reach each other before one of them is put out. "
+            "Meanwhile what needs both of them waits; shorter ends that sooner, for a network that may only flap."
+        ),
+    )
+    stall: Duration = Field(
+        2 * SECOND,
+        ge=200 * MILLISECOND,
+        le=60 * SECOND,
+        description=(
+            "How long the disk or the loop of a node may stand still before the others go on without it. A disk that "
+            "pauses longer than this under load costs the node its place each time."
+        ),
+    )
+    promise: Duration = Field(
+        3 * SECOND,
+        ge=200 * MILLISECOND,
+        le=60 * SECOND,
+        description=(
+            "How long a change of the membership waits for the answer of a node that gives signs of life. Nothing "
+            "moves meanwhile; who does not answer by then is left out."
+        ),
+    )
     # Links
     link_buffer_bytes_max: Size = Field(
         64 << 20,

@@ -1,6 +1,7 @@
 """What the status of a node is made of: the view, roles, loads and progress as this node sees them.
 
-`Picture` names what is asked; `AlonePicture` answers for a node without a cluster, which is its own whole view.
+`Picture` names what is asked; `AlonePicture` answers for a node without a cluster, which is its own whole view; the
+answers of a member are in `folkmoot.node.cluster_picture`.
 """
 
 # ruff: noqa: ARG002 - a node alone gives one answer, whatever it is asked about

@@ -71,9 +71,13 @@ class NodeStatus:
             entry["follows"] = follows.get(member.node_id, 0)
             entry["fills"] = fills.get(member.node_id, 0)
             found[member.node_id] = entry
+        last_seen: dict[str, Member] = {}
+        if view is not None:
+            for member in view.absent:
+                last_seen[member.node_id] = member
         for node_id in picture.known():
             if node_id not in found:
-                found[node_id] = self._away(node_id)
+                found[node_id] = self._away(node_id, last_seen.get(node_id))
         return [found[node_id] for node_id in sorted(found)]
 
     def _member(self, member: Member) -> dict[str, object]:
@@ -92,15 +96,15 @@ class NodeStatus:
             "last_heard_us": self.picture.last_heard_us(member.node_id),
         }
 
-    def _away(self, node_id: str) -> dict[str, object]:
-        """Return what is left to say of a node that was a member and is not now."""
+    def _away(self, node_id: str, member: Member | None) -> dict[str, object]:
+        """Return what is left to say of a node that was a member and is not now; `member` is how it was last seen."""
         return {
             "id": node_id,
-            "incarnation": 0,
-            "zone": "",
+            "incarnation": 0 if member is None else member.incarnation,
+            "zone": "" if member is None else member.zone,
             "state": _AWAY,
-            "software": "",
-            "address": "",
+            "software": "" if member is None else self.picture.software_of(member),
+            "address": "" if member is None else member.address,
             "clients": 0,
             "sessions": 0,
             "overload": 0,
@@ -257,6 +261,9 @@ class NodeStatus:
 
     def evict(self, node_id: str, now: int) -> str:
         """Put a member out of the view; return why not, or "" when it is on its way."""
+        view = self.picture.view()
+        if self.known(node_id) and (view is None or view.member(node_id) is None):
+            return f"{node_id} is not in the view already"
         return self._unknown(node_id) or self.picture.evict(node_id, now)
 
     def forget(self, node_id: str, now: int) -> str:
