@@ -39,7 +39,7 @@ def test_the_status_shows_view_nodes_and_data(capsys: pytest.CaptureFixture[str]
     assert "partitions: 2, only 1 open, 1 moving" in text
     assert "UNDER-REPLICATED: 2 of 2 partitions have fewer than 3 copies" in text
     assert "DAMAGED: 1 copies damaged" in text
-    assert "copying: 10 B to go, 30 B done" in text
+    assert "copying: 1 partitions get copies; to this node 30 B done, 10 B to go" in text
     assert "last heal: none" in text
 
 

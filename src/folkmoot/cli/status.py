@@ -45,9 +45,8 @@ def summary(found: dict[str, Any]) -> list[str]:
         lines.append("NOT WRITABLE: this part of the cluster has no majority, and the split policy asks for one")
     if found.get("storage", {}).get("full"):
         lines.append(f"DISK FULL on {found['node']}: nothing is stored there")
-    copy = found["copy"]
-    if copy["bytes_left"]:
-        lines.append(f"copying: {size_text(copy['bytes_left'])} to go, {size_text(copy['bytes_done'])} done")
+    if total["moving"]:
+        lines.append(copy_line(found["copy"], total["moving"]))
     lines.append(f"last heal: {heal_text(found['last_heal']) if found['last_heal'] else 'none'}")
     return lines
 
@@ -74,6 +73,12 @@ def partition_line(total: dict[str, Any]) -> str:
     opened = "all open" if total["open"] == total["total"] else f"only {total['open']} open"
     digests = f"{total['digest_checked']} digests compared, {total['digest_different']} different"
     return f"partitions: {total['total']}, {opened}, {total['moving']} moving; {digests}"
+
+
+def copy_line(copy: dict[str, Any], moving: int) -> str:
+    """How far the copies are that this node makes of others' partitions."""
+    left = "" if copy["bytes_left"] is None else f", {size_text(copy['bytes_left'])} to go"
+    return f"copying: {moving} partitions get copies; to this node {size_text(copy['bytes_done'])} done{left}"
 
 
 def node_table(found: dict[str, Any]) -> Any:

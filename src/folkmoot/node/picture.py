@@ -105,7 +105,10 @@ class Picture(ABC):
 
     @abstractmethod
     def figures(self) -> dict[str, int]:
-        """Return damaged, digest_checked, digest_different (partitions), bytes_left, bytes_done (of copies)."""
+        """Return damaged (partitions here), digest_checked, digest_different (pages), bytes_left, bytes_done (copied).
+
+        What is left out is 0, but bytes_left: that is not known then.
+        """
 
     @abstractmethod
     def owner_of(self, client_id: str) -> str:
@@ -215,8 +218,8 @@ class AlonePicture(Picture):
         return self._state.writer.sequence(partition)
 
     def figures(self) -> dict[str, int]:
-        """Return nothing: there is no other copy to compare with."""
-        return {}
+        """Return nothing to copy: there is no other copy to compare with either."""
+        return {"bytes_left": 0}
 
     def owner_of(self, client_id: str) -> str:
         """Return this node when the client is connected."""

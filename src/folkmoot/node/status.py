@@ -45,7 +45,7 @@ class NodeStatus:
             "replicas": picture.replicas(),
             "nodes": self._nodes(),
             "partitions": self._partition_figures(figures),
-            "copy": {"bytes_left": figures.get("bytes_left", 0), "bytes_done": figures.get("bytes_done", 0)},
+            "copy": {"bytes_left": figures.get("bytes_left"), "bytes_done": figures.get("bytes_done", 0)},
             "last_heal": heals[-1] if heals else None,
         }
 
