@@ -5,12 +5,15 @@ The order is part of the interface. A driver
 2. sends the output of every connection in `outputs`: none of it depends on `write`,
 3. closes every connection in `closes` after its output, and reports it with `Node.lost`,
 4. pauses and resumes the reading of sockets, starts the password checks, writes the log,
-5. calls `Node.wake` again in the next turn when `more` is set.
+5. dials the addresses in `dials`, sends the output of peers, closes those in `peer_closes`: a frame to a peer may go
+   before this node's own disk has the write, for it tells only what the peer shall write too,
+6. calls `Node.wake` again in the next turn when `more` is set.
 What depends on a write comes out of a turn after `Node.written(token)`.
 """
 
 from __future__ import annotations
 
+from folkmoot.cluster.peer import PeerConnection
 from folkmoot.kernel.event import Event
 from folkmoot.session.connection import Authenticate, Connection
 from folkmoot.store.batch import Batch
@@ -29,4 +32,7 @@ class Effects:
         self.resumes: list[Connection] = []
         self.checks: list[Authenticate] = []
         self.events: list[Event] = []
+        self.dials: list[str] = []
+        self.peer_outputs: list[PeerConnection] = []
+        self.peer_closes: list[PeerConnection] = []
         self.more: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from folkmoot.broker.broker import Broker
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.state import Identity, State
+from folkmoot.cluster.peer import PeerConnection
 from folkmoot.cluster.ring import Ring
 from folkmoot.cluster.view import ACTIVE, Member, View
 from folkmoot.kernel.event import INFO
@@ -13,6 +14,7 @@ from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.node.birth import Birth, read_birth, write_birth
 from folkmoot.node.config import NodeConfig
 from folkmoot.node.effect import Effects
+from folkmoot.node.liaison import Liaison
 from folkmoot.session.connection import CLOSED, CLOSING, Connection, PeerInfo
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
@@ -47,8 +49,15 @@ class Node:
         self._state = State(identity, config.limits, config.policy, config.partitions, reader, writer, Rng(seed))
         self.streams = Streams(config.streams, config.partitions, reader)
         self.histograms = Histograms()
-        fabric = Fabric(config.node_id, config.partitions, True)
+        alone = config.cluster is None
+        self._state.alone = alone
+        fabric = Fabric(config.node_id, config.partitions, alone)
         self._broker = Broker(self._state, fabric, self.streams)
+        self.liaison: Liaison | None = None
+        if config.cluster is not None:
+            self.liaison = Liaison(
+                config.cluster, self._state, fabric, self._broker, self.birth.incarnation, config.version
+            )
 
     @property
     def counters(self) -> Counters:
@@ -60,6 +69,8 @@ class Node:
         self._tick(now)
         self._state.started_us = self._state.now
         self._state.counters.started_us = self._state.now
+        if self.liaison is not None:
+            self.liaison.open()
         write_birth(self._state.writer, self.birth, self.config)
         self._broker.open()
         fields: dict[str, object] = {
@@ -104,6 +115,9 @@ class Node:
     def written(self, token: int, now: int) -> None:
         """The batch with this token, and all before it, are durable."""
         self._tick(now)
+        if self.liaison is not None:
+            self.liaison.written(token)
+            return
         self._broker.written(token)
         self._broker.committed(token)
 
@@ -112,10 +126,59 @@ class Node:
         self._tick(now)
         self._state.counters.wakes += 1
         self._broker.wake()
+        if self.liaison is not None:
+            self.liaison.wake()
 
     def next_wake(self) -> int:
         """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
-        return self._state.timers.next_due()
+        due = self._state.timers.next_due()
+        return due if self.liaison is None else min(due, self.liaison.next_wake())
+
+    # -- peers --------------------------------------------------------------------------------------------------------
+
+    def peer_connected(self, handle: object, address: str, outgoing: bool, now: int) -> PeerConnection:
+        """A network connection to another node stands: dialled to `address`, or accepted from it."""
+        self._tick(now)
+        liaison = self._liaison()
+        peer = liaison.peers.connected(handle, address, outgoing, self._state.now)
+        liaison.step()
+        return peer
+
+    def peer_received(self, peer: PeerConnection, data: bytes, now: int) -> None:
+        """Bytes came from another node, in chunks of any size."""
+        self._tick(now)
+        liaison = self._liaison()
+        liaison.peers.received(peer, data, self._state.now)
+        liaison.step()
+
+    def peer_writable(self, peer: PeerConnection, flag: bool, now: int) -> None:
+        """The connection takes no more bytes for now (False), or takes them again (True)."""
+        self._tick(now)
+        self._liaison().peers.writable(peer, flag, self._state.now)
+
+    def peer_lost(self, peer: PeerConnection, why: str, now: int) -> None:
+        """The connection is gone, by whatever cause; may be called twice."""
+        self._tick(now)
+        liaison = self._liaison()
+        liaison.peers.lost(peer, why, self._state.now)
+        liaison.step()
+
+    def dial_failed(self, address: str, why: str, refused: bool, now: int) -> None:
+        """An address of `Effects.dials` could not be reached; `refused`: its host lives and nobody listens."""
+        self._tick(now)
+        liaison = self._liaison()
+        liaison.peers.dial_failed(address, why, refused, self._state.now)
+        liaison.step()
+
+    def stalled(self, what: str, since_us: int, now: int) -> None:
+        """The "disk" or the "loop" stands still since then; 0 = it goes on."""
+        self._tick(now)
+        if self.liaison is not None:
+            self.liaison.membership.stalled(what, since_us)
+
+    def _liaison(self) -> Liaison:
+        assert self.liaison is not None, "a node alone has no peers"
+        return self.liaison
 
     def stop(self, now: int) -> None:
         """Say goodbye to all clients.
@@ -132,6 +195,11 @@ class Node:
         state.counters.turns += 1
         effects = Effects()
         effects.write = self._broker.seal()
+        liaison = self.liaison
+        if liaison is not None:
+            liaison.seal(effects.write)
+            liaison.take_effects(effects)
+            state.events.extend(liaison.take_events())
         effects.outputs = list(state.outputs)
         state.outputs.clear()
         if state.outputs_gone:  # nobody writes to a transport that is gone
@@ -150,7 +218,7 @@ class Node:
         state.checks.clear()
         effects.events = list(state.events)
         state.events.clear()
-        effects.more = self._broker.more()
+        effects.more = self._broker.more() or (liaison is not None and liaison.more())
         return effects
 
     def _tick(self, now: int) -> None:

@@ -1,0 +1,161 @@
+"""What the status of a member of a cluster is made of: its membership, its links, and the progress of its copies."""
+
+from __future__ import annotations
+
+from folkmoot.broker.state import State
+from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.holding import DAMAGED
+from folkmoot.cluster.membership import Membership
+from folkmoot.cluster.peers import Peers
+from folkmoot.cluster.replication import Replication
+from folkmoot.cluster.view import Member, View, counter_of
+from folkmoot.node.picture import Picture
+
+__all__ = ["ClusterPicture"]
+
+
+class ClusterPicture(Picture):
+    """The picture that one member has of its cluster."""
+
+    def __init__(
+        self,
+        me: Member,
+        config: ClusterConfig,
+        membership: Membership,
+        peers: Peers,
+        replication: Replication,
+        state: State,
+    ) -> None:
+        self._me = me
+        self._config = config
+        self._membership = membership
+        self._peers = peers
+        self._replication = replication
+        self._state = state
+
+    def node_id(self) -> str:
+        """Return the id of this node."""
+        return self._me.node_id
+
+    def state(self) -> str:
+        """Return MEMBER, WAITING or EXCLUDED."""
+        return self._membership.state
+
+    def view(self) -> View | None:
+        """Return the newest installed view."""
+        return self._membership.view
+
+    def counter(self) -> int:
+        """Return the number of the view."""
+        view = self._membership.view
+        return 0 if view is None else counter_of(view.epoch)
+
+    def proposer(self) -> str:
+        """Nobody keeps who it was: the epoch has a tag of that start of that node, and no more."""
+        return ""
+
+    def policy(self) -> str:
+        """Return the split policy."""
+        return self._config.split_policy
+
+    def writable(self) -> bool:
+        """Whether the policy lets this node accept writes."""
+        return self._membership.writable
+
+    def replicas(self) -> int:
+        """Return how many copies of each partition there should be."""
+        return self._config.replicas
+
+    def partitions(self) -> int:
+        """Return the number of partitions."""
+        return self._config.partitions
+
+    def replicas_of(self, partition: int) -> list[str]:
+        """Return the nodes that have the partition in sync, its leader first."""
+        view = self._membership.view
+        return [] if view is None or partition >= len(view.replicas) else view.replicas[partition]
+
+    def learners_of(self, partition: int) -> list[str]:
+        """Return the nodes that are being filled."""
+        view = self._membership.view
+        return [] if view is None or partition >= len(view.learners) else view.learners[partition]
+
+    def known(self) -> list[str]:
+        """Return the last full membership."""
+        view = self._membership.view
+        return [] if view is None else view.known
+
+    def software_of(self, member: Member) -> str:
+        """Return the version of the program that a member runs."""
+        return member.software
+
+    def load_of(self, node_id: str) -> dict[str, int]:
+        """Return the newest figures that a node told of itself."""
+        return self._membership.load_of(node_id)
+
+    def last_heard_us(self, node_id: str) -> int:
+        """Return when something last came from a node."""
+        return self._peers.last_heard_us(node_id)
+
+    def leads(self, partition: int) -> bool:
+        """Whether this node leads the partition and serves it."""
+        return self._replication.leads(partition)
+
+    def leader_open(self, partition: int) -> bool:
+        """Whether the leader of the partition serves it."""
+        return self._replication.leader_open(partition)
+
+    def sequence(self, partition: int) -> int:
+        """Return the sequence of the newest change of a partition that this node has."""
+        return self._state.writer.sequence(partition)
+
+    def figures(self) -> dict[str, int]:
+        """Return the figures of this node's copies and comparisons; how much is left to copy it cannot know."""
+        replication = self._replication
+        damaged = 0
+        for state in replication.standing.states:
+            if state == DAMAGED:
+                damaged += 1
+        return {
+            "damaged": damaged,
+            "digest_checked": replication.digests.compared,
+            "digest_different": replication.digests.different,
+            "bytes_done": replication.copies.bytes_copied,
+        }
+
+    def owner_of(self, client_id: str) -> str:
+        """Return the node that a client is connected to; the leader of its partition knows, others do not."""
+        session = self._state.sessions.get(client_id)
+        if session is None or session.connection is None:
+            return ""
+        remote = session.connection.remote
+        return self._me.node_id if remote is None else remote.node_id
+
+    def heals(self) -> list[dict[str, object]]:
+        """Return none: heals leave no receipts yet."""
+        return []
+
+    def evict(self, node_id: str, now: int) -> str:
+        """Ask for a view without a member."""
+        why_not = self._outside()
+        if not why_not:
+            self._membership.evict(node_id, now)
+        return why_not
+
+    def forget(self, node_id: str, now: int) -> str:
+        """Ask for a view that expects a node no more."""
+        why_not = self._outside()
+        if not why_not:
+            self._membership.forget(node_id, now)
+        return why_not
+
+    def leave(self, now: int) -> str:
+        """Begin to hand over what this node has."""
+        why_not = self._outside()
+        if not why_not:
+            self._membership.leave(now)
+        return why_not
+
+    def _outside(self) -> str:
+        state = self._membership.state
+        return "" if state == "member" else f"this node is no member of a view ({state}): ask another one"

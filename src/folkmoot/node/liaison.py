@@ -1,0 +1,228 @@
+"""Between the broker and the cluster: carries views, changes and messages from one to the other, turn by turn.
+
+Decides nothing. The order matters and is this: messages of peers are taken as they come; a view is installed only
+between two turns, after the rows of the turn before it were handed over; what a turn has to say to a peer leaves as one
+frame at its end, together with the changes that it says it about.
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.broker import Broker
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.state import State
+from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.holding import Holding
+from folkmoot.cluster.kind import BROKER_FIRST, REPLICATION_FIRST
+from folkmoot.cluster.membership import Membership
+from folkmoot.cluster.peer import PeerChange
+from folkmoot.cluster.peers import Peers
+from folkmoot.cluster.replication import Replication
+from folkmoot.cluster.seat import HoldingsSource
+from folkmoot.cluster.view import ACTIVE, Member, View
+from folkmoot.kernel.event import Event
+from folkmoot.node.effect import Effects
+from folkmoot.node.record import put_view, read_view
+from folkmoot.store.batch import Batch
+
+__all__ = ["Liaison"]
+
+
+class _Holdings(HoldingsSource):
+    """What this node tells of its copies when it promises a view."""
+
+    def __init__(self, replication: Replication) -> None:
+        self.replication = replication
+
+    def holdings(self) -> list[Holding]:
+        return self.replication.holdings()
+
+
+class Liaison:
+    """The cluster's side of one node."""
+
+    def __init__(
+        self, config: ClusterConfig, state: State, fabric: Fabric, broker: Broker, incarnation: int, version: str
+    ) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.broker = broker
+        zone = config.zone if config.zone else fabric.node_id
+        self.me = Member(fabric.node_id, incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
+        self.peers = Peers(self.me, config, state.rng.fork())
+        self.replication = Replication(fabric.node_id, state.partitions, config, state.reader, state.writer)
+        stored = read_view(state.reader)
+        self.membership = Membership(
+            self.me, config, state.partitions, state.rng.fork(), _Holdings(self.replication), stored
+        )
+        self.events: list[Event] = []
+        self._members: dict[str, int] = {}  # the others of the view: their incarnations
+        self._wanted: dict[str, None] = {}
+        self._committed = 0
+        self._unopened: list[int] = []  # partitions whose leader has not said that it is there
+
+    @property
+    def view(self) -> View | None:
+        """The installed view."""
+        return self.membership.view
+
+    def open(self) -> None:
+        """Read how far this node's copies are; raises CorruptStore or StoreError."""
+        self.replication.open(self.state.now)
+        self.broker.requests.begin(self.me.incarnation)
+        self.membership.wake(self.state.now)
+        self.step()
+
+    # -- what comes ---------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Take what peers have said, and let every part go on with it."""
+        now = self.state.now
+        peers = self.peers
+        while peers.changes or peers.inbox:
+            changes = list(peers.changes)
+            peers.changes.clear()
+            inbox = list(peers.inbox)
+            peers.inbox.clear()
+            for change in changes:
+                self._change(change, now)
+            for node_id, kind, body in inbox:
+                self._message(node_id, kind, body, now)
+        self._progress(now)
+
+    def _change(self, change: PeerChange, now: int) -> None:
+        if change.up:
+            self.membership.up(change.member, now)
+            if not change.resumed:
+                self.broker.switch.forget(change.node_id)
+        else:
+            self.membership.down(change.node_id, change.incarnation, change.refused, now)
+
+    def _message(self, node_id: str, kind: int, body: bytes, now: int) -> None:
+        if kind < REPLICATION_FIRST:
+            self.membership.receive(node_id, kind, body, now)
+        elif kind < BROKER_FIRST:
+            self.replication.receive(node_id, kind, body, now)
+        else:
+            self.broker.switch.receive(node_id, kind, body)
+
+    def _progress(self, now: int) -> None:
+        """Tell each part what the others have decided."""
+        replication = self.replication
+        for partition, node_id in replication.filled:
+            self.membership.filled(partition, node_id, now)
+        replication.filled.clear()
+        if replication.unfit:
+            replication.unfit.clear()
+            self.membership.changed(now)
+        if self._unopened:
+            self._look_for_leaders()
+        if replication.ready:
+            ready = list(replication.ready)
+            replication.ready.clear()
+            self.broker.tenure.prepare(ready)
+        partitions = self.broker.tenure.complete()
+        if partitions:
+            for partition in partitions:
+                replication.start(partition, now)
+            self.broker.tenure.lead(partitions)
+        if replication.committed_token > self._committed:
+            self._committed = replication.committed_token
+            self.broker.committed(self._committed)
+
+    def _look_for_leaders(self) -> None:
+        """Leaders of other nodes that have opened their partitions take requests."""
+        still: list[int] = []
+        for partition in self._unopened:
+            leader = self.fabric.leaders[partition]
+            if leader != self.me.node_id and self.replication.leader_open(partition):
+                self.broker.tenure.opened(partition)
+            else:
+                still.append(partition)
+        self._unopened = still
+
+    def written(self, token: int) -> None:
+        """A batch is on the disk of this node."""
+        self.broker.written(token)
+        self.replication.written(token, self.state.now)
+        self._progress(self.state.now)
+
+    def wake(self) -> None:
+        """Deadlines may have come."""
+        now = self.state.now
+        for node_id in self._members:
+            self.membership.heard(node_id, self.peers.last_heard_us(node_id))
+        self.peers.wake(now)
+        self.membership.wake(now)
+        self.replication.wake(now)
+        self.step()
+
+    def next_wake(self) -> int:
+        """Return when `wake` is due, in microseconds."""
+        return min(self.peers.next_wake(), self.membership.next_wake(), self.replication.next_wake())
+
+    # -- what goes ----------------------------------------------------------------------------------------------------
+
+    def seal(self, batch: Batch | None) -> None:
+        """A turn ends with this batch: ship it, install views, and send everything that is to be said."""
+        now = self.state.now
+        self.replication.seal(batch, now)
+        self._send()
+        while self.membership.installs:
+            view = self.membership.installs.pop(0)
+            self._install(view)
+        self._progress(now)
+        self._keep_connected()
+        self._send()
+        self.peers.flush(now)
+
+    def _install(self, view: View) -> None:
+        now = self.state.now
+        put_view(self.state.writer, view)
+        self.replication.install(view, now)
+        members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
+        before = self._members
+        self._members = members
+        self.replication.closed.clear()  # the broker compares the leaders itself
+        partitions = self.state.partitions
+        leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
+        self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before)
+        self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
+        self.broker.switch.installed()
+
+    def _keep_connected(self) -> None:
+        wants = dict.fromkeys(self.membership.wants)
+        for address in wants:
+            if address not in self._wanted:
+                self.peers.want(address)
+        for address in self._wanted:
+            if address not in wants:
+                self.peers.unwant(address)
+        self._wanted = wants
+
+    def _send(self) -> None:
+        for out in (self.membership.out, self.replication.out, self.fabric.out):
+            for node_id, kind, body in out:
+                self.peers.send(node_id, kind, body)
+            out.clear()
+
+    def take_effects(self, effects: Effects) -> None:
+        """Put what the driver has to do for peers into a turn's effects."""
+        peers = self.peers
+        effects.dials = list(peers.dials)
+        peers.dials.clear()
+        effects.peer_outputs = list(peers.outputs)
+        peers.outputs.clear()
+        effects.peer_closes = list(peers.closes)
+        peers.closes.clear()
+
+    def take_events(self) -> list[Event]:
+        """Return the facts for the log."""
+        events: list[Event] = []
+        for source in (self.peers.events, self.membership.events, self.replication.events):
+            events.extend(source)
+            source.clear()
+        return events
+
+    def more(self) -> bool:
+        """Whether there is work that could go on at once."""
+        return self.replication.more() or bool(self.membership.installs)
