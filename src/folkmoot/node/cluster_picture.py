@@ -9,9 +9,10 @@ from folkmoot.cluster.membership import Membership
 from folkmoot.cluster.peers import Peers
 from folkmoot.cluster.replication import Replication
 from folkmoot.cluster.view import Member, View, counter_of
-from folkmoot.node.picture import Picture
+from folkmoot.node.node import Node
+from folkmoot.node.picture import AlonePicture, Picture, own_load
 
-__all__ = ["ClusterPicture"]
+__all__ = ["ClusterPicture", "picture_of"]
 
 
 class ClusterPicture(Picture):
@@ -68,7 +69,7 @@ class ClusterPicture(Picture):
 
     def partitions(self) -> int:
         """Return the number of partitions."""
-        return self._config.partitions
+        return self._state.partitions
 
     def replicas_of(self, partition: int) -> list[str]:
         """Return the nodes that have the partition in sync, its leader first."""
@@ -90,8 +91,9 @@ class ClusterPicture(Picture):
         return member.software
 
     def load_of(self, node_id: str) -> dict[str, int]:
-        """Return the newest figures that a node told of itself."""
-        return self._membership.load_of(node_id)
+        """Return the newest figures that a node told of itself; of this node those of now, unless it told others."""
+        told = self._membership.load_of(node_id)
+        return {**own_load(self._state), **told} if node_id == self._me.node_id else told
 
     def last_heard_us(self, node_id: str) -> int:
         """Return when something last came from a node."""
@@ -159,3 +161,12 @@ class ClusterPicture(Picture):
     def _outside(self) -> str:
         state = self._membership.state
         return "" if state == "member" else f"this node is no member of a view ({state}): ask another one"
+
+
+def picture_of(node: Node) -> Picture:
+    """Return where the status of a node comes from."""
+    liaison = node.liaison
+    config = node.config.cluster
+    if liaison is None or config is None:
+        return AlonePicture(node)
+    return ClusterPicture(liaison.me, config, liaison.membership, liaison.peers, liaison.replication, liaison.state)

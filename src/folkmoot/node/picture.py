@@ -17,7 +17,7 @@ from folkmoot.broker.state import State
 from folkmoot.cluster.view import Member, View
 from folkmoot.node.node import Node
 
-__all__ = ["ALONE", "EXCLUDED", "MEMBER", "WAITING", "AlonePicture", "Picture", "picture_of"]
+__all__ = ["ALONE", "EXCLUDED", "MEMBER", "WAITING", "AlonePicture", "Picture", "own_load"]
 
 ALONE: Final = "alone"
 MEMBER: Final = "member"
@@ -191,15 +191,8 @@ class AlonePicture(Picture):
         return self.node.config.version
 
     def load_of(self, node_id: str) -> dict[str, int]:
-        """Return the own figures; overload is how much of the allowed backlog waits for the disk."""
-        counters = self._state.counters
-        waiting = counters.commit_waiting_bytes * _OVERLOAD_MAX // self._state.limits.write_backlog_bytes_max
-        return {
-            "clients": counters.clients_connected,
-            "sessions": len(self._state.sessions),
-            "overload": min(waiting, _OVERLOAD_MAX),
-            "storage_full": counters.storage_full,
-        }
+        """Return the own figures."""
+        return own_load(self._state)
 
     def last_heard_us(self, node_id: str) -> int:
         """Return now."""
@@ -246,6 +239,13 @@ class AlonePicture(Picture):
 _NO_CLUSTER: Final = "this node has no cluster: it was started without --peer"
 
 
-def picture_of(node: Node) -> Picture:
-    """Return where the status of a node comes from."""
-    return AlonePicture(node)
+def own_load(state: State) -> dict[str, int]:
+    """Return what a node tells others of itself; overload is how much of the allowed backlog waits for the disk."""
+    counters = state.counters
+    waiting = counters.commit_waiting_bytes * _OVERLOAD_MAX // state.limits.write_backlog_bytes_max
+    return {
+        "clients": counters.clients_connected,
+        "sessions": len(state.sessions),
+        "overload": min(waiting, _OVERLOAD_MAX),
+        "storage_full": counters.storage_full,
+    }

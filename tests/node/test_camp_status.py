@@ -1,0 +1,118 @@
+"""The status of real nodes that form a cluster, as each of them tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from folkmoot.kernel.hash import hash64
+from folkmoot.node.cluster_picture import picture_of
+from folkmoot.node.status import NodeStatus
+from tests.harness.camp import Camp, Site
+
+NAMES = ["n1", "n2", "n3"]
+
+
+@pytest.fixture
+def camp() -> Camp:
+    return Camp(3)
+
+
+def of(site: Site) -> NodeStatus:
+    return NodeStatus(picture_of(site.node))
+
+
+def nodes(site: Site) -> dict[str, dict[str, Any]]:
+    found = of(site).status()["nodes"]
+    assert isinstance(found, list)
+    return {node["id"]: node for node in found}
+
+
+def figures(site: Site) -> dict[str, int]:
+    found = of(site).status()["partitions"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_all_members_tell_the_same(camp: Camp) -> None:
+    told = [of(site).status() for site in camp.live()]
+    assert {status["state"] for status in told} == {"member"}
+    assert len({status["epoch"] for status in told}) == 1
+    for site in camp.live():
+        seen = nodes(site)
+        assert sorted(seen) == NAMES
+        assert sum(node["leads"] for node in seen.values()) == camp.partitions
+        assert sum(node["follows"] for node in seen.values()) == 2 * camp.partitions
+        assert figures(site)["open"] == camp.partitions
+        assert figures(site)["under_replicated"] == figures(site)["moving"] == 0
+        assert of(site).unready() == ""
+
+
+def test_each_partition_is_open_at_exactly_one_node(camp: Camp) -> None:
+    tables = [of(site).partitions() for site in camp.live()]
+    for partition in range(camp.partitions):
+        states = [table[partition]["state"] for table in tables]
+        assert sorted(map(str, states)) == ["elsewhere", "elsewhere", "open"]
+        assert len({str(table[partition]["leader"]) for table in tables}) == 1
+
+
+def test_the_leader_of_a_session_knows_to_which_node_its_client_is_connected(camp: Camp) -> None:
+    for name in NAMES:
+        client = camp["n2"].client(f"client-of-{name}")
+        client.connect()
+        found = of(camp["n1"]).where_client(f"client-of-{name}")
+        assert found["partition"] == hash64(f"client-of-{name}".encode()) % camp.partitions
+        leader = camp[str(found["leader"])]
+        assert of(leader).where_client(f"client-of-{name}")["owner"] == "n2"
+
+
+def test_while_one_is_away_no_other_may_be_stopped(camp: Camp) -> None:
+    for name in NAMES:
+        safe = of(camp["n1"]).safe_to_stop(name)
+        assert safe is not None
+        assert safe["safe"], safe
+    camp["n3"].kill()
+    camp.settle()
+    assert nodes(camp["n1"])["n3"]["state"] == "away"
+    assert figures(camp["n1"])["under_replicated"] == camp.partitions
+    for name, expected in (("n1", False), ("n2", False), ("n3", True)):
+        safe = of(camp["n1"]).safe_to_stop(name)
+        assert safe is not None
+        assert safe["safe"] is expected
+    camp["n3"].revive()
+    assert of(camp["n3"]).unready() != ""
+    camp.settle()
+    assert of(camp["n3"]).unready() == ""
+    again = of(camp["n1"]).safe_to_stop("n2")
+    assert again is not None
+    assert again["safe"]
+
+
+def test_a_node_that_is_forgotten_is_waited_for_no_more(camp: Camp) -> None:
+    camp["n3"].kill()
+    camp.settle()
+    assert of(camp["n2"]).forget("n3", camp.now) == ""
+    camp.run()
+    camp.advance(3_000_000)
+    assert sorted(nodes(camp["n1"])) == ["n1", "n2"]
+    safe = of(camp["n1"]).safe_to_stop("n2")
+    assert safe is not None
+    assert safe["safe"], "of two nodes one can be stopped"
+
+
+def test_a_node_that_is_evicted_learns_that_it_is_out(camp: Camp) -> None:
+    assert of(camp["n1"]).evict("n2", camp.now) == ""
+    camp.run()
+    camp.advance(3_000_000)
+    assert nodes(camp["n1"])["n2"]["state"] == "away"
+    assert of(camp["n2"]).status()["state"] == "excluded"
+    assert "left it out" in of(camp["n2"]).unready()
+    assert "not in the view already" in of(camp["n1"]).evict("n2", camp.now)
+
+
+def test_a_node_that_leaves_is_shown_as_leaving_until_it_is_gone(camp: Camp) -> None:
+    assert of(camp["n3"]).leave(camp.now) == ""
+    camp.run()
+    camp.advance(2_000_000)
+    assert nodes(camp["n1"]).get("n3", {"state": "leaving"})["state"] == "leaving"
