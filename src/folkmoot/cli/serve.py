@@ -97,10 +97,12 @@ def serve(
     # Here and not above: wrong settings are told before the event loop and the store are loaded.
     from folkmoot.admin.app import Admin
     from folkmoot.config.identity import with_own_id
+    from folkmoot.discovery import Static
     from folkmoot.runtime.directory import stored_node_id
     from folkmoot.runtime.serve import serve as run_node
 
-    return run_node(with_own_id(settings, stored_node_id(settings.node.data)), Admin())
+    others = Static(map(str, settings.cluster.seeds))
+    return run_node(with_own_id(settings, stored_node_id(settings.node.data)), Admin(), others.lookup)
 
 
 def overrides(

@@ -71,9 +71,12 @@ class Peers(Switch):
 
     def lost(self, peer: PeerConnection, why: str, now: int) -> None:
         """A connection is gone, by whatever cause; may be called twice."""
-        if peer.state != CLOSED:
-            self._tick(now)
-            self._gone(peer, why)
+        if peer.state == CLOSED:
+            return
+        self._tick(now)
+        if peer.outgoing and peer.state != OPEN:
+            self._unreachable(peer.address, why)
+        self._gone(peer, why)
 
     def writable(self, peer: PeerConnection, flag: bool, now: int) -> None:
         """The network takes no more bytes for now (False), or takes them again (True)."""
@@ -103,7 +106,7 @@ class Peers(Switch):
         ):
             link.refused = True
             self._tell_down(link, why, True)
-        self._say(INFO, "peer_unreachable", f"peer_unreachable {address}", {"address": address, "reason": why})
+        self._unreachable(address, why)
 
     def wake(self, now: int) -> None:
         """A deadline of `next_wake` has come."""
@@ -214,6 +217,9 @@ class Peers(Switch):
         return list(self._links.values())
 
     # Inside
+
+    def _unreachable(self, address: str, why: str) -> None:
+        self._say(INFO, "peer_unreachable", f"peer_unreachable {address}", {"address": address, "reason": why})
 
     def _owe(self, link: Link) -> None:
         """Messages came: acknowledge them with what goes to the peer next, or soon."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from folkmoot.session.connection import Authenticate, Connection
     from folkmoot.store.batch import Batch
 
-__all__ = ["Handle", "Turns"]
+__all__ = ["Carrier", "Handle", "Turns"]
 
 # The wall clock may be set: a timer is never trusted for longer than this.
 WAKE_S_MAX: Final = 60.0
@@ -56,6 +56,14 @@ class Handle(ABC):
         """Take what the peer sends."""
 
 
+class Carrier(ABC):
+    """What does the effects of a turn that are about other nodes."""
+
+    @abstractmethod
+    def carry(self, effects: Effects) -> None:
+        """Send, close and dial."""
+
+
 class Turns(CommitListener, CheckListener):
     """The driver of one node in one event loop.
 
@@ -82,6 +90,7 @@ class Turns(CommitListener, CheckListener):
         self.log: Callable[[Iterable[Event], int], None] = _no_log
         self.fail: Callable[[Exception], None] = _no_fail
         self.after_written: Callable[[], None] | None = None  # called at the end of a turn in which rows became durable
+        self.carrier: Carrier | None = None  # None: there are no other nodes
         self._written = False
         self._waiting: deque[tuple[int, int, int]] = deque()  # token, since when, bytes
         self._wake_handle: TimerHandle | None = None
@@ -107,6 +116,8 @@ class Turns(CommitListener, CheckListener):
             effects = self.node.drain(self.clock.read())
             if effects.write is not None:
                 self._hand_over(effects.write)
+            if self.carrier is not None:
+                self.carrier.carry(effects)  # before clients: they wait for what other nodes answer
             connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
             for connection in effects.outputs:
                 connection.handle.write(connection.take_output())
@@ -218,6 +229,10 @@ class Turns(CommitListener, CheckListener):
             counters.commit_waiting_batches -= 1
             counters.commit_waiting_bytes -= size
         self.node.written(token, now)
+
+    def waiting_since(self) -> int:
+        """Return since when the oldest batch waits to become durable, in microseconds; 0 when none does."""
+        return self._waiting[0][1] if self._waiting else 0
 
     def stuck(self, reason: str) -> None:
         """The store has no room; what was submitted waits."""

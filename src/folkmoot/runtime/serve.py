@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import uvloop
@@ -21,17 +22,22 @@ import uvloop
 from folkmoot.config.convert import node_config
 from folkmoot.config.settings import Settings
 from folkmoot.kernel.errors import FolkmootError
-from folkmoot.node import Node
+from folkmoot.node import Node, NodeConfig
 from folkmoot.runtime.commit import Committer
 from folkmoot.runtime.disk import Disk
 from folkmoot.runtime.listener import Listener, open_listeners
 from folkmoot.runtime.log import Log
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.password import PasswordChecks
+from folkmoot.runtime.peers import PeerNetwork
 from folkmoot.runtime.room import Room
 from folkmoot.runtime.tcp import Gate
+from folkmoot.runtime.watch import StallWatch
 
-__all__ = ["Service", "ServingNode", "serve"]
+__all__ = ["Lookup", "Service", "ServingNode", "serve"]
+
+Lookup = Callable[[], Awaitable[list[str]]]
+"""Finds peer addresses of other nodes: `lookup` of a `folkmoot.discovery.Discovery`."""
 
 # Descriptors that are not connections: tables and logs of the store, listeners, the admin server.
 DESCRIPTORS_RESERVED: Final = 512
@@ -66,6 +72,7 @@ class ServingNode:
         self.log = log
         self.started_us = time.time_ns() // 1000
         descriptors = raise_descriptor_limit()
+        self.peers: PeerNetwork | None = None  # None: a node alone
         self.gate = Gate(max(descriptors - DESCRIPTORS_RESERVED, descriptors // 2))
         self.stopping = False
         self.error: Exception | None = None
@@ -96,12 +103,15 @@ class ServingNode:
         self.log.say(level, kind, time.time_ns() // 1000, **fields)
 
 
-def serve(settings: Settings, service: Service | None = None) -> int:
-    """Run a node until SIGTERM, SIGINT or an error; return the exit status. Errors are one line on stderr."""
+def serve(settings: Settings, service: Service | None = None, lookup: Lookup | None = None) -> int:
+    """Run a node until SIGTERM, SIGINT or an error; return the exit status. Errors are one line on stderr.
+
+    `lookup` finds other nodes; without it they are those of the settings.
+    """
     log = Log(settings.log.level, settings.log.format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run(settings, service, log))
+            return runner.run(run(settings, service, lookup, log))
     except FolkmootError as error:
         print(f"error: {error}", file=sys.stderr)
     except KeyboardInterrupt:  # before the signals are ours
@@ -109,31 +119,57 @@ def serve(settings: Settings, service: Service | None = None) -> int:
     return 1
 
 
-async def run(settings: Settings, service: Service | None, log: Log) -> int:
+async def run(settings: Settings, service: Service | None, lookup: Lookup | None, log: Log) -> int:
     """Open everything, serve, close everything."""
     listeners = open_listeners(settings)
+    peers: PeerNetwork | None = None
     try:
+        if settings.cluster.listen is not None:
+            peers = PeerNetwork(settings.cluster)
         if service is not None:
             service.prepare(settings)
         disk = Disk(settings)
         try:
-            return await run_node(settings, service, log, listeners, disk)
+            config = await make_config(settings, peers, lookup)
+            return await run_node(settings, config, service, log, listeners, peers, disk)
         finally:
             disk.close()
     finally:
+        if peers is not None:
+            peers.close()
         for listener in listeners:
             listener.close()
         if service is not None:
             await service.stop()
 
 
-async def run_node(settings: Settings, service: Service | None, log: Log, listeners: list[Listener], disk: Disk) -> int:
+async def make_config(settings: Settings, peers: PeerNetwork | None, lookup: Lookup | None) -> NodeConfig:
+    """Return what the node is told, with what only now is known: the port of its peers, and where others are."""
+    config = node_config(settings)
+    if config.cluster is not None and peers is not None:
+        config.cluster.partitions = config.partitions
+        config.cluster.peer_address = peers.advertised
+        if lookup is not None:
+            config.cluster.seeds = await lookup()
+    return config
+
+
+async def run_node(
+    settings: Settings,
+    config: NodeConfig,
+    service: Service | None,
+    log: Log,
+    listeners: list[Listener],
+    peers: PeerNetwork | None,
+    disk: Disk,
+) -> int:
     """Make the node on its open store and serve until it is told to stop."""
     loop = asyncio.get_running_loop()
-    node = Node(node_config(settings), disk.reader, secrets.randbits(64))
+    node = Node(config, disk.reader, secrets.randbits(64))
     node.open(time.time_ns() // 1000)
     turns = Turns(node, loop)
     serving = ServingNode(settings, disk, node, turns, log)
+    serving.peers = peers
     committer = Committer(disk, turns, loop)
     room = Room(disk, turns, committer, loop.time)
     passwords = None
@@ -161,6 +197,10 @@ async def serve_until_stopped(
 ) -> None:
     """Accept, say so, wait, and bring everything to an end."""
     limits = serving.node.config.limits
+    watch = StallWatch(serving.turns)
+    if serving.peers is not None:
+        await serving.peers.start(serving.turns)
+        watch.start()
     for listener in listeners:
         await listener.start(serving.turns, serving.gate, limits)
     extra = "" if service is None else await service.start(serving)
@@ -181,6 +221,7 @@ async def serve_until_stopped(
             await service.stop()
     if serving.error is None:
         await stop_gracefully(serving)
+    watch.stop()
 
 
 def ready_line(serving: ServingNode, listeners: list[Listener], extra: str) -> str:
@@ -190,7 +231,9 @@ def ready_line(serving: ServingNode, listeners: list[Listener], extra: str) -> s
         places.setdefault(listener.settings.protocol, []).append(str(listener.address))
     words = ["ready", f"node={serving.settings.node.id}"]
     words += [f"{protocol}={','.join(addresses)}" for protocol, addresses in places.items()]
-    return " ".join([*words, extra]).rstrip()
+    words += [extra] if extra else []
+    words += [f"peer={serving.peers.advertised}"] if serving.peers is not None else []
+    return " ".join(words)
 
 
 def report_opening(serving: ServingNode, without_http: bool) -> None:
@@ -260,7 +303,7 @@ def watch_signals(serving: ServingNode, listeners: list[Listener], passwords: Pa
         loop.add_signal_handler(number, serving.signalled)
 
     def reload() -> None:
-        for part in (*listeners, passwords):
+        for part in (*listeners, serving.peers, passwords):
             try:
                 if part is not None:
                     part.reload()

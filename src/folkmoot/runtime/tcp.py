@@ -17,7 +17,7 @@ from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.tls import common_name
 from folkmoot.session.connection import PeerInfo
 
-__all__ = ["Gate", "ListenError", "TcpProtocol", "TlsProtocol", "listen", "peer_info"]
+__all__ = ["Gate", "ListenError", "TcpProtocol", "TlsProtocol", "listen", "peer_info", "set_keepalive"]
 
 BACKLOG: Final = 4096
 # A peer that vanished without a word is found out after 60 + 3 x 20 seconds, also without MQTT keep alive.

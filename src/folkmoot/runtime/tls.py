@@ -11,7 +11,7 @@ from typing import Any
 from folkmoot.config.settings import TlsSettings
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["Certificates", "TlsError", "common_name"]
+__all__ = ["Certificates", "TlsError", "common_name", "fill"]
 
 
 class TlsError(FolkmootError):

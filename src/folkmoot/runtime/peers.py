@@ -1,0 +1,247 @@
+"""Connections to other nodes: their own listener, dialling, TLS with certificates on both sides.
+
+Owns sockets. Which connection is needed, kept or closed is decided by the node (`folkmoot.cluster.peers`); as with
+clients, a protocol makes one call into the node per chunk, and output is written once per turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from asyncio import AbstractEventLoop, BaseTransport, Transport
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from folkmoot.cluster.peer import PeerConnection
+from folkmoot.config.cluster import ClusterSettings
+from folkmoot.config.unit import Address, parse_address
+from folkmoot.runtime.loop import Carrier, Turns
+from folkmoot.runtime.tcp import listen, peer_info, set_keepalive
+from folkmoot.runtime.tls import Certificates, fill
+
+if TYPE_CHECKING:
+    from folkmoot.node import Effects
+
+__all__ = ["PeerNetwork", "PeerProtocol"]
+
+# A connection attempt that is not answered by then: the next one sends its first packet anew, so that a node is found
+# soon after its network is whole again, where the system would wait twice as long each time.
+DIAL_S: Final = 2.0
+# What a peer does not take at the end of a connection is not worth waiting for: the link sends it again.
+LINGER_S: Final = 1.0
+HANDSHAKE_S: Final = 5.0
+# A frame of a busy turn is some hundred kilobytes: with the default of 64 kB every one would pause the link.
+WRITE_BYTES_HIGH: Final = 1 << 20
+WRITE_BYTES_LOW: Final = 1 << 18
+
+
+class PeerProtocol(asyncio.Protocol):
+    """One connection to another node; `address` is what was dialled, "" for an accepted one."""
+
+    __slots__ = ("_address", "_network", "_peer", "_turns")
+
+    def __init__(self, network: PeerNetwork, turns: Turns, address: str) -> None:
+        self._network = network
+        self._turns = turns
+        self._address = address
+        self._peer: Any = None  # a PeerConnection, once the node knows of it
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Introduce the peer to the node."""
+        made = cast("Transport", transport)
+        if self._turns.halted:
+            made.abort()
+            return
+        made.set_write_buffer_limits(WRITE_BYTES_HIGH, WRITE_BYTES_LOW)
+        outgoing = bool(self._address)
+        address = self._address or peer_info(transport, "tcp", None).address
+        peer = self._turns.node.peer_connected(made, address, outgoing, self._turns.begin())
+        self._network.open[peer.id] = made
+        self._peer = peer
+
+    def data_received(self, data: bytes) -> None:
+        """Pass a chunk on."""
+        turns = self._turns
+        if not turns.halted and self._peer is not None:
+            turns.node.peer_received(self._peer, data, turns.begin())
+
+    def pause_writing(self) -> None:
+        """The peer does not read as fast as we send."""
+        self._set_writable(False)
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._set_writable(True)
+
+    def _set_writable(self, flag: bool) -> None:
+        if not self._turns.halted and self._peer is not None:
+            self._turns.node.peer_writable(self._peer, flag, self._turns.begin())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell the node."""
+        if self._peer is not None:
+            self._network.open.pop(self._peer.id, None)
+            if not self._turns.halted:
+                why = str(error) if error is not None else "closed by the peer"
+                self._turns.node.peer_lost(self._peer, why, self._turns.begin())
+
+
+class PeerNetwork(Carrier):
+    """All connections to other nodes, and the listener where they come in.
+
+    Binding comes first, in the constructor, so that a wrong address or certificate is told at once (ListenError,
+    TlsError); `start` accepts and dials.
+    """
+
+    def __init__(self, settings: ClusterSettings) -> None:
+        assert settings.listen is not None, "without it there is no cluster"
+        self.settings = settings
+        self.open: dict[int, Transport] = {}
+        self._certificates: Certificates | None = None
+        self._client_context: ssl.SSLContext | None = None
+        if settings.tls is not None:
+            self._certificates = Certificates(settings.tls.for_listener())
+            self._client_context = client_context(self._certificates)
+        self._socket: socket.socket | None = listen(settings.listen.host, settings.listen.port)
+        self.address = Address(settings.listen.host, self._socket.getsockname()[1])
+        self._server: asyncio.Server | None = None
+        self._turns: Turns | None = None
+        self._dials: set[asyncio.Task[None]] = set()
+
+    @property
+    def advertised(self) -> str:
+        """What other nodes are told to connect to."""
+        return self.settings.peer_address(self.address.port)
+
+    async def start(self, turns: Turns) -> None:
+        """Accept peers from now on, and dial those that the node wants."""
+        assert self._socket is not None, "a network starts once"
+        self._turns = turns
+        options: dict[str, Any] = {}
+        if self._certificates is not None:
+            options = {
+                "ssl": self._certificates.context,
+                "ssl_handshake_timeout": HANDSHAKE_S,
+                "ssl_shutdown_timeout": LINGER_S,
+            }
+        self._server = await turns.loop.create_server(
+            lambda: PeerProtocol(self, turns, ""), sock=self._socket, backlog=256, **options
+        )
+        self._socket = None  # the server's now
+        turns.carrier = self
+
+    def carry(self, effects: Effects) -> None:
+        """Do what a turn wants done with peers: output first, it may have the reason of a close."""
+        for peer in effects.peer_outputs:
+            data = peer.take_output()
+            handle = cast("Transport", peer.handle)
+            if not handle.is_closing():
+                handle.write(data)
+        for peer in effects.peer_closes:
+            self._close(peer)
+        for address in effects.dials:
+            assert self._turns is not None
+            task = self._turns.loop.create_task(self._dial(self._turns, address))
+            self._dials.add(task)
+            task.add_done_callback(self._dials.discard)
+
+    def _close(self, peer: PeerConnection) -> None:
+        handle = cast("Transport", peer.handle)
+        if peer.id in self.open and not handle.is_closing():
+            handle.close()
+            assert self._turns is not None
+            self._turns.loop.call_later(LINGER_S, self._abort, peer.id)
+
+    def _abort(self, number: int) -> None:
+        handle = self.open.get(number)
+        if handle is not None:
+            handle.abort()
+
+    async def _dial(self, turns: Turns, address: str) -> None:
+        refused = False
+        try:
+            async with asyncio.timeout(DIAL_S):
+                sock = await connect(turns.loop, parse_address(address))
+            await self._introduce(turns, sock, address)
+            return
+        except ConnectionRefusedError as error:
+            refused = True
+            why = str(error.strerror or error)
+        except TimeoutError:
+            why = f"no answer within {DIAL_S:g} s"
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            why = str(getattr(error, "strerror", None) or error)
+        if not turns.halted:
+            turns.node.dial_failed(address, why, refused, turns.begin())
+
+    async def _introduce(self, turns: Turns, sock: socket.socket, address: str) -> None:
+        """Hand a connected socket to the node, after the TLS handshake where there is TLS."""
+        options: dict[str, Any] = {}
+        if self._client_context is not None:
+            options = {
+                "ssl": self._client_context,
+                "server_hostname": parse_address(address).host,
+                "ssl_handshake_timeout": HANDSHAKE_S,
+                "ssl_shutdown_timeout": LINGER_S,
+            }
+        try:
+            await turns.loop.create_connection(lambda: PeerProtocol(self, turns, address), sock=sock, **options)
+        except BaseException:
+            sock.close()
+            raise
+
+    def reload(self) -> None:
+        """Take new certificates into use, for connections made from then on; TlsError leaves the old ones."""
+        if self._certificates is not None and self._client_context is not None:
+            self._certificates.reload()
+            fill(self._client_context, self._certificates.settings)
+
+    def close(self) -> None:
+        """Leave everybody and accept no more; idempotent."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        for task in self._dials:
+            task.cancel()
+        for handle in self.open.values():
+            if not handle.is_closing():
+                handle.close()
+
+
+def client_context(certificates: Certificates) -> ssl.SSLContext:
+    """Return the context for dialling with a node's own certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # The authority signs nodes and nobody else, and a node may move: names and addresses prove nothing more.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    fill(context, certificates.settings)
+    return context
+
+
+async def connect(loop: AbstractEventLoop, address: Address) -> socket.socket:
+    """Return a socket connected to one of the addresses of a name.
+
+    Raises ConnectionRefusedError only when all of them refuse: then nobody listens. Otherwise OSError.
+    """
+    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    worst: OSError | None = None
+    for family, kind, protocol, _name, place in found:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            set_keepalive(sock)
+            await loop.sock_connect(sock, place)
+            return sock
+        except OSError as error:
+            sock.close()
+            if worst is None or isinstance(worst, ConnectionRefusedError):
+                worst = error
+        except BaseException:
+            sock.close()
+            raise
+    raise worst or OSError(f"{address.host} has no address")

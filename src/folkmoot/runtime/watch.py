@@ -1,0 +1,60 @@
+"""Watchdogs of a node's own machine: a disk or an event loop that stands still must count as dead to the others.
+
+Owns when to look, not what follows: the node decides what a stall of some length means. A loop that stands still
+cannot say so itself; the others notice its silence, and afterwards it learns here that it was away.
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle
+from typing import Final
+
+from folkmoot.runtime.loop import Turns
+
+__all__ = ["StallWatch"]
+
+LOOK_S: Final = 0.1
+# A busy disk takes this long now and then; what is longer is worth telling.
+STALL_US: Final = 500_000
+
+
+class StallWatch:
+    """Looks ten times a second, and tells the node only what is new."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._disk_since_us = 0
+        self._expected_s = 0.0
+        self._handle: TimerHandle | None = None
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._expected_s = self._turns.loop.time() + LOOK_S
+        self._handle = self._turns.loop.call_later(LOOK_S, self._look)
+
+    def stop(self) -> None:
+        """Look no more; idempotent."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _look(self) -> None:
+        turns = self._turns
+        if turns.halted:
+            return
+        late_us = int((turns.loop.time() - self._expected_s) * 1e6)
+        if late_us >= STALL_US:
+            now = turns.begin()
+            turns.node.stalled("loop", now - late_us, now)
+            turns.node.stalled("loop", 0, now)
+        self._look_at_disk()
+        self.start()
+
+    def _look_at_disk(self) -> None:
+        turns = self._turns
+        since_us = turns.waiting_since()
+        if since_us and turns.clock.read() - since_us < STALL_US:
+            since_us = 0
+        if since_us != self._disk_since_us:
+            self._disk_since_us = since_us
+            turns.node.stalled("disk", since_us, turns.begin())
