@@ -21,7 +21,7 @@ from folkmoot.cluster.notice import (
     encode_sequences,
 )
 from folkmoot.cluster.page import bytes_of, digest_of, read_page
-from folkmoot.cluster.standing import Standing
+from folkmoot.cluster.standing import REPLICA, Standing
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import INFO, WARNING
 from folkmoot.kernel.pack import u64
@@ -116,6 +116,8 @@ class Copies:
             standing.pending.abandon(partition)
             why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}"
             standing.event(WARNING, "branch_overwritten", partition, why)
+        if standing.roles[partition] == REPLICA:
+            standing.unfit.append(partition)  # while it is one, nothing is committed
         standing.cut(partition, notice.epoch, notice.seq, notice.history)
         standing.copying[partition] = True
         self.active[partition] = _Copy(partition, source, standing.writer.token, branch)

@@ -24,12 +24,15 @@ _FRAME_BYTES: Final = 1 << 20  # what is sent again comes in frames of about so 
 class Follower:
     """Another node that is to have a partition; durable: sequence up to which it has it on its disk, -1 = unknown.
 
-    streaming: it gets every change; complete: it has no holes; copy_seq: position at which its copy began.
+    streaming: it gets every change; complete: it has no holes; copy_seq: position at which its copy began; told: it was
+    told as filled; counts: nothing is committed without it. That holds for replicas, and for learners once they are told
+    as filled: the next view may take them for replicas at any time.
     """
 
     def __init__(self, node_id: str, replica: bool) -> None:
         self.node_id = node_id
         self.replica = replica
+        self.counts = replica
         self.streaming = False
         self.complete = False
         self.durable = -1
@@ -61,8 +64,13 @@ class Lead:
     def gather(self, partition: int, replicas: list[str], learners: list[str]) -> None:
         """Take these nodes as the followers of a partition; they join when their reports come."""
         me = self.standing.node_id
+        told = [follower.node_id for follower in self.followers[partition] if follower.counts]
         followers = [Follower(node_id, True) for node_id in replicas if node_id != me]
-        followers.extend([Follower(node_id, False) for node_id in learners if node_id != me])
+        for node_id in learners:
+            if node_id != me:
+                follower = Follower(node_id, False)
+                follower.counts = node_id in told
+                followers.append(follower)
         self.followers[partition] = followers
 
     def follower(self, partition: int, node_id: str) -> Follower | None:
@@ -189,7 +197,7 @@ class Lead:
             if follower is not None and follower.streaming and seq > follower.durable:
                 follower.durable = seq
                 self.advance(partition)
-                if not follower.replica:
+                if not follower.replica and not follower.told:
                     self._check_filled(partition, follower)
 
     def completed(self, node_id: str, entries: list[tuple[int, int]]) -> None:
@@ -206,13 +214,14 @@ class Lead:
     def _check_filled(self, partition: int, follower: Follower) -> None:
         if follower.complete and not follower.replica and not follower.told and follower.durable >= follower.target:
             follower.told = True
+            follower.counts = True
             self.filled.append((partition, follower.node_id))
 
     def committed_seq(self, partition: int) -> int:
         """Return the sequence up to which a partition is on the disks of all its replicas."""
         low = self.standing.durable[partition]
         for follower in self.followers[partition]:
-            if follower.replica:
+            if follower.counts:
                 durable = follower.durable if follower.complete else -1
                 if durable < low:
                     low = durable
@@ -238,7 +247,7 @@ class Lead:
     def _settle_with(self, partition: int, node_id: str, report: Report) -> None:
         """Tell a node whether what it had of a partition is part of what all replicas have now."""
         holding = report.holding
-        taken = contains(self.standing.holding(partition), holding.epoch, holding.seq)
+        taken = contains(self.standing.holding(partition), holding.epoch, holding.seq) or self.standing.own_tail
         self._settlements.setdefault(node_id, []).append((partition, 1 if taken else 0))
 
     def missing(self, partition: int) -> int:

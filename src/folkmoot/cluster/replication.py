@@ -39,6 +39,7 @@ from folkmoot.cluster.notice import (
     decode_report,
     decode_sequences,
     encode_report,
+    encode_sequences,
     epoch_of,
 )
 from folkmoot.cluster.role import Roles
@@ -237,6 +238,8 @@ class Replication:
                 self.dropped_frames += 1
             else:
                 self._receive(node_id, kind, body)
+                if epoch < standing.epoch and kind == SHIP:
+                    self._ack_stale(node_id, epoch, body)
         except ValueError as fault:
             fields: dict[str, object] = {"node": node_id, "kind": kind, "why": str(fault)}
             standing.events.append(Event(ERROR, "replica_nonsense", fields))
@@ -265,6 +268,12 @@ class Replication:
                 self.copies.begin(node_id, notice)
         else:
             self._receive_role(node_id, kind, body)
+
+    def _ack_stale(self, node_id: str, epoch: int, body: bytes) -> None:
+        """What a node must never do, for tests that look whether it is noticed."""
+        changes = decode_changes(body, 8, self.standing.partitions)
+        entries = [(partition, change.seq) for partition, change in changes]
+        self.standing.out.append((node_id, DURABLE, encode_sequences(epoch, entries)))
 
     def _receive_role(self, node_id: str, kind: int, body: bytes) -> None:
         standing = self.standing

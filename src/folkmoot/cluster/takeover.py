@@ -15,7 +15,7 @@ from folkmoot.cluster.kind import FETCH, TAIL
 from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.notice import Report, encode_report
 from folkmoot.cluster.standing import ADOPTED, OPEN, TAKING, Standing
-from folkmoot.kernel.event import WARNING
+from folkmoot.kernel.event import ERROR, WARNING
 from folkmoot.kernel.pack import get_u16, u16, u64
 
 __all__ = ["Takeover"]
@@ -90,10 +90,14 @@ class Takeover:
         standing = self.standing
         del self._expected[partition]
         mine = standing.holding(partition)
-        if mine.state == PARTIAL or mine.state == DAMAGED:
-            standing.event(WARNING, "cannot_lead", partition, "the copy here has holes or is damaged")
+        if mine.state == DAMAGED:
+            standing.event(ERROR, "cannot_lead", partition, "the copy here is damaged")
             standing.unfit.append(partition)
             return
+        if mine.state == PARTIAL:
+            standing.event(
+                ERROR, "partial_leads", partition, "no member has a complete copy, and the best may have holes"
+            )
         assert standing.view is not None
         replicas = standing.view.replicas[partition] if standing.view.replicas else []
         longest = mine
@@ -152,7 +156,10 @@ class Takeover:
         if self._asked.get(partition, "") != node_id:
             return
         if body[10] == _CANNOT:
-            self._behind(partition, f"{node_id} remembers too little")
+            # A replica in sync has all that was committed: what is beyond it nobody was told of.
+            standing.event(WARNING, "tail_lost", partition, f"{node_id} does not remember its newest changes")
+            del self._asked[partition]
+            self._adopted(partition)
             return
         for other, change in decode_changes(body, _HEAD_BYTES, standing.partitions):
             follows = (

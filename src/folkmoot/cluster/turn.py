@@ -42,8 +42,7 @@ class Turns:
         standing = self.standing
         if batch is not None:
             followed = standing.followed
-            if followed:
-                standing.followed = []
+            standing.followed = []
             if standing.solo:
                 self._seal_alone(batch, followed)
             else:
