@@ -2,15 +2,17 @@
 
 Looks inside nodes (`folkmoot.sim.inside`), unlike the checkers of promises. A breach is named by what it breaks:
 "views" (one epoch, one view), "leaders" (one leader of a partition per epoch), "rows" (one version, one value),
-"copies" (replicas at rest are equal, A12).
+"copies" (replicas at rest are equal, A12), "eviction" (who dies leaves the view in time, who lives stays).
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from folkmoot.sim.host import Host
-from folkmoot.sim.inside import difference, view_of
+from folkmoot.sim.inside import Seen, difference, leading, view_of
+from folkmoot.sim.machine import Machine
+from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
 from folkmoot.store.batch import PUT, Batch
 from folkmoot.store.key import META, kind_of
@@ -25,11 +27,13 @@ _ROWS_MAX: Final = 200_000
 class ClusterChecker:
     """Judges every view that is installed, every leader that starts and every row that is written."""
 
-    def __init__(self, world: World, partitions: int) -> None:
+    def __init__(self, world: World, trouble: Trouble, partitions: int) -> None:
         self.world = world
+        self.trouble = trouble
         self.partitions = partitions
         self._views: dict[int, tuple[object, ...]] = {}
         self._epochs: dict[str, tuple[int, int]] = {}  # (life, newest epoch), by machine
+        self._members: dict[str, list[str]] = {}  # of the newest view, by machine
         self._leaders: dict[tuple[int, int], str] = {}  # by (epoch, partition)
         self._values: dict[tuple[bytes, bytes], bytes] = {}  # by (key, version)
 
@@ -43,6 +47,9 @@ class ClusterChecker:
             if life == host.life and view.epoch < epoch:
                 self.world.violate("views", f"{host.name} goes back from {epoch:#x} to {view}")
             self._epochs[host.name] = (host.life, view.epoch)
+            if self.trouble.calm and life == host.life:
+                self._look_for_evicted(host, view)
+            self._members[host.name] = view.ids
             signature = self._views.setdefault(view.epoch, view.signature)
             if signature != view.signature:
                 self.world.violate("views", f"{host.name} has {view} with {view.signature}, others {signature}")
@@ -50,23 +57,42 @@ class ClusterChecker:
             self.world.note(host.name, f"view {view.epoch:x} of {' '.join(view.ids)}")
         self._look_at_leaders(host, view.epoch)
 
-    def _look_at_leaders(self, host: Host, epoch: int) -> None:
-        node: Any = host.node
-        leads = getattr(node, "leads", None)
-        if leads is None:
+    def _look_for_evicted(self, host: Host, view: Seen) -> None:
+        """Nothing is wrong: nobody who runs is left out of the view that follows."""
+        for other in self.trouble.hosts:
+            left_out = other.node_id in self._members.get(host.name, []) and other.node_id not in view.ids
+            if left_out and other.up and other.member:
+                self.world.violate("eviction", f"{host.name} installs {view} without {other.node_id}, which is well")
+
+    def expect_out(self, host: Machine, limit_us: int) -> None:
+        """A machine has just failed: the views of all others must be without it in time, if nothing else happens."""
+        count = self.trouble.faults
+        self.world.later(limit_us, self._look_out, host, host.node_id, host.life, host.hung or host.dark, count)
+
+    def _look_out(self, host: Machine, node_id: str, life: int, silent: bool, count: int) -> None:
+        alive = host.node is not None if not silent else not (host.hung or host.dark)
+        if alive or host.life != life or self.trouble.faults != count:
             return
-        for partition in range(self.partitions):
-            if leads(partition):
-                leader = self._leaders.setdefault((epoch, partition), host.node_id)
-                if leader != host.node_id:
-                    text = f"{leader} and {host.node_id} both lead partition {partition} in {epoch:#x}"
-                    self.world.violate("leaders", text)
+        for other in self.trouble.hosts:
+            view = view_of(other)
+            if other is not host and other.up and view is not None and node_id in view.ids:
+                self.world.violate("eviction", f"{other.name} has {view} with {node_id}, which fails for long enough")
+        self.world.mark("failed node left the view in time")
+
+    def _look_at_leaders(self, host: Host, epoch: int) -> None:
+        for partition in leading(host, self.partitions):
+            leader = self._leaders.setdefault((epoch, partition), host.node_id)
+            if leader != host.node_id:
+                text = f"{leader} and {host.node_id} both lead partition {partition} in {epoch:#x}"
+                self.world.violate("leaders", text)
 
     def write(self, host: Host, batch: Batch) -> None:
         """A node writes a batch."""
         values = self._values
-        for kind, key, value in batch.ops:
-            if kind != PUT or kind_of(key) == META or len(value) < VERSION_BYTES:
+        # A turn may write a row twice under one version: the last counts.
+        rows = {key: value for kind, key, value in batch.ops if kind == PUT and len(value) >= VERSION_BYTES}
+        for key, value in rows.items():
+            if kind_of(key) == META:
                 continue
             version = (key, value[:VERSION_BYTES])
             known = values.setdefault(version, value)

@@ -98,6 +98,7 @@ class Host(Machine):
             else:
                 link.reset(self.rng.below(50 * MILLISECOND), NEVER)
         self.links.clear()
+        self.on_fail(self)
 
     def leave(self) -> None:
         """Let the node leave the cluster for good: when no view has it any more, its process ends."""

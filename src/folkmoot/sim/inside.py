@@ -14,7 +14,7 @@ from folkmoot.store.key import META, kind_of
 if TYPE_CHECKING:
     from folkmoot.sim.machine import Machine
 
-__all__ = ["Seen", "difference", "is_in_view", "not_whole", "rows_of", "view_of"]
+__all__ = ["Seen", "difference", "is_in_view", "leading", "not_whole", "rows_of", "view_of"]
 
 _ROWS_MAX: Final = 1 << 30
 
@@ -45,7 +45,8 @@ class Seen:
 
 def view_of(host: Machine) -> Seen | None:
     """Return the view that the node of a host has installed, or None."""
-    view: Any = getattr(host.node, "view", None)
+    liaison: Any = getattr(host.node, "liaison", None)
+    view: Any = getattr(host.node, "view", None) if liaison is None else liaison.view
     if view is None:
         return None
     starts = [(member.node_id, member.incarnation) for member in view.members]
@@ -56,6 +57,14 @@ def is_in_view(host: Machine) -> bool:
     """Whether the node of a host believes to be a member."""
     view = view_of(host)
     return view is not None and host.node_id in view.ids
+
+
+def leading(host: Machine, partitions: int) -> list[int]:
+    """Return the partitions that the node of a host leads at this moment, having started them."""
+    liaison: Any = getattr(host.node, "liaison", None)
+    if liaison is None:
+        return []
+    return [partition for partition in range(partitions) if liaison.replication.leads(partition)]
 
 
 def not_whole(hosts: Sequence[Machine], copies: int) -> str:

@@ -46,6 +46,7 @@ class Machine(Server):
         self.dark = False  # cut off from everybody
         self.hung = False  # the process is stopped: its sockets stay open and nobody reads them
         self.links: dict[int, Link] = {}  # open ones, by number
+        self.on_fail: Callable[[Machine], None] = lambda _machine: None
         self.clock_offset_us = 0
         self.clock_drift_ppm = 0
         self.full_since_us = NEVER
@@ -85,6 +86,7 @@ class Machine(Server):
             self.hung = True
             self._hung_us = self.clock()
             self.reach()
+            self.on_fail(self)
 
     def go_on(self) -> None:
         """Let the process go on (SIGCONT)."""
@@ -105,6 +107,8 @@ class Machine(Server):
         self.world.note(self.name, "cut off" if on else "reachable again")
         self.dark = on
         self.reach()
+        if on:
+            self.on_fail(self)
 
     def reach(self) -> None:
         """Apply to all connections whether the machine can be reached and its process reads."""

@@ -20,6 +20,7 @@ from folkmoot.sim.fleet import Fleet
 from folkmoot.sim.host import Host
 from folkmoot.sim.inside import difference, not_whole
 from folkmoot.sim.ledger import Ledger
+from folkmoot.sim.machine import Machine
 from folkmoot.sim.mesh import Mesh
 from folkmoot.sim.network import Link, Network
 from folkmoot.sim.oracle import Oracle
@@ -42,10 +43,14 @@ _DELAYS_US = 6 * SECOND
 """Longer than every will delay."""
 
 _QUIET_US = 300 * MILLISECOND
-"""A cluster talks for ever: it is at rest when for this time nothing reached a client or a disk."""
+"""A cluster talks for ever: it is at rest when for this time no client and no disk had anything to do."""
 
 _WHOLE_US = 3 * SECOND
 """A cluster that has been whole for this time has noticed all that has happened to it."""
+
+_KILLED_OUT_US = 500 * MILLISECOND
+_SILENT_OUT_US = 3 * SECOND
+"""A node that was killed, or is silent, has left the view after this time and what the network and the disks take."""
 
 _LOOK_US = 50 * MILLISECOND
 
@@ -110,9 +115,10 @@ class Simulation:
         self.trouble = Trouble(world, hosts, self.swarm.replicas)
         self.ledger = Ledger(world, hosts, self.trouble)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
-        self.checker = ClusterChecker(world, self.swarm.partitions)
+        self.checker = ClusterChecker(world, self.trouble, self.swarm.partitions)
         self._pace = world.fork()
         self._audits = 0
+        self._calm_before_us = 0  # nothing was wrong when faults were drawn at this moment
         self._next_look_us = 0
         self._whole_since_us: int | None = None
         self.faults = Faults(world, world.fork(), self.swarm, self.network, self.site, self.trouble, self.mesh)
@@ -159,6 +165,7 @@ class Simulation:
             host.on_output = self._output
             if self.mesh is not None:
                 host.on_write = self.checker.write
+                host.on_fail = self._failed
 
     def _make_node(self, host: Host, reader: Reader, seed: int) -> Core:
         if self.mesh is None:
@@ -178,6 +185,14 @@ class Simulation:
             self.oracle.streams.read(node.streams, f"{host.name}/{host.births}")
         if self.mesh is not None:
             self.checker.turn(host)
+
+    def _failed(self, machine: Machine) -> None:
+        """A machine has failed: where nothing else is wrong, the others must notice in time."""
+        if self._calm_before_us == self.world.now:
+            swarm = self.swarm
+            limit = _SILENT_OUT_US if machine.hung or machine.dark or machine.off else _KILLED_OUT_US
+            limit += 20 * swarm.latency_us + 50 * swarm.turn_us + 4 * swarm.sync_us
+            self.checker.expect_out(machine, limit)
 
     def _output(self, _host: Host, link: Link, data: bytes) -> None:
         self.oracle.sessions.output(link, data)
@@ -220,6 +235,7 @@ class Simulation:
         pace = self.swarm.pace_us
         for _ in range(steps):
             self.workload.step()
+            self._calm_before_us = world.now if self.trouble.calm else 0
             self.faults.step()
             pause = self._pace.below(2 * pace)
             if self._pace.chance(1, 200):
@@ -319,9 +335,9 @@ class Simulation:
         quiet_us = 0 if self.mesh is None else _QUIET_US
         while not world.violations:
             finished = done()
-            if not finished or world.busy or not all(host.disk.idle for host in self.site.hosts):
-                quiet_since = world.now + 1
-            elif world.now - quiet_since >= quiet_us:
+            if not finished or not all(host.disk.idle for host in self.site.hosts):
+                quiet_since = world.now
+            elif world.busy == 0 and world.now - quiet_since >= quiet_us:
                 return True
             if world.now >= deadline:
                 world.violate("liveness", f"the world does not come to rest: {world.busy} events, {self._states()}")

@@ -145,7 +145,9 @@ class Swarm:
         self.majority = rng.chance(1, 3)
         self.spares = rng.between(0, 1) if self.on["joins"] else 0
         self.lean = rng.chance(1, 2)
-        self.fault_every *= 2  # each of these lasts longer
+        self.fault_every = rng.between(8, 50)
+        # Slower than for one node: faults of a cluster last for seconds, and between them it must be able to recover.
+        self.pace_us = [5, 20, 60][rng.below(3)] * MILLISECOND
         self.rounds = rng.between(1, 2)
 
     def has(self, name: str) -> bool:

@@ -58,6 +58,7 @@ class Trouble:
         self.spans: list[Span] = []
         self.splits: list[Span] = []
         self.weak: dict[str, bool] = {}  # machines that may lack something since the cluster was whole
+        self.faults = 0  # told so far
         self._open: list[Span] = []
 
     @property
@@ -75,6 +76,7 @@ class Trouble:
     def disturb(self) -> None:
         """Something goes wrong within the budget."""
         now = self.world.now
+        self.faults += 1
         if self.alone:
             self.spans.append(Span(now, now, None, {}))
         elif not self._open:
@@ -103,6 +105,7 @@ class Trouble:
 
     def split(self, sides: list[list[Host]]) -> None:
         """The machines fall apart into sides; those that no side names are apart from everybody."""
+        self.faults += 1
         whole = self.calm
         groups: dict[str, int] = {}
         sure: dict[int, bool] = {}
