@@ -7,6 +7,7 @@ clients, a protocol makes one call into the node per chunk, and output is writte
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from asyncio import AbstractEventLoop, BaseTransport, Transport
@@ -164,13 +165,13 @@ class PeerNetwork(Carrier):
                 sock = await connect(turns.loop, parse_address(address))
             await self._introduce(turns, sock, address)
             return
-        except ConnectionRefusedError as error:
+        except ConnectionRefusedError:
             refused = True
-            why = str(error.strerror or error)
+            why = "connection refused"
         except TimeoutError:
             why = f"no answer within {DIAL_S:g} s"
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-            why = str(getattr(error, "strerror", None) or error)
+            why = reason_of(error)
         if not turns.halted:
             turns.node.dial_failed(address, why, refused, turns.begin())
 
@@ -209,6 +210,13 @@ class PeerNetwork(Carrier):
         for handle in self.open.values():
             if not handle.is_closing():
                 handle.close()
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a connection failed, in the words of the system or of the TLS library."""
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and (error.errno or 0) > 0:
+        return os.strerror(error.errno or 0).lower()
+    return str(error)
 
 
 def client_context(certificates: Certificates) -> ssl.SSLContext:

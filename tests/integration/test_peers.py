@@ -1,0 +1,120 @@
+"""Nodes as processes: how they meet, whom they let in, and how soon they notice that one is gone."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.serving import CERTIFICATES, Serving, await_true
+
+SECRET = "a word of more than sixteen characters"
+
+
+def tls(certificate: str) -> str:
+    return f"""
+[cluster.tls]
+certificate = "{CERTIFICATES / certificate}.pem"
+key = "{CERTIFICATES / certificate}.key"
+ca = "{CERTIFICATES / "nodes"}.pem"
+"""
+
+
+class Nodes:
+    """Processes of one cluster, each with a peer address that it keeps when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.running: list[Serving] = []
+
+    def start(self, name: str, secret: str = SECRET, config: str = "") -> Serving:
+        secret_file = self.folder / f"{name}.secret"
+        secret_file.write_text(secret.replace(" ", "-"))
+        seeds = [word for node in self.running for word in ("--seed", f"127.0.0.1:{node.port('peer')}")]
+        arguments = ["--node-id", name, "--mqtt", "127.0.0.1:0", "--peer", "127.0.0.1:0", *seeds]
+        if secret:
+            arguments += ["--secret-file", str(secret_file)]
+        node = Serving(self.folder / name, *arguments, config=config).start()
+        node.arguments[node.arguments.index("--peer") + 1] = f"127.0.0.1:{node.port('peer')}"
+        self.running.append(node)
+        return node
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> object:
+    made = Nodes(tmp_path)
+    yield made
+    for node in made.running:
+        if node.process is not None:
+            node.kill()
+
+
+def says(node: Serving, *words: str) -> Callable[[], bool]:
+    return lambda: any(all(word in line for word in words) for line in node.log().splitlines())
+
+
+def test_nodes_meet_and_a_killed_one_is_missed_at_once(nodes: Nodes) -> None:
+    one, two = nodes.start("one"), nodes.start("two")
+    await_true(says(one, "peer_up", "node=two"))
+    await_true(says(two, "peer_up", "node=one"))
+    time.sleep(1.5)
+    began = time.monotonic()
+    two.kill()
+    await_true(says(one, "peer_down", "node=two", "refused"))
+    assert time.monotonic() - began < 0.5
+    two.start()
+    await_true(says(one, "peer_up", "node=two", "incarnation=2"))
+
+
+def test_a_node_that_hangs_is_missed_and_met_again_without_a_new_start(nodes: Nodes) -> None:
+    one, two = nodes.start("one"), nodes.start("two")
+    await_true(says(one, "peer_up", "node=two"))
+    two.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
+    try:
+        await_true(says(one, "peer_down", "node=two", "nothing heard"))
+    finally:
+        two.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
+    await_true(lambda: one.log().count("peer_up") == 2)
+    assert one.log().count("incarnation=2") == 0
+
+
+def test_a_node_with_another_secret_is_not_let_in_and_both_say_so(nodes: Nodes) -> None:
+    one = nodes.start("one")
+    two = nodes.start("two", "another word of more than sixteen characters")
+    await_true(says(one, "peer_refuse", "cluster.secret_file"))
+    await_true(says(two, "peer_refuse", "cluster.secret_file"))
+    three = nodes.start("three", "")
+    await_true(says(three, "peer_refuse", "cluster.secret_file"))
+    assert "peer_up" not in one.log() + two.log() + three.log()
+
+
+def test_two_nodes_with_one_id_are_told(nodes: Nodes) -> None:
+    one = nodes.start("same")
+    nodes.folder = nodes.folder / "other"
+    nodes.folder.mkdir()
+    two = nodes.start("same")
+    await_true(says(one, "ERROR", "node.id"))
+    await_true(says(two, "ERROR", "node.id"))
+
+
+def test_certificates_are_checked_on_both_sides(nodes: Nodes) -> None:
+    one = nodes.start("one", config=tls("node"))
+    two = nodes.start("two", config=tls("node"))
+    await_true(says(one, "peer_up", "node=two"))
+    await_true(says(two, "peer_up", "node=one"))
+    without = nodes.start("without")
+    await_true(says(without, "peer_unreachable"))
+    stranger = nodes.start("stranger", config=tls("other"))
+    await_true(says(stranger, "peer_unreachable"))
+    for node in (one, two):
+        assert "node=without" not in node.log()
+        assert "node=stranger" not in node.log()
+
+
+def test_beyond_loopback_a_secret_is_demanded(tmp_path: Path) -> None:
+    node = Serving(tmp_path / "n", "--mqtt", "127.0.0.1:0", "--peer", "0.0.0.0:0", "--advertise", "192.0.2.1:7883")
+    with pytest.raises(AssertionError, match=r"cluster\.secret_file"):
+        node.start()

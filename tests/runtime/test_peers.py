@@ -1,0 +1,192 @@
+"""The driver's part in peer connections: what it tells the node, and the order in which it does what the node wants."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from folkmoot.cluster.peer import PeerConnection
+from folkmoot.config.cluster import ClusterSettings
+from folkmoot.config.unit import Address
+from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.peers import LINGER_S, PeerNetwork, PeerProtocol, connect
+from folkmoot.runtime.tcp import ListenError
+from tests.runtime.fake import FakeEffects, FakeLoop, FakeNode, FakeTransport
+
+
+class PeerTransport(FakeTransport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = False
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        self.calls.append(f"limits {low < high}")
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+        super().close()
+
+
+class PeerEffects(FakeEffects):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dials: list[str] = []
+        self.peer_outputs: list[PeerConnection] = []
+        self.peer_closes: list[PeerConnection] = []
+
+
+class PeerNode(FakeNode):
+    """Writes down what it is told about peers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.effects = self.wanted = PeerEffects()
+
+    def peer_connected(self, handle: object, address: str, outgoing: bool, now: int) -> PeerConnection:
+        self.calls.append(("connected", address, outgoing))
+        return PeerConnection(len(self.calls), handle, address, outgoing, now, self.wanted.peer_outputs)
+
+    def peer_received(self, peer: PeerConnection, data: bytes, now: int) -> None:
+        self.calls.append(("received", peer.address, data))
+
+    def peer_writable(self, peer: PeerConnection, flag: bool, now: int) -> None:
+        self.calls.append(("writable", peer.address, flag))
+
+    def peer_lost(self, peer: PeerConnection, why: str, now: int) -> None:
+        self.calls.append(("lost", peer.address, why))
+
+    def drain(self, now: int) -> FakeEffects:
+        self.turns += 1
+        effects, self.effects = self.wanted, PeerEffects()
+        self.wanted = self.effects
+        return effects
+
+
+class Bench:
+    """A network between a fake node and a fake loop."""
+
+    def __init__(self) -> None:
+        self.node = PeerNode()
+        self.loop = FakeLoop()
+        node: Any = self.node
+        loop: Any = self.loop
+        self.turns = Turns(node, loop)
+        self.network = PeerNetwork(ClusterSettings(listen=Address("127.0.0.1", 0)))
+        self.network._turns = self.turns
+        self.turns.carrier = self.network
+
+    def connected(self, address: str) -> tuple[PeerProtocol, PeerTransport]:
+        protocol, transport = PeerProtocol(self.network, self.turns, address), PeerTransport()
+        made: Any = transport
+        protocol.connection_made(made)
+        self.loop.iterate()
+        return protocol, transport
+
+    def peer(self, transport: PeerTransport) -> PeerConnection:
+        """The peer whose handle is `transport`, with a frame to send."""
+        peer = PeerConnection(self.number(transport), transport, "b:1", True, 0, self.node.wanted.peer_outputs)
+        peer.put(b"last words")
+        return peer
+
+    def number(self, transport: PeerTransport) -> int:
+        return next(number for number, handle in self.network.open.items() if id(handle) == id(transport))
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    made.network.close()
+
+
+def test_the_node_hears_of_connections_bytes_and_ends(bench: Bench) -> None:
+    there, _ = bench.connected("b:1")
+    here, transport = bench.connected("")
+    there.data_received(b"abc")
+    here.pause_writing()
+    here.resume_writing()
+    there.connection_lost(OSError("reset"))
+    here.connection_lost(None)
+    assert bench.node.named("connected") == [("b:1", True), ("127.0.0.1:4711", False)]
+    assert bench.node.named("received") == [("b:1", b"abc")]
+    assert bench.node.named("writable") == [("127.0.0.1:4711", False), ("127.0.0.1:4711", True)]
+    assert bench.node.named("lost") == [("b:1", "reset"), ("127.0.0.1:4711", "closed by the peer")]
+    assert transport.calls == ["limits True"]
+    assert bench.network.open == {}
+
+
+def test_output_goes_before_a_close_and_a_close_that_hangs_is_cut(bench: Bench) -> None:
+    _, transport = bench.connected("b:1")
+    bench.node.wanted.peer_closes.append(bench.peer(transport))
+    bench.turns.begin()
+    bench.loop.iterate()
+    assert transport.written == [b"last words"]
+    assert transport.calls[1:] == ["close"]
+    bench.loop.advance(LINGER_S)
+    assert transport.calls[1:] == ["close", "abort"]
+
+
+def test_a_connection_that_is_gone_is_neither_written_nor_closed(bench: Bench) -> None:
+    protocol, transport = bench.connected("b:1")
+    peer = bench.peer(transport)
+    bench.node.wanted.peer_closes.append(peer)
+    transport.closing = True
+    protocol.connection_lost(None)
+    bench.loop.iterate()
+    assert transport.written == []
+    assert transport.calls == ["limits True"]
+    bench.loop.advance(LINGER_S)
+    assert transport.calls == ["limits True"]
+
+
+def test_a_halted_driver_tells_the_node_nothing(bench: Bench) -> None:
+    protocol, _ = bench.connected("b:1")
+    bench.turns.halt()
+    told = len(bench.node.calls)
+    protocol.data_received(b"x")
+    protocol.pause_writing()
+    protocol.connection_lost(None)
+    _, late = bench.connected("c:1")
+    assert len(bench.node.calls) == told
+    assert late.calls == ["abort"]
+
+
+def test_the_port_that_the_system_picked_is_told_to_others() -> None:
+    network = PeerNetwork(ClusterSettings(listen=Address("127.0.0.1", 0)))
+    try:
+        assert network.address.port > 0
+        assert network.advertised == f"127.0.0.1:{network.address.port}"
+        taken = ClusterSettings(listen=Address("127.0.0.1", network.address.port))
+        with pytest.raises(ListenError, match="choose another port"):
+            PeerNetwork(taken)
+        elsewhere = ClusterSettings(listen=Address("127.0.0.1", 0), advertise=Address("node7.example", 7883))
+        other = PeerNetwork(elsewhere)
+        other.close()
+        assert other.advertised == "node7.example:7883"
+    finally:
+        network.close()
+        network.close()
+
+
+def test_nobody_listens_is_told_apart_from_other_failures() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        port = bound.getsockname()[1]
+
+        async def dial(host: str) -> None:
+            (await connect(asyncio.get_running_loop(), Address(host, port))).close()
+
+        with pytest.raises(ConnectionRefusedError):
+            asyncio.run(dial("127.0.0.1"))
+        with pytest.raises(socket.gaierror) as unknown:
+            asyncio.run(dial("no-such-name.invalid"))
+        assert not isinstance(unknown.value, ConnectionRefusedError)
+        bound.listen()
+        asyncio.run(dial("localhost"))

@@ -1,0 +1,82 @@
+"""What stands still on this machine is told once, and once more when it goes on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from folkmoot.runtime.clock import Clock
+from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.watch import LOOK_S, STALL_US, StallWatch
+from folkmoot.store.batch import Batch
+from tests.runtime.fake import FakeLoop, FakeNode
+
+
+class StallNode(FakeNode):
+    def stalled(self, what: str, since_us: int, now: int) -> None:
+        self.calls.append(("stalled", what, since_us, now))
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.node = StallNode()
+        self.loop = FakeLoop()
+        node: Any = self.node
+        loop: Any = self.loop
+        self.turns = Turns(node, loop)
+        self.turns.clock = Clock(self.time_ns, self.time_ns)
+        self.turns.submit = lambda batch: None
+        self.watch = StallWatch(self.turns)
+        self.watch.start()
+
+    def time_ns(self) -> int:
+        return 10**18 + int(self.loop.now * 1e9)
+
+    def pass_time(self, seconds: float) -> None:
+        for _ in range(round(seconds / LOOK_S)):
+            self.loop.advance(LOOK_S)
+            self.loop.iterate()
+
+    def submit(self, token: int) -> int:
+        self.node.effects.write = Batch(token)
+        self.turns.begin()
+        self.loop.iterate()
+        return self.turns.clock.read()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_disk_that_stands_still_is_told_since_when_and_that_it_goes_on(bench: Bench) -> None:
+    since = bench.submit(1)
+    bench.pass_time(STALL_US / 1e6 - LOOK_S)
+    assert bench.node.named("stalled") == []
+    bench.pass_time(1.0)
+    assert [call[:2] for call in bench.node.named("stalled")] == [("disk", since)]
+    bench.turns.written(1)
+    bench.pass_time(0.2)
+    assert [call[:2] for call in bench.node.named("stalled")] == [("disk", since), ("disk", 0)]
+
+
+def test_a_busy_disk_is_no_stall(bench: Bench) -> None:
+    for token in range(1, 30):
+        bench.submit(token)
+        bench.pass_time(0.3)
+        bench.turns.written(token)
+    assert bench.node.named("stalled") == []
+
+
+def test_a_loop_that_stood_still_learns_of_it(bench: Bench) -> None:
+    bench.pass_time(1.0)
+    assert bench.node.named("stalled") == []
+    bench.loop.advance(3.0)
+    (began, over) = bench.node.named("stalled")
+    assert began[0] == "loop"
+    assert began[2] - began[1] == pytest.approx(2_900_000, abs=2)
+    assert over[:2] == ("loop", 0)
+    bench.watch.stop()
+    bench.pass_time(5.0)
+    assert len(bench.node.named("stalled")) == 2
