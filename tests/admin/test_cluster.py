@@ -26,6 +26,7 @@ class Told(ClusterStatus):
     def __init__(self) -> None:
         self.orders: list[str] = []
         self.why_not = ""
+        self.no_member = ""
 
     def status(self) -> dict[str, object]:
         return {"node": "n1", "nodes": [{"id": "n1"}, {"id": "n2"}]}
@@ -47,6 +48,9 @@ class Told(ClusterStatus):
 
     def known(self, node_id: str) -> bool:
         return node_id in ("n1", "n2")
+
+    def outside(self) -> str:
+        return self.no_member
 
     def evict(self, node_id: str) -> str:
         self.orders.append(f"evict {node_id}")
@@ -123,6 +127,14 @@ def test_an_order_that_cannot_be_is_refused_with_the_reason(app: ASGIApp, told: 
         reply = order(app, path)
         assert (reply.status, reply.json()) == (409, {"error": "not now"})
     assert order(app, "nodes/n3/evict").status == 404
+
+
+def test_a_node_that_is_no_member_sends_orders_elsewhere(app: ASGIApp, told: Told) -> None:
+    told.no_member = "ask another one"
+    for path in ORDERS:
+        reply = order(app, path)
+        assert (reply.status, reply.json()) == (503, {"error": "ask another one"})
+    assert told.orders == []
 
 
 @pytest.mark.parametrize("path", ORDERS)

@@ -8,6 +8,7 @@ import pytest
 
 from folkmoot.client.admin import AdminClient
 from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchNode, NotAuthorised, NotPossible, Unreachable
+from folkmoot.node.picture import EXCLUDED
 from tests.harness.picture import Drawn, Shown
 
 TOKEN = "a-token-of-more-than-sixteen-characters"
@@ -65,6 +66,26 @@ def test_a_dead_node_and_one_that_hangs_are_passed_over() -> None:
         assert client.status()["node"] == "a"
         client.evict("b")
         client.close()
+
+
+def test_the_owner_is_asked_for_where_it_is_known() -> None:
+    ignorant = drawn()
+    ignorant.owners = {}
+    with Shown(ignorant) as first, Shown(drawn()) as second:
+        client = AdminClient([first.place, NOBODY, second.place])
+        assert client.where_client("online")["owner"] == "c"
+        assert client.where_client("offline")["owner"] is None
+        client.close()
+
+
+def test_orders_go_to_a_member() -> None:
+    out, inside = drawn(), drawn()
+    out.now_state = EXCLUDED
+    with Shown(out) as first, Shown(inside) as second:
+        AdminClient([first.place, second.place]).evict("b")
+        assert (out.orders, inside.orders) == ([], [("evict", "b")])
+        with pytest.raises(Unreachable, match=r"503 \(node a is no member of a view \(excluded\): ask another one\)"):
+            AdminClient(first.place, patience_s=0.01).forget("c")
 
 
 def test_when_nobody_answers_all_are_named() -> None:

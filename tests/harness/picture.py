@@ -34,6 +34,7 @@ class Drawn(Picture):
         self.members = [Member(name, 1, f"{name}:1", name, ACTIVE) for name in members]
         self.known_ids = list(known)
         self.absent: list[Member] = []
+        self.owners = {"online": "c"}
         self.closed: set[int] = set()
         self.receipts: list[dict[str, object]] = []
         self.orders: list[tuple[str, str]] = []
@@ -97,7 +98,7 @@ class Drawn(Picture):
         return {"damaged": 1, "digest_checked": 4, "bytes_left": 10, "bytes_done": 30}
 
     def owner_of(self, client_id: str) -> str:
-        return "c" if client_id == "online" else ""
+        return self.owners.get(client_id, "")
 
     def heals(self) -> list[dict[str, object]]:
         return self.receipts

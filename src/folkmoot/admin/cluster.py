@@ -56,6 +56,10 @@ class ClusterStatus(ABC):
         """Whether there is such a node."""
 
     @abstractmethod
+    def outside(self) -> str:
+        """Return why this node is not the one to ask for orders, because it is no member; "" when it is."""
+
+    @abstractmethod
     def evict(self, node_id: str) -> str:
         """Put a node out of the view; return why not, or ""."""
 
@@ -106,6 +110,10 @@ class OwnStatus(ClusterStatus):
     def known(self, node_id: str) -> bool:
         """Whether there is such a node."""
         return self._node.known(node_id)
+
+    def outside(self) -> str:
+        """Return why this node is not the one to ask for orders."""
+        return self._node.outside()
 
     def evict(self, node_id: str) -> str:
         """Put a node out of the view, in a turn of the loop."""
@@ -191,13 +199,21 @@ class ClusterApi:
     async def leave(self, request: Request) -> Response:
         """POST /api/v1/leave."""
         found = self._refusal(request)
-        return found or _outcome(self._cluster.leave(), {})
+        return found or self._outsider() or _outcome(self._cluster.leave(), {})
 
     def _order(self, request: Request, order: Callable[[str], str]) -> Response:
         node_id = _node(request)
+        outsider = self._outsider()
+        if outsider is not None:
+            return outsider
         if not self._cluster.known(node_id):
             return self._no_node(request)
         return _outcome(order(node_id), {"node": node_id})
+
+    def _outsider(self) -> Response | None:
+        """Answer 503 where this node is no member, so that another is asked."""
+        why = self._cluster.outside()
+        return _error(503, why) if why else None
 
     def _no_node(self, request: Request) -> Response:
         nodes: Any = self._cluster.status()["nodes"]

@@ -17,6 +17,7 @@ __all__ = ["LocalCluster"]
 
 STOP_S: Final = 15.0
 POLL_S: Final = 0.2
+AGAIN_S: Final = 0.5
 # A node that dies at once, again and again, is given more and more time to find things better.
 RESTART_S: Final = 1.0
 RESTART_S_MAX: Final = 30.0
@@ -36,6 +37,7 @@ class LocalCluster:
         self._children = [Child(place.name, self._words(place, arguments), self._ready, say) for place in places]
         self._was_ready: set[str] = set()
         self._stop = asyncio.Event()
+        self._stopped_at = 0.0
         self._failed = False
 
     def _words(self, place: Place, arguments: Sequence[str]) -> list[str]:
@@ -63,11 +65,14 @@ class LocalCluster:
         return 1 if self._failed or not self._stop.is_set() else 0
 
     def _signalled(self) -> None:
-        """Stop all nodes; at the second signal, at once."""
-        if self._stop.is_set():
+        """Stop all nodes; at a second signal, at once. One that comes right away is the same one, told twice."""
+        now = time.monotonic()
+        if not self._stop.is_set():
+            self._stop.set()
+            self._stopped_at = now
+        elif now - self._stopped_at > AGAIN_S:
             for child in self._children:
                 child.stop()
-        self._stop.set()
 
     async def _keep(self, child: Child) -> None:
         """Run one node, and run it again if that is wanted."""

@@ -41,7 +41,7 @@ def summary(found: dict[str, Any]) -> list[str]:
     if total["damaged"] or total["digest_different"]:
         bad = f"{total['damaged']} copies damaged, {total['digest_different']} digests different"
         lines.append(f"DAMAGED: {bad}; they are copied anew")
-    if not found["writable"]:
+    if not found["writable"] and found["state"] == "member":
         lines.append("NOT WRITABLE: this part of the cluster has no majority, and the split policy asks for one")
     if found.get("storage", {}).get("full"):
         lines.append(f"DISK FULL on {found['node']}: nothing is stored there")

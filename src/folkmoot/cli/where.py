@@ -22,7 +22,8 @@ def where(
 ) -> int:
     """Say in which partition CLIENT_ID or a topic is, who leads and follows it, and who has the connection.
 
-    Where something is follows from its name, whether it exists or not.
+    Where something is follows from its name, whether it exists or not. Which node has the connection only the leader
+    knows: give the addresses of several nodes, and it is asked too.
     """
     if bool(client_id) == bool(topic):
         raise Refusal("give a client id, or --topic TOPIC")
@@ -35,5 +36,5 @@ def where(
     print(f"leader     {found['leader'] or 'none: the node that answers is in no view'}")
     print(f"followers  {named(found['followers'])}")
     if found["kind"] == "client":
-        print(f"connected  {found['owner'] or 'no node, as far as the node that answers knows'}")
+        print(f"connected  {found['owner'] or 'no node, as far as the nodes that were asked know'}")
     return 0

@@ -8,7 +8,14 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from folkmoot.client.nodes import Answer, Nodes, split_urls
-from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchNode, NotAuthorised, NotPossible
+from folkmoot.client.problem import (
+    BadAnswer,
+    BadQuestion,
+    NoSuchNode,
+    NotAuthorised,
+    NotPossible,
+    StreamProblem,
+)
 
 __all__ = ["AdminClient"]
 
@@ -32,6 +39,7 @@ class AdminClient:
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         found = split_urls(urls if isinstance(urls, str) else ",".join(urls))
+        self._token = token
         self.nodes = Nodes(found, token, patience_s, timeout_s)
 
     def status(self) -> dict[str, Any]:
@@ -47,8 +55,23 @@ class AdminClient:
         return self._list("heals")
 
     def where_client(self, client_id: str) -> dict[str, Any]:
-        """Return where the session of a client is; raises BadQuestion for what is no client id."""
-        return self._object("where", {"client": client_id})
+        """Return where the session of a client is; raises BadQuestion for what is no client id.
+
+        Only the leader of its partition knows to which node it is connected, so the other addresses are asked for that.
+        """
+        fields = {"client": client_id}
+        found = self._object("where", fields)
+        for url in self.nodes.urls if found.get("owner") is None and len(self.nodes.urls) > 1 else ():
+            other = Nodes([url], self._token, 0.0, self.nodes.timeout_s)
+            try:
+                answer = _checked(other.get("/api/v1/where", fields)).object()
+            except StreamProblem:
+                continue
+            finally:
+                other.close()
+            if answer.get("owner") is not None:
+                return answer
+        return found
 
     def where_topic(self, topic: str) -> dict[str, Any]:
         """Return where the retained message of a topic is; raises BadQuestion for what is no topic."""

@@ -105,7 +105,7 @@ class Nodes:
                 answer = self._once(method, url, path, fields, extra_wait_s)
                 if answer.status < 500:
                     return answer
-                why = f"answered {answer.status}"
+                why = _complaint(answer)
             except urllib3.exceptions.HTTPError as error:
                 why = _reason(error)
             failures += 1
@@ -140,6 +140,15 @@ class Nodes:
     def close(self) -> None:
         """Close all connections."""
         self._pool.clear()
+
+
+def _complaint(answer: Answer) -> str:
+    """What a node says that cannot answer; a text of its own if it has one."""
+    try:
+        text = json.loads(answer.data).get("error", "")
+    except (ValueError, AttributeError):
+        text = ""
+    return f"answered {answer.status}" + (f" ({text})" if text else "")
 
 
 def _reason(error: urllib3.exceptions.HTTPError) -> str:

@@ -200,7 +200,7 @@ class NodeStatus:
                 return None
             return _answer(node_id, True, "it is not in the view: nobody waits for it", [])
         if picture.state() not in (ALONE, MEMBER):
-            return _answer(node_id, False, f"node {picture.node_id()} is no member itself and cannot know", [])
+            return _answer(node_id, False, self.outside(), [])
         active = [other.node_id for other in view.members if other.state == ACTIVE and other.node_id != node_id]
         if picture.policy() == "majority" and 2 * len(active) <= len(picture.known()):
             why = (
@@ -281,6 +281,13 @@ class NodeStatus:
         """Whether a node is a member, or was one and is expected back."""
         view = self.picture.view()
         return node_id in self.picture.known() or (view is not None and view.member(node_id) is not None)
+
+    def outside(self) -> str:
+        """Return why this node cannot give orders to a cluster that it is no member of; "" when it can."""
+        state = self.picture.state()
+        if state in (ALONE, MEMBER):
+            return ""
+        return f"node {self.picture.node_id()} is no member of a view ({state}): ask another one"
 
     def _unknown(self, node_id: str) -> str:
         return "" if self.known(node_id) else f"there is no node {node_id!r} in this cluster"
