@@ -28,12 +28,16 @@ SEED = typer.Option([], "--seed", metavar="HOST:PORT", help="Peer address of a n
 REPLICAS = typer.Option(None, "--replicas", metavar="N", help="Copies of everything that is stored [3].")
 ZONE = typer.Option(None, "--zone", help="What fails together with this node [the node itself].")
 SECRET_FILE = typer.Option(None, "--secret-file", help="File with the word that all nodes share.")
+LOG_LEVEL = typer.Option(None, "--log-level", metavar="LEVEL", help="debug, info, warning, error [info].")
+LOG_FORMAT = typer.Option(None, "--log-format", metavar="text|json", help="How the log is written [text].")
 
 
 @app.command()
 def serve(
     config: Path | None = typer.Option(None, "--config", "-c", help="Configuration file (TOML)."),
-    node_id: str | None = typer.Option(None, "--node-id", help="Name of the node [node1]."),
+    node_id: str | None = typer.Option(
+        None, "--node-id", help="Name of the node [node1; one of its own if it has peers]."
+    ),
     data: Path | None = typer.Option(None, "--data", help="Folder of the store [folkmoot-data]."),
     mqtt: list[str] = typer.Option(
         [], "--mqtt", metavar="HOST:PORT", help="Listen for MQTT over TCP [127.0.0.1:1883, if no listener is given]."
@@ -64,12 +68,8 @@ def serve(
     allow_anonymous: bool | None = typer.Option(
         None, "--allow-anonymous/--no-anonymous", help="Whether clients may connect without a user name."
     ),
-    log_level: str | None = typer.Option(
-        None, "--log-level", metavar="LEVEL", help="debug, info, warning, error [info]."
-    ),
-    log_format: str | None = typer.Option(
-        None, "--log-format", metavar="text|json", help="How the log is written [text]."
-    ),
+    log_level: str | None = LOG_LEVEL,
+    log_format: str | None = LOG_FORMAT,
 ) -> int:
     """Run a node until Ctrl-C or SIGTERM.
 
