@@ -88,6 +88,7 @@ class _Assigner:
         filled: dict[str, list[tuple[int, str]]],
     ) -> None:
         self._ids = sorted([member.node_id for member in members])
+        self._incarnations: dict[str, int] = {member.node_id: member.incarnation for member in members}
         self._ring = ring
         self._known: list[str] = [] if previous is None else previous.known
         self._bases: dict[str, View] = {}
@@ -179,9 +180,16 @@ class _Assigner:
         return False
 
     def _reached(self, node_id: str, view: View) -> bool:
-        """Tell whether a replica of a view was part of it; one with no view at all has lost its memory."""
+        """Tell whether a replica of a view was part of it: has installed it, or promised it in this very start.
+
+        One that was started again with an older view may have lost its disk and begun anew meanwhile.
+        """
         base = self._bases.get(node_id)
-        return base is not None and base.epoch <= view.epoch
+        if base is None or base.epoch > view.epoch:
+            return False
+        member = view.member(node_id)
+        same_start = member is not None and member.incarnation == self._incarnations[node_id]
+        return base.epoch == view.epoch or same_start
 
     def _learners(
         self, ideal: list[str], replicas: list[str], copies: list[_Copy], complete: list[_Copy], tip: _Copy

@@ -42,5 +42,8 @@ class ClusterConfig:
         self.copy_parallel: int = 4  # partitions that are being copied to this node at a time
         self.copy_latency_us: int = 20 * MILLISECOND  # copying yields while commits take longer
         self.digest_us: int = 100 * MILLISECOND  # between comparisons of a page of rows with other copies; 0 = none
+        self.drop_wait_us: int = (
+            10 * SECOND
+        )  # after a view or a promise, before a copy that is not needed goes: disk space
         # Tests of the checkers plant bugs by name; nothing else sets it.
         self.planted: list[str] = []

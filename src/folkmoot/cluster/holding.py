@@ -83,7 +83,7 @@ def encode_holdings(holdings: list[Holding]) -> bytes:
     index: dict[int, int] = {}
     for holding in holdings:
         index.setdefault(holding.epoch, len(index))
-        for epoch, _base in holding.history:
+        for epoch, _base in holding.history[-HISTORY_MAX:]:
             index.setdefault(epoch, len(index))
     parts: list[bytes] = [bytes([_FORMAT]), varint(len(index))]
     parts.extend([varint(epoch) for epoch in index])
@@ -92,10 +92,11 @@ def encode_holdings(holdings: list[Holding]) -> bytes:
         if holding.state == NONE and holding.seq == 0 and not holding.history:
             parts.append(b"\0")  # most of them, in a big cluster
             continue
-        parts.append(bytes([holding.state | len(holding.history) << 2]))
+        history = holding.history[-HISTORY_MAX:]
+        parts.append(bytes([holding.state | len(history) << 2]))
         parts.append(varint(index[holding.epoch]))
         parts.append(varint(holding.seq))
-        for epoch, base in holding.history:
+        for epoch, base in history:
             parts.append(varint(index[epoch]))
             parts.append(varint(base))
     return b"".join(parts)

@@ -1,0 +1,91 @@
+"""What can wait: changes of the view that nobody's death calls for, and which are taken together.
+
+Requests of operators, news of holdings, members that leave or are in another view. Owns how long members have been in
+different views; never proposes anything.
+"""
+
+from __future__ import annotations
+
+from folkmoot.cluster.detector import Detector
+from folkmoot.cluster.heartbeat import EVICT, Request
+from folkmoot.cluster.roster import Roster, Wish, drained, strayed
+from folkmoot.cluster.seat import Seat
+from folkmoot.cluster.view import LEAVING, View
+
+__all__ = ["Agenda"]
+
+
+class Agenda:
+    """What one member would bring into the next view beside who belongs to it; left: who has gone with nothing left."""
+
+    def __init__(self, seat: Seat, detector: Detector, roster: Roster) -> None:
+        self.left: list[str] = []
+        self._seat = seat
+        self._detector = detector
+        self._roster = roster
+        self._astray_since_us: int = -1
+
+    def reset(self) -> None:
+        """Begin anew with a new view."""
+        self._astray_since_us = -1
+
+    def requests(self, view: View) -> list[Request]:
+        """Return what operators asked for, here and at other members."""
+        requests = list(self._seat.requests)
+        for member in view.members:
+            peer = self._detector.peers.get(member.node_id)
+            if peer is not None and peer.beat is not None:
+                requests.extend(peer.beat.requests)
+        return requests
+
+    def leaving(self, view: View) -> list[str]:
+        """Return the ids of members that want to go."""
+        found = [member.node_id for member in view.members if member.state == LEAVING]
+        if self._seat.leaving and self._seat.me.node_id not in found:
+            found.append(self._seat.me.node_id)
+        for member in view.members:
+            peer = self._detector.peers.get(member.node_id)
+            if peer is not None and peer.beat is not None and peer.beat.leaving and member.node_id not in found:
+                found.append(member.node_id)
+        return found
+
+    def plan(self, view: View, wish: Wish, requests: list[Request], now: int) -> None:
+        """Add what can wait to the wish: requests, news of holdings, members that leave or are in another view."""
+        self.left = [member.node_id for member in view.members if drained(view, member.node_id)]
+        if len(wish.ids) > len(self.left):
+            for node_id in self.left:
+                if node_id in wish.ids:
+                    wish.ids.remove(node_id)
+                    wish.reasons.append(f"{node_id} has nothing left to give")
+            wish.proposer = self._roster.proposer(wish.ids, self._seat.stalled(now))
+        for request in requests:
+            wish.reasons.append(f"{'evict' if request.kind == EVICT else 'forget'} {request.node_id}")
+        for node_id in self.leaving(view):
+            member = view.member(node_id)
+            if member is not None and member.state != LEAVING and len(wish.ids) > 1:
+                wish.reasons.append(f"{node_id} leaves")
+        if self._seat.filled or self._seat.news:
+            wish.reasons.append(f"{self._seat.me.node_id} has news")
+        astray = False
+        for node_id in wish.ids:
+            peer = self._detector.peers.get(node_id)
+            member = view.member(node_id)
+            if peer is None or peer.beat is None or member is None:
+                continue
+            if peer.beat.news:
+                wish.reasons.append(f"{node_id} has news")
+            if strayed(peer, member, view):
+                astray = True
+                if peer.serves() and peer.beat.epoch > view.epoch and not peer.beat.in_view:
+                    wish.reasons.append(f"{node_id} went on in another view")
+        self._wait_for_strays(astray, wish, now)
+
+    def _wait_for_strays(self, astray: bool, wish: Wish, now: int) -> None:
+        """Give members time to install the view before another one is made for their sake."""
+        if not astray:
+            self._astray_since_us = -1
+            return
+        if self._astray_since_us < 0:
+            self._astray_since_us = now
+        if now - self._astray_since_us >= self._seat.config.silence_us:
+            wish.reasons.append("members are in different views")

@@ -1,0 +1,186 @@
+"""Agreeing on a view: this node as proposer, and as one who is asked.
+
+Owns the proposal under way. Never decides that a view is due (membership does), nor who belongs to it (roster).
+The order in which things are said is part of the agreement: a promise is given before anything of the new view is
+known, and a commit is taken only for the epoch that was promised last.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.cluster.compose import chain_for, compose
+from folkmoot.cluster.cursor import Cursor
+from folkmoot.cluster.detector import Detector
+from folkmoot.cluster.heartbeat import MEMBER, Request
+from folkmoot.cluster.kind import COMMIT, INSTALLED, PREPARE, PROMISE, REFUSE
+from folkmoot.cluster.proposal import (
+    Prepare,
+    Promise,
+    Proposal,
+    decode_commit,
+    decode_prepare,
+    decode_promise,
+    decode_refuse,
+    encode_commit,
+    encode_prepare,
+    encode_promise,
+    encode_refuse,
+)
+from folkmoot.cluster.seat import Seat
+from folkmoot.cluster.view import Member, counter_of, make_epoch
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.event import INFO, WARNING
+from folkmoot.kernel.pack import varint
+
+__all__ = ["Ballot", "installed_epoch"]
+
+_RETRY_US: Final = 20 * MILLISECOND
+_COUNTER_MAX: Final = 1 << 39  # nobody has made so many views; a larger one is nonsense that would stop all others
+_MUTE_US: Final = 10 * SECOND
+
+
+class Ballot:
+    """One node's part in agreeing."""
+
+    def __init__(self, seat: Seat, detector: Detector) -> None:
+        self.proposal: Proposal | None = None
+        self.retry_us: int = 0  # no proposal before
+        self.muted: dict[str, int] = {}  # who did not answer, though heard: left out until then
+        self.requests: list[Request] = []  # of all members, for the proposal under way
+        self.leaving: list[str] = []
+        self.left: list[str] = []
+        self._seat = seat
+        self._detector = detector
+
+    def propose(self, ids: list[str], now: int) -> None:
+        """Ask these nodes, this one included, for a view with them as members."""
+        seat = self._seat
+        members: list[Member] = []
+        for node_id in ids:
+            member = self._member(node_id)
+            if member is not None:
+                members.append(member)
+        seat.counter += 1
+        epoch = make_epoch(seat.counter, seat.proposer)
+        seat.promised = epoch
+        seat.promised_us = now
+        self.proposal = Proposal(epoch, members, now)
+        body = encode_prepare(
+            Prepare(epoch, seat.epoch(), [(member.node_id, member.incarnation) for member in members])
+        )
+        for member in members:
+            if member.node_id != seat.me.node_id:
+                seat.out.append((member.node_id, PREPARE, body))
+        seat.event(INFO, "view_proposed", {"epoch": epoch, "members": ids})
+        self._promised(seat.me.node_id, self._promise(epoch), now)
+
+    def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
+        """Take a message of this protocol; raises ValueError when it is none."""
+        if kind == PREPARE:
+            self._asked(node_id, decode_prepare(body), now)
+        elif kind == PROMISE:
+            promise = decode_promise(body, self._seat.view)
+            if self.proposal is not None and promise.epoch == self.proposal.epoch:
+                self._promised(node_id, promise, now)
+        elif kind == REFUSE:
+            epoch, counter, why = decode_refuse(body)
+            self._refused(node_id, epoch, counter, why, now)
+        elif kind == COMMIT:
+            self._committed(node_id, body, now)
+
+    def late(self, now: int) -> None:
+        """Give up a proposal that somebody does not answer who is heard all the time; leave those out of the next."""
+        proposal = self.proposal
+        if proposal is None or now - proposal.started_us < self._seat.config.promise_us:
+            return
+        silent = proposal.missing()
+        for node_id in silent:
+            self.muted[node_id] = now + _MUTE_US
+        self._seat.event(WARNING, "view_unanswered", {"epoch": proposal.epoch, "silent": silent})
+        self.proposal = None
+
+    def mute(self, now: int) -> list[str]:
+        """Return who is left out because it did not answer."""
+        self.muted = {node_id: until for node_id, until in self.muted.items() if until > now}
+        return sorted(self.muted)
+
+    def _member(self, node_id: str) -> Member | None:
+        seat = self._seat
+        if node_id == seat.me.node_id:
+            return seat.me
+        member = self._detector.peer(node_id).member
+        if member is None and seat.view is not None:
+            return seat.view.member(node_id)  # others vouch for it; a link is still to come
+        return member
+
+    def _promise(self, epoch: int) -> Promise:
+        seat = self._seat
+        return Promise(epoch, seat.state == MEMBER, seat.view, seat.holdings.holdings(), list(seat.filled))
+
+    def _asked(self, node_id: str, prepare: Prepare, now: int) -> None:
+        seat = self._seat
+        why = ""
+        if (seat.me.node_id, seat.me.incarnation) not in prepare.members:
+            why = "it is for another start of this node"
+        elif prepare.epoch <= max(seat.promised, seat.epoch()):
+            why = "a later view was promised"
+        elif counter_of(prepare.epoch) > _COUNTER_MAX:
+            why = "nobody has made so many views"
+        if why:
+            seat.out.append((node_id, REFUSE, encode_refuse(prepare.epoch, seat.counter, why)))
+            return
+        seat.promised = prepare.epoch
+        seat.promised_us = now
+        seat.counter = max(seat.counter, counter_of(prepare.epoch))
+        if self.proposal is not None:
+            self.proposal = None
+            self._later(now)
+        seat.out.append((node_id, PROMISE, encode_promise(self._promise(prepare.epoch), prepare.base)))
+
+    def _later(self, now: int) -> None:
+        """Wait a random while, so that two proposers do not meet again."""
+        self.retry_us = now + _RETRY_US + self._seat.rng.below(4 * _RETRY_US)
+
+    def _refused(self, node_id: str, epoch: int, counter: int, why: str, now: int) -> None:
+        if counter <= _COUNTER_MAX:
+            self._seat.counter = max(self._seat.counter, counter)
+        if self.proposal is None or epoch != self.proposal.epoch:
+            return
+        self._seat.event(INFO, "view_refused", {"epoch": epoch, "node": node_id, "why": why})
+        self.proposal = None
+        self._later(now)
+
+    def _promised(self, node_id: str, promise: Promise, now: int) -> None:
+        proposal = self.proposal
+        assert proposal is not None, "a promise answers a proposal"
+        if not proposal.has(node_id):
+            return
+        proposal.promises[node_id] = promise
+        if proposal.missing():
+            return
+        seat = self._seat
+        view = compose(proposal, seat.partitions, seat.config.replicas, self.requests, self.leaving, self.left)
+        chain = chain_for(proposal, view, seat.recent)
+        body = encode_commit(chain)
+        for member in proposal.members:
+            if member.node_id != seat.me.node_id:
+                seat.out.append((member.node_id, COMMIT, body))
+        self.proposal = None
+        seat.install(chain, now)
+
+    def _committed(self, node_id: str, body: bytes, now: int) -> None:
+        seat = self._seat
+        chain = decode_commit(body)
+        if chain[-1].epoch != seat.promised:
+            return  # a later one was promised meanwhile: this view must not come to life here
+        for view in chain:
+            if len(view.replicas) != seat.partitions:
+                raise ValueError("a view has another number of partitions")
+        if seat.install(chain, now):
+            seat.out.append((node_id, INSTALLED, varint(seat.epoch())))
+
+
+def installed_epoch(body: bytes) -> int:
+    """Read INSTALLED; raises ValueError."""
+    return Cursor(body, "an answer to a commit").integer()

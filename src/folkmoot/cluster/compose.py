@@ -1,0 +1,161 @@
+"""Making a view from promises: states of members, who is known, who keeps what. A pure function of the proposal."""
+
+from __future__ import annotations
+
+from folkmoot.cluster.assign import assign
+from folkmoot.cluster.heartbeat import EVICT, FORGET, Request
+from folkmoot.cluster.proposal import Proposal
+from folkmoot.cluster.ring import Ring
+from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, Member, View
+
+__all__ = ["chain_for", "compose"]
+
+
+def compose(
+    proposal: Proposal, partitions: int, replicas: int, requests: list[Request], leaving: list[str], left: list[str]
+) -> View:
+    """Return the view that all promises allow.
+
+    requests: what operators asked for. leaving: ids that want to go. left: ids that went, with nothing left to give.
+    """
+    tops = _tops(proposal)
+    previous = _foremost(tops)
+    members = [member.in_state(LEAVING if member.node_id in leaving else ACTIVE) for member in proposal.members]
+    ring = Ring(View(proposal.epoch, members), partitions, replicas)
+    bases: dict[str, View] = {}
+    for node_id, promise in proposal.promises.items():
+        if promise.base is not None:
+            bases[node_id] = promise.base
+    kept, fill = assign(
+        members,
+        ring,
+        previous,
+        {node_id: promise.holdings for node_id, promise in proposal.promises.items()},
+        bases,
+        {node_id: promise.filled for node_id, promise in proposal.promises.items()},
+    )
+    before = _known_before(tops)
+    final = _with_joining(members, fill, before)
+    known, absent = _known(final, before, tops, requests, left)
+    return View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final))
+
+
+def chain_for(proposal: Proposal, view: View, recent: list[View]) -> list[View]:
+    """Return the views that members of the new one may have missed, and the new one, in order.
+
+    Whoever promised a view and did not see it installed is told of it now: all members install the same sequence.
+    """
+    lowest = min([promise.base_epoch for promise in proposal.promises.values()])
+    found: dict[int, View] = {one.epoch: one for one in recent}
+    for promise in proposal.promises.values():
+        if promise.base is not None:
+            found[promise.base_epoch] = promise.base
+    chain = [found[epoch] for epoch in sorted(found) if lowest < epoch < view.epoch and _missed(found[epoch], proposal)]
+    return [*chain[-3:], view]
+
+
+def _missed(view: View, proposal: Proposal) -> bool:
+    for member in proposal.members:
+        here = view.member(member.node_id)
+        if here is None or here.incarnation != member.incarnation:
+            continue
+        if proposal.promises[member.node_id].base_epoch < view.epoch:
+            return True
+    return False
+
+
+def _tops(proposal: Proposal) -> list[View]:
+    """Return the views from which this one goes on: one, or after a split one per component.
+
+    A view is behind another if one who has installed it is a member of the later one. Nodes that start again tell of
+    old views; these count only when nobody serves.
+    """
+    found: dict[int, View] = {}
+    holders: dict[int, list[str]] = {}
+    for serving in (True, False):
+        for node_id in sorted(proposal.promises):
+            promise = proposal.promises[node_id]
+            if promise.base is not None and promise.serving == serving:
+                found[promise.base_epoch] = promise.base
+                holders.setdefault(promise.base_epoch, []).append(node_id)
+        if found:
+            break
+    tops: list[View] = []
+    for epoch in sorted(found, reverse=True):
+        behind = False
+        for later in found.values():
+            if later.epoch <= epoch:
+                continue
+            for node_id in holders[epoch]:
+                if later.member(node_id) is not None:
+                    behind = True
+        if not behind:
+            tops.append(found[epoch])
+    return tops
+
+
+def _foremost(tops: list[View]) -> View | None:
+    best: View | None = None
+    for view in tops:
+        if best is None or view.standing() > best.standing():
+            best = view
+    return best
+
+
+def _known_before(tops: list[View]) -> dict[str, bool]:
+    known: dict[str, bool] = {}
+    for view in tops:
+        for node_id in view.known:
+            known[node_id] = True
+    return known
+
+
+def _with_joining(members: list[Member], learners: list[list[str]], before: dict[str, bool]) -> list[Member]:
+    """Mark new members that do not have their share yet; they are not counted before they have."""
+    filling: dict[str, bool] = {}
+    for ids in learners:
+        for node_id in ids:
+            filling[node_id] = True
+    final: list[Member] = []
+    for member in members:
+        joins = member.state == ACTIVE and member.node_id in filling and member.node_id not in before
+        final.append(member.in_state(JOINING) if joins else member)
+    return final
+
+
+def _known(
+    members: list[Member], before: dict[str, bool], tops: list[View], requests: list[Request], left: list[str]
+) -> tuple[list[str], list[Member]]:
+    here = {member.node_id: member for member in members}
+    known = dict(before)
+    for member in members:
+        if member.state == ACTIVE:
+            known[member.node_id] = True
+    for node_id in left:
+        if node_id not in here:
+            known.pop(node_id, None)
+    for request in requests:
+        if request.kind == FORGET and request.node_id not in here:
+            known.pop(request.node_id, None)
+    last: dict[str, Member] = {}
+    for view in reversed(tops):
+        for member in [*view.absent, *view.members]:
+            last[member.node_id] = member
+    absent = [last[node_id] for node_id in sorted(known) if node_id not in here and node_id in last]
+    return sorted(known), absent
+
+
+def _refused(tops: list[View], requests: list[Request], members: list[Member]) -> list[tuple[str, int]]:
+    """Return whom an operator evicted, until they start again or are forgotten."""
+    marks: dict[str, int] = {}
+    for view in tops:
+        marks.update(dict(view.refused))
+    for request in requests:
+        if request.kind == EVICT:
+            marks[request.node_id] = request.incarnation
+        else:
+            marks.pop(request.node_id, None)
+    for member in members:
+        if marks.get(member.node_id, -1) != member.incarnation:
+            marks.pop(member.node_id, None)
+    return sorted(marks.items())

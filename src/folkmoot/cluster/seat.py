@@ -1,0 +1,145 @@
+"""What this node is in the cluster: its view and state, what it has promised, and what it has to say to others.
+
+Owns the values that the parts of membership share, and the one way to change the view; decides nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final
+
+from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.heartbeat import EXCLUDED, MEMBER, WAITING, Request
+from folkmoot.cluster.holding import Holding
+from folkmoot.cluster.view import Member, View, counter_of
+from folkmoot.kernel.event import INFO, WARNING, Event
+from folkmoot.kernel.rng import Rng
+
+__all__ = ["STATES", "HoldingsSource", "Seat"]
+
+_RECENT_MAX: Final = 4  # views kept for members that missed one
+STATES: Final[list[str]] = ["waiting", "member", "excluded"]
+
+
+class HoldingsSource(ABC):
+    """Who can say what this node holds."""
+
+    @abstractmethod
+    def holdings(self) -> list[Holding]:
+        """Return what this node has of each partition, in their order."""
+
+
+class Seat:
+    """The state of one node's membership.
+
+    out: (node id, kind, body) to be sent. installs: views to be installed, in order. filled: (partition, learner) that
+    this node reports as their leader. news: its holdings call for a view for another reason.
+    """
+
+    def __init__(
+        self,
+        me: Member,
+        config: ClusterConfig,
+        partitions: int,
+        rng: Rng,
+        holdings: HoldingsSource,
+        stored: View | None,
+    ) -> None:
+        self.me = me
+        self.config = config
+        self.partitions = partitions
+        self.rng = rng
+        self.holdings = holdings
+        self.view: View | None = stored
+        self.state: int = WAITING
+        # Another name at each start, also when the disk was lost: an epoch is never made twice.
+        self.proposer = f"{me.node_id}#{me.incarnation}#{rng.token(8)}"
+        self.promised: int = 0 if stored is None else stored.epoch
+        self.counter: int = counter_of(self.promised)
+        self.recent: list[View] = [] if stored is None else [stored]
+        self.out: list[tuple[str, int, bytes]] = []
+        self.installs: list[View] = []
+        self.events: list[Event] = []
+        self.requests: list[Request] = []
+        self.filled: list[tuple[int, str]] = []
+        self.news: bool = False
+        self.leaving: bool = False
+        self.installed_us: int = 0
+        self.promised_us: int = 0
+        self._stalled: dict[str, int] = {}
+
+    def epoch(self) -> int:
+        """Return the epoch of the view that is installed here, or was at the last stop; 0 = none."""
+        return 0 if self.view is None else self.view.epoch
+
+    def event(self, level: str, kind: str, fields: dict[str, object]) -> None:
+        """Note a fact for the log."""
+        self.events.append(Event(level, kind, fields))
+
+    def stall(self, what: str, since_us: int) -> None:
+        """Note that the disk or the loop stands still since then, 0 = goes on."""
+        if since_us:
+            self._stalled[what] = since_us
+        else:
+            self._stalled.pop(what, None)
+
+    def stalled(self, now: int) -> bool:
+        """Tell whether this node stands still for so long that it counts as dead."""
+        for since_us in self._stalled.values():
+            if now - since_us >= self.config.stall_us:
+                return True
+        return False
+
+    def writable(self) -> bool:
+        """Tell whether writes may be taken here, by the split policy."""
+        if self.state != MEMBER or self.view is None:
+            return False
+        return self.config.split_policy != "majority" or self.view.has_majority()
+
+    def install(self, chain: list[View], now: int) -> bool:
+        """Take those of the views that are newer and have this node as a member; tell whether there was one."""
+        taken = False
+        for view in chain:
+            member = view.member(self.me.node_id)
+            if view.epoch <= self.epoch() or member is None or member.incarnation != self.me.incarnation:
+                continue
+            taken = True
+            before = self.view if self.state == MEMBER else None
+            self.news = before is not None and self._branched(before, view)
+            self.view = view
+            self.recent = [*self.recent[-(_RECENT_MAX - 1) :], view]
+            self.installs.append(view)
+            self.state = MEMBER
+            self.installed_us = now
+            self.promised = max(self.promised, view.epoch)
+            self.counter = max(self.counter, counter_of(view.epoch))
+            self.filled = [pair for pair in self.filled if self._learns(view, pair[0], pair[1])]
+            self.event(INFO, "view_installed", {"epoch": view.epoch, "members": [one.node_id for one in view.members]})
+        return taken
+
+    def exclude(self, why: str) -> None:
+        """Note that others go on without this node."""
+        self.state = EXCLUDED
+        self.event(WARNING, "view_excluded", {"epoch": self.epoch(), "why": why})
+
+    def _branched(self, before: View, view: View) -> bool:
+        """Tell whether this node may hold changes that nobody with a role knows of.
+
+        Between its promise and now it may have committed with others who have no role either: their branch lost, and
+        what they said of it was too old. The next view finds these changes and lets them be merged.
+        """
+        me = self.me.node_id
+        for partition, replicas in enumerate(before.replicas):
+            if me not in replicas or partition >= len(view.replicas):
+                continue
+            if me in view.replicas[partition] or me in view.learners[partition]:
+                continue
+            if not [node_id for node_id in replicas if node_id in view.replicas[partition]]:
+                return True
+        return False
+
+    def _learns(self, view: View, partition: int, node_id: str) -> bool:
+        """Tell whether this node leads a partition that another learns."""
+        if partition >= len(view.replicas) or view.leader_of(partition) != self.me.node_id:
+            return False
+        return node_id in view.learners[partition]
