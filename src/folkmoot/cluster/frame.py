@@ -48,19 +48,21 @@ MESSAGE_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
 NONE: Final = -1
 MALFORMED: Final = -2
 
-_DATA_KIND: Final = bytes([DATA])
+_BYTE: Final[list[bytes]] = [bytes([n]) for n in range(256)]
 
 
 def frame(kind: int, body: bytes) -> bytes:
     """Return a whole frame."""
-    return b"".join([u32(len(body) + 1), bytes([kind]), body])
+    return b"".join([u32(len(body) + 1), _BYTE[kind], body])
 
 
 def message_head(kind: int, size: int) -> bytes:
     """Return what stands before a message's body of `size` bytes; kind 0 to 255."""
     if size < 128:
         return U16[kind << 8 | size]
-    return bytes([kind]) + varint(size)
+    if size < 16384:
+        return U16[kind << 8 | size & 127 | 128] + _BYTE[size >> 7]
+    return _BYTE[kind] + varint(size)
 
 
 def data_frame(first: int, ack: int, pieces: list[bytes], size: int) -> bytes:
@@ -68,7 +70,7 @@ def data_frame(first: int, ack: int, pieces: list[bytes], size: int) -> bytes:
 
     The bytes of a turn are joined here and nowhere else.
     """
-    pieces[0] = b"".join([u32(size + 17), _DATA_KIND, u64(first), u64(ack)])
+    pieces[0] = b"".join([u32(size + 17), _BYTE[DATA], u64(first), u64(ack)])
     return b"".join(pieces)
 
 
