@@ -85,6 +85,7 @@ class Copies:
         for partition in list(self.active):
             if standing.follows(partition):
                 copy = self.active[partition]
+                copy.source = standing.leaders[partition]
                 copy.waiting = True
                 copy.asked = False
             else:
@@ -106,7 +107,7 @@ class Copies:
                 self.step()
             elif not notice.seq and not standing.head_seqs[partition]:
                 standing.writer.adopt(partition, 0, 0, COMPLETE)
-            else:
+            elif standing.states[partition] != COMPLETE:  # else it was told meanwhile that all is here
                 self._ask_anew(source, partition)
             return
         mine = standing.holding(partition)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.holding import COMPLETE, DAMAGED
+from folkmoot.cluster.holding import COMPLETE
 from folkmoot.cluster.kind import DIGEST
 from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.notice import CompareNotice, encode_compare
@@ -92,7 +92,7 @@ class Digests:
         try:
             rows, end = read_page(standing.reader, start, partition_end(partition))
         except CorruptStore as fault:
-            standing.spoil(partition, DAMAGED, str(fault))
+            standing.spoil(partition, str(fault))
             self._next_partition()
             return True
         self._question = CompareNotice(_ASK, partition, start, end, seq, digest_of(rows))
@@ -122,7 +122,7 @@ class Digests:
                 if not self._answer(node_id, notice) and len(self._waiting) < _WAITING_MAX:
                     self._waiting.append((node_id, notice))
             elif notice.what == _VERDICT and standing.states[notice.partition] == COMPLETE:
-                standing.spoil(notice.partition, DAMAGED, "rows differ from those of the other replicas")
+                standing.spoil(notice.partition, "rows differ from those of the other replicas")
 
     def _answer(self, node_id: str, question: CompareNotice) -> bool:
         """Answer, unless that has to wait for the disk."""
@@ -138,7 +138,7 @@ class Digests:
                 digest = self._digest(question)
                 what = _ANSWER
             except CorruptStore as fault:
-                standing.spoil(partition, DAMAGED, str(fault))
+                standing.spoil(partition, str(fault))
         notice = CompareNotice(what, partition, question.start, question.end, question.seq, digest)
         standing.out.append((node_id, DIGEST, encode_compare(standing.epoch, notice)))
         return True
@@ -188,7 +188,7 @@ class Digests:
             return
         self.different += 1
         if not equal and len(differing) > 1 and len(found) == 1:
-            standing.spoil(question.partition, DAMAGED, "rows differ from those of all other replicas")
+            standing.spoil(question.partition, "rows differ from those of all other replicas")
             return
         verdict = CompareNotice(_VERDICT, question.partition, question.start, question.end, question.seq, b"")
         for node_id in differing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from folkmoot.cluster.holding import NONE, PARTIAL
 from folkmoot.cluster.page import read_page
 from folkmoot.cluster.standing import NOBODY, Standing
+from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import INFO
 from folkmoot.store.batch import DELETE_RANGE
@@ -19,6 +20,15 @@ class Drops:
     def __init__(self, standing: Standing) -> None:
         self.standing = standing
         self.active: dict[int, bytes] = {}
+        self.quiet_since_us = 0  # the last view or promise
+
+    def runnable(self) -> bool:
+        """Whether there is something to drop, and nobody counts on it any more."""
+        return bool(self.active) and self.due_us() <= self.standing.now
+
+    def due_us(self) -> int:
+        """Return when dropping goes on, NEVER when there is nothing to drop."""
+        return self.quiet_since_us + self.standing.config.drop_wait_us if self.active else NEVER
 
     def look(self, partition: int) -> None:
         """Begin to drop a partition, if that is safe now."""
@@ -31,15 +41,17 @@ class Drops:
         safe = standing.opened[partition] and standing.settled[partition] and not standing.pending.waits(partition)
         if standing.roles[partition] == NOBODY and enough and safe:
             self.active[partition] = partition_start(partition)
-            epoch, seq = standing.writer.position(partition)
-            standing.writer.adopt(partition, epoch, seq, PARTIAL)  # from here on it has holes
-            standing.recent.clear(partition)
 
     def installed(self) -> None:
-        """A new view: a partition that this node gets again is filled anew."""
-        for partition in list(self.active):
-            if self.standing.roles[partition] != NOBODY:
-                del self.active[partition]
+        """A new view: a partition that this node gets again is filled anew, and of others it has to be seen again."""
+        self.quiet_since_us = self.standing.now
+        self.active.clear()
+
+    def _begin(self, partition: int) -> None:
+        """From here on the copy has holes."""
+        epoch, seq = self.standing.writer.position(partition)
+        self.standing.writer.adopt(partition, epoch, seq, PARTIAL)
+        self.standing.recent.clear(partition)
 
     def step(self) -> None:
         """Remove one page of one partition."""
@@ -47,6 +59,8 @@ class Drops:
         for partition in list(self.active):
             start = self.active[partition]
             end = partition_end(partition)
+            if start == partition_start(partition):
+                self._begin(partition)
             try:
                 _rows, following = read_page(standing.reader, start, end)
             except CorruptStore:

@@ -24,9 +24,9 @@ _FRAME_BYTES: Final = 1 << 20  # what is sent again comes in frames of about so 
 class Follower:
     """Another node that is to have a partition; durable: sequence up to which it has it on its disk, -1 = unknown.
 
-    streaming: it gets every change; complete: it has no holes; copy_seq: position at which its copy began; told: it was
-    told as filled; counts: nothing is committed without it. That holds for replicas, and for learners once they are told
-    as filled: the next view may take them for replicas at any time.
+    streaming: it gets every change; complete: it has no holes; copy_seq: position at which its copy began; counts:
+    nothing is committed without it, as holds for replicas, and for learners before they are told as filled: from then
+    on the next view may take them for replicas at any time.
     """
 
     def __init__(self, node_id: str, replica: bool) -> None:
@@ -61,15 +61,18 @@ class Lead:
         self.filled.clear()
         self._settlements.clear()
 
-    def gather(self, partition: int, replicas: list[str], learners: list[str]) -> None:
-        """Take these nodes as the followers of a partition; they join when their reports come."""
+    def gather(self, partition: int, replicas: list[str], learners: list[str], kept: list[str]) -> None:
+        """Take these nodes as the followers of a partition; they join when their reports come.
+
+        kept: nodes that have not been started again since the view before: of these who counted counts.
+        """
+        counted = [f.node_id for f in self.followers[partition] if f.counts and f.node_id in kept]
         me = self.standing.node_id
-        told = [follower.node_id for follower in self.followers[partition] if follower.counts]
         followers = [Follower(node_id, True) for node_id in replicas if node_id != me]
         for node_id in learners:
             if node_id != me:
                 follower = Follower(node_id, False)
-                follower.counts = node_id in told
+                follower.counts = node_id in counted
                 followers.append(follower)
         self.followers[partition] = followers
 
@@ -207,14 +210,18 @@ class Lead:
             if follower is not None and follower.streaming:
                 follower.complete = True
                 follower.durable = seq
-                follower.target = self.standing.head_seqs[partition]
                 self.advance(partition)
                 self._check_filled(partition, follower)
 
     def _check_filled(self, partition: int, follower: Follower) -> None:
-        if follower.complete and not follower.replica and not follower.told and follower.durable >= follower.target:
-            follower.told = True
+        """A learner without holes counts from now on; it is told as filled when it has all that came before."""
+        if not follower.complete or follower.replica or follower.told:
+            return
+        if not follower.counts:
             follower.counts = True
+            follower.target = self.standing.head_seqs[partition]
+        if follower.durable >= follower.target:
+            follower.told = True
             self.filled.append((partition, follower.node_id))
 
     def committed_seq(self, partition: int) -> int:
@@ -230,7 +237,7 @@ class Lead:
     def advance(self, partition: int) -> None:
         """Something has become durable: commit what can be."""
         standing = self.standing
-        if standing.phases[partition] != OPEN:
+        if standing.phases[partition] != OPEN or standing.fresh:
             return
         low = self.committed_seq(partition)
         standing.pending.reach(partition, low)

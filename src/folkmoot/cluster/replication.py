@@ -15,7 +15,7 @@ from folkmoot.cluster.copy import Copies
 from folkmoot.cluster.digest import Digests
 from folkmoot.cluster.drop import Drops
 from folkmoot.cluster.early import Early
-from folkmoot.cluster.holding import Holding
+from folkmoot.cluster.holding import Holding, contains
 from folkmoot.cluster.kind import (
     COPY,
     DIGEST,
@@ -48,6 +48,7 @@ from folkmoot.cluster.standing import OPEN, Standing
 from folkmoot.cluster.takeover import Takeover
 from folkmoot.cluster.turn import Turns
 from folkmoot.cluster.view import View
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, Event
 from folkmoot.kernel.pack import u64
 from folkmoot.store.batch import Batch
@@ -58,6 +59,7 @@ from folkmoot.store.writer import Writer
 __all__ = ["Replication"]
 
 _ANY_SEQ: Final = 1 << 62
+_PATIENCE_US: Final = SECOND  # for what was asked for
 
 
 class Replication:
@@ -79,7 +81,8 @@ class Replication:
         self.turns = Turns(self.standing, self.lead)
         self.dropped_frames = 0
         self._early = Early()
-        self._fetched: dict[int, bool] = {}  # partitions that lack something, which the leader was asked for
+        self._again = False
+        self._fetched: dict[int, int] = {}  # when the leader was asked for what a partition lacks
 
     # -- what the node asks -------------------------------------------------------------------------------------------
 
@@ -132,7 +135,8 @@ class Replication:
         return self.standing.opened[partition]
 
     def holdings(self) -> list[Holding]:
-        """Return what this node has of each partition."""
+        """Return what this node has of each partition, for a promise: for a while nothing of it is dropped."""
+        self.drops.quiet_since_us = self.standing.now
         return [self.standing.holding(partition) for partition in range(self.standing.partitions)]
 
     # -- time and the disk --------------------------------------------------------------------------------------------
@@ -144,24 +148,29 @@ class Replication:
 
     def next_wake(self) -> int:
         """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
-        return min(self.source.due_us(), self.digests.due_us())
+        return min(self.source.due_us(), self.digests.due_us(), self.drops.due_us())
 
     def more(self) -> bool:
         """Whether there is work that goes on at once, in the next turn."""
-        return bool(self.drops.active)
+        return self._again or self.drops.runnable()
 
     def wake(self, now: int) -> None:
         """Do a page of what goes on beside the traffic."""
         self.standing.now = now
+        self._again = False
+        if self.standing.fresh:
+            self._go_on()
         self.source.step()
         self.digests.step()
-        if self.drops.active:
+        if self.drops.runnable():
             self.drops.step()
 
     def written(self, token: int, now: int) -> None:
         """The batch with this token, and all before it, are durable."""
         standing = self.standing
         standing.now = now
+        if standing.fresh:
+            self._go_on()
         self.turns.written(token)
         if not standing.solo:
             self.takeover.written()
@@ -180,18 +189,25 @@ class Replication:
     def seal(self, batch: Batch | None, now: int) -> None:
         """End the turn, after `Writer.take` and before the batch goes to the disk: it may get more rows here."""
         self.standing.now = now
+        if self.standing.fresh:
+            self._go_on()
+            self._again = True  # what was committed by this is to be looked at
         self.turns.seal(batch)
 
     # -- views --------------------------------------------------------------------------------------------------------
 
     def install(self, view: View, now: int) -> None:
-        """Take up the roles of a new view; one that is not newer is ignored."""
+        """Take up the roles of a new view; one that is not newer is ignored.
+
+        Views that are installed one after the other, with no other call between, count as one change: only the last of
+        them comes to life.
+        """
         standing = self.standing
         standing.now = now
         if standing.view is not None and view.epoch <= standing.epoch:
             return
         previous = standing.view
-        was_solo = standing.solo
+        was_solo = standing.solo and not standing.fresh
         for partition in list(standing.writer.touched):
             if standing.phases[partition] == OPEN:
                 history = standing.note_epoch(partition)
@@ -207,22 +223,34 @@ class Replication:
         standing.bases = [standing.writer.sequence(partition) for partition in range(standing.partitions)]
         if was_solo and not standing.solo:
             self.turns.join()
-        if standing.solo:
-            standing.recent.clear_all()
         self._fetched.clear()
         self.lead.installed()
         self.takeover.installed()
+        kept = self.roles.kept(previous, view)
         for partition in range(standing.partitions):
-            self.roles.assign(partition, previous, view)
+            self.roles.assign(partition, previous, view, kept)
         self.copies.installed()
         self.source.installed()
         self.drops.installed()
         self.digests.installed()
+        standing.fresh = True
+
+    def _go_on(self) -> None:
+        """The newest of the views that came together comes to life: reports leave, what waited for it is handled.
+
+        The views before it do not: who promised the newest has let others believe that nothing is committed in them.
+        """
+        standing = self.standing
+        standing.fresh = False
+        if standing.solo:
+            standing.recent.clear_all()
         self.roles.report()
         self.takeover.begun()
-        for node_id, kind, body in self._early.take(view.epoch):
-            self.receive(node_id, kind, body, now)
-        standing.pending.settle(now)
+        for partition in range(standing.partitions):
+            self.lead.advance(partition)
+        for node_id, kind, body in self._early.take(standing.epoch):
+            self.receive(node_id, kind, body, standing.now)
+        standing.pending.settle(standing.now)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -230,6 +258,8 @@ class Replication:
         """A message between replicas came; those of another view are kept or dropped, nonsense is logged."""
         standing = self.standing
         standing.now = now
+        if standing.fresh:
+            self._go_on()
         try:
             epoch = epoch_of(body)
             if epoch > standing.epoch:
@@ -319,12 +349,13 @@ class Replication:
                 self.copies.touch(partition, standing.apply(partition, change))
             elif standing.gaps and change.seq > standing.head_seqs[partition]:
                 standing.apply(partition, change)
-            elif change.seq > standing.head_seqs[partition] or change.epoch != standing.head_epochs[partition]:
+            elif not contains(standing.holding(partition), change.epoch, change.seq):
                 self._ask_for(partition, node_id)
 
     def _ask_for(self, partition: int, leader: str) -> None:
-        """What came does not follow what is here: ask for what is between, once."""
+        """What came does not follow what is here: ask for what is between, and again if nothing comes."""
         standing = self.standing
-        if partition not in self._fetched:
-            self._fetched[partition] = True
+        asked_us = self._fetched.get(partition, -_PATIENCE_US)
+        if standing.now - asked_us >= _PATIENCE_US:
+            self._fetched[partition] = standing.now
             standing.out.append((leader, FETCH, u64(standing.epoch) + encode_report(standing.report(partition))))

@@ -23,8 +23,19 @@ class Roles:
         self.takeover = takeover
         self.closed: list[int] = []
 
-    def assign(self, partition: int, previous: View | None, view: View) -> None:
-        """Take up the role for one partition."""
+    def kept(self, previous: View | None, view: View) -> list[str]:
+        """Return the members that were not started again since the view before."""
+        if previous is None:
+            return []
+        kept: list[str] = []
+        for member in view.members:
+            before = previous.member(member.node_id)
+            if before is not None and before.incarnation == member.incarnation:
+                kept.append(member.node_id)
+        return kept
+
+    def assign(self, partition: int, previous: View | None, view: View, kept: list[str]) -> None:
+        """Take up the role for one partition; kept: members that were not started again since the view before."""
         standing = self.standing
         me = standing.node_id
         replicas = view.replicas[partition] if view.replicas else [me]
@@ -32,7 +43,7 @@ class Roles:
         leader = replicas[0] if replicas else ""
         if previous is not None:
             self.takeover.remember(partition, previous.replicas[partition] if previous.replicas else [me])
-        if not self._stays(leader, standing.leaders[partition], previous, view):
+        if leader != standing.leaders[partition] or leader not in kept:
             standing.settled[partition] = False
             standing.opened[partition] = False
         standing.leaders[partition] = leader
@@ -52,20 +63,12 @@ class Roles:
             if phase == OPEN:
                 self.closed.append(partition)
             return
-        self.lead.gather(partition, replicas, learners)
+        self.lead.gather(partition, replicas, learners, kept)
         if phase == OPEN:
             if not standing.solo:
                 self.lead.opening.append(partition)
-            self.lead.advance(partition)
         elif partition not in self.takeover.ready:
             self.takeover.begin(partition, replicas)
-
-    def _stays(self, leader: str, before: str, previous: View | None, view: View) -> bool:
-        if previous is None or leader != before or not leader:
-            return False
-        new = view.member(leader)
-        old = previous.member(leader)
-        return new is not None and old is not None and new.incarnation == old.incarnation
 
     def report(self) -> None:
         """Tell every leader what this node has of its partitions."""

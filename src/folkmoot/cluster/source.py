@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from folkmoot.cluster.holding import DAMAGED
 from folkmoot.cluster.kind import PAGE
 from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.notice import PageNotice, PullNotice, encode_page
@@ -91,7 +90,7 @@ class Source:
         try:
             rows, end = read_page(standing.reader, pull.start, pull.end)
         except CorruptStore as fault:
-            standing.spoil(pull.partition, DAMAGED, str(fault))
+            standing.spoil(pull.partition, str(fault))
             return
         equal = end == pull.end and pull.digest == digest_of(rows)
         size = bytes_of(rows)

@@ -54,6 +54,7 @@ class Standing:
         self.now = 0
         self.view: View | None = None
         self.epoch = 0
+        self.fresh = False  # a view was installed that has not come to life yet
         self.solo = True  # nobody else is in the view
         self.others: list[str] = []  # the other members of the view
         self.leaders: list[str] = [""] * partitions
@@ -117,9 +118,16 @@ class Standing:
         return Holding(self.states[partition], epoch, seq, self.histories[partition])
 
     def report(self, partition: int) -> Report:
-        """Return what a leader has to know of the copy here; one with holes whose filling was interrupted is no use."""
+        """Return what a leader has to know of the copy here.
+
+        One that is being filled has holes as long as its last page is not on the disk; one whose filling was
+        interrupted is no use.
+        """
         holding = self.holding(partition)
-        if holding.state == PARTIAL and partition not in self.copying:
+        if partition in self.copying:
+            holding.state = PARTIAL
+            return Report(partition, holding, -1)
+        if holding.state == PARTIAL:
             holding.state = DAMAGED
         return Report(partition, holding, self.durable[partition])
 
@@ -173,14 +181,14 @@ class Standing:
         self.histories[partition] = history
         self.writer.adopt(partition, epoch, seq, PARTIAL)
 
-    def spoil(self, partition: int, state: int, why: str) -> None:
+    def spoil(self, partition: int, why: str) -> None:
         """Say that the copy here must not lead and is to be filled anew."""
-        if self.states[partition] == state:
+        if self.states[partition] == DAMAGED:
             return
         epoch, seq = self.writer.position(partition)
-        self.writer.adopt(partition, epoch, seq, state)
+        self.writer.adopt(partition, epoch, seq, DAMAGED)
         self.unfit.append(partition)
-        self.event(ERROR, "replica_damaged" if state == DAMAGED else "replica_behind", partition, why)
+        self.event(ERROR, "replica_damaged", partition, why)
 
     def event(self, level: str, kind: str, partition: int, why: str) -> None:
         """Put a fact about a partition into the log."""

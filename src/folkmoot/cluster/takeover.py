@@ -94,24 +94,30 @@ class Takeover:
             standing.event(ERROR, "cannot_lead", partition, "the copy here is damaged")
             standing.unfit.append(partition)
             return
-        if mine.state == PARTIAL:
-            standing.event(
-                ERROR, "partial_leads", partition, "no member has a complete copy, and the best may have holes"
-            )
         assert standing.view is not None
         replicas = standing.view.replicas[partition] if standing.view.replicas else []
         longest = mine
         source = ""
+        others_complete = False
         for node_id in standing.others:
             report = self.lead.reports.get(node_id, {}).get(partition)
-            if report is None or report.holding.state != COMPLETE or not later(report.holding, longest):
+            if report is None or report.holding.state != COMPLETE or report.holding.seq == 0:
+                continue
+            others_complete = True
+            if not later(report.holding, longest):
                 continue
             if contains(report.holding, mine.epoch, mine.seq):
                 longest = report.holding
                 source = node_id
             elif node_id in replicas:
-                standing.spoil(partition, PARTIAL, f"{node_id} has changes of another branch, made later")
+                standing.spoil(partition, f"{node_id} has changes of another branch, made later")
                 return
+        if mine.state == PARTIAL:
+            # The placement chooses such a copy when there is no other, or it became one since it was offered.
+            if others_complete:
+                standing.spoil(partition, "the copy here has holes, and another member has a complete one")
+                return
+            standing.event(ERROR, "partial_leads", partition, "no member has a complete copy, and the best has holes")
         if standing.own_tail or not source:
             self._adopted(partition)
         else:
@@ -156,6 +162,9 @@ class Takeover:
         if self._asked.get(partition, "") != node_id:
             return
         if body[10] == _CANNOT:
+            if not standing.writer.sequence(partition):
+                self._behind(partition, "nothing is here, and another member has a copy")
+                return
             # A replica in sync has all that was committed: what is beyond it nobody was told of.
             standing.event(WARNING, "tail_lost", partition, f"{node_id} does not remember its newest changes")
             del self._asked[partition]
@@ -176,7 +185,7 @@ class Takeover:
 
     def _behind(self, partition: int, why: str) -> None:
         del self._asked[partition]
-        self.standing.spoil(partition, PARTIAL, why)
+        self.standing.spoil(partition, why)
 
     def _adopted(self, partition: int) -> None:
         """All is here; the broker reads rows from the store, so they have to be there first."""

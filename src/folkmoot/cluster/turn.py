@@ -72,13 +72,14 @@ class Turns:
     def join(self) -> None:
         """Batches that left when this node was alone have to be at the replicas of the new view as well."""
         standing = self.standing
-        written = standing.pending.written
         for flight in self._flight:
             parts = [(partition, standing.head_seqs[partition]) for partition in dict.fromkeys(flight.touched)]
             if parts and flight.token > standing.pending.committed:
                 standing.pending.add(flight.token, parts, standing.now)
         newest: dict[int, bool] = {}
         for flight in reversed(self._flight):
+            for partition, _seq, _generation in flight.parts:
+                newest[partition] = True  # it left in a view before, and is known exactly
             for partition in flight.touched:
                 if partition not in newest:
                     newest[partition] = True
@@ -90,7 +91,6 @@ class Turns:
         for partition in range(standing.partitions):
             if partition not in newest and standing.phases[partition] == OPEN:
                 standing.durable[partition] = standing.head_seqs[partition]
-        assert written >= standing.pending.committed, "nothing is committed that is not written"
 
     def _seal_alone(self, batch: Batch, followed: list[tuple[int, int, int]]) -> None:
         standing = self.standing
