@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from folkmoot.cluster.frame import DATA, frame
 from folkmoot.cluster.peer import CLOSED, OPEN, RESUMING
+from folkmoot.cluster.switch import COMPLAINT_US, COMPLAINTS_MAX, LINKS_MAX
 from folkmoot.kernel.clock import SECOND
 from tests.cluster.lines import Line, Net, Site, config_of
 
@@ -397,6 +398,32 @@ def test_a_peer_that_is_gone_for_long_keeps_no_memory() -> None:
     net.run(3 * SECOND, SECOND)
     assert a.peers.backlog_bytes("b") == 0
     assert a.peers.links() == []
+
+
+def test_a_node_knows_so_many_others_and_no_more() -> None:
+    net = Net()
+    a = net.start("a")
+    for number in range(LINKS_MAX + 1):
+        net.lines.clear()
+        site = net.start(f"n{number}")
+        net.connect(site, "a:1")
+        net.settle()
+    assert len(a.peers.links()) == len(a.peers.up_ids()) == LINKS_MAX
+    assert f"knows {LINKS_MAX} others" in a.reasons("peer_refused")
+    assert f"knows {LINKS_MAX} others" in site.reasons("peer_refuses")
+
+
+def test_complaints_are_remembered_for_a_while_and_not_without_bound() -> None:
+    net = Net()
+    a = net.start("a")
+    for number in range(2 * COMPLAINTS_MAX):
+        a.peers.want(f"nobody{number}:1")
+        a.peers.dial_failed(f"nobody{number}:1", "no route", False, net.now)
+        a.peers.dial_failed(f"nobody{number}:1", "no route", False, net.now)
+        assert len(a.peers._complaints) <= COMPLAINTS_MAX
+    assert len(a.peers.events) == 2 * COMPLAINTS_MAX
+    a.peers.dial_failed("nobody1:1", "no route", False, net.now + COMPLAINT_US)
+    assert len(a.peers.events) == 2 * COMPLAINTS_MAX + 1
 
 
 def test_unwanted_addresses_are_not_dialled() -> None:

@@ -28,6 +28,7 @@ from folkmoot.kernel.rng import Rng
 
 __all__ = [
     "ITSELF",
+    "SAME_ID",
     "WIRE_MAX",
     "WIRE_MIN",
     "Greeter",

@@ -23,7 +23,7 @@ from folkmoot.cluster.view import Member
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.pack import get_u64, u64
 
-__all__ = ["Link", "Resume", "read_resume"]
+__all__ = ["ACK_BYTES", "Link", "Resume", "read_resume"]
 
 FRAME_BYTES: Final = 1 << 20  # a turn with more to say says it in several frames, so that none holds up the next
 HANDOVER_BYTES: Final = 4 << 20  # what a transport is given at once: more would be copied only to lie there

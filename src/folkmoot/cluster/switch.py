@@ -24,7 +24,7 @@ from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.kernel.pack import get_u64
 from folkmoot.kernel.rng import Rng
 
-__all__ = ["Switch"]
+__all__ = ["COMPLAINTS_MAX", "COMPLAINT_US", "HANDSHAKES_MAX", "LINKS_MAX", "Switch"]
 
 HANDSHAKES_MAX: Final = 256  # accepted connections that have not proved themselves; beyond it the oldest goes
 LINKS_MAX: Final = 1024
