@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from folkmoot.sim import ScriptError, parse_scenario
+from folkmoot.sim.swarm import FAULTS
 
 FOLDER = Path(__file__).resolve().parent.parent / "scenarios"
 FILES = sorted(FOLDER.glob("*.txt"))
@@ -30,8 +31,18 @@ def test_a_seed_is_run_as_the_options_say() -> None:
     swarm = scenario.simulation().swarm
     assert (swarm.has("crashes"), swarm.has("wills"), swarm.has("vandals"), swarm.clients) == (True, True, False, 3)
     assert scenario.options.command == (
-        'folkmoot simulate --seed 4 --steps 30 --with "crashes, wills" --without "vandals" --set clients=3'
+        'folkmoot simulate --seed 4 --steps 30 --without "vandals" --with "crashes, wills" --set clients=3'
     )
+
+
+def test_the_last_word_on_a_fault_counts() -> None:
+    options = parse_scenario("without faults\nwith crashes\n").options
+    assert "crashes" not in options.off
+    assert options.on == ["crashes"]
+    swarm = options.simulation().swarm
+    assert [name for name in FAULTS if swarm.on[name]] == ["crashes"]
+    options.switch("crashes", on=False)
+    assert options.command == 'folkmoot simulate --seed 1 --steps 2000 --without "faults"'
 
 
 def test_a_script_has_no_clients_but_its_own() -> None:

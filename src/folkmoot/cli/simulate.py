@@ -30,8 +30,10 @@ def simulate(
     steps: int = typer.Option(2_000, "--steps", min=1, help="Actions of clients in the run."),
     nodes: int = typer.Option(1, "--nodes", min=1, max=100, help="Nodes of the cluster."),
     seeds: int = typer.Option(1, "--seeds", min=1, help="Run this many seeds, from --seed on."),
-    switch_on: str = typer.Option("", "--with", help="Features and faults to switch on, separated by commas."),
-    switch_off: str = typer.Option("", "--without", help="Features and faults to switch off."),
+    switch_on: str = typer.Option(
+        "", "--with", help="Features and faults to switch on (after --without), separated by commas."
+    ),
+    switch_off: str = typer.Option("", "--without", help="Features and faults to switch off; `faults` is all faults."),
     assign: list[str] = typer.Option(
         [], "--set", help="NAME=VALUE for a number that --verbose shows; may be repeated."
     ),
@@ -50,8 +52,8 @@ def simulate(
         return run_one(read_scenario(scenario), f"folkmoot simulate --scenario {scenario}", trace, verbose, marks)
     options = Options(seed, steps, nodes)
     try:
-        options.switch(switch_on, on=True)
         options.switch(switch_off, on=False)
+        options.switch(switch_on, on=True)
         for text in assign:
             options.assign(text)
     except UnknownOption as error:
@@ -148,7 +150,7 @@ def run_many(options: Options, seeds: int, jobs: int, *, marks: bool) -> int:
             if result.violations:
                 failed.append(result.seed)
                 if len(failed) <= SHOWN_FAILURES:
-                    text = f"seed {result.seed}: {result.violations[0]!r}"
+                    text = f"seed {result.seed}: {result.violations[0]!r}".splitlines()[0]
                     progress.console.print(text, markup=False, highlight=False)
             progress.advance(task)
     if marks:

@@ -15,6 +15,9 @@ __all__ = ["NAMES", "Options", "UnknownOption"]
 NAMES = FEATURES + FAULTS + CLUSTER_FAULTS
 """All that a seed switches on or off."""
 
+GROUPS = {"features": FEATURES, "faults": FAULTS + CLUSTER_FAULTS}
+"""Words for many of them."""
+
 
 class UnknownOption(ValueError):
     """A feature, a fault or a number that there is not."""
@@ -32,11 +35,18 @@ class Options:
         self.numbers: dict[str, int] = {}
 
     def switch(self, names: str, *, on: bool) -> None:
-        """Switch features and faults on or off: names separated by commas. Raises UnknownOption."""
-        for name in [part.strip() for part in names.split(",") if part.strip()]:
-            if name not in NAMES:
-                raise UnknownOption(f"no feature or fault is called {name!r}; there are: {', '.join(NAMES)}")
-            (self.on if on else self.off).append(name)
+        """Switch features and faults on or off: names separated by commas, or a group; the last word on a name counts.
+
+        Raises UnknownOption.
+        """
+        for word in [part.strip() for part in names.split(",") if part.strip()]:
+            if word not in NAMES and word not in GROUPS:
+                known = ", ".join([*GROUPS, *NAMES])
+                raise UnknownOption(f"no feature or fault is called {word!r}; there are: {known}")
+            for name in GROUPS.get(word, (word,)):
+                self.on = [other for other in self.on if other != name]
+                self.off = [other for other in self.off if other != name]
+                (self.on if on else self.off).append(name)
 
     def assign(self, text: str) -> None:
         """Set a number: NAME=VALUE. Raises UnknownOption."""
@@ -80,10 +90,10 @@ class Options:
         if self.nodes > 1:
             parts.append(f"--nodes {self.nodes}")
         parts.append(f"--seed {self.seed} --steps {self.steps}")
-        if self.on:
-            parts.append(f'--with "{", ".join(self.on)}"')
         if self.off:
-            parts.append(f'--without "{", ".join(self.off)}"')
+            parts.append(f'--without "{_words(self.off)}"')
+        if self.on:
+            parts.append(f'--with "{_words(self.on)}"')
         parts += [f"--set {name}={value}" for name, value in self.numbers.items()]
         return " ".join(parts)
 
@@ -91,3 +101,12 @@ class Options:
         """Return the run, ready to go."""
         shape = self.shape if self.on or self.off or self.numbers else None
         return Simulation(self.seed, self.steps, sink, shape=shape, nodes=self.nodes)
+
+
+def _words(names: list[str]) -> str:
+    """Return names as `Options.switch` takes them, a whole group by its word."""
+    words = list(names)
+    for word, group in GROUPS.items():
+        if all(name in words for name in group):
+            words = [word, *[name for name in words if name not in group]]
+    return ", ".join(words)

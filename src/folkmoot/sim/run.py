@@ -203,8 +203,8 @@ class Simulation:
         """Run it to its end or to the first violation."""
         try:
             self._run()
-        except Exception:  # noqa: BLE001 - whatever the node raises breaks a promise, and the trace explains it
-            self.world.violate("never raises", traceback.format_exc())
+        except Exception as error:  # noqa: BLE001 - whatever the node raises breaks a promise, and the trace explains it
+            self.world.violate("never raises", f"{error!r}\n{traceback.format_exc()}")
         return Result(self.world, self.seed, self.steps)
 
     def _run(self) -> None:
