@@ -330,7 +330,7 @@ class World:
                     self.view_due = True
                     return
                 cell.promised = epoch
-                found: list[object] = [cell.replication.holdings(), cell.base, list(cell.filled)]
+                found: list[object] = [cell.replication.holdings(), cell.base, list(cell.filled), cell.in_view]
                 promises[cell.node_id] = (cell.incarnation, found)
                 if len(promises) == len(members):
                     self.at(self.now + self.rng.below(5 * MILLISECOND), decide)
@@ -353,6 +353,11 @@ class World:
         ring = Ring(View(epoch, members), self.partitions, self.config.replicas)
         holdings = {node_id: entry[0] for node_id, entry in promises.items()}
         bases = {node_id: entry[1] for node_id, entry in promises.items() if entry[1] is not None}
+        # Who starts again with an old view knows nothing of what was committed since, whatever it has.
+        serving = [entry[1].epoch for entry in promises.values() if entry[3] and isinstance(entry[1], View)]
+        for node_id, entry in promises.items():
+            if serving and not entry[3] and isinstance(entry[1], View) and entry[1].epoch < max(serving):
+                bases.pop(node_id)
         filled = {node_id: entry[2] for node_id, entry in promises.items()}
         tops = sorted([base.epoch for base in bases.values() if isinstance(base, View)])
         previous = next((view for view in self.installed if tops and view.epoch == tops[-1]), None)
@@ -399,7 +404,9 @@ class World:
             store = self.cells[node_id].store
             for key in write.puts:
                 if key in self.live[partition] and store.get(key) is None:
-                    raise Fault(f"{self.now} {cell.node_id} commits {key.hex()}, which {node_id} does not have on its disk")
+                    raise Fault(
+                        f"{self.now} {cell.node_id} commits {key.hex()}, which {node_id} does not have on its disk"
+                    )
             if any(store.get(key) is not None for key in write.deletes):
                 raise Fault(f"{self.now} {cell.node_id} commits a removal that {node_id} does not have on its disk")
         self.must_have[partition].update([key for key in write.puts if key in self.live[partition]])
