@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.peer import PeerConnection
 from folkmoot.kernel.clock import SECOND
-from folkmoot.node import Effects
-from folkmoot.streams.config import StreamConfig
+from folkmoot.mqtt.packet import V5
+from folkmoot.node import Effects, NodeConfig
 from tests.harness.box import START, Box
+from tests.harness.peer import Peer
 
-__all__ = ["Camp", "Site"]
+__all__ = ["Camp", "CampBox", "Site"]
 
+_AGES_US = 10_000 * 365 * 86_400 * SECOND
 TURNS_MAX = 200_000
 
 
@@ -35,7 +38,7 @@ class Wire:
 class Site(Box):
     """One node of a camp."""
 
-    def __init__(self, camp: Camp, name: str, streams: list[StreamConfig], limits: dict[str, int | bool]) -> None:
+    def __init__(self, camp: Camp, name: str, **arguments: Any) -> None:
         self.camp = camp
         self.name = name
         self.up = True
@@ -46,9 +49,11 @@ class Site(Box):
         cluster.seeds = [site.address for site in camp.sites.values()]
         cluster.replicas = camp.replicas
         cluster.join_wait_us = camp.join_wait_us
-        super().__init__(
-            cluster=cluster, node_id=name, partitions=camp.partitions, streams=streams, limits=limits, seed=len(camp.sites) + 1
-        )
+        arguments["seed"] = len(camp.sites) + 1
+        cluster.silence_us = camp.silence_us
+        cluster.digest_us = 0
+        self.cluster = cluster
+        super().__init__(cluster=cluster, node_id=name, partitions=camp.partitions, **arguments)
 
     def run(self) -> None:
         """Run all nodes until none has anything to do now."""
@@ -57,6 +62,10 @@ class Site(Box):
     def advance(self, us: int) -> None:
         """Let time pass everywhere."""
         self.camp.advance(us)
+
+    def run_alone(self) -> None:
+        """Turns of this node alone."""
+        super().run()
 
     def _boot(self) -> None:
         self.now = self.camp.now
@@ -105,15 +114,15 @@ class Camp:
         *,
         replicas: int = 3,
         partitions: int = 8,
-        join_wait_us: int = 2 * SECOND,
-        streams: list[StreamConfig] | None = None,
-        limits: dict[str, int | bool] | None = None,
+        join_wait_us: int = SECOND // 5,
+        silence_us: int = 2 * SECOND,
+        **arguments: Any,
     ) -> None:
         self.replicas = replicas
         self.partitions = partitions
         self.join_wait_us = join_wait_us
-        self.streams = streams if streams is not None else []
-        self.limits = limits if limits is not None else {}
+        self.silence_us = silence_us
+        self.arguments = arguments
         self.now = START
         self.sites: dict[str, Site] = {}
         self.wires: list[Wire] = []
@@ -126,7 +135,7 @@ class Camp:
         """Start one more node."""
         site = Site.__new__(Site)
         self._running = True  # not before the node is there
-        site.__init__(self, name, self.streams, dict(self.limits))  # type: ignore[misc]
+        site.__init__(self, name, **self.arguments)  # type: ignore[misc]
         self._running = False
         self.sites[name] = site
         return site
@@ -138,7 +147,7 @@ class Camp:
         """Let time pass until all that are up lead or follow everything that they should, or too long."""
         end = self.now + us
         while self.now < end:
-            self.advance(SECOND // 10)
+            self.advance(SECOND // 20)
             if self.settled():
                 return
         raise AssertionError(f"the camp does not settle: {[str(self.view_of(site)) for site in self.live()]}")
@@ -246,3 +255,96 @@ class Camp:
                     data.clear()
                     wire.sites[end].node.peer_received(peer, chunk, self.now)
         return moved
+
+
+class CampBox(Box):
+    """A camp that looks like one box: each client is at another node than the one before."""
+
+    def __init__(self, **arguments: Any) -> None:  # the nodes are boxes, this is none
+        self.camp = Camp(3, silence_us=_AGES_US, **arguments)
+        self._be_patient()
+        self._count = 0
+
+    def _be_patient(self) -> None:
+        """Beat so rarely that a test can let years pass."""
+        for site in self.camp.sites.values():
+            site.cluster.heartbeat_us = _AGES_US // 100
+
+    def client(self, client_id: str = "", version: int = V5, acks: bool = True) -> Peer:
+        """Return a new client, at the next node."""
+        sites = list(self.camp.sites.values())
+        self._count += 1
+        return sites[self._count % len(sites)].client(client_id, version, acks)
+
+    @property
+    def peers(self) -> list[Peer]:  # type: ignore[override]
+        """All clients, in the order of their nodes; the bystander first."""
+        sites = list(self.camp.sites.values())
+        return [peer for site in [*sites[1:], sites[0]] for peer in site.peers]
+
+    @property
+    def config(self) -> NodeConfig:  # type: ignore[override]
+        """The settings of the first node."""
+        return self.camp["n1"].config
+
+    @property
+    def now(self) -> int:  # type: ignore[override]
+        """The time."""
+        return self.camp.now
+
+    @property
+    def events(self) -> list[Any]:  # type: ignore[override]
+        """The facts that all nodes have told."""
+        return [event for site in self.camp.sites.values() for event in site.events]
+
+    def run(self) -> None:
+        """Run all nodes."""
+        self.camp.run()
+
+    def advance(self, us: int) -> None:
+        """Let time pass."""
+        self.camp.advance(us)
+
+    def hold_writes(self) -> None:
+        """No batch becomes durable at any node."""
+        for site in self.camp.sites.values():
+            site.hold_writes()
+
+    def release_writes(self, count: int | None = None) -> None:
+        """What was held becomes durable."""
+        for site in self.camp.sites.values():
+            site.release_writes(count)
+
+    def storage(self, full: bool) -> None:
+        """All disks are full, or have room again."""
+        for site in self.camp.sites.values():
+            site.storage(full)
+
+    def crash(self, durable: int = 0) -> None:
+        """The power of all nodes fails, and comes back."""
+        sites = list(self.camp.sites.values())
+        for site in sites:
+            for batch in site._unwritten[:durable]:
+                site.store.apply(batch)
+            site.up = False
+            site._unwritten = []
+            for peer in site.peers:
+                peer.connection = None
+        for wire in list(self.camp.wires):
+            self.camp.drop(wire)
+        for site in sites:
+            site.cluster.heartbeat_us = SECOND // 10
+            site.revive()
+        self.camp.settle()
+        self._be_patient()
+
+    def restart(self) -> None:
+        """Stop all nodes as an operator does, then start them again."""
+        self.stop()
+        self.crash()
+
+    def stop(self) -> None:
+        """Stop all nodes as an operator does."""
+        for site in self.camp.sites.values():
+            site.node.stop(self.camp.now)
+        self.camp.run()

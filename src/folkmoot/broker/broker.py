@@ -281,6 +281,8 @@ class Broker:
     def seal(self) -> Batch | None:
         """End the turn: return what it has to write."""
         self.shared.pass_on_lost()
+        if self.shared.homeless:
+            self.publishing.pass_on_homeless()
         self._unfeed()
         if self.streams.dirty:
             self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
@@ -298,6 +300,16 @@ class Broker:
             counters.commit_bytes += batch.bytes
         self.commits.asked = False
         return batch
+
+    def know(self) -> None:
+        """See whether it is known who subscribes to what; who has waited for that goes on."""
+        known = self.interest.is_complete()
+        if known != self.state.routes_known:
+            self.state.routes_known = known
+            if known:
+                self.routes.forget_all()
+                self.connecting.let_in()
+                self.wills.go_on()
 
     def _tell(self) -> None:
         """Collect what other nodes are to be told of this turn, and the rows that go with what they asked."""

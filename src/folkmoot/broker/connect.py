@@ -52,6 +52,7 @@ class Connecting:
         self.wills = wills
         self.lifecycle = lifecycle
         self.closing = closing
+        self._early: list[Connection] = []  # came before it was known who subscribes to what
         self._parked: dict[str, tuple[Connection, bool]] = {}  # clients that wait for the end of an older connection
 
     def connect(self, connection: Connection, packet: Connect) -> None:
@@ -142,6 +143,10 @@ class Connecting:
 
     def register(self, connection: Connection) -> None:
         """The client may come in: the leader of its partition finds or makes its session."""
+        if not self.state.routes_known:
+            connection.state = REGISTERING
+            self._early.append(connection)
+            return
         packet = connection.connect
         assert packet is not None, "a connection is registered once"
         assigned = not packet.client_id
@@ -228,6 +233,14 @@ class Connecting:
             body = encode_expel(remote.number, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
             self.fabric.send(remote.node_id, EXPEL, body)
         return True
+
+    def let_in(self) -> None:
+        """It is known who subscribes: those who came early come in."""
+        early = self._early
+        self._early = []
+        for connection in early:
+            if connection.state == REGISTERING:
+                self.register(connection)
 
     def go_on(self, client_id: str) -> None:
         """The older connection of a client is gone: the one that waits for that comes in, if it is still there."""

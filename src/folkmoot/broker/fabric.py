@@ -14,7 +14,7 @@ class Fabric:
 
     others: ids of the other members of the view; leaders: per partition the id of the node that leads it; open: per
     partition, whether its leader has said that it takes requests; holds: per partition, whether this node's copy is
-    complete; out: messages to send, in order, as (node id, kind, body).
+    complete; full: nodes without room on their disks; out: messages to send, in order, as (node id, kind, body).
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
@@ -25,6 +25,7 @@ class Fabric:
         self.leaders: list[str] = [node_id if alone else ""] * partitions
         self.open: list[bool] = [alone] * partitions
         self.holds: list[bool] = [alone] * partitions
+        self.full: dict[str, None] = {}  # nodes whose disk is full
         self.out: list[tuple[str, int, bytes]] = []
 
     def send(self, node_id: str, kind: int, body: bytes) -> None:

@@ -252,7 +252,8 @@ class Inbound:
                 return code, why
         wanted = qos > 0 or retain or bool(self._producer)
         keeps = retain and bool(payload)  # an empty one clears: that makes room
-        if self.state.storage_full and wanted and self._needs_room(topic, qos, keeps, session):
+        full = self.state.storage_full or bool(self.relays.fabric.full)
+        if full and wanted and self._needs_room(topic, qos, keeps, session):
             self.counters.storage_refused += 1
             if self._producer:
                 # Were a later number taken before this one is repeated, the repetition would count as known: so
@@ -301,7 +302,24 @@ class Inbound:
 
     def _needs_room(self, topic: bytes, qos: int, retain: bool, session: Session) -> bool:
         route = self.routes.lookup(topic)
-        return retain or bool(route.durable) or bool(route.logs) or (qos == 2 and session.durable)
+        if self.state.storage_full:
+            if route.durable or route.logs or (qos == 2 and session.durable):
+                return True
+        if self.relays.fabric.alone:
+            return retain
+        partitions = route.away + route.away_logs
+        if retain:
+            partitions = [*partitions, self.state.partition_of(topic)]
+        return self._is_full(partitions)
+
+    def _is_full(self, partitions: list[int]) -> bool:
+        """Whether the disk of a node that leads one of these partitions is full."""
+        fabric = self.relays.fabric
+        for partition in partitions:
+            leader = fabric.leaders[partition]
+            if leader in fabric.full or (leader == fabric.node_id and self.state.storage_full):
+                return True
+        return False
 
     def _slow_down(self, connection: Connection) -> None:
         """Count against the rate limit; a client that is a second ahead is not read until its average is right."""

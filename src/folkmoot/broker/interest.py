@@ -55,10 +55,12 @@ class Interest:
         self.commits = commits
         self.tree = Tree()  # of the others: Place, or SharedPlace for shared subscriptions
         self.changed: list[bytes] = []  # filters whose routes are to be forgotten; the owner of the routes clears it
-        self.told: set[str] = set()  # the other members that have told all they have
+        self._told: dict[str, None] = {}  # the other members that have told what they have
+        self._known: list[bool] = [fabric.alone] * partitions  # partitions whose leader has told, since this start
+        self._unknown = 0 if fabric.alone else partitions
         self._places: list[Place] = [Place("", partition) for partition in range(partitions)]
         self._nodes: dict[str, Place] = {}
-        self._shared: dict[tuple[bytes, str, int], SharedPlace] = {}
+        self._shared: dict[bytes, dict[tuple[str, int], SharedPlace]] = {}  # by full filter, by place
         self._own: list[Place] = [Place("", partition) for partition in range(partitions)]
         self._here = Place(fabric.node_id, -1)
         self._news: dict[tuple[int, bytes], int] = {}
@@ -97,6 +99,16 @@ class Interest:
     def lead(self, partition: int) -> None:
         """This node leads the partition from now on: its own subscriptions say who is interested."""
         self._set_all(self._places[partition], [])
+        self._learn(partition)
+
+    def _learn(self, partition: int) -> None:
+        if not self._known[partition]:
+            self._known[partition] = True
+            self._unknown -= 1
+
+    def is_complete(self) -> bool:
+        """Whether everybody has told: a message published before might miss a subscriber (A5)."""
+        return self._unknown == 0 and len(self._told) == len(self.fabric.others)
 
     def flush(self) -> None:
         """Tell the news of this turn."""
@@ -151,11 +163,12 @@ class Interest:
                     place = Place(of_node, -1)
                     self._nodes[of_node] = place
                 if whole:
-                    self.told.add(of_node)
+                    self._told[of_node] = None
             else:
                 place = self._places[partition]
                 if self.fabric.leaders[partition] != node_id:
                     continue  # it leads the partition no more, and its successor has told or will tell
+                self._learn(partition)
             if whole:
                 self._set_all(place, entries)
             else:
@@ -184,26 +197,36 @@ class Interest:
         value: object = place
         if share is not None:
             topic_filter = share[1]
-            key = (name, place.node_id, place.partition)
-            shared = self._shared.get(key)
-            if shared is None:
-                shared = SharedPlace(name, place, count)
-                self._shared[key] = shared
-            shared.count = count
-            value = shared
-            if not count:
-                del self._shared[key]
+            value = self._set_shared(place, name, count)
         if count and not before:
             self.tree.add(topic_filter, value)
         elif not count:
             self.tree.remove(topic_filter, value)
         self.changed.append(topic_filter)
 
+    def _set_shared(self, place: Place, name: bytes, count: int) -> SharedPlace:
+        places = self._shared.setdefault(name, {})
+        key = (place.node_id, place.partition)
+        shared = places.get(key)
+        if shared is None:
+            shared = SharedPlace(name, place, count)
+            places[key] = shared
+        shared.count = count
+        if not count:
+            del places[key]
+            if not places:
+                del self._shared[name]
+        return shared
+
+    def places_of(self, name: bytes) -> list[SharedPlace]:
+        """Return where members of a shared subscription are, this node aside."""
+        return list(self._shared.get(name, {}).values())
+
     # -- nodes come and go --------------------------------------------------------------------------------------------
 
     def gone(self, node_id: str) -> None:
         """A node is no member any more: its transient subscribers are gone, and it confirms nothing."""
-        self.told.discard(node_id)
+        self._told.pop(node_id, None)
         place = self._nodes.pop(node_id, None)
         if place is not None:
             self._set_all(place, [])

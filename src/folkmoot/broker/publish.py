@@ -151,6 +151,24 @@ class Publishing:
         else:
             self._share(shares, partition).groups.append(name)
 
+    def pass_on_homeless(self) -> None:
+        """Messages of shared subscriptions whose members here are lost go to members elsewhere, if there are any."""
+        while self.shared.homeless:
+            homeless = self.shared.homeless
+            self.shared.homeless = []
+            for entry in homeless:
+                message = entry.message
+                assert message is not None, "a lost entry has its message"
+                places = self.routes.interest.places_of(entry.group)
+                place = self.shared.choose_place(entry.group, 0, places) if places else None
+                if place is None:
+                    self.state.counters.publish_unmatched += 1
+                    continue
+                shares: dict[int, Share] = {}
+                nodes: dict[str, list[bytes]] = {}
+                self._share_out(entry.group, place.place.node_id, place.place.partition, shares, nodes)
+                self.requests.publish(message, b"", 0, False, list(shares.values()), nodes)
+
     def apply(self, application: Application, share: Share) -> None:
         """Store a message that another node, or this one before a partition came to it, has for one partition."""
         message = application.message

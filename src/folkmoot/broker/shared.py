@@ -32,6 +32,7 @@ class Shared:
         self.state = state
         self.queue = queue
         self.routes = routes
+        self.homeless: list[Entry] = []  # messages of members that are lost and were the last here
         self._turns: dict[bytes, int] = {}
 
     def choose_place(self, name: bytes, here: int, places: list[SharedPlace]) -> SharedPlace | None:
@@ -116,7 +117,7 @@ class Shared:
         message = entry.message
         assert message is not None, "a lost entry has its message"
         if group is None or not self.deliver(group, message):
-            self.state.counters.publish_unmatched += 1
+            self.homeless.append(entry)
 
     def pass_on_lost(self) -> None:
         """Pass on all messages that lost their member in this turn."""

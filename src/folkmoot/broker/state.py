@@ -83,6 +83,7 @@ class State:
         self.connections: dict[int, Connection] = {}
         self.tree = Tree()
         self.alone = True  # no cluster is configured
+        self.routes_known = True  # all that others have subscribed to is known: nothing is published before
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
         self.storage_full = False
         self.stopping = False

@@ -224,6 +224,7 @@ class Tenure:
         self.retained.forget(partition)
         self.producers.forget(partition)
         self.purges.forget(partition)
+        self.lifecycle.wills.leave(partition)
         self.marks.forget(partition)
         self.streams.close_in(partition)
         for feed_session in self.lifecycle.ended:

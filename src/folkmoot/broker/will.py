@@ -23,6 +23,18 @@ class Wills:
     def __init__(self, state: State, publishing: Publishing) -> None:
         self.state = state
         self.publishing = publishing
+        self._held: list[Session] = []  # their wills are due, and wait until it is known who subscribes
+
+    def go_on(self) -> None:
+        """It is known who subscribes."""
+        held = self._held
+        self._held = []
+        for session in held:
+            self.publish(session)
+
+    def leave(self, partition: int) -> None:
+        """This node leads the partition no more: its new leader finds the rows of wills that are due."""
+        self._held = [session for session in self._held if session.partition != partition]
 
     def set(self, session: Session, will: Will) -> None:
         """A client connects with a will: store it [MQTT-3.1.2-7]."""
@@ -69,6 +81,9 @@ class Wills:
         """Publish the will and forget it."""
         will = session.will
         if will is None:
+            return
+        if not self.state.routes_known:
+            self._held.append(session)
             return
         self._forget(session)
         message = will.message

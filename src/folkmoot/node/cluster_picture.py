@@ -9,8 +9,9 @@ from folkmoot.cluster.membership import Membership
 from folkmoot.cluster.peers import Peers
 from folkmoot.cluster.replication import Replication
 from folkmoot.cluster.view import Member, View, counter_of
+from folkmoot.node.load import own_load
 from folkmoot.node.node import Node
-from folkmoot.node.picture import AlonePicture, Picture, own_load
+from folkmoot.node.picture import AlonePicture, Picture
 
 __all__ = ["ClusterPicture", "picture_of"]
 

@@ -21,6 +21,7 @@ from folkmoot.cluster.seat import HoldingsSource
 from folkmoot.cluster.view import ACTIVE, Member, View
 from folkmoot.kernel.event import Event
 from folkmoot.node.effect import Effects
+from folkmoot.node.load import own_load
 from folkmoot.node.record import put_view, read_view
 from folkmoot.store.batch import Batch
 
@@ -57,7 +58,6 @@ class Liaison:
         self.events: list[Event] = []
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
-        self._committed = 0
         self._unopened: list[int] = []  # partitions whose leader has not said that it is there
 
     @property
@@ -125,9 +125,10 @@ class Liaison:
             for partition in partitions:
                 replication.start(partition, now)
             self.broker.tenure.lead(partitions)
-        if replication.committed_token > self._committed:
-            self._committed = replication.committed_token
-            self.broker.committed(self._committed)
+        if not self.state.routes_known:
+            self.broker.know()
+        # Turns without rows, and answers of other nodes, bring turns to completion too.
+        self.broker.committed(replication.committed_token)
 
     def _look_for_leaders(self) -> None:
         """Leaders of other nodes that have opened their partitions take requests."""
@@ -151,10 +152,15 @@ class Liaison:
         now = self.state.now
         for node_id in self._members:
             self.membership.heard(node_id, self.peers.last_heard_us(node_id))
+        self.membership.set_load(own_load(self.state))
+        self.fabric.full = {node_id: None for node_id in self._members if self._is_full(node_id)}
         self.peers.wake(now)
         self.membership.wake(now)
         self.replication.wake(now)
         self.step()
+
+    def _is_full(self, node_id: str) -> bool:
+        return self.membership.load_of(node_id).get("storage_full", 0) > 0
 
     def next_wake(self) -> int:
         """Return when `wake` is due, in microseconds."""
@@ -187,6 +193,7 @@ class Liaison:
         leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
         self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before)
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
+        self.broker.know()
         self.broker.switch.installed()
 
     def _keep_connected(self) -> None:

@@ -51,6 +51,7 @@ class Node:
         self.histograms = Histograms()
         alone = config.cluster is None
         self._state.alone = alone
+        self._state.routes_known = alone
         fabric = Fabric(config.node_id, config.partitions, alone)
         self._broker = Broker(self._state, fabric, self.streams)
         self.liaison: Liaison | None = None

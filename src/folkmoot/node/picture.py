@@ -15,16 +15,16 @@ from mypy_extensions import mypyc_attr
 
 from folkmoot.broker.state import State
 from folkmoot.cluster.view import Member, View
+from folkmoot.node.load import own_load
 from folkmoot.node.node import Node
 
-__all__ = ["ALONE", "EXCLUDED", "MEMBER", "WAITING", "AlonePicture", "Picture", "own_load"]
+__all__ = ["ALONE", "EXCLUDED", "MEMBER", "WAITING", "AlonePicture", "Picture"]
 
 ALONE: Final = "alone"
 MEMBER: Final = "member"
 WAITING: Final = "waiting"
 EXCLUDED: Final = "excluded"
 
-_OVERLOAD_MAX: Final = 10
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -237,15 +237,3 @@ class AlonePicture(Picture):
 
 
 _NO_CLUSTER: Final = "this node has no cluster: it was started without --peer"
-
-
-def own_load(state: State) -> dict[str, int]:
-    """Return what a node tells others of itself; overload is how much of the allowed backlog waits for the disk."""
-    counters = state.counters
-    waiting = counters.commit_waiting_bytes * _OVERLOAD_MAX // state.limits.write_backlog_bytes_max
-    return {
-        "clients": counters.clients_connected,
-        "sessions": len(state.sessions),
-        "overload": min(waiting, _OVERLOAD_MAX),
-        "storage_full": counters.storage_full,
-    }
