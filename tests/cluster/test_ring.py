@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.view import ACTIVE, Member, View
+from folkmoot.cluster.view import ACTIVE, LEAVING, Member, View
 
 PARTITIONS = 256
 
@@ -54,6 +54,23 @@ def test_no_node_has_more_than_5_percent_above_its_share(nodes: int, replicas: i
 
 
 @settings(max_examples=30)
+@given(st.integers(1, 12), st.integers(1, 3))
+def test_no_node_leads_more_than_5_percent_above_its_share(nodes: int, replicas: int) -> None:
+    ring = Ring(view_of([""] * nodes), PARTITIONS, replicas)
+    leads = [ring.leader_of(partition) for partition in range(PARTITIONS)]
+    most = max([leads.count(member.node_id) for member in ring.view.members])
+    assert most <= max(math.ceil(PARTITIONS / nodes), PARTITIONS * 1.05 / nodes)
+
+
+def test_a_member_that_leaves_has_no_place_until_all_leave() -> None:
+    members = [Member(f"node{n}", 1, "", f"node{n}", LEAVING if n == 1 else ACTIVE) for n in range(4)]
+    ring = Ring(View(1, members), PARTITIONS, 3)
+    assert not [n for n in range(PARTITIONS) if "node1" in ring.replicas_of(n)]
+    gone = Ring(View(1, [member.in_state(LEAVING) for member in members]), PARTITIONS, 3)
+    assert all(len(gone.replicas_of(n)) == 3 for n in range(PARTITIONS))
+
+
+@settings(max_examples=30)
 @given(st.integers(2, 4), st.integers(1, 3), st.integers(1, 3))
 def test_replicas_are_in_different_zones(zones: int, nodes_per_zone: int, replicas: int) -> None:
     """As far as there are enough zones of equal size; what does not fit in the bounds may share one."""
@@ -83,7 +100,7 @@ def test_a_node_that_joins_takes_about_its_share_and_little_else_moves(nodes: in
         [len(set(after.replicas_of(n)) - set(before.replicas_of(n))) for n in range(PARTITIONS)]
     )  # copies that some node must receive
     share = PARTITIONS * 3 / (nodes + 1)
-    assert moved <= 2.2 * share, f"{moved} copies for a share of {share:.0f}"
+    assert moved <= 1.3 * share, f"{moved} copies for a share of {share:.0f}"
     newcomer = f"node{nodes}"
     gained = sum([newcomer in after.replicas_of(n) for n in range(PARTITIONS)])
     assert gained <= math.ceil(share * 1.05)
@@ -97,7 +114,7 @@ def test_a_node_that_leaves_moves_little_but_its_own(nodes: int) -> None:
     gone = f"node{nodes - 1}"
     lost = sum([gone in before.replicas_of(n) for n in range(PARTITIONS)])
     moved = sum([len(set(after.replicas_of(n)) - set(before.replicas_of(n))) for n in range(PARTITIONS)])
-    assert lost <= moved <= 2.2 * lost
+    assert lost <= moved <= 1.3 * lost
 
 
 def test_when_a_leader_leaves_the_next_replica_mostly_leads() -> None:
@@ -120,7 +137,7 @@ def test_placement_does_not_depend_on_the_process(source_path: object) -> None:
     """Nor on the seed of Python's own hashes."""
     program = (
         "from folkmoot.cluster.ring import Ring\n"
-        "from folkmoot.cluster.view import ACTIVE, Member, View\n"
+        "from folkmoot.cluster.view import ACTIVE, LEAVING, Member, View\n"
         "view = View(1, [Member(f'node{n}', 1, '', f'zone{n % 3}', ACTIVE) for n in range(7)])\n"
         "ring = Ring(view, 64, 3)\n"
         "print([ring.replicas_of(n) for n in range(64)])\n"

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from folkmoot.cluster.view import ACTIVE, JOINING, Member, View
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from folkmoot.cluster.view import (
+    ACTIVE,
+    JOINING,
+    LEAVING,
+    Member,
+    View,
+    counter_of,
+    decode_view,
+    encode_view,
+    make_epoch,
+    tag_of,
+)
 
 
 def member(node_id: str, state: int = ACTIVE) -> Member:
@@ -27,3 +44,64 @@ def test_a_view_can_be_read() -> None:
     text = repr(View(2, [member("a")]))
     assert "epoch=2" in text
     assert "'a'" in text
+
+
+def full_view() -> View:
+    members = [member("a"), member("b", LEAVING), member("c", JOINING)]
+    absent = [Member("z", 1 << 40, "[2001:db8::1]:7", "zäne", ACTIVE, 1, 3, "0.2.0")]
+    return View(
+        make_epoch(7, "a"),
+        members,
+        [["a", "b"], ["b"], []],
+        [["c"], [], ["a"]],
+        ["a", "b", "z"],
+        absent,
+        [("q", 4)],
+    )
+
+
+def text_of(view: View) -> str:
+    people = [vars(one) for one in [*view.members, *view.absent]]
+    return repr((view.epoch, people, view.replicas, view.learners, view.known, view.refused))
+
+
+def test_a_view_comes_back_from_its_bytes_also_with_more_behind() -> None:
+    view = full_view()
+    assert text_of(decode_view(encode_view(view))) == text_of(view)
+    assert text_of(decode_view(encode_view(view) + b"\x03new")) == text_of(view)
+
+
+@given(st.integers(0, 400), st.integers(0, 255))
+def test_a_damaged_view_is_a_value_error_or_a_view(position: int, byte: int) -> None:
+    data = bytearray(encode_view(full_view()))
+    data[position % len(data)] = byte
+    with contextlib.suppress(ValueError):
+        decode_view(bytes(data))
+    with contextlib.suppress(ValueError):
+        decode_view(bytes(data[: position % len(data)]))
+
+
+def test_epochs_are_ordered_by_counter_and_differ_by_proposer() -> None:
+    assert make_epoch(2, "a") > make_epoch(1, "b")
+    assert make_epoch(1, "a") != make_epoch(1, "b")
+    assert counter_of(make_epoch(5, "x")) == 5
+    assert tag_of(make_epoch(5, "x")) == tag_of(make_epoch(6, "x"))
+
+
+@pytest.mark.parametrize(
+    ("here", "known", "majority", "or_tie"),
+    [
+        ("ab", "ab", True, True),
+        ("a", "ab", False, True),
+        ("b", "ab", False, False),
+        ("abc", "abcde", True, True),
+        ("ab", "abcde", False, False),
+        ("cd", "abcd", False, False),
+        ("ad", "abcd", False, True),
+        ("bcd", "abcd", True, True),
+    ],
+)
+def test_a_majority_is_of_the_last_full_membership(here: str, known: str, majority: bool, or_tie: bool) -> None:
+    view = View(1, [member(one) for one in here], known=list(known))
+    assert view.has_majority() is majority
+    assert view.has_majority_or_tie() is or_tie

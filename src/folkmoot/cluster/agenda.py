@@ -57,7 +57,8 @@ class Agenda:
                 if node_id in wish.ids:
                     wish.ids.remove(node_id)
                     wish.reasons.append(f"{node_id} has nothing left to give")
-            wish.proposer = self._roster.proposer(wish.ids, self._seat.stalled(now))
+            if self.left and wish.proposer:
+                wish.proposer = self._roster.proposer(wish.ids, self._seat.stalled(now))
         for request in requests:
             wish.reasons.append(f"{'evict' if request.kind == EVICT else 'forget'} {request.node_id}")
         for node_id in self.leaving(view):

@@ -82,6 +82,8 @@ def encode_holdings(holdings: list[Holding]) -> bytes:
     """Return the holdings of a node as bytes, one per partition in their order; epochs stand once in a table."""
     index: dict[int, int] = {}
     for holding in holdings:
+        if holding.state == NONE:
+            continue
         index.setdefault(holding.epoch, len(index))
         for epoch, _base in holding.history[-HISTORY_MAX:]:
             index.setdefault(epoch, len(index))
@@ -89,8 +91,8 @@ def encode_holdings(holdings: list[Holding]) -> bytes:
     parts.extend([varint(epoch) for epoch in index])
     parts.append(varint(len(holdings)))
     for holding in holdings:
-        if holding.state == NONE and holding.seq == 0 and not holding.history:
-            parts.append(b"\0")  # most of them, in a big cluster
+        if holding.state == NONE:
+            parts.append(b"\0")  # most of them, in a big cluster; it has no position
             continue
         history = holding.history[-HISTORY_MAX:]
         parts.append(bytes([holding.state | len(history) << 2]))

@@ -60,8 +60,20 @@ class Roster:
             here = self._restarted(view, stay, touch, requests, wish)
         self._bad_since = self._bad_now
         wish.ids = self._detector.ids(here)
-        wish.proposer = self.proposer(wish.ids, stalled)
+        wish.proposer = "" if self._cut_off(wish, stay) else self.proposer(wish.ids, stalled)
         return wish
+
+    def _cut_off(self, wish: Wish, stay: int) -> bool:
+        """Tell whether it is rather this side that the others do not hear: it hears as many of them as it has left.
+
+        They are about to go on without it, and it would only make a view beside theirs.
+        """
+        heard = 0
+        for node_id in wish.gone:
+            peer = self._detector.peers.get(node_id)
+            if peer is not None and self._detector.hears & peer.bit and peer.row and not peer.row & self._detector.me:
+                heard += 1
+        return heard > 0 and heard >= len(self._detector.ids(stay))
 
     def pool(self, touch: int, now: int, lasting: bool) -> list[str]:
         """Return with whom a node without a view can make one, its own id included; [] while links are still coming.

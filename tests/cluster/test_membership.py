@@ -1,0 +1,401 @@
+"""Membership, case by case: starts, deaths, cuts, operators; with the times that the documentation promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.cluster.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
+from folkmoot.cluster.kind import COMMIT, HEARTBEAT, PREPARE, PROMISE
+from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, View
+from tests.cluster.moot import MS, Moot, S, recover
+
+
+def begun(nodes: int, seed: int = 1, policy: str = "available", partitions: int = 16) -> Moot:
+    """Nodes in one view, with all copies, a while ago."""
+    moot = Moot(nodes, seed, partitions=partitions, policy=policy)
+    moot.start_all()
+    moot.run_until(moot.settled, 10 * S)
+    for partition in range(partitions):
+        moot.write(partition)
+    moot.run(2 * S)
+    return moot
+
+
+def view_of(moot: Moot, node_id: str) -> View:
+    view = moot.nodes[node_id].live.view
+    assert view is not None
+    return view
+
+
+def epochs(moot: Moot) -> list[int]:
+    return sorted(moot.views)
+
+
+# Beginning
+
+
+def test_a_node_alone_begins_at_once() -> None:
+    moot = Moot(1, 1)
+    moot.start("n000", [])
+    assert moot.run_until(moot.settled, S) < 200 * MS
+    assert moot.nodes["n000"].live.writable
+
+
+def test_a_node_whose_seeds_do_not_answer_waits_then_begins_alone() -> None:
+    moot = Moot(2, 1)
+    moot.start("n000", ["n001"])
+    moot.run(1900 * MS)
+    assert moot.nodes["n000"].live.state == "waiting"
+    moot.run_until(moot.settled, S)
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5, 7])
+def test_nodes_that_start_together_make_few_views(nodes: int) -> None:
+    moot = Moot(nodes, 3)
+    moot.start_all()
+    assert moot.run_until(moot.settled, 10 * S) < 3 * S
+    assert len(moot.views) <= 5
+
+
+def test_a_node_that_comes_later_is_taken_in_and_given_its_share() -> None:
+    moot = Moot(4, 1)
+    moot.start_all(["n000", "n001", "n002"])
+    moot.run_until(moot.settled, 10 * S)
+    moot.fill_us = 800 * MS
+    moot.start("n003", ["n001"])
+    moot.run_until(lambda: moot.agreed(sorted(moot.nodes)), 3 * S)
+    newcomer = view_of(moot, "n000").member("n003")
+    assert newcomer is not None
+    assert newcomer.state == JOINING
+    assert "n003" not in view_of(moot, "n000").known
+    moot.run_until(moot.settled, 10 * S)
+    newcomer = view_of(moot, "n000").member("n003")
+    assert newcomer is not None
+    assert newcomer.state == ACTIVE
+    assert "n003" in view_of(moot, "n000").known
+
+
+def test_all_are_started_again_and_go_on_where_they_were() -> None:
+    moot = begun(5)
+    before = epochs(moot)[-1]
+    for node_id in sorted(moot.nodes):
+        moot.kill(node_id)
+    moot.run(S)
+    for node_id in sorted(moot.nodes):
+        moot.start(node_id)
+    moot.run_until(moot.settled, 10 * S)
+    assert min(epoch for epoch in moot.views if epoch > before)
+    assert not moot.lost()
+
+
+# Deaths
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 5, 7])
+@pytest.mark.parametrize("victim", ["n000", "n001"])
+def test_a_killed_process_is_out_within_500_ms(nodes: int, victim: str) -> None:
+    moot = begun(nodes)
+    rest = [one for one in sorted(moot.nodes) if one != victim]
+    moot.kill(victim)
+    assert moot.run_until(lambda: moot.agreed(rest), 2 * S) <= 500 * MS
+
+
+@pytest.mark.parametrize("victim", ["n000", "n002", "n004"])
+def test_a_hung_process_is_out_within_3_s_and_comes_back(victim: str) -> None:
+    moot = begun(5)
+    rest = [one for one in sorted(moot.nodes) if one != victim]
+    moot.hang(victim)
+    assert moot.run_until(lambda: moot.agreed(rest), 5 * S) <= 3 * S
+    moot.go_on(victim)
+    moot.run(50 * MS)
+    assert moot.nodes[victim].live.state == "excluded"
+    assert not moot.nodes[victim].live.writable
+    moot.run_until(moot.settled, 5 * S)
+
+
+@pytest.mark.parametrize("direction", ["in", "out", "both"])
+def test_a_node_that_is_cut_off_is_out_within_3_s(direction: str) -> None:
+    moot = begun(5)
+    rest = ["n000", "n001", "n003", "n004"]
+    for other in rest:
+        if direction in ("out", "both"):
+            moot.cut.add(("n002", other))
+        if direction in ("in", "both"):
+            moot.cut.add((other, "n002"))
+    assert moot.run_until(lambda: moot.agreed(rest), 5 * S) <= 3 * S
+    moot.run(S)
+    alone = moot.nodes["n002"].live
+    assert alone.state == ("excluded" if direction == "out" else "member")
+    moot.heal()
+    moot.run_until(moot.settled, 10 * S)
+
+
+def test_a_node_that_is_started_again_at_once_is_a_new_one() -> None:
+    moot = begun(5)
+    moot.kill("n001")
+    moot.start("n001")
+    moot.run_until(moot.settled, 5 * S)
+    back = view_of(moot, "n000").member("n001")
+    assert back is not None
+    assert back.incarnation == 2
+
+
+def test_a_disk_that_stands_still_costs_the_place_until_it_goes_on() -> None:
+    moot = begun(5)
+    rest = ["n001", "n002", "n003", "n004"]
+    moot.nodes["n000"].live.stalled("disk", moot.now)
+    assert moot.run_until(lambda: moot.agreed(rest), 5 * S) <= 3 * S
+    assert moot.nodes["n000"].live.state == "excluded"
+    moot.run(3 * S)
+    assert moot.agreed(rest)
+    moot.nodes["n000"].live.stalled("disk", 0)
+    moot.run_until(moot.settled, 5 * S)
+
+
+def test_a_short_stall_costs_nothing() -> None:
+    moot = begun(3)
+    before = epochs(moot)
+    moot.nodes["n001"].live.stalled("loop", moot.now)
+    moot.run(1500 * MS)
+    moot.nodes["n001"].live.stalled("loop", 0)
+    moot.run(3 * S)
+    assert epochs(moot) == before
+
+
+@pytest.mark.parametrize("kind", [PREPARE, PROMISE, COMMIT])
+@pytest.mark.parametrize("seed", range(6))
+def test_whoever_dies_at_whatever_step_the_others_agree(kind: int, seed: int) -> None:
+    """The proposer in the middle of asking or telling, or a member that was asked."""
+    moot = begun(5, seed)
+    moot.lose_kind = ("n001" if kind == PROMISE else "n000", kind)
+    moot.kill("n004")
+    moot.run_until(lambda: moot.agreed([one for one in sorted(moot.nodes) if moot.nodes[one].alive]), 5 * S)
+    assert recover(moot, 20 * S)
+    assert not moot.lost()
+
+
+# What must evict nobody
+
+
+def test_slow_links_evict_nobody() -> None:
+    moot = begun(5)
+    before = epochs(moot)
+    for other in ("n000", "n001", "n003", "n004"):
+        moot.slow[("n002", other)] = moot.slow[(other, "n002")] = (300 * MS, 1500 * MS)
+    moot.run(20 * S)
+    assert epochs(moot) == before
+
+
+def test_one_bad_link_evicts_nobody_at_once_and_costs_the_higher_id_its_place_when_it_lasts() -> None:
+    moot = begun(5)
+    before = epochs(moot)
+    moot.cut_link("n001", "n003")
+    moot.run(3 * S)
+    assert epochs(moot) == before
+    moot.run_until(lambda: moot.agreed(["n000", "n001", "n002", "n004"]), 3 * S)
+    moot.run(5 * S)
+    assert moot.nodes["n003"].live.state == "excluded"
+    moot.heal()
+    moot.run_until(moot.settled, 10 * S)
+
+
+def test_the_node_with_most_bad_links_goes() -> None:
+    moot = begun(5)
+    moot.cut_link("n001", "n003")
+    moot.cut_link("n001", "n004")
+    moot.run_until(lambda: moot.agreed(["n000", "n002", "n003", "n004"]), 6 * S)
+
+
+def test_a_node_that_was_stopped_for_long_accuses_nobody() -> None:
+    """It has not read what they sent in the meantime."""
+    moot = begun(2)
+    moot.hang("n000")
+    moot.run(1900 * MS)
+    before = epochs(moot)
+    moot.go_on("n000")
+    moot.run(3 * S)
+    assert epochs(moot) == before
+
+
+def test_a_flapping_node_comes_back_more_slowly_each_time() -> None:
+    moot = begun(3)
+    for _ in range(6):
+        moot.split(["n000", "n001"], ["n002"])
+        moot.run(2500 * MS)
+        moot.heal()
+        moot.run(1500 * MS)
+    moot.split(["n000", "n001"], ["n002"])
+    moot.run(2500 * MS)
+    moot.heal()
+    assert moot.run_until(moot.settled, 30 * S) > 4 * S
+
+
+# Splits
+
+
+def test_both_sides_of_a_split_go_on_and_merge() -> None:
+    moot = begun(5)
+    moot.split(["n000", "n001", "n002"], ["n003", "n004"])
+    assert moot.run_until(lambda: moot.agreed(["n000", "n001", "n002"]) and moot.agreed(["n003", "n004"]), 3 * S)
+    assert moot.nodes["n004"].live.writable
+    for partition in range(16):
+        moot.write(partition)
+    assert view_of(moot, "n003").known == view_of(moot, "n000").known == sorted(moot.nodes)
+    assert view_of(moot, "n000").has_majority_or_tie()
+    assert not view_of(moot, "n003").has_majority_or_tie()
+    moot.heal()
+    moot.run_until(moot.settled, 5 * S)
+    assert not moot.lost()
+
+
+def test_under_majority_the_smaller_side_takes_no_writes() -> None:
+    moot = begun(5, policy="majority")
+    moot.split(["n000", "n001"], ["n002", "n003", "n004"])
+    moot.run(5 * S)
+    writable = [one for one in sorted(moot.nodes) if moot.nodes[one].live.writable]
+    assert writable == ["n002", "n003", "n004"]
+    moot.heal()
+    moot.run_until(moot.settled, 5 * S)
+    assert all(node.live.writable for node in moot.nodes.values())
+
+
+def test_under_majority_two_that_are_started_again_of_five_wait_for_a_third() -> None:
+    moot = begun(5, policy="majority")
+    for node_id in sorted(moot.nodes):
+        moot.kill(node_id)
+    moot.start("n001")
+    moot.start("n002")
+    moot.run(10 * S)
+    assert moot.nodes["n001"].live.state == "waiting"
+    moot.start("n003")
+    moot.run_until(lambda: moot.agreed(["n001", "n002", "n003"]), 5 * S)
+    assert moot.nodes["n003"].live.writable
+
+
+def test_a_cluster_of_two_splits_and_heals() -> None:
+    moot = begun(2)
+    moot.cut_link("n000", "n001")
+    moot.run(4 * S)
+    assert moot.agreed(["n000"])
+    assert moot.agreed(["n001"])
+    moot.heal()
+    moot.run_until(moot.settled, 5 * S)
+
+
+# Operators
+
+
+def test_an_evicted_node_stays_out_until_it_is_started_again() -> None:
+    moot = begun(4)
+    moot.nodes["n001"].live.evict("n000", moot.now)
+    assert moot.run_until(lambda: moot.agreed(["n001", "n002", "n003"]), 2 * S) <= S
+    moot.run(10 * S)
+    assert moot.nodes["n000"].live.state == "excluded"
+    moot.kill("n000")
+    moot.run(S)
+    moot.start("n000")
+    moot.run_until(moot.settled, 5 * S)
+    assert not view_of(moot, "n001").refused
+
+
+def test_a_forgotten_node_counts_no_more() -> None:
+    moot = begun(4)
+    moot.kill("n003")
+    moot.run(2 * S)
+    assert [member.node_id for member in view_of(moot, "n000").absent] == ["n003"]
+    assert moot.nodes["n003"].address in moot.nodes["n001"].live.wants
+    moot.nodes["n001"].live.forget("n000", moot.now)  # it is here: nothing to forget
+    moot.nodes["n001"].live.forget("n003", moot.now)
+    moot.run(2 * S)
+    assert view_of(moot, "n002").known == ["n000", "n001", "n002"]
+    assert not view_of(moot, "n002").absent
+
+
+def test_one_that_leaves_gives_away_what_it_has_first() -> None:
+    moot = begun(4)
+    moot.fill_us = S
+    moot.nodes["n000"].live.leave(moot.now)
+    moot.run_until(lambda: _state_of(moot, "n000") == LEAVING, 2 * S)
+    assert not moot.nodes["n000"].live.left
+    moot.run_until(lambda: moot.settled(["n001", "n002", "n003"]), 15 * S)
+    moot.run(S)
+    assert moot.nodes["n000"].live.left
+    assert view_of(moot, "n001").known == ["n001", "n002", "n003"]
+    assert not moot.lost()
+
+
+def _state_of(moot: Moot, node_id: str) -> int:
+    member = view_of(moot, "n001").member(node_id)
+    return -1 if member is None else member.state
+
+
+# Others
+
+
+def test_a_node_that_speaks_no_common_version_is_not_taken_in() -> None:
+    moot = Moot(3, 1)
+    moot.nodes["n002"].wire = (2, 3)
+    moot.start_all()
+    moot.run(10 * S)
+    assert moot.agreed(["n000", "n001"])
+    moot.nodes["n001"].wire = (1, 2)
+
+
+def test_a_node_with_another_number_of_partitions_is_refused_and_said_so() -> None:
+    moot = begun(3)
+    beat = Heartbeat(1, 1, 5 << 24, 5, 8)
+    moot.nodes["n000"].live.receive("n001", HEARTBEAT, encode_heartbeat(beat), moot.now)
+    events = [event for event in moot.nodes["n000"].live.events if event.kind == "node_refused"]
+    assert "8 partitions" in str(events[0].fields["why"])
+
+
+def test_nonsense_is_said_once_and_dropped() -> None:
+    moot = begun(2)
+    core = moot.nodes["n000"].live
+    for kind in range(1, 16):
+        core.receive("n001", kind, b"\xff\xff", moot.now)
+        core.receive("nobody", kind, b"", moot.now)
+    assert len([event for event in core.events if event.kind == "node_refused"]) == 1
+    moot.run(3 * S)
+    assert moot.settled()
+
+
+def test_figures_of_load_arrive() -> None:
+    moot = begun(3)
+    moot.nodes["n002"].live.set_load({"clients": 7, "overload": 2})
+    moot.run(S)
+    assert moot.nodes["n000"].live.load_of("n002") == {"clients": 7, "overload": 2}
+    assert moot.nodes["n002"].live.load_of("n002") == {"clients": 7, "overload": 2}
+
+
+def test_reach_and_suspects_can_be_seen() -> None:
+    moot = begun(3)
+    assert moot.nodes["n000"].live.reach() == {one: sorted(moot.nodes) for one in moot.nodes}
+    moot.cut_link("n000", "n002")
+    moot.run(2200 * MS)
+    assert moot.nodes["n000"].live.suspects() == ["n002"]
+    assert moot.nodes["n000"].live.reach()["n001"] == sorted(moot.nodes)
+
+
+def test_heartbeats_come_back_from_their_bytes() -> None:
+    beat = Heartbeat(1, 3, 77 << 24, 78, 256)
+    beat.in_view = beat.news = True
+    beat.hears = 0b1011
+    beat.others = ["x"]
+    beat.peers = [("x", "192.0.2.1:1")]
+    beat.load = {"clients": 3}
+    back = decode_heartbeat(encode_heartbeat(beat) + b"later fields")
+    for name in (
+        "state",
+        "incarnation",
+        "epoch",
+        "counter",
+        "partitions",
+        "in_view",
+        "hears",
+        "others",
+        "peers",
+        "load",
+    ):
+        assert getattr(back, name) == getattr(beat, name)
+    assert not back.stalled
