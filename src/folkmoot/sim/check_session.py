@@ -29,11 +29,13 @@ class SessionChecker:
         life.resumed = present
         record = self.ledger.current.get(life.client_id)
         self._fence(life.link, life.client_id)
+        before = record
+        torn = record is not None and self.trouble.torn(record.created_us)
         if present:
             if life.clean:
                 self.world.violate("session", f"{life}: session present after clean start [MQTT-3.1.2-4]")
             since_us = 0 if record is None else record.links[-1].opened_us
-            if record is not None and not record.ended and self._must_be_over(record, life):
+            if record is not None and not record.ended and not torn and self._must_be_over(record, life):
                 if not self._may_have_begun(life, since_us):
                     self.world.violate("session", f"{life}: {record} had expired, and is present")
             if record is None and not self._may_have_begun(life, since_us):
@@ -46,8 +48,16 @@ class SessionChecker:
             if record is not None and not record.ended and not life.clean and self._must_live(record, life):
                 self.world.violate("A1", f"{life}: {record} is lost, its expiry is {record.expiry_low_s} s")
             record = self.ledger.begin(life, expiry_s)
+        if before is not None and record is not before and torn:
+            self._inherit(before, record)
         self._attach(record, life.link, expiry_s)
         return record
+
+    def _inherit(self, before: SessionRecord, record: SessionRecord) -> None:
+        """A side of a split may still have the session before: its subscriptions may come back when all heals."""
+        for sub in before.every:
+            sub.until_us = min(sub.until_us, self.world.now)
+            record.every.append(sub)
 
     def _attach(self, record: SessionRecord, link: Link, expiry_s: int) -> None:
         record.expiry_s = record.expiry_low_s = expiry_s
