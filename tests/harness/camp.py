@@ -51,7 +51,8 @@ class Site(Box):
         cluster.join_wait_us = camp.join_wait_us
         arguments["seed"] = len(camp.sites) + 1
         cluster.silence_us = camp.silence_us
-        cluster.digest_us = 0
+        cluster.digest_us = camp.silence_us // 20
+        cluster.heartbeat_us = min(camp.silence_us // 20, SECOND // 10)
         self.cluster = cluster
         super().__init__(cluster=cluster, node_id=name, partitions=camp.partitions, **arguments)
 
@@ -269,6 +270,7 @@ class CampBox(Box):
         """Beat so rarely that a test can let years pass."""
         for site in self.camp.sites.values():
             site.cluster.heartbeat_us = _AGES_US // 100
+        self.camp.advance(SECOND)
 
     def client(self, client_id: str = "", version: int = V5, acks: bool = True) -> Peer:
         """Return a new client, at the next node."""

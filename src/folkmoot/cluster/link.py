@@ -220,7 +220,8 @@ class Link:
                 number += 1
             at = end
         self.received = number
-        self.unacked_bytes += stop - pos
+        if first:  # an acknowledgement alone is not acknowledged: two idle nodes would never rest
+            self.unacked_bytes += stop - pos
         return ""
 
     # Connections
