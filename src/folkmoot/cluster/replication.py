@@ -15,7 +15,7 @@ from folkmoot.cluster.copy import Copies
 from folkmoot.cluster.digest import Digests
 from folkmoot.cluster.drop import Drops
 from folkmoot.cluster.early import Early
-from folkmoot.cluster.holding import Holding, contains
+from folkmoot.cluster.holding import DAMAGED, Holding, contains
 from folkmoot.cluster.kind import (
     COPY,
     DIGEST,
@@ -44,7 +44,7 @@ from folkmoot.cluster.notice import (
 )
 from folkmoot.cluster.role import Roles
 from folkmoot.cluster.source import Source
-from folkmoot.cluster.standing import OPEN, Standing
+from folkmoot.cluster.standing import LEADER, OPEN, Standing
 from folkmoot.cluster.takeover import Takeover
 from folkmoot.cluster.turn import Turns
 from folkmoot.cluster.view import View
@@ -138,6 +138,33 @@ class Replication:
         """Return what this node has of each partition, for a promise: for a while nothing of it is dropped."""
         self.drops.quiet_since_us = self.standing.now
         return [self.standing.holding(partition) for partition in range(self.standing.partitions)]
+
+    def progress(self) -> dict[str, int]:
+        """Return figures for status and metrics: counts of partitions, bytes since the start, pages compared."""
+        standing = self.standing
+        under_replicated = 0
+        for partition in range(standing.partitions):
+            if standing.phases[partition] == OPEN and self.lead.missing(partition):
+                under_replicated += 1
+        return {
+            "leading": standing.phases.count(OPEN),
+            "taking_over": standing.roles.count(LEADER) - standing.phases.count(OPEN),
+            "waiting_for_replicas": under_replicated,
+            "filling": len(self.copies.active),
+            "dropping": len(self.drops.active),
+            "damaged": standing.states.count(DAMAGED),
+            "copied_bytes": self.copies.bytes_copied,
+            "given_bytes": self.source.bytes_sent,
+            "copy_pages_equal": self.copies.pages_equal,
+            "copy_pages_different": self.copies.pages_different,
+            "copy_slowed": self.source.slow,
+            "digests_compared": self.digests.compared,
+            "digests_different": self.digests.different,
+            "digests_passed_over": self.digests.passed_over,
+            "recent_bytes": standing.recent.bytes,
+            "commit_latency_us": standing.pending.latency_us,
+            "dropped_frames": self.dropped_frames,
+        }
 
     # -- time and the disk --------------------------------------------------------------------------------------------
 
