@@ -178,8 +178,8 @@ class Commits:
 
     def pause(self, connection: Connection, why: int) -> None:
         """Stop reading a connection until `unpause` is called for the same reason."""
-        if connection.paused & why:
-            return
+        if connection.paused & why or connection.remote is not None:
+            return  # the node that has the connection sees to it
         if not connection.paused:
             self.state.pauses.append(connection)
             self.state.counters.publisher_pauses += 1

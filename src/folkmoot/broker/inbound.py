@@ -106,7 +106,7 @@ class Inbound:
         if topic not in self.routes.cache:
             self._check_topic(topic)
         relay = connection.relay
-        if qos == 2 and relay is not None and relay.durable:
+        if relay is not None and relay.durable and (qos == 2 or _names_producer(properties)):
             self._forward(connection, relay, first, packet_id, topic, data[at:end], properties)
             return
         self._count(qos, end - at)
@@ -122,10 +122,14 @@ class Inbound:
         payload: bytes,
         properties: Properties | None,
     ) -> None:
-        """Pass a QoS 2 message on to the session's leader: its packet id must survive there."""
+        """Pass a message on to the session's leader.
+
+        The packet id of QoS 2 must survive there; those of an idempotent producer must all go the same way, for one
+        that is overtaken by a later one counts as repeated.
+        """
         if properties is not None:
             properties.topic_alias = None  # the alias belongs to the connection
-        publish = Publish(topic, payload, 2, bool(first & 1), bool(first & 8), packet_id, properties)
+        publish = Publish(topic, payload, first >> 1 & 3, bool(first & 1), bool(first & 8), packet_id, properties)
         data = encode(publish, connection.version)
         pos = 1
         while data[pos] >= 128:
@@ -416,3 +420,11 @@ class Inbound:
         if session.durable:
             self.state.writer.delete(session.partition, self._received_key(session, packet_id))
         self._answer(connection, PUBCOMP, packet_id, 0, "", session.durable)
+
+
+def _names_producer(properties: Properties | None) -> bool:
+    if properties is not None:
+        for name, _ in properties.user_properties:
+            if name == PRODUCER_PROPERTY:
+                return True
+    return False

@@ -210,7 +210,7 @@ class Publishing:
 
     def _takes(self, partition: int, producer: bytes, sequence: int) -> bool:
         """Whether a partition takes the message: always, unless its producer has published it there before."""
-        if not producer:
+        if not producer or not self.state.leads[partition]:
             return True
         taken = self._taken.get(partition)
         if taken is None:
