@@ -484,6 +484,8 @@ def run_seed(seed: int, planted: str = "", steps: int = 150, lossy: bool = False
     world.install_us = rng.between(1, 100) * MILLISECOND
     if rng.chance(1, 3):
         world.config.recent_bytes_max = 2_000
+    if rng.chance(1, 2):
+        world.config.page_bytes = 200
     world.lossy = lossy
     first = rng.between(1, nodes)
     for number, node_id in enumerate(world.cells):

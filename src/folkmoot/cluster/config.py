@@ -39,6 +39,9 @@ class ClusterConfig:
         # Replication
         self.recent_bytes_max: int = 32 << 20  # changes kept in memory: a replica that lacks only these is not copied
         self.copy_bytes_per_s: int = 64 << 20  # that this node gives to those it fills, at most
+        self.page_bytes: int = (
+            1 << 18
+        )  # of rows that are sent, compared or dropped at a time; a turn stands still so long
         self.copy_parallel: int = 4  # partitions that are being copied to this node at a time
         self.copy_latency_us: int = 20 * MILLISECOND  # copying yields while commits take longer
         self.digest_us: int = 100 * MILLISECOND  # between comparisons of a page of rows with other copies; 0 = none

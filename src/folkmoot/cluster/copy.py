@@ -164,7 +164,7 @@ class Copies:
         digest = b""
         copy.unreadable = False
         try:
-            copy.rows, end = read_page(standing.reader, copy.cursor, end)
+            copy.rows, end = read_page(standing.reader, copy.cursor, end, standing.config.page_bytes)
             digest = digest_of(copy.rows)
         except CorruptStore:
             copy.rows = []

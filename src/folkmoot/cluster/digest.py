@@ -90,7 +90,7 @@ class Digests:
             return True
         start = self._cursor or partition_start(partition)
         try:
-            rows, end = read_page(standing.reader, start, partition_end(partition))
+            rows, end = read_page(standing.reader, start, partition_end(partition), standing.config.page_bytes)
         except CorruptStore as fault:
             standing.spoil(partition, str(fault))
             self._next_partition()
@@ -144,8 +144,9 @@ class Digests:
         return True
 
     def _digest(self, question: CompareNotice) -> bytes:
-        # The leader's page may hold few rows where this copy has many: a digest of one more than fits differs anyway.
-        rows, end = read_page(self.standing.reader, question.start, question.end)
+        # The leader's page may hold few rows where this copy has many: one that does not fit a page differs anyway.
+        standing = self.standing
+        rows, end = read_page(standing.reader, question.start, question.end, 2 * standing.config.page_bytes)
         return digest_of(rows) if end == question.end else b"longer"
 
     def written(self) -> None:

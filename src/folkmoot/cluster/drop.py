@@ -62,7 +62,7 @@ class Drops:
             if start == partition_start(partition):
                 self._begin(partition)
             try:
-                _rows, following = read_page(standing.reader, start, end)
+                _rows, following = read_page(standing.reader, start, end, standing.config.page_bytes)
             except CorruptStore:
                 following = end  # unread, but gone all the same
             standing.writer.raw([(DELETE_RANGE, start, following)], len(start) + len(following))

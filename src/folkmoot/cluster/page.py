@@ -8,18 +8,17 @@ from typing import Final
 from folkmoot.kernel.pack import u32
 from folkmoot.store.reader import Reader
 
-__all__ = ["PAGE_BYTES", "bytes_of", "digest_of", "read_page"]
+__all__ = ["bytes_of", "digest_of", "read_page"]
 
-PAGE_BYTES: Final = 1 << 18
 _ROWS_FIRST: Final = 16
 _ROWS_MAX: Final = 4096
 
 
-def read_page(reader: Reader, start: bytes, end: bytes) -> tuple[list[tuple[bytes, bytes]], bytes]:
+def read_page(reader: Reader, start: bytes, end: bytes, page_bytes: int) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """Return rows with start <= key < end and where the next page starts (`end` after the last).
 
-    A page has about PAGE_BYTES, or one row more; rows may have a megabyte each, so it is read in small portions. Raises
-    CorruptStore.
+    A page has about `page_bytes`, or some rows more; rows may have a megabyte each, so it is read in small portions.
+    Raises CorruptStore.
     """
     rows: list[tuple[bytes, bytes]] = []
     size = 0
@@ -32,9 +31,9 @@ def read_page(reader: Reader, start: bytes, end: bytes) -> tuple[list[tuple[byte
         if len(part) < portion:
             return rows, end
         start = part[-1][0] + b"\0"
-        if size >= PAGE_BYTES or len(rows) >= _ROWS_MAX:
+        if size >= page_bytes or len(rows) >= _ROWS_MAX:
             return rows, start
-        portion = min(max((PAGE_BYTES - size) * portion // (part_bytes + 1), 1), 4 * portion, _ROWS_MAX - len(rows))
+        portion = min(max((page_bytes - size) * portion // (part_bytes + 1), 1), 4 * portion, _ROWS_MAX - len(rows))
 
 
 def bytes_of(rows: list[tuple[bytes, bytes]]) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 from folkmoot.cluster.kind import PAGE
 from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.notice import PageNotice, PullNotice, encode_page
-from folkmoot.cluster.page import PAGE_BYTES, bytes_of, digest_of, read_page
+from folkmoot.cluster.page import bytes_of, digest_of, read_page
 from folkmoot.cluster.standing import Standing
 from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.errors import CorruptStore
@@ -30,7 +30,7 @@ class Source:
         self.bytes_sent = 0
         self.slow = 1  # divides the speed
         self._pulls: deque[tuple[str, PullNotice]] = deque()
-        self._credit = PAGE_BYTES
+        self._credit = standing.config.page_bytes
         self._refilled_us = 0
         self._adjusted_us = 0
 
@@ -82,13 +82,13 @@ class Source:
         rate = standing.config.copy_bytes_per_s // self.slow
         gained = (now - self._refilled_us) * rate // SECOND
         if gained > 0:
-            self._credit = min(self._credit + gained, max(rate // 20, PAGE_BYTES))
+            self._credit = min(self._credit + gained, max(rate // 20, standing.config.page_bytes))
             self._refilled_us = now
 
     def _serve(self, node_id: str, pull: PullNotice) -> None:
         standing = self.standing
         try:
-            rows, end = read_page(standing.reader, pull.start, pull.end)
+            rows, end = read_page(standing.reader, pull.start, pull.end, standing.config.page_bytes)
         except CorruptStore as fault:
             standing.spoil(pull.partition, str(fault))
             return
