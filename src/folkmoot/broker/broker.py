@@ -313,11 +313,15 @@ class Broker:
 
     def _tell(self) -> None:
         """Collect what other nodes are to be told of this turn, and the rows that go with what they asked."""
+        self.marks.flush()
+        self.speak()
+
+    def speak(self) -> None:
+        """Hand over what other nodes are to be told, rows aside."""
         self.routes.refresh()
         self.interest.flush()
         self.requests.flush()
         self.relays.flush()
-        self.marks.flush()
         self.hosting.flush()
 
     def _unfeed(self) -> None:

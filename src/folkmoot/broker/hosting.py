@@ -66,6 +66,8 @@ class Hosting:
         self.control = control
         self.restore = restore
         self.remotes: dict[tuple[str, int], Connection] = {}
+        self.expecting = False  # clients of partitions that this node is about to lead will be attached
+        self._early: list[tuple[str, int, int, int, bytes]] = []  # what they have sent already
         self._count = 0
 
     def __len__(self) -> int:
@@ -115,6 +117,8 @@ class Hosting:
             connection = self.remotes.get((node_id, number))
             if connection is not None:
                 self._packet(connection, packet, first, rest)
+            elif self.expecting:
+                self._early.append((node_id, number, packet, first, rest))
             elif packet:
                 # Nobody that this node knows: whatever it was about is over.
                 self.fabric.send(node_id, OUTPUT, self._output(number, packet, 0, [], b""))
@@ -269,6 +273,18 @@ class Hosting:
             return
         self.remotes[(node_id, number)] = connection
         self.connecting.resume(connection, session, packet, sequences)
+
+    def expect(self, expecting: bool) -> None:
+        """Whether clients are about to be attached; when they are, what they have sent already is handled."""
+        self.expecting = expecting
+        early = self._early
+        self._early = []
+        for node_id, number, packet, first, rest in early:
+            connection = self.remotes.get((node_id, number))
+            if connection is not None:
+                self._packet(connection, packet, first, rest)
+            elif packet:
+                self.fabric.send(node_id, OUTPUT, self._output(number, packet, 0, [], b""))
 
     def leave(self, session: Session) -> None:
         """This node leads the session no more: its connection, which is elsewhere, is another node's business."""

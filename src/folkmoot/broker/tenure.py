@@ -122,6 +122,8 @@ class Tenure:
         self._attached.clear()
         if wanted:
             self.prepare(wanted)
+        elif self.hosting.expecting:
+            self.hosting.expect(False)
 
     def opened(self, partition: int) -> None:
         """Another node has begun to lead a partition."""
@@ -135,6 +137,7 @@ class Tenure:
         """This node has all changes of these partitions and may lead them: ask who is connected."""
         for partition in partitions:
             self._awaited[partition] = dict.fromkeys(self.fabric.others)
+        self.hosting.expecting = True
         self.hosting.want(partitions)
 
     def told(self, node_id: str, body: bytes) -> None:
@@ -173,6 +176,7 @@ class Tenure:
                 self.hosting.attach(node_id, entry)
         self.routes.forget_all()
         self.restore.settle()
+        self.hosting.expect(False)
         for node_id in self.fabric.others:
             self.interest.tell(node_id, partitions, False)
         for partition in partitions:

@@ -177,6 +177,7 @@ class Liaison:
             view = self.membership.installs.pop(0)
             self._install(view)
         self._progress(now)
+        self.broker.speak()
         self._keep_connected()
         self._send()
         self.peers.flush(now)
@@ -232,4 +233,5 @@ class Liaison:
 
     def more(self) -> bool:
         """Whether there is work that could go on at once."""
-        return self.replication.more() or bool(self.membership.installs)
+        unsealed = self.state.writer.dirty or self.broker.commits.asked  # by what came after the turn's end
+        return unsealed or self.replication.more() or bool(self.membership.installs)
