@@ -308,8 +308,8 @@ class Broker:
             self.state.routes_known = known
             if known:
                 self.routes.forget_all()
-                self.connecting.let_in()
                 self.wills.go_on()
+                self.connecting.let_in()
 
     def _tell(self) -> None:
         """Collect what other nodes are to be told of this turn, and the rows that go with what they asked."""

@@ -52,7 +52,7 @@ class Connecting:
         self.wills = wills
         self.lifecycle = lifecycle
         self.closing = closing
-        self._early: list[Connection] = []  # came before it was known who subscribes to what
+        self._early: list[tuple[Connection, bool]] = []  # came before it was known who subscribes to what
         self._parked: dict[str, tuple[Connection, bool]] = {}  # clients that wait for the end of an older connection
 
     def connect(self, connection: Connection, packet: Connect) -> None:
@@ -145,7 +145,7 @@ class Connecting:
         """The client may come in: the leader of its partition finds or makes its session."""
         if not self.state.routes_known:
             connection.state = REGISTERING
-            self._early.append(connection)
+            self._early.append((connection, False))
             return
         packet = connection.connect
         assert packet is not None, "a connection is registered once"
@@ -169,6 +169,10 @@ class Connecting:
 
     def admit(self, connection: Connection, assigned: bool) -> None:
         """Find or make the client's session, end its older connection, answer when that is durable (leader)."""
+        if not self.state.routes_known:  # the will of its older connection may be due, and waits for that too
+            connection.state = REGISTERING
+            self._early.append((connection, assigned))
+            return
         packet = connection.connect
         assert packet is not None, "a connection is registered once"
         known = self.state.sessions
@@ -238,9 +242,14 @@ class Connecting:
         """It is known who subscribes: those who came early come in."""
         early = self._early
         self._early = []
-        for connection in early:
-            if connection.state == REGISTERING:
+        for connection, assigned in early:
+            if connection.state != REGISTERING:
+                continue
+            partition = self.state.partition_of(connection.client_id.encode())
+            if connection.remote is None and (not connection.client_id or not self.state.leads[partition]):
                 self.register(connection)
+            elif self.state.leads[partition]:
+                self.admit(connection, assigned)
 
     def go_on(self, client_id: str) -> None:
         """The older connection of a client is gone: the one that waits for that comes in, if it is still there."""
