@@ -147,6 +147,10 @@ class DeliveryChecker:
             return
         if message.number in record.ever or self.trouble.torn(message.first_us):
             return
+        first = message.attempts[0]
+        if message.qos == 0 and not self.trouble.alone:
+            if self.trouble.failed(first.link.server.name, first.sent_us - SECOND, self.world.now):
+                return  # it waited at a node that stood still, and its publisher went elsewhere
         # The late one may have been sent again after the other had come; not so where it must have come the first time.
         if len(message.attempts) == 1 or (self._is_due(record, message) and not self._was_full(message)):
             later = message.lane.messages[newest]

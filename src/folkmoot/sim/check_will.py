@@ -65,6 +65,10 @@ class WillChecker:
         follower = life.next
         if follower is not None and follower.connect_us <= will.received_us:
             return False
+        if not self.trouble.alone:
+            since, until = life.connect_us, will.received_us
+            if self.trouble.torn(since, until) or self.trouble.failed(life.link.server.name, since, until):
+                return False  # the others took its node for dead
         delay_us = min(life.will_delay_s, life.expiry_low_s) * SECOND
         return will.received_us < life.link.cut_us + delay_us - self.ledger.slack_us
 

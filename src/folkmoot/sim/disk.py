@@ -44,6 +44,11 @@ class Disk:
         """Whether every batch is durable and was reported."""
         return not (self._waiting or self._syncing or self._reporting)
 
+    @property
+    def slow(self) -> bool:
+        """Whether it stands still, or would if something were written."""
+        return self.stall_until_us > self._world.now
+
     def submit(self, batch: Batch) -> None:
         """Take a batch; it becomes durable with all that wait when the running sync is over (group commit)."""
         trace = self._world.trace

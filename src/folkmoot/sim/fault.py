@@ -68,7 +68,9 @@ class Faults:
     @property
     def active(self) -> bool:
         """Whether something is wrong at this moment that keeps a cluster from being whole."""
-        return self.cluster is not None and self.cluster.active
+        if self.cluster is not None and self.cluster.active:
+            return True
+        return any(host.full_since_us < NEVER or host.disk.slow for host in self.site.hosts)
 
     def heal(self) -> None:
         """End all faults."""

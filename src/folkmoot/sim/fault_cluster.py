@@ -37,6 +37,7 @@ class ClusterFaults:
         self.mesh = mesh
         self._round = 0  # counts healings: what was planned before does nothing any more
         self._acting = 0  # faults that have not ended
+        self._split = False  # one at a time: mending one would mend the other
 
     def actions(self) -> list[tuple[int, str, Action]]:
         """Return (weight, name, action) of each fault."""
@@ -67,6 +68,7 @@ class ClusterFaults:
         """End everything, for good."""
         self._round += 1
         self._acting = 0
+        self._split = False
         for host in self.site.hosts:
             host.go_on()
             if host.dark:
@@ -135,8 +137,8 @@ class ClusterFaults:
             return  # who was down already may have less than the others: that would be another fault
         self._note("power loss", running)
         self.trouble.disturb()
+        self.trouble.fail(running)
         for host in running:
-            self.trouble.weak[host.name] = True
             host.crash()
         for host in running:
             self._until(100 * MILLISECOND + self.rng.below(_TOGETHER_US), self.start, host)
@@ -243,6 +245,11 @@ class ClusterFaults:
 
     # Splits
 
+    def _split_duration(self) -> int:
+        """Draw how long a split lasts: half of them for longer than nodes take to notice."""
+        longest = [300 * MILLISECOND, 2 * SECOND, 6 * SECOND, 10 * SECOND][self.rng.below(4)]
+        return longest // 3 + self.rng.below(longest)
+
     def _sides(self) -> list[list[Host]]:
         hosts = self._shuffled(self.site.hosts)
         ways = 3 if len(hosts) > 2 and self.rng.chance(1, 4) else 2
@@ -271,20 +278,31 @@ class ClusterFaults:
             for other in sides[number + 1 :]:
                 self._mend(side, other)
 
+    def _mend_last(self, sides: list[list[Host]]) -> None:
+        self._split = False
+        self.mend_split(sides)
+
     def split(self) -> None:
         """Split the cluster in two or three."""
-        sides = self._sides()
-        self.apply_split(sides)
-        self._until(self.duration(), self.mend_split, sides)
+        if not self._split:
+            self._split = True
+            sides = self._sides()
+            self.apply_split(sides)
+            self._until(self._split_duration(), self._mend_last, sides)
 
     def split_one_way(self) -> None:
         """Let one side not be heard by the other."""
-        sides = self._sides()[:2]
-        self.apply_split(sides, one_way=True)
-        self._until(self.duration(), self.mend_split, sides)
+        if not self._split:
+            self._split = True
+            sides = self._sides()[:2]
+            self.apply_split(sides, one_way=True)
+            self._until(self._split_duration(), self._mend_last, sides)
 
     def flap(self) -> None:
         """Split and mend several times in a row."""
+        if self._split:
+            return
+        self._split = True
         sides = self._sides()
         self.trouble.split([])
         self.world.mark("flapping")
@@ -294,6 +312,8 @@ class ClusterFaults:
         if left:
             self.apply_split(sides)
             self._until(MILLISECOND + self.rng.below(SECOND), self._flop, sides, left - 1)
+        else:
+            self._split = False
 
     def _flop(self, sides: list[list[Host]], left: int) -> None:
         self.mend_split(sides)
@@ -301,10 +321,13 @@ class ClusterFaults:
 
     def swizzle(self) -> None:
         """Cut machines off one after the other and let them back in another order (FoundationDB's swizzle-clogging)."""
-        hosts = self._shuffled(self.site.running)
+        hosts = [] if self._split else self._shuffled(self.site.running)
         hosts = hosts[: self.rng.between(1, len(hosts))] if hosts else []
+        if not hosts:
+            return
         self._note("swizzle", hosts)
         self.trouble.split([])
+        self._split = True
         at = 0
         for host in hosts:
             at += self.rng.below(400 * MILLISECOND)
@@ -312,6 +335,7 @@ class ClusterFaults:
         for host in self._shuffled(hosts):
             at += self.rng.below(400 * MILLISECOND)
             self._until(at, self._mend, [host], [other for other in self.site.hosts if other is not host])
+        self._until(at, self._mend_last, [])
 
     def _isolate(self, host: Host) -> None:
         for other in self.site.hosts:

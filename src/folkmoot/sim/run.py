@@ -118,6 +118,7 @@ class Simulation:
         self.checker = ClusterChecker(world, self.trouble, self.swarm.partitions)
         self._pace = world.fork()
         self._audits = 0
+        self._faults_seen = 0
         self._calm_before_us = 0  # nothing was wrong when faults were drawn at this moment
         self._next_look_us = 0
         self._whole_since_us: int | None = None
@@ -255,7 +256,8 @@ class Simulation:
         self._next_look_us = now + _LOOK_US
         if self.faults.active or not_whole(self.members, self.swarm.replicas):
             self._whole_since_us = None
-        elif self._whole_since_us is None:
+        elif self._whole_since_us is None or self._faults_seen != self.trouble.faults:
+            self._faults_seen = self.trouble.faults
             self._whole_since_us = now
         elif now - self._whole_since_us >= _WHOLE_US:
             self.trouble.rest()

@@ -59,6 +59,7 @@ class Trouble:
         self.splits: list[Span] = []
         self.weak: dict[str, bool] = {}  # machines that may lack something since the cluster was whole
         self.faults = 0  # told so far
+        self._failures: list[tuple[str, int]] = []  # (machine, when)
         self._open: list[Span] = []
 
     @property
@@ -95,13 +96,18 @@ class Trouble:
             self.disturb()
             return
         afforded = self.affords(hosts)
-        for host in hosts:
-            self.weak[host.name] = True
+        self.fail(hosts)
         if afforded:
             self.disturb()
         else:
             self.world.mark("beyond the budget")
             self.split([])
+
+    def fail(self, hosts: list[Host]) -> None:
+        """Write down that these machines fail, whatever the budget."""
+        for host in hosts:
+            self.weak[host.name] = True
+            self._failures.append((host.name, self.world.now))
 
     def split(self, sides: list[list[Host]]) -> None:
         """The machines fall apart into sides; those that no side names are apart from everybody."""
@@ -138,6 +144,10 @@ class Trouble:
             if span.overlaps(since_us, until_us):
                 return True
         return False
+
+    def failed(self, name: str, since_us: int, until_us: int) -> bool:
+        """Whether a machine began to fail in this time, by itself and not in a split."""
+        return any(name == host and since_us <= at <= until_us for host, at in self._failures)
 
     def count(self, since_us: int) -> int:
         """Return how often something has gone wrong since."""
