@@ -162,7 +162,8 @@ class Writer:
 
     def skip(self) -> None:
         """End a turn that has no rows, but must have a number of its own."""
-        assert not self.batch.ops and not self._marked, "a turn with rows is taken"
+        assert not self.batch.ops, "a turn with rows is taken"
+        assert not self._marked, "a turn with positions is taken"
         self.batch = Batch(self.batch.token + 1)
 
     def _tell_positions(self) -> None:
