@@ -234,6 +234,8 @@ class Routes:
             return
         session = subscription.session
         partition = session.partition if session.durable else -1
+        if partition >= 0 and not self.state.leads[partition]:
+            return  # the partition has moved: its subscriptions have not ended
         if begins:
             self.interest.add(partition, subscription.name)
         else:
