@@ -11,7 +11,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from folkmoot.cluster.config import ClusterConfig
-from folkmoot.cluster.holding import COMPLETE, NONE, Holding, contains
+from folkmoot.cluster.holding import COMPLETE, NONE, PARTIAL, Holding, contains
 from folkmoot.cluster.kind import HEARTBEAT
 from folkmoot.cluster.membership import Membership
 from folkmoot.cluster.seat import HoldingsSource
@@ -37,15 +37,16 @@ class Node(HoldingsSource):
         self.core: Membership | None = None
         self.stored: View | None = None
         self.has: list[Holding] = [Holding(NONE, 0, 0, []) for _ in range(moot.partitions)]
-        self.said: list[Holding] = []  # when it last promised
+        self.said: dict[int, list[Holding]] = {}  # by the epoch that it promised
         self.events: list[str] = []
         self.wire = (1, 1)
         self.waiting: list[tuple[str, int, int, bytes]] = []  # came while it hung
         self.due = 0
 
     def holdings(self) -> list[Holding]:
-        self.said = [Holding(one.state, one.epoch, one.seq, list(one.history)) for one in self.has]
-        return self.said
+        said = [Holding(one.state, one.epoch, one.seq, list(one.history)) for one in self.has]
+        self.said[self.live._seat.promised] = said
+        return said
 
     @property
     def live(self) -> Membership:
@@ -349,23 +350,37 @@ class Moot:
             assert len({*replicas, *view.learners[partition]}) == len(replicas) + len(view.learners[partition])
             assert {*replicas, *view.learners[partition]} <= set(ids)
             assert len(replicas) <= min(self.replicas, len(ids))
-            held = {node_id: self.nodes[node_id].has[partition] for node_id in ids}
+            # By what they said when they promised; whoever died since has no disk to look at, or an emptied one.
+            held = {one.node_id: self._said(one, view.epoch, partition) for one in view.members}
             for epoch, seq in self.commits.get(partition, []):
                 having = [one for one in replicas if contains(held[one], epoch, seq)]
-                assert not having or having == replicas, f"{partition}: {replicas} but only {having} have {epoch, seq}"
-                if not having:
+                lacking = [one for one in replicas if not contains(self.nodes[one].has[partition], epoch, seq)]
+                lacking = [one for one in lacking if self.nodes[one].incarnation == self._of(view, one)]
+                assert not having or not lacking, f"{partition}: {replicas} but only {having} have {epoch, seq}"
+                if not having and len(lacking) == len(replicas):
                     for node_id in ids:
-                        said = self.nodes[node_id].said[partition]
-                        if contains(said, epoch, seq) and said.state == COMPLETE:
-                            assert node_id in view.learners[partition], f"{node_id} has {epoch, seq} and is left out"
+                        if contains(held[node_id], epoch, seq) and held[node_id].state == COMPLETE:
+                            assert node_id in view.learners[partition], (
+                                f"{partition}: {node_id} has {epoch, seq} and is left out of {view.epoch}"
+                            )
+
+    def _of(self, view: View, node_id: str) -> int:
+        member = view.member(node_id)
+        return -1 if member is None else member.incarnation
+
+    def _said(self, member: Member, epoch: int, partition: int) -> Holding:
+        node = self.nodes[member.node_id]
+        return node.said[epoch][partition] if node.incarnation == member.incarnation else Holding(NONE, 0, 0, [])
 
     # A model of replication
 
     def _play_roles(self, node: Node, view: View) -> None:
         for partition in range(self.partitions):
             if node.node_id in view.replicas[partition] and node.has[partition].state != COMPLETE:
-                assert node.has[partition].seq == 0, "a replica that is not complete"
+                assert node.has[partition].seq == 0, "a replica that is not complete, in a world without loss"
                 node.has[partition].state = COMPLETE
+            if node.node_id in view.learners[partition] and node.has[partition].state == NONE:
+                node.has[partition].state = PARTIAL
             if view.leader_of(partition) == node.node_id:
                 for learner in view.learners[partition]:
                     at = self.now + self.rng.between(self.fill_us // 2, self.fill_us * 2)
@@ -381,10 +396,11 @@ class Moot:
                 return
         if not leader.alive or leader.hung or leader.live.state != "member":
             return
-        if not learner.alive or learner.hung or pair not in self.links or {pair, pair[::-1]} & self.cut:
+        apart = not learner.alive or learner.hung or pair not in self.links or {pair, pair[::-1]} & self.cut
+        if apart or learner.stored is None or learner.stored.epoch != leader.stored.epoch:
             self._at(self.now + self.fill_us, "fill", [leader_id, incarnation, epoch, partition, learner_id])
             return
-        source = leader.has[partition]
+        source = self._adopted(leader, partition, leader.stored.replicas[partition])
         # What the learner had on another branch is merged into the leader's; the model forgets about it.
         self.commits[partition] = [one for one in self.commits.get(partition, []) if contains(source, *one)]
         learner.has[partition] = Holding(COMPLETE, source.epoch, source.seq, list(source.history))
@@ -409,7 +425,7 @@ class Moot:
             wanted = view.replicas[partition] + [one for one in waits if one in view.learners[partition]]
             if not all(self._follows(leader, one, view, partition) for one in wanted):
                 continue
-            source = leader.has[partition]
+            source = self._adopted(leader, partition, wanted)
             history = list(source.history)
             if not history or history[-1][0] != view.epoch:
                 history.append((view.epoch, source.seq))
@@ -419,6 +435,16 @@ class Moot:
             self.commits[partition] = self.commits[partition][-50:]
             done = True
         return done
+
+    def _adopted(self, leader: Node, partition: int, replicas: list[str]) -> Holding:
+        """Let a leader take over what the longest replica has."""
+        best = leader.has[partition]
+        for node_id in replicas:
+            other = self.nodes[node_id].has[partition]
+            if other.seq > best.seq and other.state == COMPLETE and contains(other, best.epoch, best.seq):
+                best = other
+        leader.has[partition] = Holding(COMPLETE, best.epoch, best.seq, list(best.history))
+        return leader.has[partition]
 
     def _follows(self, leader: Node, node_id: str, view: View, partition: int) -> bool:
         if node_id == leader.node_id:

@@ -32,6 +32,7 @@ from folkmoot.kernel.rng import Rng
 __all__ = ["Membership"]
 
 _COUNTER_MAX: Final = 1 << 39
+_FEW: Final = 16
 _KINDS: Final = (PREPARE, PROMISE, REFUSE, COMMIT)
 
 
@@ -101,7 +102,8 @@ class Membership:
         if first:
             self._seat.event(INFO, "node_seen", {"node": member.node_id, "incarnation": member.incarnation})
         self._beater.greet(member.node_id, now)
-        self._look(now)
+        if len(self._detector.peers) <= _FEW:
+            self._look(now)
 
     def down(self, node_id: str, incarnation: int, refused: bool, now: int) -> None:
         """A peer's connection is gone; refused: its host lives and nobody listens there, so its process is gone."""
@@ -230,7 +232,8 @@ class Membership:
         if old is None or moved or old.epoch != beat.epoch or old.state != beat.state or old.stalled != beat.stalled:
             if seat.state == MEMBER:
                 self._left_out()
-            self._look(now)
+            if seat.state == MEMBER or len(self._detector.peers) <= _FEW:
+                self._look(now)  # a big crowd that begins is looked at with each beat only
 
     def _left_out(self) -> None:
         """Notice that at least half of the view went on without this node."""

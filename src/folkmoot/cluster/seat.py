@@ -8,6 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.heartbeat import EXCLUDED, MEMBER, WAITING, Request
 from folkmoot.cluster.holding import Holding
@@ -21,6 +23,7 @@ _RECENT_MAX: Final = 4  # views kept for members that missed one
 STATES: Final[list[str]] = ["waiting", "member", "excluded"]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # asked once per proposal
 class HoldingsSource(ABC):
     """Who can say what this node holds."""
 
