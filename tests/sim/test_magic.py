@@ -33,7 +33,7 @@ def test_the_same_seed_is_the_same_run() -> None:
 def everything(swarm: Swarm) -> None:
     for name in FEATURES + FAULTS + CLUSTER_FAULTS:
         swarm.on[name] = True
-    swarm.fault_every = 4
+    swarm.fault_every = 8
     swarm.pace_us = 60_000
     swarm.spares = 1
     swarm.replicas = 3
@@ -42,7 +42,7 @@ def everything(swarm: Swarm) -> None:
 
 def test_runs_reach_the_faults_of_a_cluster() -> None:
     reached: dict[str, int] = {}
-    for seed in range(1, 13):
+    for seed in range(1, 17):
         result = magic_simulation(seed, STEPS, everything, nodes=5).run()
         assert result.violations == []
         for name, count in result.marks.items():

@@ -168,6 +168,7 @@ class ClusterFaults:
         """Cut a machine off from everybody, clients included."""
         for host in self._victims():
             self.world.mark("blackout")
+            self.trouble.isolate(host)
             host.darken(on=True)
             self._until(self.duration(), self._lighten, host)
 

@@ -210,7 +210,7 @@ class Script:
     def step_dark(self, words: list[str]) -> None:
         """Cut a machine off from everybody."""
         host = self._host(words[0])
-        self.simulation.trouble.weaken([host])
+        self.simulation.trouble.isolate(host)
         host.darken(on=True)
 
     def step_light(self, words: list[str]) -> None:

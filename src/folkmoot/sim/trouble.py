@@ -125,6 +125,11 @@ class Trouble:
         for host in self.hosts:
             self.weak[host.name] = True
 
+    def isolate(self, host: Host) -> None:
+        """A machine is cut off: if it may go on alone, what it had begun to do counts as done on its side."""
+        self.fail([host])
+        self.split([[host], [other for other in self.hosts if other is not host]])
+
     def _begin(self, span: Span) -> None:
         self.spans.append(span)
         self._open.append(span)
