@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from folkmoot.broker.admit import Admission
+from folkmoot.broker.attach import Attaching
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits
-from folkmoot.broker.connect import Connecting
 from folkmoot.broker.control import Control
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.inbound import Inbound
@@ -50,7 +51,8 @@ class Hosting:
         queue: Queue,
         lifecycle: Lifecycle,
         closing: Closing,
-        connecting: Connecting,
+        attaching: Attaching,
+        admission: Admission,
         inbound: Inbound,
         control: Control,
         restore: Restore,
@@ -61,7 +63,8 @@ class Hosting:
         self.queue = queue
         self.lifecycle = lifecycle
         self.closing = closing
-        self.connecting = connecting
+        self.attaching = attaching
+        self.admission = admission
         self.inbound = inbound
         self.control = control
         self.restore = restore
@@ -101,7 +104,7 @@ class Hosting:
             return  # its node asks again when the leader has said that it is there
         connection, _ = self._connection(node_id, entry)
         self.remotes[(node_id, number)] = connection
-        self.connecting.admit(connection, entry[7])
+        self.admission.admit(connection, entry[7])
 
     def packets(self, node_id: str, body: bytes) -> None:
         """Packets of clients came. Raises IndexError for nonsense."""
@@ -174,7 +177,7 @@ class Hosting:
             self.lifecycle.detach(connection, goodbye)
         connection.state = CONNECTION_CLOSED
         self._drop(connection)
-        self.connecting.go_on(connection.client_id)
+        self.admission.go_on(connection.client_id)
 
     def _drop(self, connection: Connection) -> None:
         remote = connection.remote
@@ -243,7 +246,7 @@ class Hosting:
         self.expel(remote, remote.code, remote.why)
         connection.state = CONNECTION_CLOSED
         self._drop(connection)
-        self.connecting.go_on(connection.client_id)
+        self.admission.go_on(connection.client_id)
 
     def expel(self, remote: Remote, code: int, why: str) -> None:
         """Have a connection closed by its node, with DISCONNECT if there is a reason code."""
@@ -272,7 +275,7 @@ class Hosting:
             self.expel(remote, code, why)
             return
         self.remotes[(node_id, number)] = connection
-        self.connecting.resume(connection, session, packet, sequences)
+        self.attaching.resume(connection, session, packet, sequences)
 
     def expect(self, expecting: bool) -> None:
         """Whether clients are about to be attached; when they are, what they have sent already is handled."""

@@ -6,10 +6,11 @@ MQTT 5 section 3.2.2.3.
 from __future__ import annotations
 
 from folkmoot.broker.state import State
+from folkmoot.kernel.limits import Limits
 from folkmoot.mqtt.field import BINARY_BYTES_MAX
 from folkmoot.mqtt.packet import Connect, Properties
 
-__all__ = ["connack_properties"]
+__all__ = ["connack_properties", "expiry_of"]
 
 
 def connack_properties(state: State, packet: Connect, expiry_s: int, assigned: str) -> Properties:
@@ -48,3 +49,13 @@ def connack_properties(state: State, packet: Connect, expiry_s: int, assigned: s
         if len(information.encode()) <= BINARY_BYTES_MAX:  # the server may leave it out (section 3.2.2.3.15)
             properties.response_info = information
     return properties
+
+
+def expiry_of(packet: Connect, limits: Limits) -> int:
+    """Return after how many seconds without its client the session of a CONNECT ends; 0 = with the connection."""
+    if packet.version < 5:
+        return 0 if packet.clean_start else limits.session_expiry_v3_s
+    properties = packet.properties
+    if properties is None or properties.session_expiry is None:
+        return 0
+    return min(properties.session_expiry, limits.session_expiry_max_s)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from folkmoot.broker.admit import Admission
+from folkmoot.broker.attach import Attaching
 from folkmoot.broker.body import Bodies
-from folkmoot.broker.connect import Connecting
+from folkmoot.broker.closing import Closing
 from folkmoot.broker.control import Control
 from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.fabric import Fabric
@@ -28,9 +30,10 @@ from folkmoot.broker.retained import Retained
 from folkmoot.broker.route import Routes
 from folkmoot.broker.state import State
 from folkmoot.kernel.event import INFO
+from folkmoot.mqtt import reason
 from folkmoot.mqtt.decode import decode
 from folkmoot.mqtt.packet import Connect
-from folkmoot.session.connection import OPEN, REGISTERING
+from folkmoot.session.connection import CLOSING, OPEN, REGISTERING
 from folkmoot.session.relay import ASKED, ENDED, Relay
 from folkmoot.session.session import Session
 from folkmoot.streams.table import Streams
@@ -56,7 +59,9 @@ class Tenure:
         purges: Purges,
         lifecycle: Lifecycle,
         feeds: Feeds,
-        connecting: Connecting,
+        closing: Closing,
+        attaching: Attaching,
+        admission: Admission,
         control: Control,
         exchange: Exchange,
         restore: Restore,
@@ -76,7 +81,9 @@ class Tenure:
         self.purges = purges
         self.lifecycle = lifecycle
         self.feeds = feeds
-        self.connecting = connecting
+        self.closing = closing
+        self.attaching = attaching
+        self.admission = admission
         self.control = control
         self.exchange = exchange
         self.restore = restore
@@ -114,6 +121,39 @@ class Tenure:
             self.interest.tell(node_id, led, True)
         self.routes.forget_all()
         self._again()
+
+    def stand_down(self, why: str) -> None:
+        """Serve nobody: the cluster goes on without this node, or this side of a split may not go on."""
+        fabric = self.fabric
+        for partition in range(self.state.partitions):
+            fabric.open[partition] = False
+            fabric.leaders[partition] = ""
+        self._awaited.clear()
+        self._attached.clear()
+        self.hosting.expect(False)
+        self.requests.drop_all()
+        for connection in list(self.state.connections.values()):
+            if connection.state < CLOSING:
+                if connection.state == OPEN:
+                    self.closing.disconnect(connection, reason.SERVER_BUSY, why)
+                else:
+                    self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, why)
+        for partition in range(self.state.partitions):
+            if self.state.leads[partition]:
+                self.leave(partition)
+            for relay in self.relays.of_partition(partition):
+                self.relays.forget(relay)
+        for node_id in fabric.others:
+            self.interest.gone(node_id)
+        fabric.others = []
+        self.routes.forget_all()
+
+    def leave_all(self) -> None:
+        """Lead nothing for a moment: everything is restored, with whoever is connected then."""
+        for partition in range(self.state.partitions):
+            if self.state.leads[partition]:
+                self.leave(partition)
+                self.fabric.open[partition] = False
 
     def _again(self) -> None:
         """Ask anew, in the new view, who is connected."""
@@ -185,7 +225,7 @@ class Tenure:
                 self.relays.forget(relay)
                 connection = relay.connection
                 if connection.state == REGISTERING:
-                    self.connecting.admit(connection, relay.assigned)
+                    self.admission.admit(connection, relay.assigned)
         self.state.event(INFO, "leads", {"partitions": len(partitions), "sessions": len(self.state.sessions)})
 
     def _take_back(self, relay: Relay) -> None:
@@ -207,9 +247,9 @@ class Tenure:
         packet = decode(0x10, connection.connect_body, 0)
         assert isinstance(packet, Connect), "it was one when it came"
         if session is None or session.connection is not None:
-            self.connecting.closing.close(connection)
+            self.closing.close(connection)
             return
-        self.connecting.resume(connection, session, packet, list(relay.flights.values()))
+        self.attaching.resume(connection, session, packet, list(relay.flights.values()))
         for _, first, rest in relay.log:
             if connection.state == OPEN and first >= 0x10:
                 self.hosting.handle(connection, first, rest)
@@ -222,7 +262,7 @@ class Tenure:
         state.leads[partition] = False
         for session in [session for session in state.sessions.values() if session.partition == partition]:
             self._leave_session(session)
-        self.connecting.give_up(partition)
+        self.admission.give_up(partition)
         self.interest.leave(partition)
         self.bodies.forget(partition)
         self.retained.forget(partition)
@@ -256,7 +296,7 @@ class Tenure:
         if session.durable:
             self.lifecycle.leave(session)
             session.connection = None
-            self.connecting.be_guest(connection)
+            self.attaching.be_guest(connection)
         elif session.will is not None:
             session.will = None  # its row is there
             self.state.counters.wills_pending -= 1

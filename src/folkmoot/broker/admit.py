@@ -1,0 +1,203 @@
+"""Letting a client in, at the leader of its partition: its session, its older connection, its will.
+
+MQTT 5 sections 3.1.2.4, 3.1.2.5, 3.1.2.11.2, 3.1.4, 5.4.2; promise A6: an older connection is fenced, wherever it is,
+before the new CONNACK.
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.attach import Attaching
+from folkmoot.broker.closing import Closing
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.lifecycle import Lifecycle
+from folkmoot.broker.lifetime import lifetime
+from folkmoot.broker.message import EXPEL, encode_expel
+from folkmoot.broker.offer import connack_properties, expiry_of
+from folkmoot.broker.relay import Relays
+from folkmoot.broker.state import State
+from folkmoot.broker.will import Wills
+from folkmoot.kernel.event import WARNING
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.encode import encode, forward_properties
+from folkmoot.mqtt.packet import Connack, Connect, Properties
+from folkmoot.mqtt.packet import Will as WillPacket
+from folkmoot.session.connection import REGISTERING, Connection
+from folkmoot.session.session import Session, Will
+from folkmoot.store.message import Message
+
+__all__ = ["Admission"]
+
+
+class Admission:
+    """Finds or makes sessions for clients."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        relays: Relays,
+        wills: Wills,
+        lifecycle: Lifecycle,
+        closing: Closing,
+        attaching: Attaching,
+    ) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.relays = relays
+        self.wills = wills
+        self.lifecycle = lifecycle
+        self.closing = closing
+        self.attaching = attaching
+        self.early: list[tuple[Connection, bool]] = []  # came before it was known who subscribes to what
+        self._parked: dict[str, tuple[Connection, bool]] = {}  # clients that wait for the end of an older connection
+
+    def wait(self, connection: Connection, assigned: bool) -> None:
+        """Let a client wait until it is known who subscribes: the will of its older connection may be due as well."""
+        connection.state = REGISTERING
+        self.early.append((connection, assigned))
+
+    def refuse_crowd(self, connection: Connection, why: str) -> None:
+        """There is no place for one more."""
+        code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_BUSY
+        self.closing.refuse(connection, code, why)
+
+    def admit(self, connection: Connection, assigned: bool) -> None:
+        """Find or make the client's session, end its older connection, answer when that is durable (leader)."""
+        if not self.state.routes_known:
+            self.wait(connection, assigned)
+            return
+        packet = connection.connect
+        assert packet is not None, "a connection is registered once"
+        known = self.state.sessions
+        if connection.client_id not in known and len(known) >= self.state.limits.sessions_max:
+            self.refuse_crowd(connection, "too many sessions")
+            return
+        will = packet.will
+        policy = self.state.policy
+        if will is not None and not policy.may_publish(connection.client_id, connection.username, will.topic):
+            self.state.counters.acl_denied_publish += 1
+            self.closing.refuse(connection, reason.NOT_AUTHORIZED, "not allowed to publish to the will's topic")
+            return
+        expiry_s = expiry_of(packet, self.state.limits)
+        old = known.get(connection.client_id)
+        anew = packet.clean_start or self._is_foreign(old, connection)
+        resumes_stored = old is not None and old.durable and not anew  # that makes room, when its messages go
+        if self.state.storage_full and (expiry_s or will is not None) and not resumes_stored:
+            self.state.counters.storage_refused += 1
+            self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "no room on the disk to keep a session or a will")
+            return
+        assigned_id = connection.client_id if assigned else ""  # [MQTT-3.2.2-16]
+        properties = connack_properties(self.state, packet, expiry_s, assigned_id) if connection.v5 else None
+        if not self._fits(packet, properties):
+            code = reason.IMPLEMENTATION_SPECIFIC_ERROR
+            self.closing.refuse(connection, code, "the Maximum Packet Size is too small for a CONNACK")
+            return
+        if self._waits(old, connection, assigned):
+            return
+        old = self._take_over(old, anew)
+        present = old is not None
+        session = old if old is not None else self._begin(connection, expiry_s > 0)
+        self.attaching.agree(connection, packet)
+        self.attaching.attach(connection, session, packet, expiry_s)
+        # The end of a stored session is acknowledged too: it must not come back after a crash.
+        wrote = session.durable or self.lifecycle.is_ending(connection.client_id)
+        if will is not None:
+            self.wills.set(session, self._will_of(connection, will))
+            wrote = True
+        connection.connack = encode(Connack(present, reason.SUCCESS, properties), packet.version)
+        connection.connect = None
+        self.attaching.answer(connection, wrote or present)
+
+    def _begin(self, connection: Connection, durable: bool) -> Session:
+        session = self.lifecycle.begin(connection.client_id, durable)
+        session.shadow = connection.remote is not None and not durable
+        return session
+
+    def _waits(self, old: Session | None, connection: Connection, assigned: bool) -> bool:
+        """Whether an older connection, at another node, must be fenced before this one comes in (A6)."""
+        other = None if old is None else old.connection
+        remote = None if other is None else other.remote
+        if remote is None:
+            return False
+        waiting = self._parked.get(connection.client_id)
+        if waiting is not None and waiting[0] is not connection:
+            self.closing.disconnect(waiting[0], reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+        self._parked[connection.client_id] = (connection, assigned)
+        connection.state = REGISTERING
+        if not remote.fenced:
+            remote.fenced = True
+            self.state.counters.takeovers += 1
+            body = encode_expel(remote.number, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            self.fabric.send(remote.node_id, EXPEL, body)
+        return True
+
+    def go_on(self, client_id: str) -> None:
+        """The older connection of a client is gone: the one that waits for that comes in, if it is still there."""
+        waiting = self._parked.pop(client_id, None)
+        if waiting is not None and waiting[0].state == REGISTERING:
+            self.admit(waiting[0], waiting[1])
+
+    def give_up(self, partition: int) -> None:
+        """This node leads the partition no more: who waits here asks its new leader."""
+        for client_id in list(self._parked):
+            connection, assigned = self._parked[client_id]
+            if self.state.partition_of(client_id.encode()) == partition:
+                del self._parked[client_id]
+                if connection.remote is None and connection.state == REGISTERING:
+                    self.relays.ask(connection, partition, connection.connect_body, assigned)
+
+    def _is_foreign(self, old: Session | None, connection: Connection) -> bool:
+        """Whether a session is another user's, MQTT 5 section 5.4.2: what waits there is for those eyes only.
+
+        Who nobody has asked for a proof is nobody's other: without passwords and certificates a user name says nothing.
+        """
+        identity = self.state.identity
+        if old is None or not old.username or not (identity.check_passwords or identity.user_from_certificate):
+            return False
+        if old.username == connection.username:
+            return False
+        fields: dict[str, object] = {"client": old.client_id, "user": connection.username, "of": old.username}
+        self.state.event(WARNING, "session_of_another", fields)
+        return True
+
+    def _take_over(self, old: Session | None, clean_start: bool) -> Session | None:
+        """Return the session to resume, after the end of its older connection [MQTT-3.1.4-3] (A6)."""
+        if old is None:
+            return None
+        if old.connection is not None:
+            self.state.counters.takeovers += 1
+            other = old.connection
+            # A will without delay is due now; one with a delay only if the session ends here [MQTT-3.1.3-9].
+            self.closing.disconnect(other, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            old_now = self.state.sessions.get(old.client_id)
+            if old_now is None:
+                return None
+            old = old_now
+        if clean_start:  # [MQTT-3.1.2-4]
+            self.lifecycle.end(old)
+            self.lifecycle.shared.pass_on_lost()
+            return None
+        self.wills.cancel(old)
+        self.state.counters.sessions_resumed += 1
+        return old
+
+    def _will_of(self, connection: Connection, will: WillPacket) -> Will:
+        properties = will.properties
+        forwarded = b""
+        delay_s = 0
+        if properties is not None:
+            forwarded = forward_properties(properties)
+            if properties.will_delay is not None:
+                delay_s = min(properties.will_delay, self.state.limits.will_delay_max_s)
+        life_us = lifetime(properties, self.state.limits)
+        message = Message(
+            will.topic, will.payload, will.qos, will.retain, forwarded, connection.client_id, self.state.now, life_us
+        )
+        return Will(message, delay_s)
+
+    def _fits(self, packet: Connect, properties: Properties | None) -> bool:
+        """Whether the client can take the CONNACK that accepts it [MQTT-3.1.2-24]."""
+        wish = packet.properties
+        if wish is None or wish.packet_max is None:
+            return True
+        return len(encode(Connack(False, reason.SUCCESS, properties), 5)) <= wish.packet_max
