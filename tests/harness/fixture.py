@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.harness.box import Box
 
-__all__ = ["MakeBox", "box", "make"]
+__all__ = ["MakeBox", "box", "make", "make_boxes"]
 
 MakeBox = Callable[..., Box]
 
 
-@pytest.fixture
-def make() -> Iterator[MakeBox]:
-    """Make boxes with arguments of `Box`; `bystander=False` leaves the bystander out."""
+@contextmanager
+def make_boxes(kind: type[Box]) -> Iterator[MakeBox]:
+    """Make boxes of a kind, and in the end look after their bystanders."""
     boxes: list[Box] = []
 
     def make_box(bystander: bool = True, **arguments: object) -> Box:
-        made = Box(**arguments)  # type: ignore[arg-type]
+        made = kind(**arguments)  # type: ignore[arg-type]
         if bystander:
             boxes.append(made)
             peer = made.client("bystander")
@@ -30,6 +31,13 @@ def make() -> Iterator[MakeBox]:
     yield make_box
     for made in boxes:
         _check_bystander(made)
+
+
+@pytest.fixture
+def make() -> Iterator[MakeBox]:
+    """Make boxes with arguments of `Box`; `bystander=False` leaves the bystander out."""
+    with make_boxes(Box) as made:
+        yield made
 
 
 @pytest.fixture
