@@ -1,0 +1,95 @@
+"""Networks that fail under a cluster: a cable pulled, one direction lost, a split in the middle, all of it on and off.
+
+Each node is in a network namespace of its own, and so are HAProxy and the bridge between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster_fleet import Fleet
+from tests.integration.cluster_net import HUB, Net
+from tests.integration.cluster_rig import Rig
+
+CUT_S = 6.0
+HEAL_S = 25.0
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    with Net(["n1", "n2", "n3"]) as found:
+        yield found
+
+
+@pytest.fixture
+def rig(tmp_path: Path, net: Net) -> Iterator[Rig]:
+    with Rig(tmp_path, 3, net) as found:
+        yield found
+
+
+@pytest.fixture
+def fleet(rig: Rig, tmp_path: Path) -> Iterator[Fleet]:
+    with Fleet(rig.door, tmp_path) as found:
+        found.flow()
+        yield found
+
+
+def settle(rig: Rig, fleet: Fleet) -> None:
+    """After the last fault: all flows, all is whole, nothing is wrong."""
+    fleet.flow()
+    rig.await_whole(HEAL_S)
+    fleet.expect_no_fault()
+
+
+def test_the_cable_of_a_leader_is_pulled(net: Net, rig: Rig, fleet: Fleet) -> None:
+    leader = rig.leader("s2")
+    net.pull(leader)
+    assert rig.await_out(leader) < CUT_S
+    fleet.flow()
+    net.plug(leader)
+    settle(rig, fleet)
+
+
+def test_a_leader_hears_and_is_not_heard(net: Net, rig: Rig, fleet: Fleet) -> None:
+    leader = rig.leader("s2")
+    others = [name for name in rig.names if name != leader]
+    for other in others:
+        net.mute(leader, other)
+    assert rig.await_out(leader) < CUT_S
+    fleet.flow()
+    net.mend()
+    settle(rig, fleet)
+
+
+def test_a_leader_is_heard_and_hears_nothing(net: Net, rig: Rig, fleet: Fleet) -> None:
+    leader = rig.leader("s2")
+    others = [name for name in rig.names if name != leader]
+    for other in [*others, HUB]:
+        net.mute(other, leader)
+    assert rig.await_out(leader) < CUT_S
+    fleet.flow()
+    net.mend()
+    settle(rig, fleet)
+
+
+def test_one_link_between_two_nodes_is_lost(net: Net, rig: Rig, fleet: Fleet) -> None:
+    """All reach the third, which reaches all: no two nodes may lead the same."""
+    leader, second, _third = rig.where("s2")
+    net.cut([leader], [second])
+    fleet.run(4.0)
+    fleet.flow()
+    net.mend()
+    settle(rig, fleet)
+
+
+def test_a_cable_with_a_loose_contact(net: Net, rig: Rig, fleet: Fleet) -> None:
+    leader = rig.leader("s2")
+    for pause_s in (0.2, 0.6, 1.5, 2.5, 0.3):
+        net.pull(leader)
+        fleet.run(pause_s)
+        net.plug(leader)
+        fleet.run(pause_s / 2)
+    settle(rig, fleet)
