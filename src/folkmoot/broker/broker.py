@@ -5,6 +5,7 @@ The order of the parts in `__init__` is the order in which they may use each oth
 
 from __future__ import annotations
 
+from folkmoot.broker.answer import Answers
 from folkmoot.broker.backlog import Backlog
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.closing import Closing
@@ -18,6 +19,7 @@ from folkmoot.broker.feed import Feeds
 from folkmoot.broker.hosting import Hosting
 from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.ingress import Ingress
+from folkmoot.broker.inquiry import Inquiries
 from folkmoot.broker.interest import Interest
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.mark import Marks
@@ -43,6 +45,7 @@ from folkmoot.broker.state import (
 from folkmoot.broker.subscribe import Subscribing
 from folkmoot.broker.switch import Switch
 from folkmoot.broker.sys import SysTopics
+from folkmoot.broker.tail import Tails
 from folkmoot.broker.tenure import Tenure
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.clock import NEVER, SECOND
@@ -69,6 +72,8 @@ class Broker:
         self.commits = Commits(state, streams)
         self.interest = Interest(fabric, self.commits, state.partitions)
         self.requests = Requests(state, fabric, self.commits)
+        self.inquiries = Inquiries(fabric)
+        self.tails = Tails(self.inquiries)
         self.relays = Relays(state, fabric)
         self.marks = Marks(state)
         self.bodies = Bodies(state)
@@ -93,7 +98,8 @@ class Broker:
         self.wills = Wills(state, self.publishing)
         self.purges = Purges(state, self.bodies, self.shared)
         self.lifecycle = Lifecycle(state, self.relays, self.queue, self.routes, self.shared, self.wills, self.purges)
-        self.feeds = Feeds(state, self.commits, self.queue)
+        self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
+        self.answers = Answers(state, fabric, self.commits, self.retained, streams)
         self.closing = Closing(state, self.lifecycle)
         self.connecting = Connecting(
             state, fabric, self.commits, self.relays, self.queue, self.wills, self.lifecycle, self.closing
@@ -157,6 +163,8 @@ class Broker:
             self.exchange,
             self.restore,
             self.hosting,
+            self.inquiries,
+            self.answers,
             streams,
         )
         self.switch = Switch(
@@ -170,6 +178,8 @@ class Broker:
             self.closing,
             self.exchange,
             self.hosting,
+            self.inquiries,
+            self.answers,
             self.tenure,
         )
         self._connections = 0
@@ -262,8 +272,12 @@ class Broker:
                 record.sessions[i].durable_next = record.durable_next[i]
             for session in record.sessions:
                 self.queue.pump(session)
-        if self.streams.written(token):
+        grown = self.streams.written(token)
+        if grown:
             self.feeds.grown()
+            self.answers.grown(grown)
+        self.answers.committed()
+        self.feeds.committed()
         self.exchange.committed()
         self.completed()
 

@@ -7,24 +7,27 @@ messages that it queued: after a crash it goes on exactly there.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections import OrderedDict
+from abc import abstractmethod
+from collections import OrderedDict, deque
 from typing import Final
 
 from folkmoot.broker.commit import Commits
+from folkmoot.broker.inquiry import Inquiries, Waiter
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.state import State
+from folkmoot.broker.tail import Tails
 from folkmoot.session.connection import OPEN
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import QOS_MASK, Subscription, encode_identifier
 from folkmoot.store.key import CURSOR, name_prefix
 from folkmoot.store.message import Message
 
-__all__ = ["BLOCKED", "DONE", "MORE", "Feed", "Feeds", "cursor_key"]
+__all__ = ["BLOCKED", "DONE", "MORE", "WAITING", "Feed", "Feeds", "cursor_key"]
 
 MORE: Final = 0
 BLOCKED: Final = 1
 DONE: Final = 2
+WAITING: Final = 3
 
 
 def cursor_key(session: Session, name: bytes) -> bytes:
@@ -32,7 +35,7 @@ def cursor_key(session: Session, name: bytes) -> bytes:
     return name_prefix(session.partition, CURSOR, session.key) + name
 
 
-class Feed(ABC):
+class Feed(Waiter):
     """A source of messages for one subscription; `token`: the batch after which the store has all that it must read."""
 
     def __init__(self, subscription: Subscription, token: int) -> None:
@@ -40,8 +43,23 @@ class Feed(ABC):
         self.token = token
 
     @abstractmethod
+    def begin(self, feeds: Feeds) -> None:
+        """The feed is one of `feeds` now."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """The feed is no more."""
+
+    @abstractmethod
     def page(self, feeds: Feeds) -> int:
-        """Deliver one page; return MORE, BLOCKED (nothing to read until something grows) or DONE."""
+        """Deliver one page.
+
+        Return MORE, BLOCKED (nothing to read until something grows), WAITING (for another node) or DONE.
+        """
+
+    @abstractmethod
+    def rest(self) -> None:
+        """The session takes nothing for now: hold no messages for it."""
 
     @abstractmethod
     def save(self, feeds: Feeds) -> None:
@@ -52,23 +70,30 @@ class Feeds:
     """All feeds of the node, at most one per subscription.
 
     Each is in one place: `fresh` until its batch is durable, `active` while it runs, `parked` until its session takes
-    more, `tailing` when it has reached the end of its stream. The first two are queues from which any feed can be taken
-    at once: a client may subscribe and unsubscribe as often as it likes and leaves nothing behind.
+    more, `tailing` when it has reached the end of its stream, `waiting` for what another node has. The first two are
+    queues from which any feed can be taken at once: a client may subscribe and unsubscribe as often as it likes and
+    leaves nothing behind.
     """
 
-    def __init__(self, state: State, commits: Commits, queue: Queue) -> None:
+    def __init__(self, state: State, commits: Commits, queue: Queue, inquiries: Inquiries, tails: Tails) -> None:
         self.state = state
         self.commits = commits
         self.queue = queue
+        self.inquiries = inquiries
+        self.tails = tails
         self.fresh: OrderedDict[Feed, None] = OrderedDict()
         self.active: OrderedDict[Feed, None] = OrderedDict()
         self.parked: dict[str, dict[Feed, None]] = {}  # by client id
         self.tailing: dict[Feed, None] = {}
+        self.waiting: dict[Feed, None] = {}
         self.failures: list[tuple[Subscription, str]] = []  # feeds that cannot go on, and why
         self._known: dict[str, dict[bytes, Feed]] = {}  # by client id and filter
+        self._owed: deque[tuple[int, int]] = deque()  # turns that are held up, until which other one is committed
+        self._growth = 0  # of the ends of streams elsewhere, as far as it was looked at
 
     def __len__(self) -> int:
-        return len(self.fresh) + len(self.active) + len(self.tailing) + sum([len(of) for of in self.parked.values()])
+        waiting = len(self.tailing) + len(self.waiting)
+        return len(self.fresh) + len(self.active) + waiting + sum([len(of) for of in self.parked.values()])
 
     def start(self, feed: Feed) -> None:
         """Let a feed run as soon as its batch is durable; it takes the place of an older one of its subscription."""
@@ -83,6 +108,7 @@ class Feeds:
             self._take_out(old)
         known[subscription.name] = feed
         subscription.session.feeds += 1
+        feed.begin(self)
         if feed.token > self.commits.complete_token:
             self.fresh[feed] = None
         else:
@@ -126,6 +152,8 @@ class Feeds:
 
     def _take_out(self, feed: Feed) -> None:
         """Remove a feed from where it is."""
+        feed.end()
+        self.inquiries.leave(feed)
         session = feed.subscription.session
         session.feeds -= 1
         parked = self.parked.get(session.client_id)
@@ -135,6 +163,8 @@ class Feeds:
             del self.active[feed]
         elif feed in self.tailing:
             del self.tailing[feed]
+        elif feed in self.waiting:
+            del self.waiting[feed]
         elif parked is not None and feed in parked:
             del parked[feed]
             if not parked:
@@ -148,13 +178,15 @@ class Feeds:
                 break
             del self.fresh[feed]
             self.active[feed] = None
+        if self._growth != self.tails.growth:
+            self.grown()
         if self.active:
             feed, _ = self.active.popitem(last=False)
             self._run(feed)
 
     def runnable(self) -> bool:
         """Whether a feed can go on now; those that wait for a batch stand in the order of their batches."""
-        if self.active:
+        if self.active or (self.tailing and self._growth != self.tails.growth):
             return True
         return bool(self.fresh) and next(iter(self.fresh)).token <= self.commits.complete_token
 
@@ -170,6 +202,8 @@ class Feeds:
                 self.active[feed] = None
             elif result == BLOCKED:
                 self.tailing[feed] = None
+            elif result == WAITING:
+                self.waiting[feed] = None
             else:
                 self._finish(feed)
 
@@ -190,6 +224,7 @@ class Feeds:
             parked = {}
             self.parked[session.client_id] = parked
         parked[feed] = None
+        feed.rest()
 
     def fail(self, feed: Feed, why: str) -> None:
         """The feed cannot go on: the client is told, and the subscription ends."""
@@ -212,8 +247,35 @@ class Feeds:
         if parked is not None:
             self.active.update(parked)
 
+    def wake(self, feed: Feed) -> None:
+        """What the feed has asked of another node has come, or can be asked for: it goes on, if its session does."""
+        if feed in self.waiting:
+            del self.waiting[feed]
+            self.active[feed] = None
+        elif feed in self.tailing:
+            del self.tailing[feed]
+            self.active[feed] = None
+        elif feed not in self.active and feed not in self.fresh:
+            feed.rest()
+
+    def hold(self) -> int:
+        """Let what this turn acknowledges wait, until `release`; return the turn's token."""
+        self.commits.ask(1, 0)
+        return self.state.writer.token
+
+    def release(self, token: int, saved: bool) -> None:
+        """What was held up may be acknowledged; `saved`: when this turn is committed."""
+        self._owed.append((self.commits.newest_token() if saved else 0, token))
+
+    def committed(self) -> None:
+        """More turns are committed."""
+        owed = self._owed
+        while owed and owed[0][0] <= self.commits.committed_token:
+            self.commits.answered(owed.popleft()[1], 1, 0)
+
     def grown(self) -> None:
         """Streams have new records: replays that wait for them go on."""
+        self._growth = self.tails.growth
         if self.tailing:
             self.active.update(self.tailing)
             self.tailing = {}

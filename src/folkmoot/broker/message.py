@@ -12,6 +12,8 @@ from folkmoot.store.message import Message, decode_message, encode_message
 
 __all__ = [
     "ANNOUNCE",
+    "ANSWER",
+    "ASK",
     "ATTACHED",
     "CONFIRM",
     "DONE",
@@ -25,8 +27,6 @@ __all__ = [
     "RELAY",
     "REQUESTS",
     "RETAIN",
-    "ROWS",
-    "SCAN",
     "STREAM",
     "WANTED",
     "Application",
@@ -49,8 +49,8 @@ OUTPUT: Final = 38  # bytes for a client, from its session
 EXPEL: Final = 39  # a connection is to be closed
 WANTED: Final = 40  # a new leader asks who is connected
 ATTACHED: Final = 41  # the answer
-SCAN: Final = 42  # asks for a page of rows
-ROWS: Final = 43  # the answer
+ASK: Final = 42  # a question about what the other leads, see `question`
+ANSWER: Final = 43  # the answer
 CONFIRM: Final = 44  # an announcement is known
 
 # What a partition is to do with a message

@@ -10,7 +10,7 @@ from folkmoot.broker.message import QUEUE, RETAIN, STREAM, Application, Share
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.request import Requests
-from folkmoot.broker.retained import Retained
+from folkmoot.broker.retained import TO_TRANSIENT, Retained
 from folkmoot.broker.route import Route, Routes
 from folkmoot.broker.shared import Shared
 from folkmoot.broker.state import State
@@ -201,6 +201,8 @@ class Publishing:
         message = application.message
         route = self.routes.lookup(message.topic)
         if not application.producer or self.producers.advance_live(application.producer, application.number):
+            if message.retain:
+                self.retained.came(TO_TRANSIENT, message.topic)
             for target in route.transient:
                 self.send(target, message, None)
         for name in groups:
@@ -244,6 +246,8 @@ class Publishing:
         if route.transient:
             result = MATCHED
             if not producer or self.producers.advance_live(producer, sequence):
+                if message.retain:
+                    self.retained.came(TO_TRANSIENT, message.topic)
                 for target in route.transient:
                     self.send(target, message, publisher)
         self._chosen.clear()
@@ -299,6 +303,8 @@ class Publishing:
             while end < count and targets[end].session.partition == partition:
                 end += 1
             if self._takes(partition, producer, sequence):
+                if message.retain:
+                    self.retained.came(partition, message.topic)
                 if self._store(targets, start, end, message, publisher):
                     result |= STORED
             else:

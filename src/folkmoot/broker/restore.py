@@ -14,7 +14,7 @@ from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.broker.mark import Marks
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.purge import Purge, Purges
-from folkmoot.broker.replay import CURSOR_STREAM, ReplayFeed
+from folkmoot.broker.replay import CURSOR_STREAM, ReplayFeed, parse_replay
 from folkmoot.broker.retained import Retained
 from folkmoot.broker.retained_feed import RetainedFeed
 from folkmoot.broker.route import Routes
@@ -279,16 +279,15 @@ class Restore:
         row = decode_cursor(value[VERSION_BYTES:])
         feed: Feed
         if row.kind == CURSOR_STREAM:
-            stream = self.streams.get(subscription.name.split(b"/", 3)[1].decode())
-            if stream is None:
+            wish = parse_replay(subscription.name, self.streams, self.state.limits.topic_levels_max)
+            if wish.stream is None:
                 return
-            offsets = row.positions + [0] * (stream.config.partitions - len(row.positions))
-            feed = ReplayFeed(subscription, 0, stream, offsets)
+            offsets = row.positions + [0] * (wish.stream.config.partitions - len(row.positions))
+            feed = ReplayFeed(subscription, 0, wish.stream, wish.start, offsets)
         else:
-            positions = row.positions
-            if len(positions) != 2 + self.state.partitions:
+            if row.positions and max(row.positions) >= self.state.partitions:
                 raise CorruptStore(f"the cursor at {key.hex()} is of a store with another number of partitions")
-            feed = RetainedFeed(subscription, 0, self.retained, positions[0], positions[2:], positions[1], row.key)
+            feed = RetainedFeed(subscription, 0, self.retained, row.positions, row.key)
         self.feeds.start(feed)
 
     def _find_ends(self, session: Session) -> None:

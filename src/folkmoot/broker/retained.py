@@ -6,22 +6,29 @@ Writing them is here; sending them to new subscriptions, page by page, is `retai
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
+from folkmoot.broker.backlog import rows_per_page
 from folkmoot.broker.state import State
-from folkmoot.store.key import RETAINED, plain_key
+from folkmoot.store.key import RETAINED, end_of, plain_key
 from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.topics.name import filter_prefix, has_wildcard
 
-__all__ = ["Retained"]
+__all__ = ["TO_TRANSIENT", "Retained"]
+
+TO_TRANSIENT: Final = -1  # in place of a partition: to the transient sessions of this node
+
+_LIVE_MAX: Final = 16_384  # topics; beyond, the oldest may come once more as retained
+_ROWS_ELSEWHERE: Final = 32  # at once, where nothing is known of their size
 
 
 class _Change:
-    """A retained row as a batch on its way leaves it: its token, the change's sequence, bytes of the message or -1."""
+    """A retained row as a batch on its way leaves it: its token, bytes of the message or -1."""
 
-    def __init__(self, topic: bytes, token: int, sequence: int, size: int) -> None:
+    def __init__(self, topic: bytes, token: int, size: int) -> None:
         self.topic = topic
         self.token = token
-        self.sequence = sequence
         self.size = size
 
 
@@ -35,6 +42,9 @@ class Retained:
         # What batches on their way have changed, which the store does not show yet: newest per topic, and all in order
         self._fresh: dict[bytes, _Change] = {}
         self._changes: deque[_Change] = deque()
+        self._feeds = 0  # that run
+        self._live: dict[tuple[int, bytes], int] = {}  # by sessions and topic: what came live while feeds run
+        self._live_count = 0
 
     def set(self, message: Message) -> bool:
         """Keep or clear the message of its topic; False when the limit on retained messages refuses a new topic."""
@@ -45,7 +55,7 @@ class Retained:
         if not message.payload:  # [MQTT-3.3.1-6] [MQTT-3.3.1-7] an empty payload clears
             if before >= 0:
                 self.state.writer.delete(partition, plain_key(partition, RETAINED, topic))
-                self._note(partition, topic, -1)
+                self._note(topic, -1)
                 self.counts[partition] -= 1
                 counters.retained_messages -= 1
                 counters.retained_bytes -= before
@@ -58,7 +68,7 @@ class Retained:
             counters.retained_messages += 1
             before = 0
         self.state.writer.put(partition, plain_key(partition, RETAINED, topic), encode_message(message))
-        self._note(partition, topic, message.size)
+        self._note(topic, message.size)
         counters.retained_bytes += message.size - before
         self.sizes[partition] += message.size - before
         return True
@@ -72,9 +82,8 @@ class Retained:
         value = self.state.reader.get(plain_key(partition, RETAINED, topic))
         return -1 if value is None else decode_message(value, VERSION_BYTES).size
 
-    def _note(self, partition: int, topic: bytes, size: int) -> None:
-        writer = self.state.writer
-        change = _Change(topic, writer.token, writer.sequence(partition), size)
+    def _note(self, topic: bytes, size: int) -> None:
+        change = _Change(topic, self.state.writer.token, size)
         self._fresh[topic] = change
         self._changes.append(change)
 
@@ -92,11 +101,6 @@ class Retained:
             return True
         return self._size_of(self.state.partition_of(message.topic), message.topic) >= 0
 
-    def has_changed(self, topic: bytes, epoch: int, sequence: int) -> bool:
-        """Whether a batch on its way has changed the topic's message since `sequence` of its partition in `epoch`."""
-        change = self._fresh.get(topic)
-        return change is not None and (epoch < self.state.writer.epoch or change.sequence > sequence)
-
     def expire(self, message: Message) -> None:
         """Remove a retained message whose expiry has passed, if it is still the one that was read."""
         if message.topic in self._fresh:
@@ -105,12 +109,57 @@ class Retained:
         if not self.state.leads[partition]:
             return  # its leader's business
         self.state.writer.delete(partition, plain_key(partition, RETAINED, message.topic))
-        self._note(partition, message.topic, -1)
+        self._note(message.topic, -1)
         self.counts[partition] -= 1
         self.state.counters.retained_messages -= 1
         self.state.counters.retained_bytes -= message.size
         self.sizes[partition] -= message.size
         self.state.counters.dropped_expired += 1
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, partition: int, topic_filter: bytes, key: bytes, rows_max: int) -> list[tuple[bytes, bytes]]:
+        """Return the next rows of a partition that may match, from `key` on: at most `rows_max` and about a page."""
+        start = plain_key(partition, RETAINED, filter_prefix(topic_filter))
+        end = end_of(start) if has_wildcard(topic_filter) else start + b"\0"
+        return self.state.reader.scan(max(start, key), end, rows_max)
+
+    def rows_at_once(self, partition: int) -> int:
+        """Return how many rows of a partition to read at once, so that they are about a page."""
+        page_rows = self.state.limits.page_rows
+        if not self.state.leads[partition]:
+            return min(page_rows, _ROWS_ELSEWHERE)
+        return rows_per_page(page_rows, self.counts[partition], self.sizes[partition])
+
+    # What was published live to a new subscriber must not be followed by what it replaced, nor come twice. The row
+    # and the live message come from different nodes, so no number tells which is newer: it is noted what came live.
+
+    def begin(self) -> int:
+        """A feed begins: return the number of what has come live until now."""
+        self._feeds += 1
+        return self._live_count
+
+    def end(self) -> None:
+        """A feed has ended."""
+        self._feeds -= 1
+        if not self._feeds:
+            self._live.clear()
+
+    def came(self, sessions: int, topic: bytes) -> None:
+        """A message to be retained was delivered: to the sessions of a partition led here, or TO_TRANSIENT."""
+        if self._feeds:
+            self._live_count += 1
+            key = (sessions, topic)
+            self._live.pop(key, None)
+            if len(self._live) >= _LIVE_MAX:
+                del self._live[next(iter(self._live))]
+            self._live[key] = self._live_count
+
+    def has_come(self, sessions: int, topic: bytes, since: int) -> bool:
+        """Whether a message on this topic was delivered to these sessions since the number `since`."""
+        return self._live.get((sessions, topic), 0) > since
+
+    # -- partitions move ----------------------------------------------------------------------------------------------
 
     def forget(self, partition: int) -> None:
         """This node leads the partition no more."""

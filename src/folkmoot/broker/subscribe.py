@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.feed import Feed, Feeds
-from folkmoot.broker.replay import ReplayFeed, parse_replay
+from folkmoot.broker.replay import ReplayFeed, Start, first_offsets, parse_replay
 from folkmoot.broker.retained import Retained
 from folkmoot.broker.retained_feed import maybe_retained_feed
 from folkmoot.broker.route import Routes
@@ -119,14 +119,17 @@ class Subscribing:
                 return reason.TOPIC_FILTER_INVALID
         offsets: list[int] = []
         stream = None
+        start: Start | None = None
         if name.startswith(REPLAY_PREFIX):
             wish = parse_replay(name, self.streams, self.state.limits.topic_levels_max)
+            if not wish.error:
+                offsets = first_offsets(wish, self.state.leads)
             if wish.error or wish.stream is None:
                 self._why = wish.error
                 return reason.TOPIC_FILTER_INVALID
             topic_filter = wish.topic_filter
             stream = wish.stream
-            offsets = wish.offsets
+            start = wish.start
         if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter):
             self.state.counters.acl_denied_subscribe += 1
             self._why = "not allowed to subscribe"
@@ -135,9 +138,9 @@ class Subscribing:
         subscription = Subscription(session, name, topic_filter, share, options & ~QOS_MASK | granted, identifier)
         known = session.subscriptions.get(name)
         self._store(session, subscription, known)
-        if stream is not None:
+        if stream is not None and start is not None:
             token = self.commits.newest_token()
-            replay = ReplayFeed(subscription, token, stream, offsets)
+            replay = ReplayFeed(subscription, token, stream, start, offsets)
             self._start(session, replay)
         elif not share:
             self.feeds.hand_over(subscription)

@@ -6,15 +6,19 @@ from collections import deque
 
 import msgspec
 
+from folkmoot.broker.answer import Answers
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.hosting import Hosting
 from folkmoot.broker.ingress import Ingress
+from folkmoot.broker.inquiry import Inquiries
 from folkmoot.broker.interest import Interest
 from folkmoot.broker.message import (
     ANNOUNCE,
+    ANSWER,
+    ASK,
     ATTACHED,
     CONFIRM,
     DONE,
@@ -55,6 +59,8 @@ class Switch:
         closing: Closing,
         exchange: Exchange,
         hosting: Hosting,
+        inquiries: Inquiries,
+        answers: Answers,
         tenure: Tenure,
     ) -> None:
         self.state = state
@@ -67,6 +73,8 @@ class Switch:
         self.closing = closing
         self.exchange = exchange
         self.hosting = hosting
+        self.inquiries = inquiries
+        self.answers = answers
         self.tenure = tenure
         self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not members here yet
 
@@ -120,7 +128,11 @@ class Switch:
             self._dispatch_rare(node_id, kind, body)
 
     def _dispatch_rare(self, node_id: str, kind: int, body: bytes) -> None:
-        if kind == OWN:
+        if kind == ASK:
+            self.answers.receive(node_id, body)
+        elif kind == ANSWER:
+            self.inquiries.receive(body)
+        elif kind == OWN:
             relay = self.relays.find(node_id, get_varint(body, 0)[0])
             if relay is not None:
                 self.connecting.own(relay.connection)

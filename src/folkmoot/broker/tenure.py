@@ -11,6 +11,7 @@ import msgspec
 
 from folkmoot.broker.admit import Admission
 from folkmoot.broker.attach import Attaching
+from folkmoot.broker.answer import Answers
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.control import Control
@@ -18,6 +19,7 @@ from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.feed import Feeds
 from folkmoot.broker.hosting import Hosting
+from folkmoot.broker.inquiry import Inquiries
 from folkmoot.broker.interest import Interest
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.mark import Marks
@@ -66,6 +68,8 @@ class Tenure:
         exchange: Exchange,
         restore: Restore,
         hosting: Hosting,
+        inquiries: Inquiries,
+        answers: Answers,
         streams: Streams,
     ) -> None:
         self.state = state
@@ -88,6 +92,8 @@ class Tenure:
         self.exchange = exchange
         self.restore = restore
         self.hosting = hosting
+        self.inquiries = inquiries
+        self.answers = answers
         self.streams = streams
         self._awaited: dict[int, dict[str, None]] = {}  # partitions to lead -> members that have not told who is there
         self._attached: list[tuple[str, HOST_ENTRY]] = []
@@ -116,10 +122,12 @@ class Tenure:
             self.requests.gone(node_id)
             self.interest.gone(node_id)
             self.hosting.gone(node_id)
+            self.answers.gone(node_id)
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
         for node_id in fresh:
             self.interest.tell(node_id, led, True)
         self.routes.forget_all()
+        self.inquiries.installed()
         self._again()
 
     def stand_down(self, why: str) -> None:
@@ -170,6 +178,7 @@ class Tenure:
         self.fabric.open[partition] = True
         self.exchange.opened(partition)
         self.relays.opened(partition)
+        self.inquiries.opened()
 
     # -- beginning ----------------------------------------------------------------------------------------------------
 
@@ -219,6 +228,7 @@ class Tenure:
         self.hosting.expect(False)
         for node_id in self.fabric.others:
             self.interest.tell(node_id, partitions, False)
+        self.inquiries.opened()
         for partition in partitions:
             self.exchange.opened(partition)
             for relay in self.relays.of_partition(partition):
@@ -270,6 +280,7 @@ class Tenure:
         self.purges.forget(partition)
         self.lifecycle.wills.leave(partition)
         self.marks.forget(partition)
+        self.answers.leave(partition)
         self.streams.close_in(partition)
         for feed_session in self.lifecycle.ended:
             self.feeds.forget(feed_session)

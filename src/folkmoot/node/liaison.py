@@ -192,6 +192,7 @@ class Liaison:
         self.replication.closed.clear()  # the broker compares the leaders itself
         partitions = self.state.partitions
         leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
+        self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
         self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before)
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
         self.broker.know()

@@ -178,9 +178,8 @@ def decode_will(data: bytes) -> WillRow:
 class CursorRow:
     """How far a feed (a retained scan or a stream replay) has filled a session's queue.
 
-    kind: 0 retained scan, 1 replay of a stream; positions: of a scan the epoch in which it began, its partition, and
-    for each partition the sequence beyond which rows came live; of a replay the next offset of each stream partition;
-    key: where the scan goes on in its partition.
+    kind: 0 retained scan, 1 replay of a stream; positions: of a scan the partitions that are left; of a replay the next
+    offset of each stream partition; key: where the scan goes on in the first of its partitions.
     """
 
     def __init__(self, kind: int, positions: list[int], key: bytes) -> None:

@@ -1,0 +1,134 @@
+"""Questions of one node to another about what it leads, and their answers: what they say, and how they are packed.
+
+A question changes nothing, so it may be asked twice. Answers are bounded by whoever gives them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
+
+__all__ = [
+    "AHEAD",
+    "BOUNDS",
+    "FAULT",
+    "FOUND",
+    "GONE",
+    "READ",
+    "REFUSED",
+    "SCAN",
+    "SEEK",
+    "WATCH",
+    "Answer",
+    "Question",
+    "Scanned",
+    "decode_answer",
+    "decode_question",
+    "encode_answer",
+    "encode_question",
+    "page_of",
+]
+
+# What is asked. Of a stream: its name, the stream partition, and
+SCAN: Final = 1  # retained messages: a filter, partitions, and where to go on in the first of them
+READ: Final = 2  # a page of records: first offset, end, bytes
+BOUNDS: Final = 3  # oldest offset, readable end, bytes, time of the oldest and of the latest record (-1: none)
+WATCH: Final = 4  # the same, as soon as the readable end lies behind the given offset
+SEEK: Final = 5  # the first offset with this time or a later one
+
+# What is answered
+FOUND: Final = 0
+GONE: Final = 1  # retention has removed the offset; the oldest that is left
+AHEAD: Final = 2  # the offset lies beyond the end; the end
+FAULT: Final = 3  # why it cannot be read
+REFUSED: Final = 4  # this node does not lead it
+
+_Question = tuple[int, int, bytes, list[int], bytes]
+_Scanned = tuple[int, bool, bytes, list[bytes]]
+_Answer = tuple[int, int, list[int], str, list[bytes], list[_Scanned]]
+
+
+class Question:
+    """number: of the node that asks; the rest depends on `what`, see above."""
+
+    def __init__(self, number: int, what: int, name: bytes, numbers: list[int], key: bytes) -> None:
+        self.number = number
+        self.what = what
+        self.name = name
+        self.numbers = numbers
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"Question({self.number} what={self.what} {self.name!r} {self.numbers})"
+
+
+class Scanned:
+    """Retained messages of one partition; unless it is `done`, it goes on at `key`."""
+
+    def __init__(self, partition: int, done: bool, key: bytes, messages: list[bytes]) -> None:
+        self.partition = partition
+        self.done = done
+        self.key = key
+        self.messages = messages
+
+    def __repr__(self) -> str:
+        return f"Scanned({self.partition} done={self.done} {len(self.messages)} messages)"
+
+
+class Answer:
+    """numbers: of a page the next offset, the oldest, the end; chunks: its chunks; scanned: of a scan."""
+
+    def __init__(self, status: int, numbers: list[int]) -> None:
+        self.status = status
+        self.numbers = numbers
+        self.text = ""
+        self.chunks: list[bytes] = []
+        self.scanned: list[Scanned] = []
+
+    def __repr__(self) -> str:
+        return f"Answer({self.status} {self.numbers} {self.text!r} {len(self.chunks)} chunks, {self.scanned!r})"
+
+
+def encode_question(question: Question) -> bytes:
+    """Return a question as bytes."""
+    return msgspec.msgpack.encode(
+        (question.number, question.what, question.name, question.numbers, question.key),
+    )
+
+
+def decode_question(body: bytes) -> Question:
+    """Read a question; raises ValueError for nonsense."""
+    number, what, name, numbers, key = msgspec.msgpack.decode(body, type=_Question)
+    return Question(number, what, name, numbers, key)
+
+
+def encode_answer(number: int, answer: Answer) -> bytes:
+    """Return an answer to the question `number` as bytes."""
+    scanned = [(part.partition, part.done, part.key, part.messages) for part in answer.scanned]
+    return msgspec.msgpack.encode((number, answer.status, answer.numbers, answer.text, answer.chunks, scanned))
+
+
+def decode_answer(body: bytes) -> tuple[int, Answer]:
+    """Return the number of the question and the answer; raises ValueError for nonsense."""
+    number, status, numbers, text, chunks, scanned = msgspec.msgpack.decode(body, type=_Answer)
+    answer = Answer(status, numbers)
+    answer.text = text
+    answer.chunks = chunks
+    answer.scanned = [Scanned(partition, done, key, messages) for partition, done, key, messages in scanned]
+    return number, answer
+
+
+def page_of(answer: Answer) -> Page | OffsetGone | OffsetAhead:
+    """Return what READ was answered with as `StreamLog.read` would; raises CorruptStore for a fault or nonsense."""
+    numbers = answer.numbers
+    if answer.status == FOUND and len(numbers) == 3:
+        return Page(answer.chunks, numbers[0], numbers[1], numbers[2])
+    if answer.status == GONE and len(numbers) == 1:
+        return OffsetGone(numbers[0])
+    if answer.status == AHEAD and len(numbers) == 1:
+        return OffsetAhead(numbers[0])
+    raise CorruptStore(answer.text or f"another node has answered {answer!r}")
