@@ -10,8 +10,8 @@ from __future__ import annotations
 import msgspec
 
 from folkmoot.broker.admit import Admission
-from folkmoot.broker.attach import Attaching
 from folkmoot.broker.answer import Answers
+from folkmoot.broker.attach import Attaching
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.control import Control
@@ -23,6 +23,7 @@ from folkmoot.broker.inquiry import Inquiries
 from folkmoot.broker.interest import Interest
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.mark import Marks
+from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.purge import Purges
 from folkmoot.broker.relay import GOODBYE, HOST_ENTRY, Relays
@@ -35,7 +36,7 @@ from folkmoot.kernel.event import INFO
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.decode import decode
 from folkmoot.mqtt.packet import Connect
-from folkmoot.session.connection import CLOSING, OPEN, REGISTERING
+from folkmoot.session.connection import CLOSING, NEW, OPEN, REGISTERING
 from folkmoot.session.relay import ASKED, ENDED, Relay
 from folkmoot.session.session import Session
 from folkmoot.streams.table import Streams
@@ -54,6 +55,7 @@ class Tenure:
         requests: Requests,
         relays: Relays,
         marks: Marks,
+        outbox: Outbox,
         bodies: Bodies,
         routes: Routes,
         retained: Retained,
@@ -78,6 +80,7 @@ class Tenure:
         self.requests = requests
         self.relays = relays
         self.marks = marks
+        self.outbox = outbox
         self.bodies = bodies
         self.routes = routes
         self.retained = retained
@@ -103,6 +106,7 @@ class Tenure:
     def install(self, epoch: int, members: dict[str, int], leaders: list[str], before: dict[str, int]) -> None:
         """A new view: its other members with their incarnations, those of the view before, and who leads what."""
         fabric = self.fabric
+        self.requests.flush()  # what is on its way can be called back
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
         fresh = [node_id for node_id in members if before.get(node_id) != members[node_id]]
         old = fabric.leaders
@@ -118,6 +122,7 @@ class Tenure:
                 self.requests.moved(partition)
                 self.exchange.moved(partition)
                 self.relays.moved(partition)
+        self.routes.forget_all()
         for node_id in gone:
             self.requests.gone(node_id)
             self.interest.gone(node_id)
@@ -135,6 +140,7 @@ class Tenure:
         fabric = self.fabric
         for partition in range(self.state.partitions):
             fabric.open[partition] = False
+            fabric.holds[partition] = False
             fabric.leaders[partition] = ""
         self._awaited.clear()
         self._attached.clear()
@@ -142,7 +148,7 @@ class Tenure:
         self.requests.drop_all()
         for connection in list(self.state.connections.values()):
             if connection.state < CLOSING:
-                if connection.state == OPEN:
+                if connection.state == OPEN or connection.state == NEW:
                     self.closing.disconnect(connection, reason.SERVER_BUSY, why)
                 else:
                     self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, why)
@@ -153,7 +159,9 @@ class Tenure:
                 self.relays.forget(relay)
         for node_id in fabric.others:
             self.interest.gone(node_id)
+            self.answers.gone(node_id)
         fabric.others = []
+        self.inquiries.installed()
         self.routes.forget_all()
 
     def leave_all(self) -> None:
@@ -280,6 +288,7 @@ class Tenure:
         self.purges.forget(partition)
         self.lifecycle.wills.leave(partition)
         self.marks.forget(partition)
+        self.outbox.forget(partition)
         self.answers.leave(partition)
         self.streams.close_in(partition)
         for feed_session in self.lifecycle.ended:
