@@ -275,7 +275,7 @@ class Simulation:
         if not self._rest():
             return False
         self.world.run(self.world.now + _DELAYS_US)
-        if self.mesh is not None and self.swarm.lean and not self._thin_out():
+        if self.mesh is not None and self.swarm.lean and not self.swarm.majority and not self._thin_out():
             return False
         if not self._rest():
             return False
