@@ -329,7 +329,7 @@ class Moot:
     def _check_sequence(self, node: Node, chain: list[int], view: View) -> None:
         """All who install two views install those between them of which they are members.
 
-        One that was out of touch for long is told of the last views only.
+        One that was out of touch is told of the last view before, if it is a member of that, and not of all before.
         """
         if not chain:
             return
@@ -337,7 +337,7 @@ class Moot:
         for (other_id, incarnation), epochs in self.installed.items():
             if other_id == node.node_id or before not in epochs or view.epoch not in epochs:
                 continue
-            for epoch in epochs[max(0, epochs.index(view.epoch) - 3) :]:
+            for epoch in epochs[max(0, epochs.index(view.epoch) - 1) :]:
                 member = self.decoded[epoch].member(node.node_id)
                 if before < epoch < view.epoch and member is not None and member.incarnation == node.incarnation:
                     raise AssertionError(f"{node.node_id} missed {epoch} that {other_id}#{incarnation} installed")
@@ -440,7 +440,10 @@ class Moot:
         """Let a leader take over what the longest replica has."""
         best = leader.has[partition]
         for node_id in replicas:
-            other = self.nodes[node_id].has[partition]
+            node = self.nodes[node_id]
+            other = node.has[partition]
+            if node.stored is None or leader.stored is None or node.stored.epoch != leader.stored.epoch:
+                continue
             if other.seq > best.seq and other.state == COMPLETE and contains(other, best.epoch, best.seq):
                 best = other
         leader.has[partition] = Holding(COMPLETE, best.epoch, best.seq, list(best.history))

@@ -102,7 +102,7 @@ class Membership:
         if first:
             self._seat.event(INFO, "node_seen", {"node": member.node_id, "incarnation": member.incarnation})
         self._beater.greet(member.node_id, now)
-        if len(self._detector.peers) <= _FEW:
+        if self._matters():
             self._look(now)
 
     def down(self, node_id: str, incarnation: int, refused: bool, now: int) -> None:
@@ -230,10 +230,16 @@ class Membership:
         moved = self._detector.said(peer.node_id, beat, seat.view, now)
         self._beater.learn(beat.peers, now)
         if old is None or moved or old.epoch != beat.epoch or old.state != beat.state or old.stalled != beat.stalled:
-            if seat.state == MEMBER:
+            if seat.state == MEMBER and not beat.in_view and beat.epoch > seat.epoch():
                 self._left_out()
-            if seat.state == MEMBER or len(self._detector.peers) <= _FEW:
-                self._look(now)  # a big crowd that begins is looked at with each beat only
+            if self._matters():
+                self._look(now)
+
+    def _matters(self) -> bool:
+        """Tell whether news are looked at before the next beat: in a crowd only by those who may have to propose."""
+        return len(self._detector.peers) <= _FEW or (
+            self._seat.state == MEMBER and self._seat.me.node_id in self._lower
+        )
 
     def _left_out(self) -> None:
         """Notice that at least half of the view went on without this node."""
@@ -262,8 +268,9 @@ class Membership:
         self._agenda.reset()
         self._seat.requests = unsatisfied(self._seat.requests, view)
         self._detector.prune([*[member.node_id for member in view.members], *view.known])
-        self._beater.beat(now, False)
-        self._next_us = now + self._beater.interval()
+        if len(self._detector.peers) <= _FEW:
+            self._beater.beat(now, False)  # many are told with the next beat, which must not come as a wave
+            self._next_us = now + self._beater.interval()
 
     def _look(self, now: int) -> None:
         """Look at the evidence, and propose a view if one is due and this node is the one to do it."""
