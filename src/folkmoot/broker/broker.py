@@ -5,13 +5,17 @@ The order of the parts in `__init__` is the order in which they may use each oth
 
 from __future__ import annotations
 
+from folkmoot.broker.admit import Admission
 from folkmoot.broker.answer import Answers
+from folkmoot.broker.attach import Attaching
 from folkmoot.broker.backlog import Backlog
 from folkmoot.broker.body import Bodies
+from folkmoot.broker.call import Calls
 from folkmoot.broker.closing import Closing
-from folkmoot.broker.commit import FOR_RATE, Commits
+from folkmoot.broker.commit import FOR_RATE, Commits, Record
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.control import Control
+from folkmoot.broker.errand import Errands
 from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.express import Express
 from folkmoot.broker.fabric import Fabric
@@ -23,6 +27,7 @@ from folkmoot.broker.inquiry import Inquiries
 from folkmoot.broker.interest import Interest
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.mark import Marks
+from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.publish import Publishing
 from folkmoot.broker.purge import Purges
@@ -51,7 +56,7 @@ from folkmoot.broker.will import Wills
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.mqtt import reason
-from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, Connection, PeerInfo
+from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, REGISTERING, Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.streams.table import Streams
 
@@ -74,6 +79,7 @@ class Broker:
         self.requests = Requests(state, fabric, self.commits)
         self.inquiries = Inquiries(fabric)
         self.tails = Tails(self.inquiries)
+        self.outbox = Outbox(state, fabric, self.commits, self.requests)
         self.relays = Relays(state, fabric)
         self.marks = Marks(state)
         self.bodies = Bodies(state)
@@ -93,19 +99,36 @@ class Broker:
             self.retained,
             self.producers,
         )
-        self.exchange = Exchange(state, fabric, self.commits, self.marks, self.requests, self.publishing)
+        self.errands = Errands(state, self.outbox, self.publishing)
+        self.exchange = Exchange(
+            state, fabric, self.commits, self.marks, self.requests, self.outbox, self.publishing
+        )
         self.sys = SysTopics(state, self.queue, self.publishing)
-        self.wills = Wills(state, self.publishing)
+        self.wills = Wills(state, self.errands)
         self.purges = Purges(state, self.bodies, self.shared)
         self.lifecycle = Lifecycle(state, self.relays, self.queue, self.routes, self.shared, self.wills, self.purges)
         self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
         self.answers = Answers(state, fabric, self.commits, self.retained, streams)
+        self.calls = Calls(state, self.inquiries, self.answers, self.tails)
         self.closing = Closing(state, self.lifecycle)
+        self.attaching = Attaching(state, self.commits, self.queue, self.lifecycle)
+        self.admission = Admission(
+            state, fabric, self.relays, self.wills, self.lifecycle, self.closing, self.attaching
+        )
         self.connecting = Connecting(
-            state, fabric, self.commits, self.relays, self.queue, self.wills, self.lifecycle, self.closing
+            state,
+            fabric,
+            self.commits,
+            self.relays,
+            self.lifecycle,
+            self.closing,
+            self.attaching,
+            self.admission,
         )
         self.subscribing = Subscribing(state, self.commits, self.routes, self.feeds, self.retained, streams, self.sys)
-        self.inbound = Inbound(state, self.commits, self.relays, self.routes, self.publishing, self.closing)
+        self.inbound = Inbound(
+            state, self.commits, self.relays, self.routes, self.publishing, self.errands, self.closing
+        )
         self.control = Control(
             state,
             self.commits,
@@ -122,6 +145,7 @@ class Broker:
         self.restore = Restore(
             state,
             self.marks,
+            self.outbox,
             self.bodies,
             self.routes,
             self.retained,
@@ -139,7 +163,8 @@ class Broker:
             self.queue,
             self.lifecycle,
             self.closing,
-            self.connecting,
+            self.attaching,
+            self.admission,
             self.inbound,
             self.control,
             self.restore,
@@ -151,6 +176,7 @@ class Broker:
             self.requests,
             self.relays,
             self.marks,
+            self.outbox,
             self.bodies,
             self.routes,
             self.retained,
@@ -158,7 +184,9 @@ class Broker:
             self.purges,
             self.lifecycle,
             self.feeds,
-            self.connecting,
+            self.closing,
+            self.attaching,
+            self.admission,
             self.control,
             self.exchange,
             self.restore,
@@ -284,24 +312,32 @@ class Broker:
     def completed(self) -> None:
         """Perhaps turns are complete: what they acknowledge is acknowledged now, in order."""
         for record in self.commits.complete():
+            if record.failed:
+                self._fail(record)
             for connection in record.connects:
-                self.connecting.opened(connection)
+                self.attaching.opened(connection)
                 self.ingress.resume(connection)
             self.commits.release(record)
             if record.handled:
                 self.hosting.handled(record.handled, record.handled_packets)
         self.commits.resume()
 
+    def _fail(self, record: Record) -> None:
+        """A turn is void: whoever waits for its acknowledgement must ask again, and is told so by losing the line."""
+        for connection in [*record.ack_connections, *record.connects]:
+            self.closing.disconnect(connection, reason.SERVER_BUSY, "lost in a change of leaders: connect, send again")
+
     def seal(self) -> Batch | None:
         """End the turn: return what it has to write."""
         self.shared.pass_on_lost()
         if self.shared.homeless:
-            self.publishing.pass_on_homeless()
+            self.errands.pass_on()
         self._unfeed()
         if self.streams.dirty:
             self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
         if not self.fabric.alone:
-            self._tell()
+            self.speak()
+        self.marks.flush()
         batch = self.state.writer.take()
         if batch is None:
             if self.commits.asked:
@@ -324,11 +360,6 @@ class Broker:
                 self.routes.forget_all()
                 self.wills.go_on()
                 self.connecting.let_in()
-
-    def _tell(self) -> None:
-        """Collect what other nodes are to be told of this turn, and the rows that go with what they asked."""
-        self.marks.flush()
-        self.speak()
 
     def speak(self) -> None:
         """Hand over what other nodes are to be told, rows aside."""
@@ -395,6 +426,7 @@ class Broker:
             or self.feeds.runnable()
             or self.purges.runnable(self.commits.durable_token)
             or self.producers.busy()
+            or self.state.writer.dirty  # rows came when the turn had ended
         )
 
     def _due(self, kind: int, subject: int | str) -> None:
@@ -425,6 +457,9 @@ class Broker:
             self._keep_alive(connection)
         elif kind == TIMER_RATE:
             self.commits.unpause(connection, FOR_RATE)
+        elif connection.state == REGISTERING and not connection.session:
+            self.state.counters.connect_timeouts += 1
+            self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, "no node leads the client's partition now")
         elif connection.state == NEW or connection.state == CHECKING:
             self.state.counters.connect_timeouts += 1
             self.closing.disconnect(connection, reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")

@@ -1,7 +1,8 @@
 """Publishing across nodes, the answering side: requests of other nodes are applied once, in order, and confirmed.
 
 What comes for a partition that this node is still taking over waits; what comes for one that it does not lead is
-refused, and its sender finds out who does. The asking side is `request`.
+refused, and its sender finds out who does. What this node has asked of a partition that has come to it is applied here,
+and confirmed as late. The asking side is `request`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from collections import deque
 
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
-from folkmoot.broker.mark import Marks
+from folkmoot.broker.mark import Marks, partition_origin
 from folkmoot.broker.message import DONE, LIVE, Parcel, Share, decode_application, decode_parcel
+from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.publish import Publishing
-from folkmoot.broker.request import Requests
+from folkmoot.broker.request import Part, Requests
 from folkmoot.broker.state import State
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint, varint
@@ -52,6 +54,7 @@ class Exchange:
         commits: Commits,
         marks: Marks,
         requests: Requests,
+        outbox: Outbox,
         publishing: Publishing,
     ) -> None:
         self.state = state
@@ -59,7 +62,10 @@ class Exchange:
         self.commits = commits
         self.marks = marks
         self.requests = requests
+        self.outbox = outbox
         self.publishing = publishing
+        self._applied: deque[tuple[int, Part]] = deque()  # own ones, perhaps not committed: (token, part)
+        self._live: dict[int, int] = {}  # by partition: the newest errand that this node's transient subscribers got
         self._waiting: dict[int, list[_Waiting]] = {}  # by partition that this node takes over
         self._finished: deque[_Group] = deque()  # applied, perhaps not committed, in the order of their tokens
 
@@ -68,16 +74,26 @@ class Exchange:
         for waiting in self._waiting.pop(partition, []):
             waiting.group.refused.append(partition)
             self._one_less(waiting.group)
+        for entry in [entry for entry in self._applied if entry[1].share.partition == partition]:
+            self._applied.remove(entry)  # its new leader knows whether it has it
+            self.requests.park(entry[1])
 
     def opened(self, partition: int) -> None:
         """The leader of a partition takes requests: those that wait go to it, or are applied here."""
         for part in self.requests.opened(partition):
-            self._apply(self.fabric.node_id, part.parcel, part.share)
-            self.requests.settle(part)
+            self._apply_own(part)
         if self.state.leads[partition]:
             for waiting in self._waiting.pop(partition, []):
                 self._apply(waiting.group.node_id, waiting.parcel, waiting.share)
                 self._one_less(waiting.group)
+
+    def _apply_own(self, part: Part) -> None:
+        self._apply(self.fabric.node_id, part.parcel, part.share)
+        token = self.commits.newest_token()
+        if token <= self.commits.committed_token:
+            self.requests.settle(part)
+        else:
+            self._applied.append((token, part))
 
     def receive(self, node_id: str, body: bytes) -> None:
         """Apply the requests of a message, as far as their partitions are open here. Raises IndexError for nonsense."""
@@ -89,6 +105,7 @@ class Exchange:
             parcel, pos = decode_parcel(body, pos)
             if parcel.flags & LIVE:
                 self._deliver(parcel)
+                answered = answered or parcel.home >= 0
             for share in parcel.shares:
                 answered = True
                 self._take(group, parcel, share)
@@ -97,6 +114,11 @@ class Exchange:
             self._finish(group)
 
     def _deliver(self, parcel: Parcel) -> None:
+        if parcel.home >= 0:
+            if parcel.sequence <= self._live.get(parcel.home, 0):
+                self.state.counters.cluster_requests_repeated += 1
+                return
+            self._live[parcel.home] = parcel.sequence
         application = decode_application(parcel.body, parcel.flags)
         self.publishing.deliver(application, parcel.groups)
         self.state.counters.cluster_messages_received += 1
@@ -114,7 +136,8 @@ class Exchange:
             group.refused.append(partition)
 
     def _apply(self, node_id: str, parcel: Parcel, share: Share) -> None:
-        if not self.marks.advance(share.partition, node_id.encode(), parcel.sequence):
+        origin = node_id.encode() if parcel.home < 0 else partition_origin(parcel.home)
+        if not self.marks.advance(share.partition, origin, parcel.sequence):
             self.state.counters.cluster_requests_repeated += 1
             return
         self.state.counters.cluster_messages_received += 1
@@ -133,10 +156,32 @@ class Exchange:
             self._finished.append(group)
 
     def committed(self) -> None:
-        """More turns are committed: tell those who asked for what they did."""
+        """More turns are committed: tell those who asked for what they did, and go on with errands."""
         finished = self._finished
         while finished and finished[0].token <= self.commits.committed_token:
             self._answer(finished.popleft())
+        applied = self._applied
+        while applied and applied[0][0] <= self.commits.committed_token:
+            self.requests.settle(applied.popleft()[1])
+        self.outbox.committed()
+        requests = self.requests
+        if requests.own_live or requests.own:
+            parcels = requests.own_live
+            requests.own_live = []
+            for parcel in parcels:
+                self._deliver(parcel)
+                requests.settle(Part(parcel, Share(-1, 0)))
+            parts = requests.own
+            requests.own = []
+            for part in parts:
+                self._apply_own(part)
+        self.outbox.finish()
+
+    def fail(self, token: int, partition: int) -> None:
+        """What a turn did to a partition is in no copy that counts: it is to be asked for again, at the leader."""
+        for group in self._finished:
+            if group.token == token:
+                group.refused.append(partition)
 
     def _answer(self, group: _Group) -> None:
         if group.node_id not in self.fabric.others:

@@ -6,6 +6,7 @@ from typing import Final
 
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import FOR_RATE, Commits
+from folkmoot.broker.errand import Errands
 from folkmoot.broker.lifetime import lifetime
 from folkmoot.broker.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
 from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
@@ -46,6 +47,7 @@ class Inbound:
         relays: Relays,
         routes: Routes,
         publishing: Publishing,
+        errands: Errands,
         closing: Closing,
     ) -> None:
         self.state = state
@@ -54,6 +56,7 @@ class Inbound:
         self.commits = commits
         self.routes = routes
         self.publishing = publishing
+        self.errands = errands
         self.closing = closing
         # Of the message in hand
         self._producer = b""
@@ -205,7 +208,11 @@ class Inbound:
             self._answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, code, why, False)
             return
         message = self._message(connection, topic, payload, qos, retain, properties)
-        result = self.publishing.publish(message, session, self._producer, self._sequence)
+        if session.durable and (qos == 2 or self._producer):
+            # The packet id becomes known with it; and what a producer sends must all go the same way, in order.
+            result = self.errands.publish(session.partition, message, session, self._producer, self._sequence)
+        else:
+            result = self.publishing.publish(message, session, self._producer, self._sequence)
         if qos:
             self._finish(connection, session, qos, packet_id, result)
         elif result & STORED:

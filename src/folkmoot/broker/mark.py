@@ -1,17 +1,23 @@
-"""Marks: the newest request of each node that a partition has applied, so that a repeated one is not applied again.
+"""Marks: the newest request of each origin that a partition has applied, so that a repeated one is not applied again.
 
-A mark is a row of the partition, in the same change as what the request did: whoever leads the partition next knows
-it. One that this node applied by itself needs none: it has no second way to come.
+An origin is a node, or a partition that has promised something (`outbox`). A mark is a row of the partition, in the
+same change as what the request did: whoever leads the partition next knows it. One that this node applied by itself
+needs none: it has no second way to come.
 """
 
 from __future__ import annotations
 
 from folkmoot.broker.state import State
-from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.kernel.pack import get_u64, u16, u64
 from folkmoot.store.key import MARK, plain_key, plain_name_of
 from folkmoot.store.writer import VERSION_BYTES
 
-__all__ = ["Marks"]
+__all__ = ["Marks", "partition_origin"]
+
+
+def partition_origin(partition: int) -> bytes:
+    """Return the name of a partition as an origin; no node has one like it."""
+    return b"\0p" + u16(partition)
 
 
 class Marks:

@@ -15,12 +15,14 @@ __all__ = [
     "ANSWER",
     "ASK",
     "ATTACHED",
+    "CHOOSE",
     "CONFIRM",
     "DONE",
     "EXPEL",
     "FROM_CLIENT",
     "HOST",
     "LIVE",
+    "OF_PARTITION",
     "OUTPUT",
     "OWN",
     "QUEUE",
@@ -30,6 +32,7 @@ __all__ = [
     "STREAM",
     "WANTED",
     "Application",
+    "Errand",
     "Parcel",
     "Share",
     "decode_application",
@@ -37,6 +40,8 @@ __all__ = [
     "encode_application",
     "encode_expel",
     "encode_parcel",
+    "get_names",
+    "put_names",
 ]
 
 REQUESTS: Final = 32  # publishing: to the leaders of partitions, and to nodes with transient subscribers
@@ -57,10 +62,12 @@ CONFIRM: Final = 44  # an announcement is known
 QUEUE: Final = 1
 STREAM: Final = 2
 RETAIN: Final = 4
+CHOOSE: Final = 8  # a member of some groups gets it, wherever it is: the partition knows what their producer has sent
 
 # Of a message on its way
 LIVE: Final = 1  # for the transient subscribers of the node
 FROM_CLIENT: Final = 2  # published by a client, not by its will: "no local" counts
+OF_PARTITION: Final = 4  # numbered by the partition whose change it belongs to, not by a node
 
 
 class Application:
@@ -74,22 +81,50 @@ class Application:
 
 
 class Share:
-    """One partition's part in a message: bits of QUEUE, STREAM and RETAIN, and groups of which a member gets it."""
+    """One partition's part in a message: bits of what to do, groups of which a member there gets it.
+
+    choices: with CHOOSE, groups of which a member anywhere gets it.
+    """
 
     def __init__(self, partition: int, bits: int) -> None:
         self.partition = partition
         self.bits = bits
         self.groups: list[bytes] = []
+        self.choices: list[bytes] = []
 
     def __repr__(self) -> str:
         return f"Share({self.partition} bits={self.bits} groups={self.groups!r})"
 
 
+class Errand:
+    """What a partition has promised in a change: a message that others get exactly once (a row OUTBOX).
+
+    home: the partition; sequence: grows for ever per partition; shares: of other partitions; nodes: whose transient
+    subscribers get it, with the groups of which a member there gets it; token: of the turn that waits for its end;
+    left: confirmations that are missing; over: it is another leader's business by now.
+    """
+
+    def __init__(self, home: int, sequence: int, flags: int, body: bytes) -> None:
+        self.home = home
+        self.sequence = sequence
+        self.flags = flags
+        self.body = body
+        self.shares: list[Share] = []
+        self.nodes: dict[str, list[bytes]] = {}
+        self.token = 0
+        self.left = 0
+        self.over = False
+
+    def __repr__(self) -> str:
+        return f"Errand({self.home} {self.sequence} shares={self.shares!r} nodes={list(self.nodes)} left={self.left})"
+
+
 class Parcel:
     """A message for one node: for some of the partitions that it leads, and perhaps for its transient subscribers.
 
-    sequence: counts up by one per message of the node where it was published; body: the message, packed; groups: of
-    which a transient member at the node gets it.
+    sequence: grows per node where messages are published, or (home >= 0) per partition that has promised it; body: the
+    message, packed; groups: of which a transient member at the node gets it; order, errand: at its sender, the place
+    among all that it sends, and whose part this is.
     """
 
     def __init__(self, sequence: int, token: int, flags: int, body: bytes) -> None:
@@ -97,11 +132,14 @@ class Parcel:
         self.token = token
         self.flags = flags
         self.body = body
+        self.home = -1
+        self.order = 0
+        self.errand: Errand | None = None
         self.groups: list[bytes] = []
         self.shares: list[Share] = []
 
     def __repr__(self) -> str:
-        return f"Parcel({self.sequence} flags={self.flags} groups={self.groups!r} shares={self.shares!r})"
+        return f"Parcel({self.home} {self.sequence} flags={self.flags} groups={self.groups!r} shares={self.shares!r})"
 
 
 def encode_application(message: Message, producer: bytes, number: int) -> bytes:
@@ -126,14 +164,16 @@ def encode_expel(number: int, code: int, why: str) -> bytes:
     return varint(number) + bytes([code]) + why.encode()
 
 
-def _put_names(out: list[bytes], names: list[bytes]) -> None:
+def put_names(out: list[bytes], names: list[bytes]) -> None:
+    """Append names with their lengths to `out`."""
     out.append(varint(len(names)))
     for name in names:
         out.append(U16[len(name)])
         out.append(name)
 
 
-def _get_names(data: bytes, pos: int, names: list[bytes]) -> int:
+def get_names(data: bytes, pos: int, names: list[bytes]) -> int:
+    """Append the names at `pos` to `names`; return the position after them. Raises IndexError."""
     count, pos = get_varint(data, pos)
     for _ in range(count):
         end = pos + 2 + get_u16(data, pos)
@@ -146,12 +186,16 @@ def encode_parcel(parcel: Parcel, out: list[bytes]) -> None:
     """Append a parcel's bytes to `out`."""
     out.append(varint(parcel.sequence))
     out.append(bytes([parcel.flags]))
-    _put_names(out, parcel.groups)
+    if parcel.flags & OF_PARTITION:
+        out.append(U16[parcel.home])
+    put_names(out, parcel.groups)
     out.append(varint(len(parcel.shares)))
     for share in parcel.shares:
         out.append(U16[share.partition])
         out.append(bytes([share.bits]))
-        _put_names(out, share.groups)
+        put_names(out, share.groups)
+        if share.bits & CHOOSE:
+            put_names(out, share.choices)
     out.append(varint(len(parcel.body)))
     out.append(parcel.body)
 
@@ -160,11 +204,17 @@ def decode_parcel(data: bytes, pos: int) -> tuple[Parcel, int]:
     """Return the parcel at `pos` and the position after it; raises IndexError when the bytes end too early."""
     sequence, pos = get_varint(data, pos)
     parcel = Parcel(sequence, 0, data[pos], b"")
-    pos = _get_names(data, pos + 1, parcel.groups)
+    pos += 1
+    if parcel.flags & OF_PARTITION:
+        parcel.home = get_u16(data, pos)
+        pos += 2
+    pos = get_names(data, pos, parcel.groups)
     count, pos = get_varint(data, pos)
     for _ in range(count):
         share = Share(get_u16(data, pos), data[pos + 2])
-        pos = _get_names(data, pos + 3, share.groups)
+        pos = get_names(data, pos + 3, share.groups)
+        if share.bits & CHOOSE:
+            pos = get_names(data, pos, share.choices)
         parcel.shares.append(share)
     length, pos = get_varint(data, pos)
     end = pos + length

@@ -6,13 +6,13 @@ from typing import Final
 
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.fabric import Fabric
-from folkmoot.broker.message import QUEUE, RETAIN, STREAM, Application, Share
+from folkmoot.broker.message import CHOOSE, QUEUE, RETAIN, STREAM, Application, Share
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.request import Requests
 from folkmoot.broker.retained import TO_TRANSIENT, Retained
 from folkmoot.broker.route import Route, Routes
-from folkmoot.broker.shared import Shared
+from folkmoot.broker.shared import Lost, Shared
 from folkmoot.broker.state import State
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Target
@@ -59,6 +59,7 @@ class Publishing:
         # and which of the groups with members here goes to which other place
         self._chosen: list[tuple[bytes, str, int]] = []
         self._local_groups: dict[bytes, bool] = {}
+        self._choices: list[bytes] = []  # groups of which another node chooses the member
 
     def publish(self, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
         """Deliver and store a message.
@@ -69,13 +70,13 @@ class Publishing:
         """
         route = self.routes.lookup(message.topic)
         if producer:
-            self._taken.clear()
+            self.begin()
         result = 0
         kept_here = True
         if message.retain:
             kept_here = self.state.leads[self.state.partition_of(message.topic)]
             if kept_here:
-                result |= self._retain(message, producer, sequence)
+                result |= self.retain(message, producer, sequence)
                 if result & REFUSED:
                     return result
         if route.logs:
@@ -85,19 +86,24 @@ class Publishing:
                     1  # nobody can be told, and the last room is for what is promised
                 )
             else:
-                self._stream(route.logs, message, producer, sequence)
+                self.stream(route.logs, message, producer, sequence)
         if self._local_groups:
             self._local_groups.clear()
             self._chosen.clear()
+        self._choices.clear()
         if route.transient or route.groups:
             result |= self._live(route, message, publisher, producer, sequence)
         if route.durable:
-            result |= self._durable(route.durable, message, publisher, producer, sequence)
-        if route.elsewhere or not kept_here:
+            result |= self.store(route.durable, message, publisher, producer, sequence)
+        if route.elsewhere or self._choices or not kept_here:
             result |= self._elsewhere(route, message, publisher, producer, sequence, kept_here)
         if not result & MATCHED:
             self.state.counters.publish_unmatched += 1
         return result
+
+    def begin(self) -> None:
+        """A message is in hand: no partition has been asked whether it takes it from its producer."""
+        self._taken.clear()
 
     def _elsewhere(
         self,
@@ -118,12 +124,16 @@ class Publishing:
         for node_id in route.nodes:
             nodes[node_id] = []
         for name, places in route.shared.items():
-            if name not in self._local_groups:
+            if name not in self._local_groups and not (producer and self._entrust(name, message, producer, sequence)):
                 place = self.shared.choose_place(name, 0, places)
                 assert place is not None, "a shared subscription elsewhere has members"
                 self._share_out(name, place.place.node_id, place.place.partition, shares, nodes)
         for name, node_id, partition in self._chosen:
             self._share_out(name, node_id, partition, shares, nodes)
+        for name in self._choices:
+            share = self._share(shares, self.state.partition_of(name))
+            share.bits |= CHOOSE
+            share.choices.append(name)
         result = MATCHED if shares or nodes else 0
         if not kept_here:
             self._share(shares, self.state.partition_of(message.topic)).bits |= RETAIN
@@ -151,24 +161,6 @@ class Publishing:
         else:
             self._share(shares, partition).groups.append(name)
 
-    def pass_on_homeless(self) -> None:
-        """Messages of shared subscriptions whose members here are lost go to members elsewhere, if there are any."""
-        while self.shared.homeless:
-            homeless = self.shared.homeless
-            self.shared.homeless = []
-            for entry in homeless:
-                message = entry.message
-                assert message is not None, "a lost entry has its message"
-                places = self.routes.interest.places_of(entry.group)
-                place = self.shared.choose_place(entry.group, 0, places) if places else None
-                if place is None:
-                    self.state.counters.publish_unmatched += 1
-                    continue
-                shares: dict[int, Share] = {}
-                nodes: dict[str, list[bytes]] = {}
-                self._share_out(entry.group, place.place.node_id, place.place.partition, shares, nodes)
-                self.requests.publish(message, b"", 0, False, list(shares.values()), nodes)
-
     def apply(self, application: Application, share: Share) -> None:
         """Store a message that another node, or this one before a partition came to it, has for one partition."""
         message = application.message
@@ -176,25 +168,28 @@ class Publishing:
         route = self.routes.lookup(message.topic)
         publisher = self.state.sessions.get(message.publisher) if application.from_client else None
         if producer:
-            self._taken.clear()
+            self.begin()
         if share.bits & RETAIN:
-            self._retain(message, producer, sequence)
+            self.retain(message, producer, sequence)
         if share.bits & STREAM:
-            self._stream(
+            self.stream(
                 [log for log in route.logs if log.store_partition == share.partition], message, producer, sequence
             )
         if share.bits & QUEUE:
-            self._durable(
+            self.store(
                 [target for target in route.durable if target.session.partition == share.partition],
                 message,
                 publisher,
                 producer,
                 sequence,
             )
+        for name in share.choices:
+            if self.takes(share.partition, producer, sequence):
+                self.shared.homeless.append(Lost(name, message, share.partition))
         for name in share.groups:
             group = self.routes.groups.get(name)
             if group is None or not self.shared.deliver(group, message, share.partition):
-                self.state.counters.publish_unmatched += 1
+                self.shared.homeless.append(Lost(name, message, share.partition))  # its members have gone meanwhile
 
     def deliver(self, application: Application, groups: list[bytes]) -> None:
         """Give a message of another node to the transient sessions of this one."""
@@ -208,9 +203,9 @@ class Publishing:
         for name in groups:
             group = self.routes.groups.get(name)
             if group is None or not self.shared.deliver(group, message, -1):
-                self.state.counters.publish_unmatched += 1
+                self.shared.homeless.append(Lost(name, message, -1))
 
-    def _takes(self, partition: int, producer: bytes, sequence: int) -> bool:
+    def takes(self, partition: int, producer: bytes, sequence: int) -> bool:
         """Whether a partition takes the message: always, unless its producer has published it there before."""
         if not producer or not self.state.leads[partition]:
             return True
@@ -220,14 +215,16 @@ class Publishing:
             self._taken[partition] = taken
         return taken
 
-    def _retain(self, message: Message, producer: bytes, sequence: int) -> int:
+    def retain(self, message: Message, producer: bytes, sequence: int) -> int:
+        """Keep a message as the retained one of its topic, whose partition this node leads: STORED or REFUSED."""
         if producer and not self.retained.has_room(message):
             return REFUSED  # before its sequence is taken: the producer will repeat it
-        if self._takes(self.state.partition_of(message.topic), producer, sequence) and not self.retained.set(message):
+        if self.takes(self.state.partition_of(message.topic), producer, sequence) and not self.retained.set(message):
             return REFUSED
         return STORED
 
-    def _stream(self, logs: list[StreamLog], message: Message, producer: bytes, sequence: int) -> None:
+    def stream(self, logs: list[StreamLog], message: Message, producer: bytes, sequence: int) -> None:
+        """Append a message to stream partitions that this node leads."""
         record = encode_record(
             message.topic,
             message.payload,
@@ -237,7 +234,7 @@ class Publishing:
             message.properties,
         )
         for log in logs:
-            if self._takes(log.store_partition, producer, sequence):
+            if self.takes(log.store_partition, producer, sequence):
                 log.append(record, self.state.now)
                 self.state.counters.stream_records += 1
 
@@ -253,6 +250,10 @@ class Publishing:
         self._chosen.clear()
         self._local_groups.clear()
         for group in route.groups:
+            if producer and self._entrust(group.name, message, producer, sequence):
+                self._local_groups[group.name] = True
+                result |= MATCHED | STORED
+                continue
             places = route.shared.get(group.name)
             if places is not None:
                 self._local_groups[group.name] = True
@@ -260,7 +261,7 @@ class Publishing:
                 if place is not None:
                     self._chosen.append((group.name, place.place.node_id, place.place.partition))
                     continue
-            if not self._takes(self.state.partition_of(group.name), producer, sequence):
+            if not self.takes(self.state.partition_of(group.name), producer, sequence):
                 result |= MATCHED | STORED
                 continue
             outcome = self.shared.deliver(group, message)
@@ -269,6 +270,20 @@ class Publishing:
             if outcome == 2:
                 result |= STORED
         return result
+
+    def _entrust(self, name: bytes, message: Message, producer: bytes, sequence: int) -> bool:
+        """Let the partition of a group's name choose the member for what an idempotent producer sends.
+
+        It knows what was sent, whichever node it comes to: the members, who take turns, do not. False without others.
+        """
+        if not self.fabric.others:
+            return False
+        partition = self.state.partition_of(name)
+        if not self.state.leads[partition]:
+            self._choices.append(name)
+        elif self.takes(partition, producer, sequence):
+            self.shared.homeless.append(Lost(name, message, partition))
+        return True
 
     def publish_live(self, message: Message) -> None:
         """Deliver a message of the server itself to those who are connected; nothing is stored."""
@@ -291,9 +306,10 @@ class Publishing:
         else:
             self.queue.offer(session, message, qos, retain, wish.identifiers, b"")
 
-    def _durable(
+    def store(
         self, targets: list[Target], message: Message, publisher: Session | None, producer: bytes, sequence: int
     ) -> int:
+        """Queue a message for persistent sessions, those of a partition side by side: MATCHED and perhaps STORED."""
         result = MATCHED
         count = len(targets)
         start = 0
@@ -302,17 +318,19 @@ class Publishing:
             end = start + 1
             while end < count and targets[end].session.partition == partition:
                 end += 1
-            if self._takes(partition, producer, sequence):
+            if self.takes(partition, producer, sequence):
                 if message.retain:
                     self.retained.came(partition, message.topic)
-                if self._store(targets, start, end, message, publisher):
+                if self._store_for(targets, start, end, message, publisher):
                     result |= STORED
             else:
                 result |= STORED  # the first copy may still be on its way to the disk
             start = end
         return result
 
-    def _store(self, targets: list[Target], start: int, end: int, message: Message, publisher: Session | None) -> bool:
+    def _store_for(
+        self, targets: list[Target], start: int, end: int, message: Message, publisher: Session | None
+    ) -> bool:
         """Queue a message for the sessions of one partition; False when none of them stores it."""
         body = 0
         if end - start > 1 and message.size >= _BODY_BYTES_MIN and message.qos and self.bodies.has_room():

@@ -12,7 +12,6 @@ from folkmoot.broker.backlog import rows_per_page
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.shared import Shared
 from folkmoot.broker.state import State
-from folkmoot.session.entry import Entry
 from folkmoot.session.session import Session
 from folkmoot.store.key import (
     CURSOR,
@@ -140,7 +139,7 @@ class Purges:
         # [MQTT-4.8.2-5] a QoS 2 message that the client may have goes to nobody else when its session ends
         if row.group and not (row.qos == 2 and maybe_sent):
             message = row.message if row.message is not None else self.bodies.load(purge.partition, row.body)
-            self.shared.pass_on(Entry(0, message, row.qos, row.retain, b"", row.group))
+            self.shared.pass_on(row.group, message, purge.partition)
         self.state.writer.delete(purge.partition, key)
         if row.body:
             self.bodies.release(purge.partition, row.body)

@@ -4,18 +4,35 @@ The node where a message is published numbers it, and keeps each partition's par
 that it is committed. When a partition changes hands its parts wait, and go to the new leader in the same order as soon
 as that one is open; what it knows already it does not apply again (`mark`). Every part names one partition, because
 partitions move one by one. The answering side is `exchange`. DESIGN section 7.
+
+Errands (`outbox`) go the same way. They are numbered by the partition whose they are, and what they have for nodes is
+confirmed too: it comes once to each, whoever sends it.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
-from folkmoot.broker.message import FROM_CLIENT, LIVE, REQUESTS, Parcel, Share, encode_application, encode_parcel
+from folkmoot.broker.message import (
+    FROM_CLIENT,
+    LIVE,
+    OF_PARTITION,
+    REQUESTS,
+    Errand,
+    Parcel,
+    Share,
+    encode_application,
+    encode_parcel,
+)
 from folkmoot.broker.state import State
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.store.message import Message
 
 __all__ = ["Part", "Requests"]
+
+_OF_NODE: Final = -1  # in place of a partition: what is for the transient subscribers of a node
 
 
 class Part:
@@ -38,9 +55,14 @@ class Requests:
         self.commits = commits
         self._sequence = 0
         self._number = 0
+        self._order = 0
         self._outgoing: dict[str, list[Parcel]] = {}  # of this turn, per node
         self._sent: dict[str, dict[int, list[Part]]] = {}  # per node, by number of the message: what is not committed
         self._parked: dict[int, list[Part]] = {}  # by partition without an open leader
+        # Of errands, to be taken: what is for partitions and clients of this very node, and those that are done
+        self.own: list[Part] = []
+        self.own_live: list[Parcel] = []
+        self.finished: list[Errand] = []
 
     def begin(self, incarnation: int) -> None:
         """Number the requests of this start of the node beyond those of all earlier ones."""
@@ -57,18 +79,41 @@ class Requests:
     ) -> None:
         """Hand a message to partitions that others lead, and to nodes with transient subscribers (and their groups)."""
         self._sequence += 1
-        token = self.state.writer.token
+        self._order += 1
         flags = FROM_CLIENT if from_client else 0
-        body = encode_application(message, producer, number)
+        blank = Parcel(self._sequence, self.state.writer.token, flags, encode_application(message, producer, number))
+        blank.order = self._order
         parcels: dict[str, Parcel] = {}
         for node_id, groups in nodes.items():
-            parcel = Parcel(self._sequence, token, flags | LIVE, body)
-            parcel.groups = groups
-            parcels[node_id] = parcel
+            parcels[node_id] = _live(blank, groups)
         for share in shares:
-            self._give(Parcel(self._sequence, token, flags, body), share, parcels)
+            self._give(blank, share, parcels)
         if shares:
-            self.commits.ask(len(shares), len(shares) * len(body))
+            self.commits.ask(len(shares), len(shares) * len(blank.body))
+        for node_id, parcel in parcels.items():
+            self._outgoing.setdefault(node_id, []).append(parcel)
+
+    def hand(self, errand: Errand) -> None:
+        """Hand an errand, whose row is committed, to all whom it concerns."""
+        self._order += 1
+        blank = Parcel(errand.sequence, 0, errand.flags | OF_PARTITION, errand.body)
+        blank.home = errand.home
+        blank.order = self._order
+        blank.errand = errand
+        errand.left = len(errand.shares) + len(errand.nodes)
+        parcels: dict[str, Parcel] = {}
+        for node_id, groups in errand.nodes.items():
+            if node_id == self.fabric.node_id:
+                self.own_live.append(_live(blank, groups))
+            elif node_id in self.fabric.others:
+                parcels[node_id] = _live(blank, groups)
+            else:
+                self._settle_errand(errand)  # it is gone, and its transient subscribers with it
+        for share in errand.shares:
+            if self.state.leads[share.partition]:
+                self.own.append(Part(blank, share))
+            else:
+                self._give(blank, share, parcels)
         for node_id, parcel in parcels.items():
             self._outgoing.setdefault(node_id, []).append(parcel)
 
@@ -84,7 +129,7 @@ class Requests:
             return
         parcel = parcels.get(leader)
         if parcel is None:
-            parcel = blank
+            parcel = _copy(blank)
             parcels[leader] = parcel
         parcel.shares.append(share)
 
@@ -101,6 +146,8 @@ class Requests:
             for parcel in parcels:
                 encode_parcel(parcel, out)
                 parts.extend([Part(parcel, share) for share in parcel.shares])
+                if parcel.errand is not None and parcel.flags & LIVE:
+                    parts.append(Part(parcel, Share(_OF_NODE, 0)))
             if parts:
                 self._sent.setdefault(node_id, {})[self._number] = parts
             self.fabric.send(node_id, REQUESTS, b"".join(out))
@@ -115,19 +162,28 @@ class Requests:
             refused.add(partition)
         for part in self._sent.get(node_id, {}).pop(number, []):
             if part.share.partition in refused:
-                self._park(part)
+                self.park(part)
             else:
                 self.settle(part)
 
     def settle(self, part: Part) -> None:
-        """A part is committed, or will be with this turn."""
-        self.commits.answered(part.parcel.token, 1, len(part.parcel.body))
+        """A part is committed."""
+        errand = part.parcel.errand
+        if errand is None:
+            self.commits.answered(part.parcel.token, 1, len(part.parcel.body))
+        else:
+            self._settle_errand(errand)
 
-    def _park(self, part: Part) -> None:
-        """Let a part wait for its partition, in its place: by its number."""
+    def _settle_errand(self, errand: Errand) -> None:
+        errand.left -= 1
+        if not errand.left:
+            self.finished.append(errand)
+
+    def park(self, part: Part) -> None:
+        """Let a part wait for its partition, in its place."""
         parked = self._parked.setdefault(part.share.partition, [])
         at = len(parked)
-        while at and parked[at - 1].parcel.sequence > part.parcel.sequence:
+        while at and parked[at - 1].parcel.order > part.parcel.order:
             at -= 1
         parked.insert(at, part)
 
@@ -144,25 +200,66 @@ class Requests:
                 if mine:
                     messages[number] = [part for part in parts if part.share.partition != partition]
                     for part in mine:
-                        self._park(part)
+                        self.park(part)
 
     def gone(self, node_id: str) -> None:
         """A node is no member any more: what it has not answered goes to others, or is due to nobody."""
         for parts in self._sent.pop(node_id, {}).values():
             for part in parts:
-                self._park(part)
-        self._outgoing.pop(node_id, None)
+                if part.share.partition == _OF_NODE:
+                    self.settle(part)
+                else:
+                    self.park(part)
+
+    def drop_all(self) -> None:
+        """Forget all requests: who waits for them is not here any more; errands are rows, and come again."""
+        for messages in self._sent.values():
+            for parts in messages.values():
+                self._drop(parts)
+        for parts in self._parked.values():
+            self._drop(parts)
+        for parcels in self._outgoing.values():
+            for parcel in parcels:
+                self._drop([Part(parcel, share) for share in parcel.shares])
+        self._sent.clear()
+        self._parked.clear()
+        self._outgoing.clear()
+
+    def _drop(self, parts: list[Part]) -> None:
+        for part in parts:
+            if part.parcel.errand is None:
+                self.settle(part)
 
     def opened(self, partition: int) -> list[Part]:
         """The leader of a partition takes requests: what waits goes to it. Return it when that is this node itself."""
         self._recall(partition)
-        parts = self._parked.pop(partition, [])
+        parts = [part for part in self._parked.pop(partition, []) if not _is_over(part)]
         leader = self.fabric.leaders[partition]
         if leader == self.fabric.node_id:
             return parts
         for part in parts:
-            parcel = part.parcel
-            again = Parcel(parcel.sequence, parcel.token, parcel.flags & FROM_CLIENT, parcel.body)
+            again = _copy(part.parcel)
             again.shares.append(part.share)
             self._outgoing.setdefault(leader, []).append(again)
         return []
+
+
+def _copy(parcel: Parcel) -> Parcel:
+    """Return a parcel with the same message, for nobody yet."""
+    copy = Parcel(parcel.sequence, parcel.token, parcel.flags & ~LIVE, parcel.body)
+    copy.home = parcel.home
+    copy.order = parcel.order
+    copy.errand = parcel.errand
+    return copy
+
+
+def _live(blank: Parcel, groups: list[bytes]) -> Parcel:
+    parcel = _copy(blank)
+    parcel.flags |= LIVE
+    parcel.groups = groups
+    return parcel
+
+
+def _is_over(part: Part) -> bool:
+    errand = part.parcel.errand
+    return errand is not None and errand.over

@@ -12,6 +12,7 @@ from folkmoot.broker.body import Bodies
 from folkmoot.broker.feed import Feed, Feeds
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.broker.mark import Marks
+from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.purge import Purge, Purges
 from folkmoot.broker.replay import CURSOR_STREAM, ReplayFeed, parse_replay
@@ -29,6 +30,7 @@ from folkmoot.store.key import (
     CHUNK,
     CURSOR,
     MARK,
+    OUTBOX,
     PRODUCER,
     QUEUE,
     RECEIVED,
@@ -64,6 +66,7 @@ class Restore:
         self,
         state: State,
         marks: Marks,
+        outbox: Outbox,
         bodies: Bodies,
         routes: Routes,
         retained: Retained,
@@ -76,6 +79,7 @@ class Restore:
     ) -> None:
         self.state = state
         self.marks = marks
+        self.outbox = outbox
         self.bodies = bodies
         self.routes = routes
         self.retained = retained
@@ -94,9 +98,10 @@ class Restore:
         """Read a partition; raises CorruptStore when a row cannot be read."""
         self.state.leads[partition] = True
         self.streams.open_in(partition)
+        self.outbox.begin(partition)
         self._scan(partition, kind_prefix(partition, SESSION), kind_prefix(partition, CHUNK))
         self._scan(partition, kind_prefix(partition, CURSOR), kind_prefix(partition, SENT + 1))
-        self._scan(partition, kind_prefix(partition, MARK), kind_prefix(partition, MARK + 1))
+        self._scan(partition, kind_prefix(partition, MARK), kind_prefix(partition, OUTBOX + 1))
         for purge in self._orphans.values():
             self.purges.add(purge)
         self._orphans.clear()
@@ -168,6 +173,8 @@ class Restore:
             self._sent(plain_name_of(key).decode(), get_u64(value, VERSION_BYTES))
         elif kind == MARK:
             self.marks.load(key, value, partition)
+        elif kind == OUTBOX:
+            self.outbox.load(partition, key, value)
         elif kind == BODY:
             self.bodies.seen(partition, sequence_of(key))
 

@@ -40,6 +40,7 @@ class Group:
         self.topic_filter = topic_filter
         self.members: list[Subscription] = []
         self.turn = 0
+        self.turns: dict[int, int] = {}  # by place, for what was given to a place
         self._places: dict[Subscription, int] = {}
 
     def join(self, member: Subscription) -> None:

@@ -9,20 +9,28 @@ from folkmoot.broker.queue import Queue
 from folkmoot.broker.route import Group, Routes
 from folkmoot.broker.state import State
 from folkmoot.session.connection import OPEN
-from folkmoot.session.entry import Entry
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import QOS_MASK, RETAIN_AS_PUBLISHED, Subscription, encode_identifier
 from folkmoot.store.message import Message
 
-__all__ = ["Shared"]
+__all__ = ["ANYWHERE", "Lost", "Shared"]
 
 # When the chosen member's queue is full, so many others are asked: a large group that is full everywhere must not make
 # each message cost a walk over it.
 _TRIES_MAX: Final = 16
-_ANYWHERE: Final = -2  # a member of any session; -1: of a transient one, else of a persistent one of the partition
+ANYWHERE: Final = -2  # a member of any session; -1: of a transient one, else of a persistent one of the partition
 # And so many are looked at for a message: beyond, the next message finds others.
 _LOOKS_MAX: Final = 512
 _NAMES_MAX: Final = 100_000  # of groups with members at other nodes whose turns are remembered
+
+
+class Lost:
+    """A message of a group whose member is lost; home: its partition, where the message was stored, or -1."""
+
+    def __init__(self, group: bytes, message: Message, home: int) -> None:
+        self.group = group
+        self.message = message
+        self.home = home
 
 
 class Shared:
@@ -32,7 +40,7 @@ class Shared:
         self.state = state
         self.queue = queue
         self.routes = routes
-        self.homeless: list[Entry] = []  # messages of members that are lost and were the last here
+        self.homeless: list[Lost] = []  # messages that have lost their member and need one somewhere
         self._turns: dict[bytes, int] = {}
 
     def choose_place(self, name: bytes, here: int, places: list[SharedPlace]) -> SharedPlace | None:
@@ -59,35 +67,45 @@ class Shared:
         count = len(members)
         connected: Subscription | None = None
         stored: Subscription | None = None
+        turn = group.turn if place == ANYWHERE else group.turns.get(place, 0)
         for step in range(min(count, _LOOKS_MAX)):
-            at = (group.turn + step) % count
+            at = (turn + step) % count
             member = members[at]
             session = member.session
-            if place != _ANYWHERE and place != (session.partition if session.durable else -1):
+            if place != ANYWHERE and place != (session.partition if session.durable else -1):
                 continue
             connection = session.connection
             if connection is not None and connection.state == OPEN:
                 if len(session.inflight) < session.window and not session.waiting and connection.can_send():
-                    group.turn = (at + 1) % count
+                    self._set_turn(group, place, (at + 1) % count)
                     return member
                 if connected is None:
                     connected = member
             elif session.durable and stored is None:
                 stored = member
-        group.turn = (group.turn + (1 if count <= _LOOKS_MAX else _LOOKS_MAX)) % count
+        self._set_turn(group, place, (turn + (1 if count <= _LOOKS_MAX else _LOOKS_MAX)) % count)
         return connected if connected is not None else stored
 
-    def deliver(self, group: Group, message: Message, place: int = _ANYWHERE) -> int:
+    def _set_turn(self, group: Group, place: int, turn: int) -> None:
+        """Each place takes its own turns: what is chosen everywhere may be given later, where it was chosen for."""
+        if place == ANYWHERE:
+            group.turn = turn
+        else:
+            group.turns[place] = turn
+
+    def deliver(self, group: Group, message: Message, place: int = ANYWHERE) -> int:
         """Give the message to one member: 0 nobody took it, 1 it is sent or waits in memory, 2 it is being stored."""
         member = self.choose(group, place)
-        if member is None:
-            return 0
+        return 0 if member is None else self.offer(member, group, message, place)
+
+    def offer(self, member: Subscription, group: Group, message: Message, place: int) -> int:
+        """Give the message to a chosen member, or if that does not take it, to another at the same place."""
         outcome = self._give(member, group, message)
         tries = 0
         while not outcome and tries < min(_TRIES_MAX, len(group.members)):
             other = group.members[(group.turn + tries) % len(group.members)]
             session = other.session
-            here = place == _ANYWHERE or place == (session.partition if session.durable else -1)
+            here = place == ANYWHERE or place == (session.partition if session.durable else -1)
             if other is not member and here:
                 outcome = self._give(other, group, message)
             tries += 1
@@ -111,13 +129,15 @@ class Shared:
             return self.queue.append(session, message, 0, retain, identifiers, b"", 0)
         return False
 
-    def pass_on(self, entry: Entry) -> None:
-        """A member is lost: another gets what it did not acknowledge; without another it is dropped (counted)."""
-        group = self.routes.groups.get(entry.group)
-        message = entry.message
-        assert message is not None, "a lost entry has its message"
-        if group is None or not self.deliver(group, message):
-            self.homeless.append(entry)
+    def pass_on(self, name: bytes, message: Message, home: int) -> None:
+        """A member is lost: another gets what it did not acknowledge, if there is one.
+
+        home: the partition that forgets the message in this turn's change, or -1.
+        """
+        group = self.routes.groups.get(name)
+        apart = home >= 0 and self.routes.fabric.others  # other partitions have changes of their own
+        if apart or group is None or not self.deliver(group, message):
+            self.homeless.append(Lost(name, message, home))
 
     def pass_on_lost(self) -> None:
         """Pass on all messages that lost their member in this turn."""
@@ -125,4 +145,5 @@ class Shared:
             lost = self.queue.lost
             self.queue.lost = []
             for entry in lost:
-                self.pass_on(entry)
+                assert entry.message is not None, "a lost entry has its message"
+                self.pass_on(entry.group, entry.message, -1)

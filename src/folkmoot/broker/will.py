@@ -1,12 +1,12 @@
 """Wills: kept as rows from CONNECT on, published exactly once when a session's end or its delay comes (A7).
 
-MQTT 5 sections 3.1.2.5, 3.1.3.2. The row goes in the batch that publishes the message, so that a crash does neither
-or both.
+MQTT 5 sections 3.1.2.5, 3.1.3.2. The row goes in the change that publishes the message or promises to (`outbox`), so
+that a crash does neither or both.
 """
 
 from __future__ import annotations
 
-from folkmoot.broker.publish import Publishing
+from folkmoot.broker.errand import Errands
 from folkmoot.broker.state import TIMER_WILL, State
 from folkmoot.kernel.clock import SECOND
 from folkmoot.session.session import Session, Will
@@ -20,9 +20,9 @@ __all__ = ["Wills"]
 class Wills:
     """The wills of all sessions in the partitions that this node leads."""
 
-    def __init__(self, state: State, publishing: Publishing) -> None:
+    def __init__(self, state: State, errands: Errands) -> None:
         self.state = state
-        self.publishing = publishing
+        self.errands = errands
         self._held: list[Session] = []  # their wills are due, and wait until it is known who subscribes
 
     def go_on(self) -> None:
@@ -98,5 +98,5 @@ class Wills:
             # the expiry of a will counts from its publication: until then the row holds the interval
             self.state.now + message.expires_us if message.expires_us else 0,
         )
-        self.publishing.publish(fresh, None, b"", 0)
+        self.errands.publish(session.partition, fresh, None, b"", 0)
         self.state.counters.wills_published += 1
