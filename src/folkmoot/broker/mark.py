@@ -23,7 +23,7 @@ def partition_origin(partition: int) -> bytes:
 class Marks:
     """The marks of the partitions that this node leads.
 
-    The numbers of a node that starts anew begin beyond those of its earlier lives.
+    The numbers of a node that starts anew begin beyond those of its earlier lives (`request`).
     """
 
     def __init__(self, state: State) -> None:

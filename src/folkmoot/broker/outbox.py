@@ -28,9 +28,8 @@ from folkmoot.broker.message import (
     get_names,
     put_names,
 )
-from folkmoot.broker.request import Requests
+from folkmoot.broker.request import Requests, first_number
 from folkmoot.broker.state import State
-from folkmoot.cluster.view import counter_of
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.store.key import OUTBOX, kind_prefix, numbered_key, sequence_of
@@ -40,7 +39,6 @@ from folkmoot.store.writer import VERSION_BYTES
 __all__ = ["Outbox", "decode_errand", "encode_errand"]
 
 _FORMAT: Final = b"\x01"
-_NUMBER_BITS: Final = 38  # of a number, below the counter of the epoch
 
 
 class Outbox:
@@ -122,7 +120,7 @@ class Outbox:
 
     def begin(self, home: int) -> None:
         """This node begins to lead a partition, in the view that is installed."""
-        self._next[home] = (counter_of(self.fabric.epoch) << _NUMBER_BITS) + 1
+        self._next[home] = first_number(self.fabric.epoch) + 1
 
     def load(self, home: int, key: bytes, value: bytes) -> None:
         """A row was found: it goes on its way when all replicas have it. Raises CorruptStore."""

@@ -27,12 +27,20 @@ from folkmoot.broker.message import (
     encode_parcel,
 )
 from folkmoot.broker.state import State
+from folkmoot.cluster.view import counter_of
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.store.message import Message
 
-__all__ = ["Part", "Requests"]
+__all__ = ["Part", "Requests", "first_number"]
+
+_NUMBER_BITS: Final = 38  # of a number, below the counter of the epoch
 
 _OF_NODE: Final = -1  # in place of a partition: what is for the transient subscribers of a node
+
+
+def first_number(epoch: int) -> int:
+    """Return the number below which are all that were given to requests or errands in earlier views."""
+    return counter_of(epoch) << _NUMBER_BITS
 
 
 class Part:
@@ -64,9 +72,13 @@ class Requests:
         self.own_live: list[Parcel] = []
         self.finished: list[Errand] = []
 
-    def begin(self, incarnation: int) -> None:
-        """Number the requests of this start of the node beyond those of all earlier ones."""
-        self._sequence = incarnation << 40
+    def begin(self, epoch: int) -> None:
+        """A view was installed: number beyond all that an earlier life of this node, in an earlier view, can have used.
+
+        The newest number of a life is below the counter of the view in which the next one begins.
+        """
+        self.flush()  # what is on its way can be called back
+        self._sequence = max(self._sequence, first_number(epoch))
 
     def publish(
         self,

@@ -106,7 +106,7 @@ class Tenure:
     def install(self, epoch: int, members: dict[str, int], leaders: list[str], before: dict[str, int]) -> None:
         """A new view: its other members with their incarnations, those of the view before, and who leads what."""
         fabric = self.fabric
-        self.requests.flush()  # what is on its way can be called back
+        self.requests.begin(epoch)
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
         fresh = [node_id for node_id in members if before.get(node_id) != members[node_id]]
         old = fabric.leaders

@@ -14,7 +14,7 @@ CHUNK         stream name, stream partition (2 bytes), first offset (8 bytes)
 STREAM        stream name, stream partition (2 bytes)   bounds of the stream partition
 CURSOR        client id, filter                         position of a feed: a retained scan or a replay
 SENT          client id                                 queue rows below this sequence may have been sent
-MARK          node id                                   newest request of the node that the partition has applied
+MARK          origin: node id, or 0 and "p", partition  newest request of the origin that the partition has applied
 OUTBOX        sequence (8 bytes)                        a message that other partitions must get exactly once
 HISTORY                                                 the epochs in which the partition was changed
 
