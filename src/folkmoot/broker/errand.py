@@ -6,7 +6,7 @@ others in the view a turn is one batch, and nothing of this is needed.
 
 from __future__ import annotations
 
-from folkmoot.broker.message import QUEUE, RETAIN, STREAM, Application, Share
+from folkmoot.broker.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Share
 from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
 from folkmoot.broker.route import Group, Route
@@ -57,7 +57,7 @@ class Errands:
             self._nodes.setdefault(node_id, [])
         if self._nodes:
             result |= MATCHED
-        result |= self._promise(home, message, publisher is not None, producer, number)
+        result |= self._promise(home, message, 0 if publisher is None else FROM_CLIENT, producer, number)
         if not result & MATCHED:
             self.state.counters.publish_unmatched += 1
         return result
@@ -144,16 +144,16 @@ class Errands:
         else:
             self.shared.offer(member, group, message, home)
 
-    def _promise(self, home: int, message: Message, from_client: bool, producer: bytes, number: int) -> int:
+    def _promise(self, home: int, message: Message, flags: int, producer: bytes, number: int) -> int:
         """Have all others get it; this node's transient subscribers alone need no promise: they end with it."""
         shares = self._shares
         nodes = self._nodes
         if not shares and not nodes:
             return 0
         if not shares and len(nodes) == 1 and self.node_id in nodes and not self.outbox.busy(home):
-            self.publishing.deliver(Application(message, producer, number, from_client), nodes[self.node_id])
+            self.publishing.deliver(Application(message, producer, number, flags), nodes[self.node_id])
             return 0
-        self.outbox.put(home, message, producer, number, from_client, list(shares.values()), nodes)
+        self.outbox.put(home, message, producer, number, flags, list(shares.values()), nodes)
         self.state.counters.cluster_messages_sent += len(shares) + len(nodes)
         return STORED
 
@@ -187,7 +187,8 @@ class Errands:
                 return False
             self._share_out(lost.group, place.place.node_id, place.place.partition)
         if lost.home >= 0:
-            self.outbox.put(lost.home, lost.message, b"", 0, False, list(self._shares.values()), self._nodes)
+            self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, list(self._shares.values()), self._nodes)
         else:
-            self.publishing.requests.publish(lost.message, b"", 0, False, list(self._shares.values()), self._nodes)
+            requests = self.publishing.requests
+            requests.publish(lost.message, b"", 0, TO_GROUPS, list(self._shares.values()), self._nodes)
         return True

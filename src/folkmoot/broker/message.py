@@ -30,6 +30,7 @@ __all__ = [
     "REQUESTS",
     "RETAIN",
     "STREAM",
+    "TO_GROUPS",
     "WANTED",
     "Application",
     "Errand",
@@ -67,17 +68,18 @@ CHOOSE: Final = 8  # a member of some groups gets it, wherever it is: the partit
 # Of a message on its way
 LIVE: Final = 1  # for the transient subscribers of the node
 FROM_CLIENT: Final = 2  # published by a client, not by its will: "no local" counts
+TO_GROUPS: Final = 8  # of the transient subscribers of a node, only members of groups get it
 OF_PARTITION: Final = 4  # numbered by the partition whose change it belongs to, not by a node
 
 
 class Application:
-    """A message as one node hands it to another: with its idempotent producer, if it has one."""
+    """A message as one node hands it to another, with its idempotent producer, if it has one; flags: of the parcel."""
 
-    def __init__(self, message: Message, producer: bytes, number: int, from_client: bool) -> None:
+    def __init__(self, message: Message, producer: bytes, number: int, flags: int) -> None:
         self.message = message
         self.producer = producer
         self.number = number
-        self.from_client = from_client
+        self.flags = flags
 
 
 class Share:
@@ -153,10 +155,10 @@ def decode_application(data: bytes, flags: int) -> Application:
     """Read what `encode_application` has made; raises CorruptStore or IndexError."""
     length = get_u16(data, 0)
     if not length:
-        return Application(decode_message(data, 2), b"", 0, bool(flags & FROM_CLIENT))
+        return Application(decode_message(data, 2), b"", 0, flags)
     end = 2 + length
     producer = data[2:end]
-    return Application(decode_message(data, end + 8), producer, get_u64(data, end), bool(flags & FROM_CLIENT))
+    return Application(decode_message(data, end + 8), producer, get_u64(data, end), flags)
 
 
 def encode_expel(number: int, code: int, why: str) -> bytes:

@@ -18,7 +18,6 @@ from typing import Final
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import (
-    FROM_CLIENT,
     Errand,
     Parcel,
     Share,
@@ -67,14 +66,16 @@ class Outbox:
         message: Message,
         producer: bytes,
         number: int,
-        from_client: bool,
+        flags: int,
         shares: list[Share],
         nodes: dict[str, list[bytes]],
     ) -> None:
-        """Promise a message to partitions and to nodes (with groups there), in this turn's change of `home`."""
+        """Promise a message to partitions and to nodes (with groups there), in this turn's change of `home`.
+
+        flags: FROM_CLIENT, TO_GROUPS.
+        """
         sequence = self._next[home]
         self._next[home] = sequence + 1
-        flags = FROM_CLIENT if from_client else 0
         errand = Errand(home, sequence, flags, encode_application(message, producer, number))
         errand.shares = shares
         errand.nodes = nodes

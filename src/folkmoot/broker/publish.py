@@ -6,7 +6,7 @@ from typing import Final
 
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.fabric import Fabric
-from folkmoot.broker.message import CHOOSE, QUEUE, RETAIN, STREAM, Application, Share
+from folkmoot.broker.message import CHOOSE, FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Share
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.request import Requests
@@ -137,7 +137,8 @@ class Publishing:
         result = MATCHED if shares or nodes else 0
         if not kept_here:
             self._share(shares, self.state.partition_of(message.topic)).bits |= RETAIN
-        self.requests.publish(message, producer, sequence, publisher is not None, list(shares.values()), nodes)
+        flags = 0 if publisher is None else FROM_CLIENT
+        self.requests.publish(message, producer, sequence, flags, list(shares.values()), nodes)
         self.state.counters.cluster_messages_sent += len(shares) + len(nodes)
         return result | STORED if shares else result
 
@@ -166,7 +167,7 @@ class Publishing:
         message = application.message
         producer, sequence = application.producer, application.number
         route = self.routes.lookup(message.topic)
-        publisher = self.state.sessions.get(message.publisher) if application.from_client else None
+        publisher = self.state.sessions.get(message.publisher) if application.flags & FROM_CLIENT else None
         if producer:
             self.begin()
         if share.bits & RETAIN:
@@ -195,7 +196,9 @@ class Publishing:
         """Give a message of another node to the transient sessions of this one."""
         message = application.message
         route = self.routes.lookup(message.topic)
-        if not application.producer or self.producers.advance_live(application.producer, application.number):
+        producer = application.producer
+        to_all = not application.flags & TO_GROUPS
+        if to_all and (not producer or self.producers.advance_live(producer, application.number)):
             if message.retain:
                 self.retained.came(TO_TRANSIENT, message.topic)
             for target in route.transient:

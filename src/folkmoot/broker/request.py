@@ -16,7 +16,6 @@ from typing import Final
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import (
-    FROM_CLIENT,
     LIVE,
     OF_PARTITION,
     REQUESTS,
@@ -85,14 +84,16 @@ class Requests:
         message: Message,
         producer: bytes,
         number: int,
-        from_client: bool,
+        flags: int,
         shares: list[Share],
         nodes: dict[str, list[bytes]],
     ) -> None:
-        """Hand a message to partitions that others lead, and to nodes with transient subscribers (and their groups)."""
+        """Hand a message to partitions that others lead, and to nodes with transient subscribers (and their groups).
+
+        flags: FROM_CLIENT, TO_GROUPS.
+        """
         self._sequence += 1
         self._order += 1
-        flags = FROM_CLIENT if from_client else 0
         blank = Parcel(self._sequence, self.state.writer.token, flags, encode_application(message, producer, number))
         blank.order = self._order
         parcels: dict[str, Parcel] = {}
