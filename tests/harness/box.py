@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from folkmoot.broker.call import Call
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import Event
 from folkmoot.mqtt.packet import V5
@@ -58,6 +59,8 @@ class Box:
         self.store = MemoryStore()
         self.peers: list[Peer] = []
         self.events: list[Event] = []
+        self.calls: list[Call] = []  # that have ended
+        self.grown = False
         self._held = False
         self._unwritten: list[Batch] = []
         self._more = False
@@ -167,6 +170,8 @@ class Box:
 
     def _perform(self, effects: Effects) -> bool:
         self.events.extend(effects.events)
+        self.calls.extend(effects.calls)
+        self.grown = self.grown or effects.grown
         for connection in effects.outputs:
             data = connection.take_output()
             if peer := self._peer(connection):

@@ -38,6 +38,8 @@ class FakeEffects:
         self.resumes: list[Any] = []
         self.checks: list[Any] = []
         self.events: list[Event] = []
+        self.calls: list[Any] = []
+        self.grown = False
         self.more = False
 
 

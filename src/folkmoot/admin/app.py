@@ -17,6 +17,7 @@ from starlette.routing import Route
 
 from folkmoot.admin.cluster import ClusterStatus, OwnStatus, cluster_routes
 from folkmoot.admin.http import HttpServer
+from folkmoot.admin.source import NodeSource, answered
 from folkmoot.admin.streams import stream_routes
 from folkmoot.admin.token import refusal
 from folkmoot.admin.wait import StreamWaits
@@ -53,8 +54,9 @@ class Admin(Service):
         address = serving.settings.admin.address
         if address is None or self._socket is None:
             return ""
-        self._waits = StreamWaits(serving.node.streams)
+        self._waits = StreamWaits(serving.node.streams, lambda log: serving.node.stream_end(log, serving.turns.begin()))
         serving.turns.after_written = self._waits.check
+        serving.turns.answered = answered
         app = application(serving, self._token, self._waits)
         self._server = HttpServer(app, self._socket, lambda level, text: serving.say(level, "http", message=text))
         await self._server.start()
@@ -133,6 +135,6 @@ def application(serving: ServingNode, token: str | None, waits: StreamWaits) -> 
             Route("/health/ready", pages.ready),
             Route("/metrics", pages.guarded(pages.metrics)),
             *cluster_routes(cluster, pages.process, token),
-            *stream_routes(lambda: node.streams, waits.wait, token),
+            *stream_routes(lambda: node.streams, waits.wait, token, NodeSource(node, serving.turns.begin)),
         ]
     )

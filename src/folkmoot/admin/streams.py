@@ -1,6 +1,7 @@
 """The HTTP routes of streams: what there is, offsets by time, ranges of records as chunks or as lines of JSON.
 
 Owns the paths under `/api/v1/streams` and the check of their parameters. Reads the node's streams and changes nothing.
+Each node answers for all stream partitions: for those that others lead it asks their leaders (`LeaderSource`).
 It runs on the node's event loop, so every answer is bounded: PAGE_BYTES_MAX of chunks, taken from the store in a few
 milliseconds. A reader that is slower than its page stops nobody: it holds one page.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -17,6 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from folkmoot.admin.token import refusal
+from folkmoot.broker.answer import bounds_of
+from folkmoot.broker.question import BOUNDS, FOUND, READ, SEEK, Answer, page_of
 from folkmoot.client.entry import entry_object
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.streams.chunk import decode_chunk
@@ -24,7 +28,7 @@ from folkmoot.streams.log import StreamLog
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
 from folkmoot.streams.table import Stream, Streams
 
-__all__ = ["Wait", "stream_routes"]
+__all__ = ["LeaderSource", "NoLeader", "Wait", "stream_routes"]
 
 PAGE_BYTES: Final = 1_048_576
 PAGE_BYTES_MAX: Final = 4_194_304
@@ -40,15 +44,37 @@ Wait = Callable[[str, int, int, float], Awaitable[object]]
 """`await wait(stream name, stream partition, offset, seconds)` returns when the offset is readable or the time over."""
 
 
+Numbers = list[int]
+
+
 class Wrong(Exception):
     """A parameter is wrong; the text names it."""
+
+
+class NoLeader(Exception):
+    """A stream partition cannot be read now, because no node leads it; the text names it."""
+
+
+class LeaderSource(ABC):
+    """Where stream partitions are read that this node does not lead."""
+
+    @abstractmethod
+    def leads(self, log: StreamLog) -> bool:
+        """Whether this node leads it."""
+
+    @abstractmethod
+    async def ask(self, log: StreamLog, what: int, numbers: list[int]) -> Answer:
+        """Return the leader's answer, see `folkmoot.broker.question`; raises NoLeader."""
 
 
 class StreamApi:
     """The endpoints; `streams` gives the node's streams of this moment, `token` None means that everybody may read."""
 
-    def __init__(self, streams: Callable[[], Streams], wait: Wait, token: str | None) -> None:
+    def __init__(
+        self, streams: Callable[[], Streams], wait: Wait, token: str | None, source: LeaderSource | None
+    ) -> None:
         self._streams = streams
+        self._source = source
         self._wait = wait
         self._token = token
         self._one_by_one = asyncio.Lock()  # pages as lines: however many readers, the loop is held for one slice
@@ -59,12 +85,57 @@ class StreamApi:
 
     async def list(self, request: Request) -> Response:
         """GET /api/v1/streams."""
-        return self.refusal(request) or JSONResponse(self._streams().describe())
+        refused = self.refusal(request)
+        if refused is not None:
+            return refused
+        try:
+            return JSONResponse({"streams": [await self._described(stream) for stream in self._streams().streams]})
+        except (NoLeader, CorruptStore) as problem:
+            return _problem(problem)
 
     async def describe(self, request: Request) -> Response:
         """GET /api/v1/streams/NAME."""
         stream = self._stream(request)
-        return self.refusal(request) or (_no_stream(request) if stream is None else JSONResponse(stream.describe()))
+        refused = self.refusal(request)
+        if refused is not None or stream is None:
+            return refused or _no_stream(request)
+        try:
+            return JSONResponse(await self._described(stream))
+        except (NoLeader, CorruptStore) as problem:
+            return _problem(problem)
+
+    async def _described(self, stream: Stream) -> dict[str, object]:
+        ranges = await asyncio.gather(*[self._range(log) for log in stream.logs])
+        return {**stream.describe(), "ranges": ranges}
+
+    async def _range(self, log: StreamLog) -> dict[str, object]:
+        bounds = bounds_of(log) if self._here(log) else (await self._found(log, BOUNDS, [log.index])).numbers
+        return {
+            "partition": log.index,
+            "oldest": bounds[0],
+            "next": bounds[1],
+            "bytes": bounds[2],
+            "oldest_time_us": None if bounds[3] < 0 else bounds[3],
+            "latest_time_us": None if bounds[4] < 0 else bounds[4],
+        }
+
+    async def _found(self, log: StreamLog, what: int, numbers: Numbers) -> Answer:
+        answer = await self._ask(log, what, numbers)
+        if answer.status != FOUND:
+            raise CorruptStore(f"{log}: {answer.text or answer}")
+        return answer
+
+    def _here(self, log: StreamLog) -> bool:
+        return self._source is None or self._source.leads(log)
+
+    async def _ask(self, log: StreamLog, what: int, numbers: Numbers) -> Answer:
+        assert self._source is not None, "a node alone leads everything"
+        return await self._source.ask(log, what, numbers)
+
+    async def _offset(self, log: StreamLog, time_us: int) -> int:
+        if self._here(log):
+            return log.offset_at(time_us)
+        return (await self._found(log, SEEK, [log.index, time_us])).numbers[0]
 
     async def offsets(self, request: Request) -> Response:
         """GET /api/v1/streams/NAME/offsets?time_us=T."""
@@ -76,7 +147,11 @@ class StreamApi:
             time_us = _number(request, "time_us", None, OFFSET_MAX)
         except Wrong as wrong:
             return _error(400, str(wrong))
-        return JSONResponse({"offsets": {str(log.index): log.offset_at(time_us) for log in stream.logs}})
+        try:
+            offsets = await asyncio.gather(*[self._offset(log, time_us) for log in stream.logs])
+        except (NoLeader, CorruptStore) as problem:
+            return _problem(problem)
+        return JSONResponse({"offsets": {str(index): offset for index, offset in enumerate(offsets)}})
 
     async def records(self, request: Request) -> Response:
         """GET /api/v1/streams/NAME/partitions/P/records?from=A[&to=B][&max_bytes=M][&wait_ms=W]."""
@@ -97,24 +172,38 @@ class StreamApi:
             as_lines = _wants_lines(request)
         except Wrong as wrong:
             return _error(400, str(wrong))
-        log = stream.logs[index]
-        if wait_ms and start == log.readable_end and start < end:
-            await self._wait(stream.config.name, index, start, wait_ms / 1000)
         try:
+            page = await self._read(stream, index, start, end, bytes_max)
+            if wait_ms and isinstance(page, Page) and page.end == start < end:
+                await self._wait(stream.config.name, index, start, wait_ms / 1000)
+                page = await self._read(stream, index, start, end, bytes_max)
             if not as_lines:
-                return await _page(log, start, end, bytes_max, False)
+                return await _answer(page, stream.logs[index], start, False)
             async with self._one_by_one:
-                return await _page(log, start, end, bytes_max, True)
-        except CorruptStore as corrupt:
-            return _error(500, str(corrupt))
+                return await _answer(page, stream.logs[index], start, True)
+        except (NoLeader, CorruptStore) as problem:
+            return _problem(problem)
+
+    async def _read(
+        self, stream: Stream, index: int, start: int, end: int, bytes_max: int
+    ) -> Page | OffsetGone | OffsetAhead:
+        log = stream.logs[index]
+        if self._here(log):
+            return log.read(start, end, bytes_max)
+        return page_of(await self._ask(log, READ, [index, start, end, bytes_max]))
 
     def _stream(self, request: Request) -> Stream | None:
         return self._streams().get(request.path_params["name"])
 
 
-def stream_routes(streams: Callable[[], Streams], wait: Wait, token: str | None = None) -> list[Route]:
-    """Return the routes of streams, for a Starlette application; all paths begin with /api/v1/streams."""
-    api = StreamApi(streams, wait, token)
+def stream_routes(
+    streams: Callable[[], Streams], wait: Wait, token: str | None = None, source: LeaderSource | None = None
+) -> list[Route]:
+    """Return the routes of streams, for a Starlette application; all paths begin with /api/v1/streams.
+
+    source: who else is asked; None for a node that leads everything.
+    """
+    api = StreamApi(streams, wait, token, source)
     return [
         Route("/api/v1/streams", api.list),
         Route("/api/v1/streams/{name}", api.describe),
@@ -123,9 +212,8 @@ def stream_routes(streams: Callable[[], Streams], wait: Wait, token: str | None 
     ]
 
 
-async def _page(log: StreamLog, start: int, end: int, bytes_max: int, as_lines: bool) -> Response:
+async def _answer(page: Page | OffsetGone | OffsetAhead, log: StreamLog, start: int, as_lines: bool) -> Response:
     """Answer with one page of `log`."""
-    page = log.read(start, end, bytes_max)
     if isinstance(page, OffsetGone):
         text = f"{log}: offset {start} is gone, retention has removed all before {page.oldest}"
         return _error(410, text, {"oldest": page.oldest})
@@ -177,6 +265,13 @@ def _number(request: Request, name: str, default: int | None, largest: int, leas
     if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= largest):
         raise Wrong(f"parameter '{name}' is {text[:40]!r}: it must be an integer from {least} to {largest}")
     return int(text)
+
+
+def _problem(problem: NoLeader | CorruptStore) -> Response:
+    """Say why nothing can be read now; where there is no leader, another one is found within seconds."""
+    if isinstance(problem, NoLeader):
+        return JSONResponse({"error": str(problem)}, status_code=503, headers={"retry-after": "1"})
+    return _error(500, str(problem))
 
 
 def _no_stream(request: Request) -> Response:

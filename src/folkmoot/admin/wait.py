@@ -6,23 +6,30 @@ Owns futures. A check costs nothing while nobody waits.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+from folkmoot.streams.log import StreamLog
 from folkmoot.streams.table import Streams
 
 __all__ = ["StreamWaits"]
 
 
 class StreamWaits:
-    """The waiting readers of one node; `check` is called whenever rows have become durable."""
+    """The waiting readers of one node; `check` is called whenever there may be something new to read.
 
-    def __init__(self, streams: Streams) -> None:
+    `end_of` tells the readable end of a stream partition; whoever has asked for it is told when it grows elsewhere.
+    """
+
+    def __init__(self, streams: Streams, end_of: Callable[[StreamLog], int]) -> None:
         self._streams = streams
+        self._end_of = end_of
         self._waiting: dict[asyncio.Future[None], tuple[str, int, int]] = {}
 
     async def wait(self, stream: str, partition: int, offset: int, timeout_s: float) -> None:
         """Return when `offset` of a stream partition is readable, or after the timeout."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = (stream, partition, offset)
+        self._look(future, stream, partition, offset)
         try:
             async with asyncio.timeout(timeout_s):
                 await future
@@ -34,9 +41,12 @@ class StreamWaits:
     def check(self) -> None:
         """Wake those whose offset is readable."""
         for future, (name, partition, offset) in self._waiting.items():
-            stream = self._streams.get(name)
-            if not future.done() and (stream is None or stream.logs[partition].readable_end > offset):
-                future.set_result(None)
+            self._look(future, name, partition, offset)
+
+    def _look(self, future: asyncio.Future[None], name: str, partition: int, offset: int) -> None:
+        stream = self._streams.get(name)
+        if not future.done() and (stream is None or self._end_of(stream.logs[partition]) > offset):
+            future.set_result(None)
 
     def release(self) -> None:
         """Wake everybody: the node stops."""

@@ -7,12 +7,14 @@ The order is part of the interface. A driver
 4. pauses and resumes the reading of sockets, starts the password checks, writes the log,
 5. dials the addresses in `dials`, sends the output of peers, closes those in `peer_closes`: a frame to a peer may go
    before this node's own disk has the write, for it tells only what the peer shall write too,
-6. calls `Node.wake` again in the next turn when `more` is set.
+6. tells those who asked for records of streams: `calls` have ended; `grown`: there is more to read at other nodes,
+7. calls `Node.wake` again in the next turn when `more` is set.
 What depends on a write comes out of a turn after `Node.written(token)`.
 """
 
 from __future__ import annotations
 
+from folkmoot.broker.call import Call
 from folkmoot.cluster.peer import PeerConnection
 from folkmoot.kernel.event import Event
 from folkmoot.session.connection import Authenticate, Connection
@@ -35,4 +37,6 @@ class Effects:
         self.dials: list[str] = []
         self.peer_outputs: list[PeerConnection] = []
         self.peer_closes: list[PeerConnection] = []
+        self.calls: list[Call] = []
+        self.grown: bool = False
         self.more: bool = False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from folkmoot.broker.broker import Broker
+from folkmoot.broker.call import Call
 from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.question import Answer
 from folkmoot.broker.state import Identity, State
 from folkmoot.cluster.peer import PeerConnection
 from folkmoot.cluster.ring import Ring
@@ -18,6 +20,7 @@ from folkmoot.node.liaison import Liaison
 from folkmoot.session.connection import CLOSED, CLOSING, Connection, PeerInfo
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
+from folkmoot.streams.log import StreamLog
 from folkmoot.streams.table import Streams
 
 __all__ = ["Node"]
@@ -33,7 +36,7 @@ class Node:
     def __init__(self, config: NodeConfig, reader: Reader, seed: int) -> None:
         """Raises StoreError when the store belongs to a node with other settings, CorruptStore when it is damaged."""
         self.config = config
-        self.birth: Birth = read_birth(reader, config)
+        self.birth: Birth = read_birth(reader, config, seed)
         member = Member(config.node_id, self.birth.incarnation, "", config.node_id, ACTIVE)
         self.view = View(self.birth.incarnation, [member])
         self.ring = Ring(self.view, config.partitions, 1)
@@ -135,6 +138,30 @@ class Node:
         due = self._state.timers.next_due()
         return due if self.liaison is None else min(due, self.liaison.next_wake())
 
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    def leads_stream(self, log: StreamLog) -> bool:
+        """Whether a stream partition can be read here; else another node is asked."""
+        return self._broker.calls.leads(log)
+
+    def ask_stream(
+        self, handle: object, log: StreamLog, what: int, numbers: list[int], now: int
+    ) -> Call | Answer | None:
+        """Ask whoever leads a stream partition, see `folkmoot.broker.question`; None: it has no open leader.
+
+        A call ends with `Effects.calls`; `handle` is the driver's own and is kept as `Call.handle`.
+        """
+        self._tick(now)
+        return self._broker.calls.ask(handle, log, what, numbers)
+
+    def stream_end(self, log: StreamLog, now: int) -> int:
+        """Return the readable end of a stream partition as far as it is known here, -1 if not at all.
+
+        `Effects.grown` tells, once, when that of a stream partition led elsewhere has changed since.
+        """
+        self._tick(now)
+        return self._broker.calls.end_of(log)
+
     # -- peers --------------------------------------------------------------------------------------------------------
 
     def peer_connected(self, handle: object, address: str, outgoing: bool, now: int) -> PeerConnection:
@@ -219,6 +246,11 @@ class Node:
         state.checks.clear()
         effects.events = list(state.events)
         state.events.clear()
+        calls = self._broker.calls
+        if calls.ended:
+            effects.calls = list(calls.ended)
+            calls.ended.clear()
+        effects.grown = calls.take_growth()
         effects.more = self._broker.more() or (liaison is not None and liaison.more())
         return effects
 

@@ -19,6 +19,7 @@ from folkmoot.runtime.commit import CommitListener
 from folkmoot.runtime.password import CheckListener
 
 if TYPE_CHECKING:
+    from folkmoot.broker.call import Call
     from folkmoot.kernel.event import Event
     from folkmoot.node import Effects, Node
     from folkmoot.session.connection import Authenticate, Connection
@@ -89,7 +90,8 @@ class Turns(CommitListener, CheckListener):
         self.check: Callable[[Authenticate], None] = _no_check
         self.log: Callable[[Iterable[Event], int], None] = _no_log
         self.fail: Callable[[Exception], None] = _no_fail
-        self.after_written: Callable[[], None] | None = None  # called at the end of a turn in which rows became durable
+        self.after_written: Callable[[], None] | None = None  # called at the end of a turn with something new to read
+        self.answered: Callable[[Call], None] = _no_call
         self.carrier: Carrier | None = None  # None: there are no other nodes
         self._written = False
         self._waiting: deque[tuple[int, int, int]] = deque()  # token, since when, bytes
@@ -121,6 +123,10 @@ class Turns(CommitListener, CheckListener):
             connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
             for connection in effects.outputs:
                 connection.handle.write(connection.take_output())
+            if effects.grown:
+                self._written = True
+            for call in effects.calls:
+                self.answered(call)
             if effects.closes or effects.pauses or effects.resumes or effects.checks or effects.events:
                 self._rare(effects)
             if effects.more:
@@ -303,6 +309,10 @@ def _no_check(_check: Any) -> None:
 
 def _no_log(_events: Any, _now: int) -> None:
     """Nobody listens."""
+
+
+def _no_call(_call: Any) -> None:
+    """Nobody has asked."""
 
 
 def _no_fail(error: Exception) -> None:

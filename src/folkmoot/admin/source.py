@@ -1,0 +1,56 @@
+"""Reading stream partitions that other nodes lead, through the node in this process: who waits for which answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from folkmoot.admin.streams import LeaderSource, NoLeader
+from folkmoot.broker.call import Call
+from folkmoot.broker.question import Answer
+from folkmoot.node import Node
+from folkmoot.streams.log import StreamLog
+
+__all__ = ["NodeSource", "answered"]
+
+# A leader that hangs is out of the view within a few seconds, which ends the wait; this is for what nobody thought of.
+PATIENCE_S: Final = 10.0
+# Each may bring a page: more than this many readers wait for their turn.
+AT_ONCE: Final = 64
+
+
+class NodeSource(LeaderSource):
+    """Asks through `node`; `begin` begins a turn of its loop and returns the time."""
+
+    def __init__(self, node: Node, begin: Callable[[], int]) -> None:
+        self._node = node
+        self._begin = begin
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    def leads(self, log: StreamLog) -> bool:
+        """Whether the log can be read here."""
+        return self._node.leads_stream(log)
+
+    async def ask(self, log: StreamLog, what: int, numbers: list[int]) -> Answer:
+        """Return the answer of whoever leads the stream partition; raises NoLeader."""
+        async with self._turns:
+            future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+            found = self._node.ask_stream(future, log, what, numbers, self._begin())
+            if isinstance(found, Call):
+                try:
+                    async with asyncio.timeout(PATIENCE_S):
+                        found = await future
+                except TimeoutError:
+                    found = None
+        if found is None:
+            raise NoLeader(f"{log} has no open leader at this moment: ask again, here or at another node")
+        return found
+
+
+def answered(call: Call) -> None:
+    """A call has ended: pass the answer on to whoever waits."""
+    future = call.handle
+    assert isinstance(future, asyncio.Future), "only `NodeSource` asks"
+    if not future.done():
+        future.set_result(call.answer)

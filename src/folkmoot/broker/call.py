@@ -1,0 +1,75 @@
+"""Questions from outside this core about stream partitions, whoever leads them: of those who serve readers by HTTP."""
+
+from __future__ import annotations
+
+from folkmoot.broker.answer import Answers
+from folkmoot.broker.inquiry import Inquiries, Inquiry, Waiter
+from folkmoot.broker.question import Answer
+from folkmoot.broker.state import State
+from folkmoot.broker.tail import Tails
+from folkmoot.streams.log import StreamLog
+
+__all__ = ["Call", "Calls"]
+
+
+class Call(Waiter):
+    """A question on its way to another node; `handle` is the driver's own. `answer` None: its leader is gone."""
+
+    def __init__(self, calls: Calls, handle: object) -> None:
+        self.calls = calls
+        self.handle = handle
+        self.answer: Answer | None = None
+        self.over = False
+
+    def heard(self, inquiry: Inquiry) -> None:
+        """The answer is there, or the node leads no more."""
+        self._end(inquiry.answer)
+
+    def again(self) -> None:
+        """The view has changed: the answer will not come."""
+        self._end(None)
+
+    def _end(self, answer: Answer | None) -> None:
+        if not self.over:
+            self.over = True
+            self.answer = answer
+            self.calls.ended.append(self)
+
+    def __repr__(self) -> str:
+        return f"Call(over={self.over} {self.answer!r})"
+
+
+class Calls:
+    """`ended`: calls whose end is to be told, in order; whoever asks bounds how many there are."""
+
+    def __init__(self, state: State, inquiries: Inquiries, answers: Answers, tails: Tails) -> None:
+        self.state = state
+        self.inquiries = inquiries
+        self.answers = answers
+        self.tails = tails
+        self.ended: list[Call] = []
+        self._growth = 0
+
+    def leads(self, log: StreamLog) -> bool:
+        """Whether this node leads a stream partition, so that its log can be read."""
+        return self.state.leads[log.store_partition]
+
+    def ask(self, handle: object, log: StreamLog, what: int, numbers: list[int]) -> Call | Answer | None:
+        """Ask for something of a stream partition; None when nobody can say, because it has no open leader."""
+        if self.leads(log):
+            return self.answers.look(log, what, numbers)
+        if not self.inquiries.may_ask(log.store_partition):
+            return None
+        call = Call(self, handle)
+        self.inquiries.ask(call, log.store_partition, what, log.config.name.encode(), numbers)
+        return call
+
+    def end_of(self, log: StreamLog) -> int:
+        """Return the readable end of a stream partition as far as known here; `take_growth` tells when it has grown."""
+        return log.readable_end if self.leads(log) else self.tails.end_of(log)
+
+    def take_growth(self) -> bool:
+        """Whether something may have become readable at another node since the last call."""
+        growth = self._growth
+        self._growth = self.tails.growth
+        return growth != self._growth
