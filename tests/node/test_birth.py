@@ -23,7 +23,7 @@ def config_of(node_id: str = "node1", partitions: int = 16) -> NodeConfig:
 def born(config: NodeConfig, starts: int = 1) -> MemoryStore:
     store = MemoryStore()
     for _ in range(starts):
-        birth = read_birth(store, config)
+        birth = read_birth(store, config, 1)
         writer = Writer(config.partitions, birth.incarnation)
         write_birth(writer, birth, config)
         batch = writer.take()
@@ -41,13 +41,13 @@ def with_row(body: bytes) -> MemoryStore:
 
 
 def test_an_empty_store_is_a_first_start() -> None:
-    assert read_birth(MemoryStore(), config_of()).incarnation == 1
+    assert read_birth(MemoryStore(), config_of(), 1).incarnation == 1
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=10), st.sampled_from([1, 256, 65_535, 65_536]))
 def test_each_start_is_counted(node_id: str, partitions: int) -> None:
     config = config_of(node_id, partitions)
-    assert read_birth(born(config, 3), config).incarnation == 4
+    assert read_birth(born(config, 3), config, 1).incarnation == 4
 
 
 def test_a_start_is_an_epoch() -> None:
@@ -63,7 +63,7 @@ def test_a_start_is_an_epoch() -> None:
 
 def test_another_number_of_partitions_is_refused_with_advice() -> None:
     with pytest.raises(StoreError, match=r"node\.partitions = 16"):
-        read_birth(born(config_of()), config_of(partitions=32))
+        read_birth(born(config_of()), config_of(partitions=32), 1)
 
 
 def test_the_store_of_another_node_is_refused_with_advice() -> None:
@@ -74,7 +74,7 @@ def test_the_store_of_another_node_is_refused_with_advice() -> None:
 @given(st.binary(max_size=40))
 def test_a_damaged_row_is_corrupt_or_another_nodes(body: bytes) -> None:
     with pytest.raises(StoreError):
-        read_birth(with_row(body), config_of("no such node"))
+        read_birth(with_row(body), config_of("no such node"), 1)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_damaged_row_is_corrupt_or_another_nodes(body: bytes) -> None:
 )
 def test_what_no_version_wrote_is_corrupt(body: bytes) -> None:
     with pytest.raises(CorruptStore):
-        read_birth(with_row(body), config_of())
+        read_birth(with_row(body), config_of(), 1)
 
 
 def test_incarnations_are_told() -> None:

@@ -8,6 +8,7 @@ from folkmoot.kernel.errors import CorruptStore, StoreError
 from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
 from folkmoot.node.config import NodeConfig
 from folkmoot.store.key import META, plain_key
+from folkmoot.store.position import read_positions
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES, Writer
 
@@ -15,6 +16,7 @@ __all__ = ["Birth", "read_birth", "write_birth"]
 
 _FORMAT: Final = 1
 _INCARNATION_MAX: Final = 1 << 62  # no node has started that often
+_FIRST_MASK: Final = (1 << 40) - 1
 _KEY: Final = plain_key(0, META, b"birth")
 
 
@@ -25,11 +27,19 @@ class Birth:
         self.incarnation = incarnation
 
 
-def read_birth(reader: Reader, config: NodeConfig) -> Birth:
-    """Return the birth of this start; raises StoreError when the store is of another node or has other partitions."""
+def read_birth(reader: Reader, config: NodeConfig, seed: int) -> Birth:
+    """Return the birth of this start; raises StoreError when the store is of another node or has other partitions.
+
+    In a cluster the first number is drawn: a node that has lost its disk and keeps its id must not be taken for itself.
+    """
     value = reader.get(_KEY)
     if value is None:
-        return Birth(1)
+        return Birth(1 if config.cluster is None else 1 + (seed & _FIRST_MASK))
+    if config.cluster is None and read_positions(reader, config.partitions).found:
+        raise StoreError(
+            "the store has been part of a cluster, which a node without peers knows nothing of: start it with --peer "
+            "HOST:PORT (cluster.listen); it serves alone as long as no other node is there"
+        )
     body = value[VERSION_BYTES:]
     if len(body) < 12 or body[0] != _FORMAT:
         found = body[0] if body else "nothing"
