@@ -352,17 +352,14 @@ class World:
         members = [cell.member() for cell in cells]
         ring = Ring(View(epoch, members), self.partitions, self.config.replicas)
         holdings = {node_id: entry[0] for node_id, entry in promises.items()}
-        bases = {node_id: entry[1] for node_id, entry in promises.items() if entry[1] is not None}
-        # Who starts again with an old view knows nothing of what was committed since, whatever it has.
-        serving = [entry[1].epoch for entry in promises.values() if entry[3] and isinstance(entry[1], View)]
-        for node_id, entry in promises.items():
-            if serving and not entry[3] and isinstance(entry[1], View) and entry[1].epoch < max(serving):
-                bases.pop(node_id)
+        bases = {node_id: entry[1] for node_id, entry in promises.items() if isinstance(entry[1], View)}
+        serving = [node_id for node_id, entry in promises.items() if entry[3]]
         filled = {node_id: entry[2] for node_id, entry in promises.items()}
-        tops = sorted([base.epoch for base in bases.values() if isinstance(base, View)])
+        tops = sorted([base.epoch for node_id, base in bases.items() if node_id in serving or not serving])
         previous = next((view for view in self.installed if tops and view.epoch == tops[-1]), None)
-        kept, fill = assign(members, ring, previous, holdings, bases, filled)  # type: ignore[arg-type]
-        view = View(epoch, members, kept, fill)
+        branches: dict[int, list[str]] = {}
+        kept, fill = assign(members, ring, previous, holdings, bases, filled, branches, serving)  # type: ignore[arg-type]
+        view = View(epoch, members, kept, fill, branches=branches)
         self.view = view
         chain = [view]
         if previous is not None:

@@ -10,7 +10,9 @@ A pure function, run by the proposer of a view only; its result is part of the v
 3. A member that promised a view and did not see it installed is in sync by it, if it is a replica in it: without that
    member nothing was committed there.
 4. Copies that went different ways (after a split) are one branch each. One branch leads, the others are learners: their
-   changes are merged, not dropped.
+   changes are merged, not dropped (`branches`). The leader's changes that nobody had taken over when it died are no
+   branch: nobody was told of them.
+5. A copy that others had to do without, so that they began from nothing, goes before what they began.
 
 Where nobody is in sync, the furthest complete copy leads; where none is complete, the best partial one, because it is
 all there is; where there is nothing, all begin empty. A damaged copy never leads: a partition with nothing else has no
@@ -19,11 +21,34 @@ leader.
 
 from __future__ import annotations
 
-from folkmoot.cluster.holding import COMPLETE, NONE, PARTIAL, Holding, contains, later
+from folkmoot.cluster.holding import COMPLETE, NONE, PARTIAL, Holding, contains, knows_epoch, later, root_of
 from folkmoot.cluster.ring import Ring
 from folkmoot.cluster.view import Member, View
 
-__all__ = ["assign"]
+__all__ = ["assign", "is_branch"]
+
+
+def _current_bases(bases: dict[str, View], serving: list[str]) -> dict[str, View]:
+    """Return the views that count as installed: of the nodes that do not serve only those that nobody has left behind.
+
+    A node that starts again with an old view knows nothing of what was committed since, whatever that view gave it.
+    """
+    newest = max([bases[node_id].epoch for node_id in serving if node_id in bases], default=0)
+    return {node_id: base for node_id, base in bases.items() if node_id in serving or base.epoch >= newest}
+
+
+def is_branch(holding: Holding, base: View | None, partition: int, tip: Holding, replicas: list[str]) -> bool:
+    """Tell whether a copy has changes that may have been committed and that the copy of the new replicas lacks.
+
+    base: the view that its node had installed. Nothing is committed without all replicas of its view, and a view that
+    goes on with what was not committed says so with a change of its own: changes of an epoch in which a replica was
+    that lacks them, or which the others' history knows, were never told to anybody.
+    """
+    if holding.state != COMPLETE or contains(tip, holding.epoch, holding.seq) or knows_epoch(tip, holding.epoch):
+        return False
+    if base is None or base.epoch != holding.epoch or partition >= len(base.replicas):
+        return True
+    return not [node_id for node_id in base.replicas[partition] if node_id in replicas]
 
 
 class _Copy:
@@ -51,6 +76,8 @@ def assign(
     holdings: dict[str, list[Holding]],
     bases: dict[str, View] | None = None,
     filled: dict[str, list[tuple[int, str]]] | None = None,
+    branches: dict[int, list[str]] | None = None,
+    serving: list[str] | None = None,
 ) -> tuple[list[list[str]], list[list[str]]]:
     """Return for each partition its replicas (leader first) and its learners in the next view.
 
@@ -58,6 +85,8 @@ def assign(
     holdings: per member what it holds, one per partition; a member that is missing holds nothing. bases: per member the
     view that it has installed, this one included when it was started again since; without it all members of `previous`
     have installed that. filled: per member the (partition, learner) that it reports as filled, as their leader.
+    branches: is given per partition the learners with another branch, see `is_branch`. serving: who serves in the view
+    that it has installed (all who have one, if None); the others were started again since.
     """
     if bases is None:
         bases = {}
@@ -65,13 +94,17 @@ def assign(
             for member in members:
                 if previous.member(member.node_id) is not None:
                     bases[member.node_id] = previous
-    assigner = _Assigner(members, ring, previous, holdings, bases, {} if filled is None else filled)
+    current = bases if serving is None else _current_bases(bases, serving)
+    assigner = _Assigner(members, ring, previous, holdings, current, {} if filled is None else filled)
+    assigner.told_bases = bases
     replicas: list[list[str]] = []
     learners: list[list[str]] = []
     for partition in range(ring.partitions):
         keep, fill = assigner.place(partition)
         replicas.append(keep)
         learners.append(fill)
+    if branches is not None:
+        branches.update(assigner.branches)
     return replicas, learners
 
 
@@ -92,6 +125,8 @@ class _Assigner:
         self._ring = ring
         self._known: list[str] = [] if previous is None else previous.known
         self._bases: dict[str, View] = {}
+        self.branches: dict[int, list[str]] = {}
+        self.told_bases = bases
         self._copies: list[list[_Copy]] = [[] for _ in range(ring.partitions)]
         self._filled: list[list[tuple[str, str]]] = [[] for _ in range(ring.partitions)]
         views: dict[int, View] = {}
@@ -116,7 +151,9 @@ class _Assigner:
         if complete:
             group = self._winner(partition, complete)
             replicas = _chosen(ideal, group.order)
-            return replicas, self._learners(ideal, replicas, copies, complete, group.tip)
+            learners = self._learners(ideal, replicas, copies, complete, group.tip)
+            self._note_branches(partition, replicas, learners, complete, group.tip.holding)
+            return replicas, learners
         partial = [copy for copy in copies if copy.holding.state == PARTIAL]
         if partial:
             tip = _furthest(partial)
@@ -133,8 +170,24 @@ class _Assigner:
         learners += [node_id for node_id in damaged if node_id not in learners]
         return replicas, learners if replicas else []
 
+    def _note_branches(
+        self, partition: int, replicas: list[str], learners: list[str], complete: list[_Copy], tip: Holding
+    ) -> None:
+        for copy in complete:
+            node_id = copy.node_id
+            if node_id not in learners:
+                continue
+            if is_branch(copy.holding, self.told_bases.get(node_id), partition, tip, replicas):
+                self.branches.setdefault(partition, []).append(node_id)
+
     def _winner(self, partition: int, complete: list[_Copy]) -> _Group:
         groups = self._groups(partition, complete)
+        if groups:
+            root = min([root_of(group.tip.holding) for group in groups])
+            older = [copy for copy in complete if root_of(copy.holding) < root and copy.holding.seq]
+            if older:
+                return _alone(_furthest(older), older)
+            groups = [group for group in groups if root_of(group.tip.holding) == root]
         if not groups:
             groups = [_alone(copy, complete) for copy in complete]
         if len(groups) == 1:
@@ -160,7 +213,7 @@ class _Assigner:
                 continue
             order: list[str] = list(view.replicas[partition])
             for leader, learner in self._filled[partition]:
-                reported = order and leader == order[0] and self._bases[leader] is view
+                reported = order and leader == order[0] and self._bases[leader] is view and self._same(view, learner)
                 if reported and learner in view.learners[partition] and learner not in order:
                     order.append(learner)
             synced = [copy for copy in complete if copy.node_id in order and self._reached(copy.node_id, view)]
@@ -187,9 +240,12 @@ class _Assigner:
         base = self._bases.get(node_id)
         if base is None or base.epoch > view.epoch:
             return False
+        return base.epoch == view.epoch or self._same(view, node_id)
+
+    def _same(self, view: View, node_id: str) -> bool:
+        """Tell whether a node has not been started again since a view."""
         member = view.member(node_id)
-        same_start = member is not None and member.incarnation == self._incarnations[node_id]
-        return base.epoch == view.epoch or same_start
+        return member is not None and member.incarnation == self._incarnations.get(node_id, -1)
 
     def _learners(
         self, ideal: list[str], replicas: list[str], copies: list[_Copy], complete: list[_Copy], tip: _Copy

@@ -26,6 +26,7 @@ def compose(
     for node_id, promise in proposal.promises.items():
         if promise.base is not None:
             bases[node_id] = promise.base
+    branches: dict[int, list[str]] = {}
     kept, fill = assign(
         members,
         ring,
@@ -33,11 +34,13 @@ def compose(
         {node_id: promise.holdings for node_id, promise in proposal.promises.items()},
         bases,
         {node_id: promise.filled for node_id, promise in proposal.promises.items()},
+        branches,
+        [node_id for node_id in bases if proposal.promises[node_id].serving],
     )
     before = _known_before(tops)
     final = _with_joining(members, fill, before)
     known, absent = _known(final, before, tops, requests, left)
-    return View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final))
+    return View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches)
 
 
 def chain_for(proposal: Proposal, view: View, recent: list[View]) -> list[View]:

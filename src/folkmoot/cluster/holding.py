@@ -20,7 +20,9 @@ __all__ = [
     "contains",
     "decode_holdings",
     "encode_holdings",
+    "knows_epoch",
     "later",
+    "root_of",
 ]
 
 NONE: Final = 0  # nothing was ever stored
@@ -76,6 +78,23 @@ def later(one: Holding, other: Holding) -> bool:
     if one.epoch != other.epoch:
         return one.epoch > other.epoch
     return one.seq > other.seq
+
+
+def knows_epoch(holder: Holding, epoch: int) -> bool:
+    """Tell whether a copy has a change of an epoch."""
+    for known, _base in holder.history:
+        if known == epoch:
+            return True
+    return holder.seq > 0 and holder.epoch == epoch
+
+
+def root_of(holding: Holding) -> int:
+    """Return the epoch in which a copy's partition was begun from nothing; 0 = before all that is remembered.
+
+    Of two copies with different roots the later one was begun because nobody had the earlier one at hand.
+    """
+    history = holding.history
+    return history[0][0] if history and not history[0][1] else 0
 
 
 def encode_holdings(holdings: list[Holding]) -> bytes:

@@ -116,7 +116,7 @@ class Seat:
             self.installed_us = now
             self.promised = max(self.promised, view.epoch)
             self.counter = max(self.counter, counter_of(view.epoch))
-            self.filled = [pair for pair in self.filled if self._learns(view, pair[0], pair[1])]
+            self.filled = [pair for pair in self.filled if self._learns(before, view, pair[0], pair[1])]
             self.event(INFO, "view_installed", {"epoch": view.epoch, "members": [one.node_id for one in view.members]})
         return taken
 
@@ -141,8 +141,11 @@ class Seat:
                 return True
         return False
 
-    def _learns(self, view: View, partition: int, node_id: str) -> bool:
-        """Tell whether this node leads a partition that another learns."""
+    def _learns(self, before: View | None, view: View, partition: int, node_id: str) -> bool:
+        """Tell whether this node leads a partition that another learns, and has not started again since it was full."""
         if partition >= len(view.replicas) or view.leader_of(partition) != self.me.node_id:
             return False
-        return node_id in view.learners[partition]
+        old = None if before is None else before.member(node_id)
+        new = view.member(node_id)
+        same_start = old is not None and new is not None and old.incarnation == new.incarnation
+        return same_start and node_id in view.learners[partition]

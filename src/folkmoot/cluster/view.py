@@ -109,7 +109,8 @@ class View:
     replicas: per partition the ids of the nodes that must have a change before it counts, the leader first; empty when
     nobody can lead it. learners: per partition the ids of those that are being filled. known: ids of the last full
     membership, sorted: everybody who was active and has neither left nor been forgotten. absent: those of `known` that
-    are not members, as they were last seen. refused: (id, incarnation) of nodes that an operator evicted.
+    are not members, as they were last seen. refused: (id, incarnation) of nodes that an operator evicted. branches: per
+    partition the learners whose copies went another way in a split: it opens only when it has taken their changes in.
     """
 
     def __init__(
@@ -121,6 +122,7 @@ class View:
         known: list[str] | None = None,
         absent: list[Member] | None = None,
         refused: list[tuple[str, int]] | None = None,
+        branches: dict[int, list[str]] | None = None,
     ) -> None:
         self.epoch = epoch
         self.members = sorted(members, key=_id_of)
@@ -129,6 +131,7 @@ class View:
         self.known: list[str] = sorted(known) if known is not None else [member.node_id for member in self.members]
         self.absent: list[Member] = [] if absent is None else sorted(absent, key=_id_of)
         self.refused: list[tuple[str, int]] = [] if refused is None else sorted(refused)
+        self.branches: dict[int, list[str]] = {} if branches is None else branches
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
 
@@ -140,6 +143,10 @@ class View:
         """Return the id of the node that leads a partition, or "" when nobody can."""
         replicas = self.replicas[partition]
         return replicas[0] if replicas else ""
+
+    def is_whole(self) -> bool:
+        """Tell whether everybody who is known is here: nobody is away who may return with changes of his own."""
+        return self.standing() >> 1 == len(self.known)
 
     def standing(self) -> int:
         """Return how much of the last full membership is here: twice the number, and one if its lowest id is."""
@@ -226,8 +233,29 @@ def encode_view(view: View) -> bytes:
             put_bytes(varint(len(view.known)) + b"".join([put_text(node_id) for node_id in view.known])),
             put_bytes(_put_members(view.absent)),
             put_bytes(varint(len(refused)) + b"".join(refused)),
+            put_bytes(_put_branches(view)),
         ]
     )
+
+
+def _put_branches(view: View) -> bytes:
+    parts: list[bytes] = [varint(len(view.branches))]
+    for partition in sorted(view.branches):
+        ids = view.branches[partition]
+        parts.append(varint(partition) + varint(len(ids)) + b"".join([put_text(node_id) for node_id in ids]))
+    return b"".join(parts)
+
+
+def _take_branches(data: bytes, learners: list[list[str]]) -> dict[int, list[str]]:
+    cursor = Cursor(data, "a view's branches")
+    branches: dict[int, list[str]] = {}
+    for _ in range(cursor.count(_PARTITIONS_MAX)):
+        partition = cursor.integer()
+        ids = [cursor.text() for _ in range(cursor.count(MEMBERS_MAX))]
+        if partition >= len(learners) or [node_id for node_id in ids if node_id not in learners[partition]]:
+            raise ValueError("a view has a branch of a node that does not learn the partition")
+        branches[partition] = ids
+    return branches
 
 
 def _take_members(data: bytes) -> list[Member]:
@@ -273,4 +301,5 @@ def decode_view(data: bytes) -> View:
     for _ in range(marks.count(MEMBERS_MAX)):
         node_id = marks.text()
         refused.append((node_id, marks.integer()))
-    return View(epoch, members, replicas, learners, known, absent, refused)
+    branches = {} if cursor.done() else _take_branches(cursor.bytes_(), learners)  # older versions know none
+    return View(epoch, members, replicas, learners, known, absent, refused, branches)
