@@ -8,7 +8,6 @@ from __future__ import annotations
 from folkmoot.broker.admit import Admission
 from folkmoot.broker.answer import Answers
 from folkmoot.broker.attach import Attaching
-from folkmoot.broker.answer import Answers
 from folkmoot.broker.backlog import Backlog
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.call import Calls

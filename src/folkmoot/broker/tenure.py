@@ -12,7 +12,6 @@ import msgspec
 from folkmoot.broker.admit import Admission
 from folkmoot.broker.answer import Answers
 from folkmoot.broker.attach import Attaching
-from folkmoot.broker.answer import Answers
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.control import Control
