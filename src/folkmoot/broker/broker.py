@@ -1,43 +1,10 @@
-"""The broker as one thing: builds its parts, each on those before it, and passes on what happens.
-
-The order of the parts in `__init__` is the order in which they may use each other.
-"""
+"""The broker as one thing: passes on what happens to its parts (`parts`), and ends turns."""
 
 from __future__ import annotations
 
-from folkmoot.broker.admit import Admission
-from folkmoot.broker.answer import Answers
-from folkmoot.broker.attach import Attaching
-from folkmoot.broker.backlog import Backlog
-from folkmoot.broker.body import Bodies
-from folkmoot.broker.call import Calls
-from folkmoot.broker.closing import Closing
-from folkmoot.broker.commit import FOR_RATE, Commits, Record
-from folkmoot.broker.connect import Connecting
-from folkmoot.broker.control import Control
-from folkmoot.broker.errand import Errands
-from folkmoot.broker.exchange import Exchange
-from folkmoot.broker.express import Express
+from folkmoot.broker.commit import FOR_RATE, Record
 from folkmoot.broker.fabric import Fabric
-from folkmoot.broker.feed import Feeds
-from folkmoot.broker.hosting import Hosting
-from folkmoot.broker.inbound import Inbound
-from folkmoot.broker.ingress import Ingress
-from folkmoot.broker.inquiry import Inquiries
-from folkmoot.broker.interest import Interest
-from folkmoot.broker.lifecycle import Lifecycle
-from folkmoot.broker.mark import Marks
-from folkmoot.broker.outbox import Outbox
-from folkmoot.broker.producer import Producers
-from folkmoot.broker.publish import Publishing
-from folkmoot.broker.purge import Purges
-from folkmoot.broker.queue import Queue
-from folkmoot.broker.relay import Relays
-from folkmoot.broker.request import Requests
-from folkmoot.broker.restore import Restore
-from folkmoot.broker.retained import Retained
-from folkmoot.broker.route import Routes
-from folkmoot.broker.shared import Shared
+from folkmoot.broker.parts import Neighbours
 from folkmoot.broker.state import (
     TIMER_CONNECT,
     TIMER_KEEP_ALIVE,
@@ -47,12 +14,6 @@ from folkmoot.broker.state import (
     TIMER_WILL,
     State,
 )
-from folkmoot.broker.subscribe import Subscribing
-from folkmoot.broker.switch import Switch
-from folkmoot.broker.sys import SysTopics
-from folkmoot.broker.tail import Tails
-from folkmoot.broker.tenure import Tenure
-from folkmoot.broker.will import Wills
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.mqtt import reason
@@ -67,149 +28,11 @@ _LATE_US = 2 * SECOND  # a deadline handled so late means that nothing was read 
 _DEADLINES_MAX = 256  # in one turn: a hundred thousand sessions may end in the same second
 
 
-class Broker:
+class Broker(Neighbours):
     """All that a node does with MQTT and streams; time is in `state.now`, set by the node."""
 
     def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
-        self.state = state
-        self.fabric = fabric
-        self.streams = streams
-        self.commits = Commits(state, streams)
-        self.interest = Interest(fabric, self.commits, state.partitions)
-        self.requests = Requests(state, fabric, self.commits)
-        self.inquiries = Inquiries(fabric)
-        self.tails = Tails(self.inquiries)
-        self.outbox = Outbox(state, fabric, self.commits, self.requests)
-        self.relays = Relays(state, fabric)
-        self.marks = Marks(state)
-        self.bodies = Bodies(state)
-        self.queue = Queue(state, self.commits, Backlog(state, self.bodies))
-        self.routes = Routes(state, fabric, self.interest, streams)
-        self.shared = Shared(state, self.queue, self.routes)
-        self.retained = Retained(state)
-        self.producers = Producers(state, self.commits)
-        self.publishing = Publishing(
-            state,
-            fabric,
-            self.requests,
-            self.bodies,
-            self.queue,
-            self.routes,
-            self.shared,
-            self.retained,
-            self.producers,
-        )
-        self.errands = Errands(state, self.outbox, self.publishing)
-        self.exchange = Exchange(
-            state, fabric, self.commits, self.marks, self.requests, self.outbox, self.publishing
-        )
-        self.sys = SysTopics(state, self.queue, self.publishing)
-        self.wills = Wills(state, self.errands)
-        self.purges = Purges(state, self.bodies, self.shared)
-        self.lifecycle = Lifecycle(state, self.relays, self.queue, self.routes, self.shared, self.wills, self.purges)
-        self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
-        self.answers = Answers(state, fabric, self.commits, self.retained, streams)
-        self.calls = Calls(state, self.inquiries, self.answers, self.tails)
-        self.closing = Closing(state, self.lifecycle)
-        self.attaching = Attaching(state, self.commits, self.queue, self.lifecycle)
-        self.admission = Admission(
-            state, fabric, self.relays, self.wills, self.lifecycle, self.closing, self.attaching
-        )
-        self.connecting = Connecting(
-            state,
-            fabric,
-            self.commits,
-            self.relays,
-            self.lifecycle,
-            self.closing,
-            self.attaching,
-            self.admission,
-        )
-        self.subscribing = Subscribing(state, self.commits, self.routes, self.feeds, self.retained, streams, self.sys)
-        self.inbound = Inbound(
-            state, self.commits, self.relays, self.routes, self.publishing, self.errands, self.closing
-        )
-        self.control = Control(
-            state,
-            self.commits,
-            self.relays,
-            self.queue,
-            self.inbound,
-            self.lifecycle,
-            self.closing,
-            self.connecting,
-            self.subscribing,
-        )
-        self.express = Express(state, self.publishing)
-        self.ingress = Ingress(state, self.routes, self.inbound, self.express, self.control, self.closing)
-        self.restore = Restore(
-            state,
-            self.marks,
-            self.outbox,
-            self.bodies,
-            self.routes,
-            self.retained,
-            self.producers,
-            self.wills,
-            self.purges,
-            self.lifecycle,
-            self.feeds,
-            streams,
-        )
-        self.hosting = Hosting(
-            state,
-            fabric,
-            self.commits,
-            self.queue,
-            self.lifecycle,
-            self.closing,
-            self.attaching,
-            self.admission,
-            self.inbound,
-            self.control,
-            self.restore,
-        )
-        self.tenure = Tenure(
-            state,
-            fabric,
-            self.interest,
-            self.requests,
-            self.relays,
-            self.marks,
-            self.outbox,
-            self.bodies,
-            self.routes,
-            self.retained,
-            self.producers,
-            self.purges,
-            self.lifecycle,
-            self.feeds,
-            self.closing,
-            self.attaching,
-            self.admission,
-            self.control,
-            self.exchange,
-            self.restore,
-            self.hosting,
-            self.inquiries,
-            self.answers,
-            streams,
-        )
-        self.switch = Switch(
-            state,
-            fabric,
-            self.interest,
-            self.requests,
-            self.relays,
-            self.connecting,
-            self.ingress,
-            self.closing,
-            self.exchange,
-            self.hosting,
-            self.inquiries,
-            self.answers,
-            self.tenure,
-        )
+        super().__init__(state, fabric, streams)
         self._connections = 0
         self._trimming = False
         self._excused_us = 0
