@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from folkmoot.admin.streams import LeaderSource, NoLeader
+from folkmoot.broker import question
 from folkmoot.client.nodes import Answer, Nodes, split_urls
 from folkmoot.client.problem import (
     BadAnswer,
@@ -19,6 +21,7 @@ from folkmoot.client.problem import (
 )
 from folkmoot.client.streams import StreamClient
 from folkmoot.streams.config import StreamConfig
+from folkmoot.streams.log import StreamLog
 from tests.harness.streamnode import START_US, Shelf, StreamNode
 
 SECOND = 1_000_000
@@ -101,6 +104,46 @@ def test_another_node_answers_for_one_that_is_gone(node: StreamNode) -> None:
     with StreamNode(Shelf()) as other:
         gone = other.url
     assert StreamClient([gone, node.url], patience_s=5).describe("s").name == "s"
+
+
+def test_reads_go_on_at_another_node_when_one_dies_between_two_pages(node: StreamNode) -> None:
+    node.publish("s/a", [b"%d" % number + bytes(90_000) for number in range(20)])
+    with StreamNode(node.shelf) as second:
+        client = StreamClient([second.url, node.url], patience_s=5)
+        page = client.read("s", 0, 0, bytes_max=1)
+        assert client.nodes.current == second.url
+        second.stop()
+        offsets = [entry.offset for entry in client.entries("s", 0, page.next_offset)]
+        assert offsets == list(range(page.next_offset, 20))
+        assert client.nodes.current == node.url, "the dead one is not asked for each page"
+        client.close()
+
+
+class NoneLeads(LeaderSource):
+    """Stands for a node between two views: nobody leads, for so many questions."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+
+    def leads(self, log: StreamLog) -> bool:
+        return log.index < 0 or self.refusals == 0
+
+    async def ask(self, log: StreamLog, what: int, numbers: list[int]) -> question.Answer:
+        self.refusals -= 1
+        raise NoLeader(f"{log} has no open leader, asked {what} {numbers}")
+
+
+def test_a_partition_without_a_leader_is_waited_for(node: StreamNode) -> None:
+    node.publish("s/a", [b"1"])
+    for refusals, patience_s in ((3, 5.0), (1 << 30, 0.1)):
+        with StreamNode(node.shelf, source=NoneLeads(refusals)) as other:
+            client = StreamClient(other.url, patience_s=patience_s)
+            if patience_s < 1:
+                with pytest.raises(Unreachable, match=r"503.*stream s partition 0 has no open leader"):
+                    client.read("s", 0, 0)
+            else:
+                assert client.read("s", 0, 0).next_offset == 1
+            client.close()
 
 
 def test_a_restart_is_ridden_out(node: StreamNode, client: StreamClient) -> None:

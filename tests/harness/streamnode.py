@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import uvicorn
 from starlette.applications import Starlette
 
-from folkmoot.admin.streams import stream_routes
+from folkmoot.admin.streams import LeaderSource, stream_routes
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
@@ -67,9 +67,10 @@ class Shelf:
 class StreamNode:
     """Serves a shelf over HTTP from a thread; `run` does something to the shelf between two requests."""
 
-    def __init__(self, shelf: Shelf, token: str | None = None) -> None:
+    def __init__(self, shelf: Shelf, token: str | None = None, source: LeaderSource | None = None) -> None:
         self.shelf = shelf
         self.token = token
+        self.source = source
         self.port = 0
         self.start()
 
@@ -81,7 +82,7 @@ class StreamNode:
         """Serve, on the port of the last time if there was one."""
         self._loop = asyncio.new_event_loop()
         self._grown = asyncio.Event()
-        app = Starlette(routes=stream_routes(lambda: self.shelf.streams, self._wait, self.token))
+        app = Starlette(routes=stream_routes(lambda: self.shelf.streams, self._wait, self.token, self.source))
         config = uvicorn.Config(app, log_level="critical", lifespan="off")
         self._server = uvicorn.Server(config)
         self._started = threading.Event()

@@ -87,6 +87,11 @@ class Nodes:
         self._pool = urllib3.PoolManager(num_pools=len(self.urls), maxsize=1)
         self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
 
+    @property
+    def current(self) -> str:
+        """The address that is asked next: the last that has answered."""
+        return self.urls[self._at]
+
     def get(self, path: str, fields: Mapping[str, str], extra_wait_s: float = 0.0) -> Answer:
         """Return the answer to GET `path`; `extra_wait_s` is how much longer than usual the node may think."""
         return self._ask("GET", path, fields, extra_wait_s)

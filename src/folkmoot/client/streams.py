@@ -14,6 +14,8 @@ from folkmoot.streams.record import Entry
 __all__ = ["ChunkPage", "PartitionRange", "StreamClient", "StreamInfo"]
 
 PAGE_BYTES: Final = 4_194_304
+# A node that hangs takes connections and answers nothing: then another one is asked.
+TIMEOUT_S: Final = 10.0
 
 
 class PartitionRange:
@@ -58,15 +60,17 @@ class ChunkPage:
 class StreamClient:
     """A reader of streams. `urls`: admin addresses of nodes, a list or a text with commas; `token`: the bearer token.
 
-    A request that no node answers is repeated for `patience_s` seconds, so that a node may restart meanwhile. All
-    methods raise the exceptions of `folkmoot.client.problem`. One instance belongs to one thread.
+    The first node that answers is asked: each has all streams. One that is dead, hangs, or cannot read a stream
+    partition now (503) is passed over. A request that no node answers is repeated for `patience_s` seconds, so that
+    nodes may restart meanwhile. All methods raise the exceptions of `folkmoot.client.problem`. One instance belongs to
+    one thread.
     """
 
     def __init__(
         self, urls: str | Sequence[str], token: str | None = None, patience_s: float = 60.0, first: int = 0
     ) -> None:
         found = split_urls(urls if isinstance(urls, str) else ",".join(urls))
-        self.nodes = Nodes(found, token, patience_s, first=first)
+        self.nodes = Nodes(found, token, patience_s, TIMEOUT_S, first)
 
     def streams(self) -> list[StreamInfo]:
         """Return all streams."""
