@@ -36,6 +36,7 @@ class Record:
     def __init__(self, token: int) -> None:
         self.token = token
         self.bytes = 0
+        self.failed = False  # some of its rows were lost with a change of leaders: nothing of it is acknowledged
         self.connects: list[Connection] = []
         self.ack_connections: list[Connection] = []
         self.acks: list[bytes] = []
@@ -133,6 +134,11 @@ class Commits:
         self.backlog_bytes += size
         for session in record.sessions:
             record.durable_next.append(session.queue_next)
+
+    def fail(self, token: int) -> None:
+        """Rows of a turn that was not complete are in no copy that counts."""
+        if token > self.complete_token:
+            self.record_of(token).failed = True
 
     def commit_through(self, token: int) -> list[Record]:
         """The batches up to `token` are committed: return the records of the turns that are so now, in order."""

@@ -25,6 +25,7 @@ class Fabric:
         self.leaders: list[str] = [node_id if alone else ""] * partitions
         self.open: list[bool] = [alone] * partitions
         self.holds: list[bool] = [alone] * partitions
+        self.idle = ""  # why this node serves nobody
         self.full: dict[str, None] = {}  # nodes whose disk is full
         self.out: list[tuple[str, int, bytes]] = []
 

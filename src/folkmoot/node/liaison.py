@@ -58,6 +58,8 @@ class Liaison:
         self.events: list[Event] = []
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
+        self._serving = False
+        self._broken: dict[str, None] = {}  # members to which messages were lost: the next view begins anew with them
         self._unopened: list[int] = []  # partitions whose leader has not said that it is there
 
     @property
@@ -68,7 +70,6 @@ class Liaison:
     def open(self) -> None:
         """Read how far this node's copies are; raises CorruptStore or StoreError."""
         self.replication.open(self.state.now)
-        self.broker.requests.begin(self.me.incarnation)
         self.membership.wake(self.state.now)
         self.step()
 
@@ -94,6 +95,9 @@ class Liaison:
             self.membership.up(change.member, now)
             if not change.resumed:
                 self.broker.switch.forget(change.node_id)
+                if self._members.get(change.node_id, -1) == change.incarnation:
+                    self._broken[change.node_id] = None
+                    self.membership.changed(now)
         else:
             self.membership.down(change.node_id, change.incarnation, change.refused, now)
 
@@ -127,6 +131,11 @@ class Liaison:
             self.broker.tenure.lead(partitions)
         if not self.state.routes_known:
             self.broker.know()
+        if replication.abandoned:
+            for token, partition in replication.abandoned:
+                self.broker.commits.fail(token)
+                self.broker.exchange.fail(token, partition)
+            replication.abandoned.clear()
         # Turns without rows, and answers of other nodes, bring turns to completion too.
         self.broker.committed(replication.committed_token)
 
@@ -176,6 +185,7 @@ class Liaison:
         while self.membership.installs:
             view = self.membership.installs.pop(0)
             self._install(view)
+        self._stand()
         self._progress(now)
         self.broker.speak()
         self._keep_connected()
@@ -190,13 +200,38 @@ class Liaison:
         before = self._members
         self._members = members
         self.replication.closed.clear()  # the broker compares the leaders itself
+        if not self._serves():
+            return
+        if not self._serving:
+            self._serving = True
+            self.fabric.idle = ""
+            before = {}
+        elif self._broken:
+            self.broker.tenure.leave_all()
+            before = {node_id: before[node_id] for node_id in before if node_id not in self._broken}
+        self._broken.clear()
         partitions = self.state.partitions
         leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
         self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before)
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
+        again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
+        if again:
+            self.broker.tenure.prepare(again)
         self.broker.know()
         self.broker.switch.installed()
+
+    def _serves(self) -> bool:
+        return self.membership.state == "member" and self.membership.writable
+
+    def _stand(self) -> None:
+        """Serve nobody while the cluster goes on without this node, or while this side of a split may not go on."""
+        if self._serving and not self._serves():
+            self._serving = False
+            excluded = self.membership.state == "excluded"
+            why = "the cluster goes on without this node" if excluded else "this side of the split has no majority"
+            self.fabric.idle = why
+            self.broker.tenure.stand_down(why)
 
     def _keep_connected(self) -> None:
         wants = dict.fromkeys(self.membership.wants)
