@@ -150,6 +150,8 @@ class Tenure:
             if connection.state < CLOSING:
                 if connection.state == OPEN or connection.state == NEW:
                     self.closing.disconnect(connection, reason.SERVER_BUSY, why)
+                elif connection.session is not None:
+                    self.closing.close(connection)  # its session and its will may be on their way: it is not refused
                 else:
                     self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, why)
         for partition in range(self.state.partitions):

@@ -75,7 +75,9 @@ class RetainedChecker:
                 return other
             # What is applied once may have been so at its first sending; repeating it does not put it last again.
             applied = other.attempts[0 if other.once else -1].order
-            if other.publisher == message.publisher and message.attempts[-1].order < applied:
+            # Between nodes messages of different QoS go different ways, and MQTT orders those of one QoS only (4.6).
+            same_way = message.qos == other.qos or len(self.ledger.hosts) == 1
+            if same_way and other.publisher == message.publisher and message.attempts[-1].order < applied:
                 return other
         return None
 
