@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.broker.closing import Closing
-from folkmoot.broker.commit import FOR_RATE, Commits
+from folkmoot.broker.commit import Commits
 from folkmoot.broker.errand import Errands
 from folkmoot.broker.lifetime import lifetime
-from folkmoot.broker.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
 from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
 from folkmoot.broker.relay import Relays
-from folkmoot.broker.route import Routes, is_reserved
-from folkmoot.broker.state import TIMER_RATE, State
-from folkmoot.kernel.clock import SECOND
+from folkmoot.broker.route import Routes
+from folkmoot.broker.scrutiny import Scrutiny, names_producer
+from folkmoot.broker.state import State
 from folkmoot.kernel.pack import U16, get_u16, u16
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode, forward_properties
@@ -58,9 +57,7 @@ class Inbound:
         self.publishing = publishing
         self.errands = errands
         self.closing = closing
-        # Of the message in hand
-        self._producer = b""
-        self._sequence = 0
+        self.scrutiny = Scrutiny(state, commits, relays.fabric, routes)
 
     def each(
         self, connection: Connection, target: Target, data: bytes, pos: int, run_end: int, total: int, head: int
@@ -109,11 +106,25 @@ class Inbound:
         if topic not in self.routes.cache:
             self._check_topic(topic)
         relay = connection.relay
-        if relay is not None and relay.durable and (qos == 2 or _names_producer(properties)):
+        if relay is not None and relay.durable and self._goes_on(connection, relay, first, properties):
             self._forward(connection, relay, first, packet_id, topic, data[at:end], properties)
             return
         self._count(qos, end - at)
         self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
+
+    def _goes_on(self, connection: Connection, relay: Relay, first: int, properties: Properties | None) -> bool:
+        """Whether the session's leader publishes it; if not, this node does.
+
+        The packet id of QoS 2 must survive there. What must not overtake such messages goes the same way: all that an
+        idempotent producer sends, for one that is overtaken by a later one counts as repeated; and what follows a
+        retained message of QoS 2 (A8).
+        """
+        qos = first >> 1 & 3
+        if relay.ordered or (qos == 2 and first & 1):
+            connection.fast = False
+            relay.ordered = relay.packets + 1  # the number that it will have
+            return True
+        return qos == 2 or names_producer(properties)
 
     def _forward(
         self,
@@ -125,11 +136,7 @@ class Inbound:
         payload: bytes,
         properties: Properties | None,
     ) -> None:
-        """Pass a message on to the session's leader.
-
-        The packet id of QoS 2 must survive there; those of an idempotent producer must all go the same way, for one
-        that is overtaken by a later one counts as repeated.
-        """
+        """Pass a message on to the session's leader."""
         if properties is not None:
             properties.topic_alias = None  # the alias belongs to the connection
         publish = Publish(topic, payload, first >> 1 & 3, bool(first & 1), bool(first & 8), packet_id, properties)
@@ -188,7 +195,6 @@ class Inbound:
         session = connection.session
         assert session is not None, "an open connection has a session"
         limits = self.state.limits
-        self._producer = b""
         if qos > limits.qos_max:  # [MQTT-3.2.2-11]
             raise MalformedPacket(reason.QOS_NOT_SUPPORTED, f"QoS {qos} is above the maximum {limits.qos_max}")
         retain = bool(first & 1)
@@ -203,20 +209,35 @@ class Inbound:
             code = session.received[packet_id]
             self._answer(connection, PUBREC, packet_id, code, "", True)
             return
-        code, why = self._fault(connection, session, qos, retain, topic, payload, properties)
+        code, why = self.scrutiny.fault(connection, session, qos, retain, topic, payload, properties)
         if code:
             self._answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, code, why, False)
             return
         message = self._message(connection, topic, payload, qos, retain, properties)
-        if session.durable and (qos == 2 or self._producer):
-            # The packet id becomes known with it; and what a producer sends must all go the same way, in order.
-            result = self.errands.publish(session.partition, message, session, self._producer, self._sequence)
-        else:
-            result = self.publishing.publish(message, session, self._producer, self._sequence)
+        result = self._publish(connection, session, message)
         if qos:
             self._finish(connection, session, qos, packet_id, result)
         elif result & STORED:
             self.commits.slow_down(connection)
+
+    def _publish(self, connection: Connection, session: Session, message: Message) -> int:
+        """Publish in this node's name, or together with a change of the session's partition.
+
+        So for QoS 2, whose packet id becomes known with it, and for what must not overtake such messages: all that a
+        producer sends, and all that follows a retained message of QoS 2 until that is complete (A8).
+        """
+        producer = self.scrutiny.producer
+        number = self.scrutiny.number
+        if not session.durable or self.relays.fabric.alone:
+            return self.publishing.publish(message, session, producer, number)
+        ordered = session.ordered_token > self.commits.complete_token or (message.qos == 2 and message.retain)
+        if message.qos < 2 and not producer and not ordered:
+            return self.publishing.publish(message, session, b"", 0)
+        result = self.errands.publish(session.partition, message, session, producer, number)
+        if ordered:
+            connection.fast = False
+            session.ordered_token = self.commits.newest_token()
+        return result
 
     def _in_flight(self, connection: Connection, session: Session, packet_id: int) -> int:
         """Return how many messages of this connection are not acknowledged; a repeated QoS 2 id does not count twice.
@@ -230,115 +251,6 @@ class Inbound:
             return 0
         before = connection.received_before
         return connection.held_pubacks + len(received) - (len(before) if before is not None else 0)
-
-    def _fault(
-        self,
-        connection: Connection,
-        session: Session,
-        qos: int,
-        retain: bool,
-        topic: bytes,
-        payload: bytes,
-        properties: Properties | None,
-    ) -> tuple[int, str]:
-        """Return why a well-formed message is not accepted, as a reason code of PUBACK and PUBREC, or 0."""
-        if is_reserved(topic):
-            self.counters.acl_denied_publish += 1
-            return reason.NOT_AUTHORIZED, "topics that begin with $SYS, $share and $stream belong to the server"
-        allowed = connection.allowed
-        if allowed is not None:
-            may = allowed.get(topic)
-            if may is None:
-                may = self.state.policy.may_publish(session.client_id, connection.username, topic)
-                if len(allowed) >= 256:
-                    allowed.clear()
-                if len(topic) <= 256:
-                    allowed[topic] = may
-            if not may:
-                self.counters.acl_denied_publish += 1
-                return reason.NOT_AUTHORIZED, "not allowed to publish to this topic"
-        if properties is not None:
-            code, why = self._property_fault(properties, payload)
-            if code:
-                return code, why
-        wanted = qos > 0 or retain or bool(self._producer)
-        keeps = retain and bool(payload)  # an empty one clears: that makes room
-        full = self.state.storage_full or bool(self.relays.fabric.full)
-        if full and wanted and self._needs_room(topic, qos, keeps, session):
-            self.counters.storage_refused += 1
-            if self._producer:
-                # Were a later number taken before this one is repeated, the repetition would count as known: so
-                # nothing more is read, and the client repeats from here when it is back.
-                raise MalformedPacket(reason.QUOTA_EXCEEDED, "no room on the disk for an idempotent producer")
-            return reason.QUOTA_EXCEEDED, "no room on the disk"
-        if self.state.limits.publish_rate_max:
-            self._slow_down(connection)
-        return 0, ""
-
-    def _property_fault(self, properties: Properties, payload: bytes) -> tuple[int, str]:
-        if properties.subscription_ids:  # [MQTT-3.3.4-6]
-            raise MalformedPacket(reason.PROTOCOL_ERROR, "a client's PUBLISH has a subscription identifier")
-        if properties.payload_format == 1 and self.state.limits.check_payload_format and not check_utf8(payload):
-            self.counters.error_payload_format += 1
-            return reason.PAYLOAD_FORMAT_INVALID, "the payload is not the UTF-8 that it claims to be"
-        pairs = properties.user_properties
-        if pairs:
-            if len(pairs) > self.state.limits.user_properties_max:
-                return reason.QUOTA_EXCEEDED, f"more than {self.state.limits.user_properties_max} user properties"
-            return self._find_producer(pairs)
-        return 0, ""
-
-    def _find_producer(self, pairs: list[tuple[str, str]]) -> tuple[int, str]:
-        producer = ""
-        sequence = ""
-        for name, value in pairs:
-            if name == PRODUCER_PROPERTY:
-                producer = value
-            elif name == SEQUENCE_PROPERTY:
-                sequence = value
-        if not producer and not sequence:
-            return 0, ""
-        if not producer or not sequence.isascii() or not sequence.isdigit() or len(sequence) > 18:
-            why = (
-                f"an idempotent producer sends {PRODUCER_PROPERTY} (a name) and {SEQUENCE_PROPERTY} (a growing number)"
-            )
-            return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
-        raw = producer.encode()
-        if len(raw) > PRODUCER_BYTES_MAX:
-            why = f"the name of an idempotent producer has at most {PRODUCER_BYTES_MAX} bytes"
-            return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
-        self._producer = raw
-        self._sequence = int(sequence)
-        return 0, ""
-
-    def _needs_room(self, topic: bytes, qos: int, retain: bool, session: Session) -> bool:
-        route = self.routes.lookup(topic)
-        if self.state.storage_full:
-            if route.durable or route.logs or (qos == 2 and session.durable):
-                return True
-        if self.relays.fabric.alone:
-            return retain
-        partitions = route.away + route.away_logs
-        if retain:
-            partitions = [*partitions, self.state.partition_of(topic)]
-        return self._is_full(partitions)
-
-    def _is_full(self, partitions: list[int]) -> bool:
-        """Whether the disk of a node that leads one of these partitions is full."""
-        fabric = self.relays.fabric
-        for partition in partitions:
-            leader = fabric.leaders[partition]
-            if leader in fabric.full or (leader == fabric.node_id and self.state.storage_full):
-                return True
-        return False
-
-    def _slow_down(self, connection: Connection) -> None:
-        """Count against the rate limit; a client that is a second ahead is not read until its average is right."""
-        now = self.state.now
-        connection.rate_us = max(connection.rate_us, now) + SECOND // self.state.limits.publish_rate_max
-        if connection.rate_us >= now + SECOND:
-            self.commits.pause(connection, FOR_RATE)
-            self.state.timers.set(connection.rate_us, TIMER_RATE, connection.id)
 
     def _message(
         self,
@@ -427,11 +339,3 @@ class Inbound:
         if session.durable:
             self.state.writer.delete(session.partition, self._received_key(session, packet_id))
         self._answer(connection, PUBCOMP, packet_id, 0, "", session.durable)
-
-
-def _names_producer(properties: Properties | None) -> bool:
-    if properties is not None:
-        for name, _ in properties.user_properties:
-            if name == PRODUCER_PROPERTY:
-                return True
-    return False

@@ -1,0 +1,153 @@
+"""Whether a message that came may be published: rights, properties, room on the disks, the rate limit.
+
+What is malformed ends the connection; all else is a reason code (MQTT 5 sections 3.3.2.3, 3.4.2.1, 3.5.2.1).
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.commit import FOR_RATE, Commits
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
+from folkmoot.broker.route import Routes, is_reserved
+from folkmoot.broker.state import TIMER_RATE, State
+from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.packet import Properties
+from folkmoot.mqtt.text import check_utf8
+from folkmoot.session.connection import Connection
+from folkmoot.session.session import Session
+
+__all__ = ["Scrutiny", "names_producer"]
+
+
+class Scrutiny:
+    """Looks at messages; producer, number: what the message in hand names, empty when it names none."""
+
+    def __init__(self, state: State, commits: Commits, fabric: Fabric, routes: Routes) -> None:
+        self.state = state
+        self.counters = state.counters
+        self.commits = commits
+        self.fabric = fabric
+        self.routes = routes
+        self.producer = b""
+        self.number = 0
+
+    def fault(
+        self,
+        connection: Connection,
+        session: Session,
+        qos: int,
+        retain: bool,
+        topic: bytes,
+        payload: bytes,
+        properties: Properties | None,
+    ) -> tuple[int, str]:
+        """Return why a well-formed message is not accepted, as a reason code of PUBACK and PUBREC, or 0."""
+        self.producer = b""
+        if is_reserved(topic):
+            self.counters.acl_denied_publish += 1
+            return reason.NOT_AUTHORIZED, "topics that begin with $SYS, $share and $stream belong to the server"
+        allowed = connection.allowed
+        if allowed is not None:
+            may = allowed.get(topic)
+            if may is None:
+                may = self.state.policy.may_publish(session.client_id, connection.username, topic)
+                if len(allowed) >= 256:
+                    allowed.clear()
+                if len(topic) <= 256:
+                    allowed[topic] = may
+            if not may:
+                self.counters.acl_denied_publish += 1
+                return reason.NOT_AUTHORIZED, "not allowed to publish to this topic"
+        if properties is not None:
+            code, why = self._property_fault(properties, payload)
+            if code:
+                return code, why
+        wanted = qos > 0 or retain or bool(self.producer)
+        keeps = retain and bool(payload)  # an empty one clears: that makes room
+        full = self.state.storage_full or bool(self.fabric.full)
+        if full and wanted and self._needs_room(topic, qos, keeps, session):
+            self.counters.storage_refused += 1
+            if self.producer:
+                # Were a later number taken before this one is repeated, the repetition would count as known: so
+                # nothing more is read, and the client repeats from here when it is back.
+                raise MalformedPacket(reason.QUOTA_EXCEEDED, "no room on the disk for an idempotent producer")
+            return reason.QUOTA_EXCEEDED, "no room on the disk"
+        if self.state.limits.publish_rate_max:
+            self._slow_down(connection)
+        return 0, ""
+
+    def _property_fault(self, properties: Properties, payload: bytes) -> tuple[int, str]:
+        if properties.subscription_ids:  # [MQTT-3.3.4-6]
+            raise MalformedPacket(reason.PROTOCOL_ERROR, "a client's PUBLISH has a subscription identifier")
+        if properties.payload_format == 1 and self.state.limits.check_payload_format and not check_utf8(payload):
+            self.counters.error_payload_format += 1
+            return reason.PAYLOAD_FORMAT_INVALID, "the payload is not the UTF-8 that it claims to be"
+        pairs = properties.user_properties
+        if pairs:
+            if len(pairs) > self.state.limits.user_properties_max:
+                return reason.QUOTA_EXCEEDED, f"more than {self.state.limits.user_properties_max} user properties"
+            return self._find_producer(pairs)
+        return 0, ""
+
+    def _find_producer(self, pairs: list[tuple[str, str]]) -> tuple[int, str]:
+        producer = ""
+        sequence = ""
+        for name, value in pairs:
+            if name == PRODUCER_PROPERTY:
+                producer = value
+            elif name == SEQUENCE_PROPERTY:
+                sequence = value
+        if not producer and not sequence:
+            return 0, ""
+        if not producer or not sequence.isascii() or not sequence.isdigit() or len(sequence) > 18:
+            why = (
+                f"an idempotent producer sends {PRODUCER_PROPERTY} (a name) and {SEQUENCE_PROPERTY} (a growing number)"
+            )
+            return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
+        raw = producer.encode()
+        if len(raw) > PRODUCER_BYTES_MAX:
+            why = f"the name of an idempotent producer has at most {PRODUCER_BYTES_MAX} bytes"
+            return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
+        self.producer = raw
+        self.number = int(sequence)
+        return 0, ""
+
+    def _needs_room(self, topic: bytes, qos: int, retain: bool, session: Session) -> bool:
+        route = self.routes.lookup(topic)
+        if self.state.storage_full:
+            if route.durable or route.logs or (qos == 2 and session.durable):
+                return True
+        if self.fabric.alone:
+            return retain
+        partitions = route.away + route.away_logs
+        if retain:
+            partitions = [*partitions, self.state.partition_of(topic)]
+        return self._is_full(partitions)
+
+    def _is_full(self, partitions: list[int]) -> bool:
+        """Whether the disk of a node that leads one of these partitions is full."""
+        fabric = self.fabric
+        for partition in partitions:
+            leader = fabric.leaders[partition]
+            if leader in fabric.full or (leader == fabric.node_id and self.state.storage_full):
+                return True
+        return False
+
+    def _slow_down(self, connection: Connection) -> None:
+        """Count against the rate limit; a client that is a second ahead is not read until its average is right."""
+        now = self.state.now
+        connection.rate_us = max(connection.rate_us, now) + SECOND // self.state.limits.publish_rate_max
+        if connection.rate_us >= now + SECOND:
+            self.commits.pause(connection, FOR_RATE)
+            self.state.timers.set(connection.rate_us, TIMER_RATE, connection.id)
+
+
+def names_producer(properties: Properties | None) -> bool:
+    """Whether a message is of an idempotent producer."""
+    if properties is not None:
+        for name, _ in properties.user_properties:
+            if name == PRODUCER_PROPERTY:
+                return True
+    return False
