@@ -1,4 +1,4 @@
-"""`make run`: flights of New York through the broker into Delta tables, with the broker and the Spark driver killed.
+"""`make run`: flights of New York through three nodes into Delta tables, with nodes and the Spark driver killed.
 
 Exit status 0 if every message is acknowledged and in the tables exactly once, else 1.
 """
@@ -8,23 +8,24 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import threading
 import time
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from folkmoot.demo.cluster import Cluster
 from folkmoot.demo.fleet import Fleet
 from folkmoot.demo.flight import Event, events
 from folkmoot.demo.picture import gold_rows, plot, table
-from folkmoot.demo.process import Node, Spark
+from folkmoot.demo.process import Spark
 from folkmoot.demo.proof import Proof, prove
+from folkmoot.demo.trouble import Trouble
 from folkmoot.kernel.errors import FolkmootError
 
 __all__ = ["main"]
 
-_CONNECTIONS = 8
+_CONNECTIONS = 9
 _FINISH_S = 300.0
 
 
@@ -36,88 +37,87 @@ class Show:
         self.months = months
         self.seconds = seconds
         self.console = console
-        self.node = Node(folder)
+        self._begun_s = time.monotonic()
+        self._published_part = 0.0
+        self._tidy()
+        self.cluster = Cluster(folder)
         self.spark = Spark(folder)
-        self._spark_restart: threading.Thread | None = None
-        self._spark_error: FolkmootError | None = None
+        self.trouble = Trouble(self.cluster, self.spark, lambda: self._published_part, self._tell)
+
+    def _tell(self, line: str) -> None:
+        """Say what happens, and when since the start."""
+        self.console.print(f"  {self._clock(time.monotonic())} {line}")
+
+    def _clock(self, at_s: float) -> str:
+        passed_s = int(at_s - self._begun_s)
+        return f"{passed_s // 60}:{passed_s % 60:02d}"
 
     def run(self) -> bool:
         """Run it; return whether the proof holds."""
-        self._tidy()
         say = self.console.print
         flights = events(self.months)
-        self.node.start()
-        say(f"[bold]1[/] node on {self.node.mqtt}, HTTP on {self.node.admin}, stream nyc on nyc/#")
-        host, port = self.node.mqtt.rsplit(":", 1)
-        fleet = Fleet(host, int(port), _CONNECTIONS)
-        say(f"[bold]2[/] {_CONNECTIONS} connections publish {len(flights):,} flights and weather readings, QoS 1")
-        self.spark.start(self.node.url)
-        say("[bold]3[/] Spark reads the stream into bronze and silver, and keeps gold")
+        self.cluster.start()
+        names = ", ".join(f"{node.place.name} on {node.place.address('mqtt')}" for node in self.cluster.nodes)
+        say(f"[bold]1[/] three nodes, three copies of everything: {names}; stream nyc on nyc/#", soft_wrap=True)
+        fleet = Fleet(self.cluster.mqtt, _CONNECTIONS)
+        say(f"[bold]2[/] {_CONNECTIONS} connections, spread over the nodes, for {len(flights):,} flights and weather")
+        self.spark.start(self.cluster.urls)
+        say(
+            "[bold]3[/] Spark reads the stream from any of the nodes into bronze and silver, and keeps gold",
+            soft_wrap=True,
+        )
+        begin_s = time.monotonic()
         try:
             self._publish(fleet, flights)
         finally:
             fleet.close()
+        end_s = time.monotonic()
         say(f"[bold]5[/] all acknowledged ({fleet.reconnects} reconnects); Spark reads what is left")
         (self.folder / "finish").touch()
         status = self.spark.wait(_FINISH_S)
         if status != 0:
             raise FolkmootError(f"the Spark job ended with status {status}; see {self.spark.log}")
-        proof = prove(fleet, self.folder)
-        self._report(proof, fleet.refused)
+        proof = prove(fleet, flights, self.folder)
+        self._figures(proof, fleet.refused)
+        self._losses(fleet, begin_s, end_s)
+        self._further()
         return proof.holds and not fleet.refused
 
     def close(self) -> None:
         """End what still runs."""
-        if self._spark_restart is not None:
-            self._spark_restart.join()
+        self.trouble.cancel()
         self.spark.stop(1.0)
-        self.node.stop()
+        self.cluster.stop()
 
     def _tidy(self) -> None:
-        for name in ("tables", "checkpoints", "node"):
+        for name in ("tables", "checkpoints", "node", "cluster"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        for name in ("finish", "node.log", "spark.log", "gold.png"):
-            (self.folder / name).unlink(missing_ok=True)
+        for path in [self.folder / "finish", self.folder / "gold.png", *self.folder.glob("*.log")]:
+            path.unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def _publish(self, fleet: Fleet, flights: list[Event]) -> None:
+        say = self.console.print
+        say("[bold]4[/] the devices publish with QoS 1")
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.console) as progress:
             bar = progress.add_task("published", total=len(flights))
+            self.trouble.start()
             begin = time.monotonic()
             for number, event in enumerate(flights):
-                if number == len(flights) // 2:
-                    self._kill(progress.console)
                 ahead_s = begin + self.seconds * number / len(flights) - time.monotonic()
                 if ahead_s > 0.01:
                     time.sleep(ahead_s)
                 fleet.publish(event)
                 if number % 64 == 0:
+                    self._published_part = number / len(flights)
                     progress.update(bar, completed=number)
+            self._published_part = 1.0
             fleet.settle()
             progress.update(bar, completed=len(flights))
-        if self._spark_restart is not None:
-            self._spark_restart.join()
-            self._spark_restart = None
-        if self._spark_error is not None:
-            raise self._spark_error
+            self.trouble.end()
 
-    def _kill(self, console: Console) -> None:
-        """Kill -9 the node and the driver; the node is back at once, the driver comes back while devices publish."""
-        self.node.kill()
-        self.spark.kill()
-        console.print("[bold]4[/] [red]kill -9[/] of the node and of the Spark driver; both start again")
-        self.node.start()
-        self._spark_restart = threading.Thread(target=self._start_spark)
-        self._spark_restart.start()
-
-    def _start_spark(self) -> None:
-        try:
-            self.spark.start(self.node.url)
-        except FolkmootError as error:
-            self._spark_error = error
-
-    def _report(self, proof: Proof, refused: list[str]) -> None:
+    def _figures(self, proof: Proof, refused: list[str]) -> None:
         say = self.console.print
         rows = gold_rows(self.folder)
         plot(rows, self.folder / "gold.png")
@@ -129,22 +129,45 @@ class Show:
         say(f"rows in bronze {proof.bronze:>9,}    in silver {proof.silver:,}, flights in gold {proof.gold_flights:,}")
         say(f"lost           {proof.lost:>9,}")
         say(f"duplicates     {proof.duplicates:>9,}")
+        equal = "equals" if proof.gold_wrong == 0 else f"[red]differs in {proof.gold_wrong:,} rows from[/]"
+        say(f"rows in gold   {proof.gold_rows:>9,}    {equal} what pandas makes of the same messages")
         if refused:
             say(f"[red]refused        {len(refused):>9,}[/]    first: {refused[0]}")
         say("[bold green]every message exactly once[/]" if proof.holds else "[bold red]the promise does not hold[/]")
         say()
+
+    def _losses(self, fleet: Fleet, begin_s: float, end_s: float) -> None:
+        """Say what happened to the nodes, and how long a device waited for an acknowledgement at most."""
+        say = self.console.print
+        losses = self.trouble.losses
+        ends_s = [*[loss.dead_s for loss in losses[1:]], end_s]
+        for loss, until_s in zip(losses, ends_s, strict=True):
+            line = f"kill -9 of {loss.node.place.name} at {self._clock(loss.dead_s)}"
+            pause_s = fleet.longest_pause_s(loss.dead_s, loss.back_s or until_s)
+            pauses = f"publishes paused {pause_s:.1f} s at the kill"
+            if loss.back_s is None:
+                line += ", dead to the end"
+            else:
+                line += f", back at {self._clock(loss.back_s)}"
+                pauses += f", {fleet.longest_pause_s(loss.back_s, until_s):.1f} s at the return"
+            if loss.whole_s is not None:
+                line += f", three copies of everything again at {self._clock(loss.whole_s)}"
+            say(f"{line}; {pauses}", soft_wrap=True)
+        calm_s = fleet.longest_pause_s(begin_s, losses[0].dead_s if losses else end_s)
+        say(f"(a pause: the longest wait of any device for an acknowledgement; before the first kill {calm_s:.1f} s)")
+        say()
+
+    def _further(self) -> None:
         folder = self.folder
-        say(
+        lines = [
             f"Tables: {folder}/tables/bronze, silver, gold (Delta); plot: {folder}/gold.png; logs: {folder}/*.log",
-            soft_wrap=True,
-        )
-        read = f"from deltalake import DeltaTable as T; print(T('{folder}/tables/gold').to_pandas())"
-        say(f'Go on:  .venv/bin/python -c "{read}"', soft_wrap=True)
-        say(
-            f"        .venv/bin/folkmoot serve --data {folder}/node --admin 127.0.0.1:8080 --stream nyc=nyc/#",
-            soft_wrap=True,
-        )
-        say("        .venv/bin/folkmoot stream read nyc --url http://127.0.0.1:8080 | head")
+            f'Go on:  .venv/bin/python -c "from deltalake import DeltaTable as T; '
+            f"print(T('{folder}/tables/gold').to_pandas())\"",
+            f"        .venv/bin/folkmoot cluster --data {self.cluster.folder} -- --stream nyc=nyc/#",
+            f"        .venv/bin/folkmoot stream read nyc --url {self.cluster.urls} | head",
+        ]
+        for line in lines:
+            self.console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def main() -> int:
@@ -156,7 +179,8 @@ def main() -> int:
     options = parser.parse_args()
     seconds = options.seconds if options.seconds is not None else (240.0 if options.full else 50.0)
     console = Console()
-    show = Show(options.folder, range(1, 13) if options.full else range(1, 2), seconds, console)
+    months = range(1, 13) if options.full else range(1, 2)
+    show = Show(options.folder, months, seconds, console)
     try:
         return 0 if show.run() else 1
     except FolkmootError as error:

@@ -1,4 +1,4 @@
-"""The devices: real MQTT connections (paho-mqtt) that publish with QoS 1 and go on after the broker was killed.
+"""The devices: real MQTT connections (paho-mqtt) that publish with QoS 1 and go to another node when theirs was killed.
 
 Each connection speaks for a part of the aircraft and stations, always the same ones, and numbers what it publishes as
 an idempotent producer: what it repeats after a kill is stored once.
@@ -7,6 +7,8 @@ an idempotent producer: what it repeats after a kill is stored once.
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Sequence
 from zlib import crc32
 
 import paho.mqtt.client as mqtt
@@ -16,6 +18,7 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from folkmoot.demo.flight import Event
+from folkmoot.demo.pause import Pauses
 from folkmoot.kernel.errors import FolkmootError
 
 __all__ = ["Fleet"]
@@ -23,62 +26,100 @@ __all__ = ["Fleet"]
 _OUTSTANDING_MAX = 200
 _SESSION_EXPIRY_S = 3600
 _STUCK_S = 60.0
+_RETRY_S = 0.1
 
 
 class Device:
-    """One connection.
+    """One connection, to one of `nodes` at a time.
 
     After a lost connection nothing new is published until all that was sent before is acknowledged. paho sends a new
     message as soon as it has a socket, before it repeats the old ones, and a producer's numbers must only grow: the
     broker would take the old ones for repetitions of what it has.
     """
 
-    def __init__(self, number: int, host: str, port: int) -> None:
+    def __init__(self, number: int, nodes: Sequence[tuple[str, int]]) -> None:
         self.producer = f"nyc-{number}"
         self.published = 0
         self.acknowledged = 0
         self.refused: list[str] = []
         self.connects = 0
+        self.pauses = Pauses()
+        self._nodes = nodes
+        self._at = number % len(nodes)
+        # Half of a dead node's devices go to the next node and half to the one after.
+        self._step = 1 + number // len(nodes) % max(1, len(nodes) - 1)
         self._room = threading.Condition()
+        self._gate = threading.Lock()  # between publishing and the change to another connection
+        self._leaving = False
         self._in_order = True
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2, client_id=f"fleet-{number}", protocol=MQTTProtocolVersion.MQTTv5
         )
         self._client.on_connect = self._connected
+        self._client.on_connect_fail = self._not_reached
         self._client.on_disconnect = self._lost
         self._client.on_publish = self._acked
-        self._client.reconnect_delay_set(1, 2)
+        self._client.reconnect_delay_set(0, 0)  # the pause is ours, and only after a round that failed
         self._client.max_inflight_messages_set(100)
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        properties.SessionExpiryInterval = _SESSION_EXPIRY_S
-        self._client.connect(host, port, properties=properties)
+        self._dial()
         self._client.loop_start()
 
-    def _connected(self, *_: object) -> None:
+    def _dial(self) -> None:
+        """Have paho connect to the chosen node, now or the next time."""
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = _SESSION_EXPIRY_S
+        host, port = self._nodes[self._at]
+        self._client.connect_async(host, port, properties=properties)
+
+    def _elsewhere(self) -> None:
+        self._at = (self._at + self._step) % len(self._nodes)
+        self._dial()
+
+    def _connected(self, _client: object, _data: object, _flags: object, code: ReasonCode, _properties: object) -> None:
+        if code.is_failure:  # the end of the connection follows
+            time.sleep(_RETRY_S)
+            return
         with self._room:
             self.connects += 1
             self._in_order = self.published == self.acknowledged
             self._room.notify_all()
 
+    def _not_reached(self, *_: object) -> None:
+        time.sleep(_RETRY_S)
+        self._elsewhere()
+
     def _lost(self, *_: object) -> None:
-        with self._room:
+        if self._leaving:
+            return
+        with self._gate:
             self._in_order = False
+            self._elsewhere()
 
     def _acked(self, _client: object, _data: object, _mid: int, code: ReasonCode, _properties: object) -> None:
         with self._room:
             if code.is_failure:
                 self.refused.append(str(code))
             self.acknowledged += 1
+            self.pauses.acknowledged(time.monotonic(), self.published - self.acknowledged)
             self._in_order = self._in_order or self.published == self.acknowledged
             self._room.notify_all()
 
     def publish(self, event: Event) -> None:
         """Publish the next message; waits while too many are not acknowledged."""
-        self.await_room(_OUTSTANDING_MAX)
+        while True:
+            self.await_room(_OUTSTANDING_MAX)
+            with self._gate:
+                if self._in_order:
+                    self._publish(event)
+                    return
+
+    def _publish(self, event: Event) -> None:
         properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         properties.UserProperty = [("folkmoot-producer", self.producer), ("folkmoot-seq", str(self.published))]
         properties.ContentType = "application/json"
-        self.published += 1
+        with self._room:
+            self.published += 1
+            self.pauses.published(time.monotonic())
         self._client.publish(event.topic, event.payload, qos=1, properties=properties)
 
     def await_room(self, outstanding: int) -> None:
@@ -89,19 +130,20 @@ class Device:
 
         with self._room:
             if not self._room.wait_for(room, _STUCK_S):
-                raise FolkmootError(f"{self.producer}: no acknowledgement for {_STUCK_S:.0f} s; see run/node.log")
+                raise FolkmootError(f"{self.producer}: no acknowledgement for {_STUCK_S:.0f} s; see run/n*.log")
 
     def close(self) -> None:
         """Say goodbye."""
+        self._leaving = True
         self._client.disconnect()
         self._client.loop_stop()
 
 
 class Fleet:
-    """Several connections that share the devices."""
+    """Several connections that share the devices, spread over the nodes."""
 
-    def __init__(self, host: str, port: int, connections: int) -> None:
-        self.devices = [Device(number, host, port) for number in range(connections)]
+    def __init__(self, nodes: Sequence[tuple[str, int]], connections: int) -> None:
+        self.devices = [Device(number, nodes) for number in range(connections)]
 
     def publish(self, event: Event) -> None:
         """Publish a message on the connection of its device."""
@@ -116,6 +158,10 @@ class Fleet:
         """End all connections."""
         for device in self.devices:
             device.close()
+
+    def longest_pause_s(self, begin_s: float, end_s: float) -> float:
+        """The longest time a device waited for an acknowledgement between the two times."""
+        return max(device.pauses.longest_s(begin_s, end_s) for device in self.devices)
 
     @property
     def published(self) -> int:

@@ -1,6 +1,6 @@
 """The Spark job: the stream `nyc` as a table of messages (bronze), of parsed events (silver), of delay figures (gold).
 
-    python -m folkmoot.demo.pipeline URL FOLDER
+    python -m folkmoot.demo.pipeline URL[,URL...] FOLDER
 
 Bronze and silver are streaming queries with a checkpoint each; killed at any moment, they go on and every message is
 in the table once. Gold is a function of silver and is made anew every few seconds. A file `finish` in the folder ends

@@ -1,4 +1,4 @@
-"""The two processes of the demonstration that are killed: the broker's node and the Spark driver."""
+"""A process of the demonstration that is started, killed and started again; the Spark driver is one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["Node", "Spark"]
+__all__ = ["Child", "Spark"]
 
 _START_S = 90.0
 
@@ -23,21 +23,27 @@ class Child:
         self.name = name
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+        self._asked = False
 
-    def launch(self, module: str, *arguments: str) -> str:
-        """Start `python -m module`; return the line that begins with `ready`."""
-        start = self.log.stat().st_size if self.log.exists() else 0
+    def launch(self, module: str, *arguments: str) -> None:
+        """Start `python -m module`."""
+        self._asked = False
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603 - this Python and our own modules
                 [sys.executable, "-m", module, *arguments], stdout=output, stderr=output, start_new_session=True
             )
+
+    def ready(self) -> None:
+        """Wait until the process has written a line that begins with `ready`; raises FolkmootError if it does not."""
+        assert self._process is not None, "only what was started gets ready"
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             with self.log.open("rb") as file:
-                file.seek(start)
-                for line in file.read().decode(errors="replace").splitlines(keepends=True):
-                    if line.startswith("ready") and line.endswith("\n"):
-                        return line
+                file.seek(self._log_start)
+                if any(line.startswith(b"ready") for line in file.read().splitlines()):
+                    return
             if self._process.poll() is not None:
                 break
             time.sleep(0.05)
@@ -49,11 +55,17 @@ class Child:
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
+    def ask_to_end(self) -> None:
+        """Send SIGTERM if the process runs; only once, because nodes take a second one for impatience."""
+        if self._process is not None and self._process.poll() is None and not self._asked:
+            self._asked = True
+            self._process.terminate()
+
     def stop(self, timeout_s: float = 30.0) -> None:
         """End the process if it runs: SIGTERM, after the timeout SIGKILL."""
         if self._process is None or self._process.poll() is not None:
             return
-        self._process.terminate()
+        self.ask_to_end()
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -68,29 +80,6 @@ class Child:
             raise FolkmootError(f"{self.name} did not finish in {timeout_s:.0f} s; see {self.log}") from None
 
 
-class Node(Child):
-    """A node of the broker with a stream on everything below `nyc/`; after the first start its ports stay the same."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__("the node", folder / "node.log")
-        self._data = folder / "node"
-        self.mqtt = "127.0.0.1:0"
-        self.admin = "127.0.0.1:0"
-
-    def start(self) -> None:
-        """Start the node and wait until it serves."""
-        arguments = ("--data", str(self._data), "--mqtt", self.mqtt, "--admin", self.admin)
-        line = self.launch("folkmoot", "serve", *arguments, "--stream", "nyc=nyc/#", "--log-level", "warning")
-        fields = dict(word.split("=", 1) for word in line.split()[1:] if "=" in word)
-        self.mqtt = fields["mqtt"]
-        self.admin = fields["admin"]
-
-    @property
-    def url(self) -> str:
-        """The address of the node's HTTP server."""
-        return f"http://{self.admin}"
-
-
 class Spark(Child):
     """The Spark driver that runs `folkmoot.demo.pipeline`."""
 
@@ -98,6 +87,7 @@ class Spark(Child):
         super().__init__("the Spark driver", folder / "spark.log")
         self._folder = folder
 
-    def start(self, url: str) -> None:
+    def start(self, urls: str) -> None:
         """Start the driver and wait until its queries run; it goes on where its checkpoints say."""
-        self.launch("folkmoot.demo.pipeline", url, str(self._folder))
+        self.launch("folkmoot.demo.pipeline", urls, str(self._folder))
+        self.ready()

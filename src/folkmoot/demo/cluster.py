@@ -1,0 +1,96 @@
+"""The three nodes of the demonstration: processes on loopback, each with a stream on everything below `nyc/`.
+
+Their folders and ports are laid out as `folkmoot cluster` does it, so that it can go on with them afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from folkmoot.cli.place import Place, find_places
+from folkmoot.client.admin import AdminClient
+from folkmoot.client.problem import StreamProblem
+from folkmoot.demo.process import Child
+from folkmoot.kernel.errors import FolkmootError
+
+__all__ = ["Cluster", "Node"]
+
+_NODES = 3
+_FOUND_S = 60.0
+_POLL_S = 0.1
+
+
+class Node(Child):
+    """One node; its ports stay the same."""
+
+    def __init__(self, place: Place, seeds: list[str], folder: Path, logs: Path) -> None:
+        super().__init__(f"the node {place.name}", logs / f"{place.name}.log")
+        self.place = place
+        self._arguments = ["--node-id", place.name, "--data", str(folder / place.name)]
+        for kind in ("mqtt", "admin", "peer"):
+            self._arguments += [f"--{kind}", place.address(kind)]
+        for seed in seeds:
+            self._arguments += ["--seed", seed]
+        self._arguments += ["--replicas", str(_NODES), "--stream", "nyc=nyc/#", "--log-level", "info"]
+
+    def begin(self) -> None:
+        """Start the node; `ready` waits until it serves."""
+        self.launch("folkmoot", "serve", *self._arguments)
+
+
+class Cluster:
+    """The nodes n1, n2, n3; data in `folder`/cluster, logs in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "cluster"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        places = find_places(self.folder, _NODES, 0)
+        self.nodes = [
+            Node(place, [other.address("peer") for other in places if other is not place], self.folder, folder)
+            for place in places
+        ]
+
+    @property
+    def mqtt(self) -> list[tuple[str, int]]:
+        """Host and port of each node for MQTT."""
+        found = [node.place.address("mqtt").rsplit(":", 1) for node in self.nodes]
+        return [(host, int(port)) for host, port in found]
+
+    @property
+    def urls(self) -> str:
+        """The HTTP addresses of all nodes, with commas."""
+        return ",".join(f"http://{node.place.address('admin')}" for node in self.nodes)
+
+    def start(self) -> None:
+        """Start all nodes and wait until they have found together."""
+        for node in self.nodes:
+            node.begin()
+        for node in self.nodes:
+            node.ready()
+        if not self.await_whole(_FOUND_S):
+            raise FolkmootError(f"the nodes did not find together in {_FOUND_S:.0f} s; see {self.folder.parent}/n*.log")
+
+    def await_whole(self, timeout_s: float) -> bool:
+        """Wait until every partition has all its copies and a leader; return whether that came in time."""
+        client = AdminClient(self.urls)
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            if self._whole(client):
+                return True
+            time.sleep(_POLL_S)
+        return False
+
+    def _whole(self, client: AdminClient) -> bool:
+        try:
+            found = client.status()["partitions"]
+        except StreamProblem:
+            return False
+        return bool(found["open"] == found["total"] and not found["under_replicated"] and not found["moving"])
+
+    def stop(self) -> None:
+        """End the nodes that run."""
+        for node in self.nodes:
+            node.ask_to_end()
+        for node in self.nodes:
+            node.stop()

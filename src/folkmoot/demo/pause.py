@@ -1,0 +1,35 @@
+"""How long a device waits for acknowledgements. Owns no clock: times are seconds of one clock of the caller."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["Pauses"]
+
+LEAST_S: Final = 0.1
+
+
+class Pauses:
+    """The waits of one device: from an acknowledgement, or from publishing when nothing was open, to the next one.
+
+    While nothing is unacknowledged nobody waits. Waits below LEAST_S are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+        self._waits: list[tuple[float, float]] = []
+
+    def published(self, now_s: float) -> None:
+        """A message leaves."""
+        if self._since_s is None:
+            self._since_s = now_s
+
+    def acknowledged(self, now_s: float, outstanding: int) -> None:
+        """An acknowledgement came; `outstanding` messages have none yet."""
+        if self._since_s is not None and now_s - self._since_s >= LEAST_S:
+            self._waits.append((self._since_s, now_s))
+        self._since_s = now_s if outstanding else None
+
+    def longest_s(self, begin_s: float, end_s: float) -> float:
+        """The longest wait that ended between the two times; 0 if all were short."""
+        return max((end - begin for begin, end in self._waits if begin_s < end <= end_s), default=0.0)

@@ -1,0 +1,111 @@
+"""What befalls the demonstration: nodes and the Spark driver are killed with kill -9 while the devices publish."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from folkmoot.demo.cluster import Cluster, Node
+from folkmoot.demo.process import Spark
+from folkmoot.kernel.errors import FolkmootError
+
+__all__ = ["Loss", "Trouble"]
+
+# Parts of all messages after which something happens.
+_FIRST_DIES = 0.5
+_FIRST_RETURNS = 0.7
+_SECOND_DIES = 0.85
+_WHOLE_S = 60.0
+_POLL_S = 0.05
+
+
+class Loss:
+    """A node that was killed: when, when it was started again, and when every partition had all its copies again.
+
+    Times are those of `time.monotonic`, in seconds; None: it did not happen.
+    """
+
+    def __init__(self, node: Node, dead_s: float) -> None:
+        self.node = node
+        self.dead_s = dead_s
+        self.back_s: float | None = None
+        self.whole_s: float | None = None
+
+
+class Trouble:
+    """A thread that kills the first node and the Spark driver, later the second node, which stays dead.
+
+    `done` tells which part of the messages is published (0 to 1); `say` gets a line for each thing that happens.
+    """
+
+    def __init__(self, cluster: Cluster, spark: Spark, done: Callable[[], float], say: Callable[[str], None]) -> None:
+        self.losses: list[Loss] = []
+        self._cluster = cluster
+        self._spark = spark
+        self._done = done
+        self._say = say
+        self._over = threading.Event()
+        self._error: FolkmootError | None = None
+        self._threads = [threading.Thread(target=self._guard, args=(work,)) for work in (self._nodes, self._driver)]
+
+    def start(self) -> None:
+        """Let it begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> None:
+        """Wait until all has happened; raises FolkmootError when something did not start again."""
+        for thread in self._threads:
+            thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def cancel(self) -> None:
+        """Let nothing more happen."""
+        self._over.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except FolkmootError as error:
+            self._error = error
+
+    def _await(self, part: float) -> bool:
+        """Wait until so much is published; return False if the rest is cancelled."""
+        while self._done() < part:
+            if self._over.wait(_POLL_S):
+                return False
+        return not self._over.is_set()
+
+    def _nodes(self) -> None:
+        first, second = self._cluster.nodes[:2]
+        if not self._await(_FIRST_DIES):
+            return
+        loss = self._kill(first)
+        if not self._await(_FIRST_RETURNS):
+            return
+        loss.back_s = time.monotonic()
+        first.begin()
+        first.ready()
+        self._say(f"{first.place.name} starts again and takes what it lacks")
+        if self._cluster.await_whole(_WHOLE_S):
+            loss.whole_s = time.monotonic()
+            self._say("every partition has three copies again")
+        if self._await(_SECOND_DIES):
+            self._kill(second)
+
+    def _driver(self) -> None:
+        if self._await(_FIRST_DIES):
+            self._spark.kill()
+            self._say("[red]kill -9[/] of the Spark driver; it starts again")
+            self._spark.start(self._cluster.urls)
+
+    def _kill(self, node: Node) -> Loss:
+        node.kill()
+        self.losses.append(Loss(node, time.monotonic()))
+        self._say(f"[red]kill -9[/] of the node {node.place.name}; its devices go to the others")
+        return self.losses[-1]

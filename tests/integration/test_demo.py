@@ -1,0 +1,64 @@
+"""The parts of `make run` without Spark: three nodes, devices that go elsewhere when theirs dies, one return."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from folkmoot.client.streams import StreamClient
+from folkmoot.demo.cluster import Cluster
+from folkmoot.demo.fleet import Fleet
+from folkmoot.demo.flight import Event
+
+COUNT = 600
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def test_what_is_published_around_two_kills_is_in_the_stream_once(cluster: Cluster) -> None:
+    begin_s = time.monotonic()
+    fleet = Fleet(cluster.mqtt, 6)
+    first, second, _ = cluster.nodes
+    try:
+        for number in range(COUNT):
+            if number == COUNT // 3:
+                first.kill()
+            if number == 2 * COUNT // 3:
+                first.begin()
+                first.ready()
+                assert cluster.await_whole(60.0)
+                second.kill()
+            fleet.publish(Event("", f"nyc/flights/JFK/AA/{number % 40}", b"%d" % number))
+        fleet.settle()
+    finally:
+        fleet.close()
+    assert fleet.published == fleet.acknowledged == COUNT
+    assert fleet.refused == []
+    assert fleet.reconnects >= 4  # two devices were on each node that died
+    assert 0.0 < fleet.longest_pause_s(begin_s, time.monotonic()) < 60.0
+    found = payloads(cluster)
+    assert Counter(number for numbers in found.values() for number in numbers) == Counter(range(COUNT))
+    assert all(numbers == sorted(numbers) for numbers in found.values())
+
+
+def payloads(cluster: Cluster) -> dict[bytes, list[int]]:
+    """What the nodes that live have in the stream, by topic."""
+    client = StreamClient(cluster.urls)
+    found: dict[bytes, list[int]] = defaultdict(list)
+    for partition in range(client.describe("nyc").partitions):
+        for entry in client.entries("nyc", partition, 0):
+            found[entry.record.topic].append(int(entry.record.payload))
+    client.close()
+    return found
