@@ -175,8 +175,11 @@ def test_a_lasting_reader_goes_on_at_another_node(camp: Camp) -> None:
 def test_latest_waits_for_a_leader_that_is_away(camp: Camp) -> None:
     fill(camp, 24)
     peer = reader(camp["n3"], lasting=False)
-    camp["n2"].kill()
+    camp.cut("n2", "n1", "n3")
     peer.send(Subscribe(9, [(b"$stream/wide/latest/#", 1)], None))
+    camp.advance(SECOND)
+    assert peer.inbox == [], "it is not known yet where that begins"
+    camp["n2"].kill()
     camp.settle()
     assert peer.take(Suback, 9).codes == [1]
     source = camp["n3"].client("another")
