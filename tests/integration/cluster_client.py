@@ -39,6 +39,7 @@ __all__ = [
 AGAIN_S = 0.1
 KEEP_ALIVE_S = 2
 FOR_EVER = 0xFFFF_FFFF
+PACKET_ID_NOT_FOUND = 0x92
 TOPICS = 2
 FILTER = "fleet/#"
 SILENT = logging.getLogger("fleet")
@@ -160,8 +161,9 @@ class PahoPublisher(Publisher):
 
     WINDOW = 8
 
-    def __init__(self, name: str, qos: int, door: Door, pace_s: float, version: int) -> None:
+    def __init__(self, name: str, qos: int, door: Door, pace_s: float, version: int, may_refuse: bool = False) -> None:
         super().__init__(name, qos, door, pace_s)
+        self.may_refuse = may_refuse
         self.paho = Paho(name, door, version)
         self.paho.client.on_connect = self._connected
         self.paho.client.on_publish = self._published
@@ -180,7 +182,9 @@ class PahoPublisher(Publisher):
 
     def _published(self, _client: object, _data: object, mid: int, code: Any, _properties: object) -> None:
         number = self.numbers[mid]
-        if code.is_failure:
+        # paho does not look at a PUBREC that refuses, and goes on with PUBREL. Otherwise "packet identifier not found"
+        # answers a PUBREL that was repeated: the message was taken.
+        if code.is_failure and (self.may_refuse or code.value != PACKET_ID_NOT_FOUND):
             self.refused.append(number)
         else:
             self.done.add(number)

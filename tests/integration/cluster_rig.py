@@ -37,6 +37,7 @@ allow_anonymous = true
 token_file = "{folder}/token"
 [cluster]
 secret_file = "{folder}/secret"
+split_policy = "{policy}"
 """
 
 # Round robin, no stickiness, a node that is not ready gets nobody, and loses those it has.
@@ -72,7 +73,11 @@ class Door:
     def dial(self) -> socket.socket:
         if self.path:
             found = socket.socket(socket.AF_UNIX)
-            found.connect(self.path)
+            try:
+                found.connect(self.path)
+            except OSError:
+                found.close()
+                raise
             return found
         return socket.create_connection((self.host, self.port), 5.0)
 
@@ -125,7 +130,7 @@ class ClusterNode(Serving):
 
 
 class Rig:
-    """Nodes n1 to nN and HAProxy before them; `net` puts each in its namespace."""
+    """Nodes n1 to nN and HAProxy before them; `net` puts each in its namespace, `disks` some on disks of their own."""
 
     def __init__(
         self,
@@ -133,7 +138,7 @@ class Rig:
         count: int,
         net: Net | None = None,
         *,
-        config: str = "",
+        policy: str = "available",
         disks: dict[str, Path] | None = None,
     ) -> None:
         self.folder = folder
@@ -146,7 +151,7 @@ class Rig:
         (folder / "secret").chmod(0o600)
         self.names = [f"n{number}" for number in range(1, count + 1)]
         self.places = {name: self._place(name) for name in self.names}
-        self.config = CONFIG.format(folder=folder) + config
+        self.config = CONFIG.format(folder=folder, policy=policy)
         self.nodes = {name: self._node(name, (disks or {}).get(name, folder)) for name in self.names}
         self.haproxy: subprocess.Popen[bytes] | None = None
         self.door = Door(LOOPBACK, free_ports(1)[0]) if net is None else Door("", 1883, str(self.sockets / "mqtt"))
