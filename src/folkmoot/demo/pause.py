@@ -6,7 +6,7 @@ from typing import Final
 
 __all__ = ["Pauses"]
 
-LEAST_S: Final = 0.1
+LEAST_S: Final = 0.02
 
 
 class Pauses:
