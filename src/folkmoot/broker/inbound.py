@@ -106,25 +106,11 @@ class Inbound:
         if topic not in self.routes.cache:
             self._check_topic(topic)
         relay = connection.relay
-        if relay is not None and relay.durable and self._goes_on(connection, relay, first, properties):
+        if relay is not None and relay.durable and (qos == 2 or names_producer(properties)):
             self._forward(connection, relay, first, packet_id, topic, data[at:end], properties)
             return
         self._count(qos, end - at)
         self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
-
-    def _goes_on(self, connection: Connection, relay: Relay, first: int, properties: Properties | None) -> bool:
-        """Whether the session's leader publishes it; if not, this node does.
-
-        The packet id of QoS 2 must survive there. What must not overtake such messages goes the same way: all that an
-        idempotent producer sends, for one that is overtaken by a later one counts as repeated; and what follows a
-        retained message of QoS 2 (A8).
-        """
-        qos = first >> 1 & 3
-        if relay.ordered or (qos == 2 and first & 1):
-            connection.fast = False
-            relay.ordered = relay.packets + 1  # the number that it will have
-            return True
-        return qos == 2 or names_producer(properties)
 
     def _forward(
         self,
@@ -136,7 +122,12 @@ class Inbound:
         payload: bytes,
         properties: Properties | None,
     ) -> None:
-        """Pass a message on to the session's leader."""
+        """Pass a message on to the session's leader.
+
+        The packet id of QoS 2 must survive there; those of an idempotent producer must all go the same way, for one
+        that is overtaken by a later one counts as repeated. Nothing else goes: a new leader, who gets what was on its
+        way once more, could not tell.
+        """
         if properties is not None:
             properties.topic_alias = None  # the alias belongs to the connection
         publish = Publish(topic, payload, first >> 1 & 3, bool(first & 1), bool(first & 8), packet_id, properties)

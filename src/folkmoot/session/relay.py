@@ -39,12 +39,9 @@ class Relay:
         self.log: deque[tuple[int, int, bytes]] = deque()
         self.packets = 0
         self.flights: dict[int, int] = {}
-        self.ordered = 0  # the newest packet that nothing published here must overtake, 0 = none that is not safe
 
     def handled(self, number: int) -> None:
         """The effects of all packets up to `number` are safe."""
-        if self.ordered <= number:
-            self.ordered = 0
         log = self.log
         while log and log[0][0] <= number:
             _, first, rest = log.popleft()
