@@ -116,6 +116,8 @@ class Swarm:
             self._draw_cluster(rng, calm=calm)
         if shape is not None:
             shape(self)
+        if self.has("empty restarts"):
+            self.majority = False  # an id that is lost with its disk counts until an operator forgets it
         self.config = self._config(rng)
 
     def node_config(self, node_id: str, number: int) -> NodeConfig:
