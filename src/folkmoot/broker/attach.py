@@ -124,10 +124,9 @@ class Attaching:
 
     def opened(self, connection: Connection) -> None:
         """The session is durable: CONNACK, then what waits for the client [MQTT-3.2.0-1]."""
-        if connection.state != REGISTERING:
-            return
         session = connection.session
-        assert session is not None, "a registered connection has its session until it closes"
+        if connection.state != REGISTERING or session is None:
+            return  # closed, or its partition has moved: it asks the new leader
         connection.state = OPEN
         remote = connection.remote
         if remote is not None:
