@@ -22,7 +22,7 @@ Figures = dict[str, Any]
 
 @dataclass
 class Bench:
-    """What every section needs: sizes, cores, a folder, and `note` to say what runs now (one call per run)."""
+    """What every section needs: sizes, cores, a folder, `note` to say what runs now (one call per run), kills to do."""
 
     rounds: int
     seconds: float
@@ -30,6 +30,7 @@ class Bench:
     cores: Cores
     folder: Path
     note: Callable[[str], None]
+    kills: int = 50
     runs: int = field(default=0)
 
     def fresh(self, name: str) -> Path:

@@ -29,7 +29,7 @@ RESULTS = ROOT / "benchmarks" / "results.json"
 PAGE = ROOT / "BENCHMARKS.md"
 CHART = ROOT / "docs" / "img" / "cpu-per-message.svg"
 # Each is a module with `run(bench) -> figures` and `table(figures) -> Markdown`, and has its markers in BENCHMARKS.md.
-SECTIONS = ("transient", "persistent", "connection", "retained", "spark")
+SECTIONS = ("transient", "persistent", "connection", "retained", "cluster", "failover", "spark")
 BUSY_LOAD = 0.5
 
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if module is None:
                 continue
             with progress_of(console, name) as note:
-                bench = Bench(words.rounds, words.seconds, words.quick, cores, Path(folder) / name, note)
+                bench = Bench(words.rounds, words.seconds, words.quick, cores, Path(folder) / name, note, words.kills)
                 figures = module.run(bench)
             results["sections"][name] = {"measured": facts | conditions(words, cores), "figures": figures}
             console.print(module.table(figures), markup=False, highlight=False, soft_wrap=True)
@@ -72,12 +72,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", action="append", choices=SECTIONS, help="this section only (may be repeated)")
     parser.add_argument("--rounds", type=int, help="how often each broker has its turn (3)")
     parser.add_argument("--seconds", type=float, help="how long one run measures (2)")
+    parser.add_argument("--kills", type=int, help="how many nodes the failover section kills (50)")
     parser.add_argument("--quick", action="store_true", help="one short round: figures to look at, not to keep")
     parser.add_argument("--dry", action="store_true", help="write no files (always so with --quick)")
     parser.add_argument("--folder", help="where brokers keep their data while they are measured (run/)")
     words = parser.parse_args(arguments)
     words.rounds = words.rounds or (1 if words.quick else 3)
     words.seconds = words.seconds or (0.5 if words.quick else 2.0)
+    words.kills = words.kills or (3 if words.quick else 50)
     words.dry = words.dry or words.quick
     return words
 

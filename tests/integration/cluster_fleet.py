@@ -21,13 +21,12 @@ from tests.integration.cluster_client import (
     Client,
     MosquittoPublisher,
     MosquittoSubscriber,
-    PahoPublisher,
-    PahoSubscriber,
     Publisher,
     Subscriber,
     payload_of,
     topic_of,
 )
+from tests.integration.cluster_paho import PahoPublisher, PahoSubscriber
 from tests.integration.cluster_rig import Door
 
 __all__ = ["Fleet"]
@@ -132,9 +131,12 @@ class Fleet:
     def judge(self) -> list[str]:
         """All that is wrong with what was seen so far."""
         faults = [text for client in self.clients for text in client.broken]
-        for publisher in self.publishers:
-            if isinstance(publisher, PahoPublisher) and publisher.refused and not publisher.may_refuse:
-                faults.append(f"{publisher.name} was refused {publisher.refused[:10]}")
+        paho_publishers = [one for one in self.publishers if isinstance(one, PahoPublisher)]
+        faults += [
+            f"{one.name} was refused {one.refused[:10]}"
+            for one in paho_publishers
+            if not one.may_refuse and one.refused
+        ]
         faults += [f"lost: {text}" for text in self._lost()]
         for subscriber in self.subscribers:
             faults += self._judge(subscriber)

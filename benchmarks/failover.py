@@ -1,0 +1,236 @@
+"""Failover: from kill -9 of a node to the next acknowledged publish of each client that it concerns.
+
+Owns this section's clients, kills and table. Each client publishes with QoS 1, one message at a time, to a persistent
+session of its own; a client is concerned when the killed node led that session, or when it was connected to that node.
+The nodes are compiled or not as the rest; what is found lost afterwards is a fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+
+from benchmarks.nodes import Nodes
+from benchmarks.rounds import Bench, Figures, digits
+from benchmarks.table import markdown, number
+from folkmoot.kernel.errors import FolkmootError
+from folkmoot.kernel.hash import hash64
+from folkmoot.mqtt.decode import decode
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.framer import Framer
+from folkmoot.mqtt.packet import PUBACK, V311, Ack, Connack, Connect, Packet, Publish, Suback, Subscribe
+
+CLIENTS = 18
+PACE_S = 0.005
+WAIT_S = 20.0
+DIAL_S = 0.05
+REST_S = 0.3
+ANSWER_S = 3.0
+LED, CONNECTED = "session led by it, connected elsewhere", "connected to it"
+
+
+class Line:
+    """One MQTT connection that blocks; ConnectionError when it is gone or silent for too long."""
+
+    def __init__(self, port: int, client_id: str, clean: bool) -> None:
+        self.framer = Framer(1 << 20)
+        self.waiting: list[Packet] = []
+        self.socket = socket.create_connection(("127.0.0.1", port), 1.0)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self.send(Connect(V311, client_id, clean, 60, None, None, None, None))
+            answer = self.receive(ANSWER_S)
+            if not isinstance(answer, Connack) or answer.code:
+                raise ConnectionError(f"refused: {answer}")
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def send(self, packet: Packet) -> None:
+        self.socket.sendall(encode(packet, V311))
+
+    def receive(self, timeout_s: float) -> Packet | None:
+        """Return the next packet, None when nothing came in time."""
+        deadline = time.monotonic() + timeout_s
+        while not self.waiting:
+            if not select.select([self.socket], [], [], max(deadline - time.monotonic(), 0))[0]:
+                return None
+            data = self.socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError("closed")
+            self.waiting += [decode(first, body, V311) for first, body in self.framer.feed(data)]
+        return self.waiting.pop(0)
+
+
+class Failing(threading.Thread):
+    """A publisher with a persistent session to publish to; goes to the next node when its connection is lost."""
+
+    def __init__(self, number_of_client: int, ports: dict[str, int]) -> None:
+        super().__init__(daemon=True)
+        self.number = number_of_client
+        self.ports = ports
+        self.names = list(ports)
+        self.at = self.names[number_of_client % len(self.names)]
+        self.session = f"failover-s{number_of_client}"
+        self.topic = b"failover/%d" % number_of_client
+        self.ended = threading.Event()
+        self.acknowledged: list[float] = []
+        self.count = 0
+
+    def prepare(self) -> None:
+        """Make the session."""
+        line = Line(self.ports[self.at], self.session, clean=False)
+        line.send(Subscribe(1, [(self.topic, 1)]))
+        answer = line.receive(ANSWER_S)
+        line.socket.close()
+        if not isinstance(answer, Suback):
+            raise ConnectionError(f"not subscribed: {answer}")
+
+    def run(self) -> None:
+        while not self.ended.is_set():
+            try:
+                line = Line(self.ports[self.at], f"failover-p{self.number}", clean=True)
+                try:
+                    self._publish(line)
+                finally:
+                    line.socket.close()
+            except (OSError, FolkmootError):
+                self.at = self.names[(self.names.index(self.at) + 1) % len(self.names)]
+                self.ended.wait(DIAL_S)
+
+    def _publish(self, line: Line) -> None:
+        """Publish until the end; a message that was not acknowledged is repeated on the next connection."""
+        while not self.ended.is_set():
+            packet_id = self.count % 60_000 + 1
+            line.send(Publish(self.topic, b"%d" % (self.count + 1), 1, False, False, packet_id))
+            answer = line.receive(WAIT_S)
+            if not isinstance(answer, Ack) or answer.kind != PUBACK:
+                raise ConnectionError(f"no PUBACK: {answer}")
+            self.count += 1
+            self.acknowledged.append(time.monotonic())
+            self.ended.wait(PACE_S)
+
+    def next_after(self, moment: float) -> float | None:
+        """Return when the first acknowledgement after a moment came."""
+        for when in reversed(self.acknowledged):
+            if when <= moment:
+                break
+            found = when
+        else:
+            return None
+        return found if self.acknowledged[-1] > moment else None
+
+    def missing(self) -> int:
+        """Return how many acknowledged messages its session does not have."""
+        line = Line(self.ports[self.at], self.session, clean=False)
+        found: set[int] = set()
+        with contextlib.suppress(ConnectionError):
+            while len(found) < self.count and (packet := line.receive(ANSWER_S)) is not None:
+                if isinstance(packet, Publish):
+                    found.add(int(packet.payload))
+                    line.send(Ack(PUBACK, packet.packet_id))
+        line.socket.close()
+        return len(set(range(1, self.count + 1)) - found)
+
+
+@dataclass
+class Times:
+    """Pauses in seconds, by why a client was concerned."""
+
+    pauses: dict[str, list[float]] = field(default_factory=lambda: {LED: [], CONNECTED: []})
+    stuck: int = 0
+
+
+def run(bench: Bench) -> Figures:
+    """Kill nodes in turn under load; return the pauses, and what was lost."""
+    nodes = Nodes(bench.fresh("failover"), 3, 3, "--durability", "fsync")
+    clients = [Failing(number_of_client, mqtt_ports(nodes)) for number_of_client in range(CLIENTS)]
+    times = Times()
+    try:
+        for client in clients:
+            client.prepare()
+        for client in clients:
+            client.start()
+        time.sleep(1.0)
+        for kill in range(bench.kills):
+            bench.note(f"kill {kill + 1} of {bench.kills}")
+            strike(nodes, nodes.names[kill % len(nodes.names)], clients, times)
+        for client in clients:
+            client.ended.set()
+        for client in clients:
+            client.join(WAIT_S)
+        bench.note("counting what arrived")
+        missing = sum(client.missing() for client in clients)
+    finally:
+        for client in clients:
+            client.ended.set()
+        nodes.stop()
+    figures: Figures = {"kills": bench.kills, "clients": CLIENTS, "messages": sum(client.count for client in clients)}
+    figures["pauses"] = {why: quantiles(found) for why, found in times.pauses.items()}
+    figures["pauses"]["all"] = quantiles([pause for found in times.pauses.values() for pause in found])
+    faults = {"lost": missing, "stuck": times.stuck}
+    if any(faults.values()):
+        figures["faults"] = {kind: count for kind, count in faults.items() if count}
+    return figures
+
+
+def strike(nodes: Nodes, name: str, clients: list[Failing], times: Times) -> None:
+    """Kill a node, note the pauses, and bring it back."""
+    leaders = nodes.leaders()
+    concerned = {}
+    for client in clients:
+        if client.at == name:
+            concerned[client] = CONNECTED
+        elif leaders[hash64(client.session.encode()) % len(leaders)] == name:
+            concerned[client] = LED
+    moment = nodes.kill(name)
+    deadline = moment + WAIT_S
+    waiting = dict(concerned)
+    while waiting and time.monotonic() < deadline:
+        for client, why in list(waiting.items()):
+            when = client.next_after(moment)
+            if when is not None:
+                times.pauses[why].append(when - moment)
+                del waiting[client]
+        time.sleep(0.01)
+    times.stuck += len(waiting)
+    nodes.start(name)
+    nodes.await_whole()
+    # Those who left come back, so that each node has some again.
+    for client in clients:
+        client.acknowledged = client.acknowledged[-1:]
+    time.sleep(REST_S)
+
+
+def mqtt_ports(nodes: Nodes) -> dict[str, int]:
+    return {name: nodes.ports[name]["mqtt"] for name in nodes.names}
+
+
+def quantiles(values: list[float]) -> Figures:
+    """Return count, p50, p99 and max in milliseconds."""
+    if not values:
+        return {"count": 0}
+    ordered = sorted(values)
+    at = {"p50_ms": 0.50, "p99_ms": 0.99}
+    found = {name: ordered[min(int(share * len(ordered)), len(ordered) - 1)] for name, share in at.items()}
+    found["max_ms"] = ordered[-1]
+    return {"count": len(values)} | {name: digits(value * 1000) for name, value in found.items()}
+
+
+def table(figures: Figures) -> str:
+    """Return the pauses, one row for each kind of client."""
+    head = [f"kill -9 of one of three nodes, {figures['kills']} times", "pauses", "p50 ms", "p99 ms", "max ms"]
+    rows = []
+    for why, found in figures["pauses"].items():
+        cells = [number(found[name]) if name in found else "-" for name in ("p50_ms", "p99_ms", "max_ms")]
+        rows.append([f"clients {why}" if why != "all" else "all", f"{found['count']:,}", *cells])
+    text = markdown(head, rows)
+    lost = figures.get("faults")
+    said = (
+        f"- failed: {lost}" if lost else f"{figures['messages']:,} messages were acknowledged, none of them was lost."
+    )
+    return f"{text}\n\n{said}"

@@ -1,0 +1,109 @@
+"""Several nodes of one cluster under test, as processes on loopback.
+
+Owns starting them with fixed ports, asking them whether all is well, killing and starting again. It never measures.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks import server
+from benchmarks.server import Server
+
+KINDS = ("mqtt", "admin", "peer")
+WHOLE_S = 60.0
+POLL_S = 0.02
+
+
+class Nodes:
+    """`count` nodes n1, n2, ... that keep `replicas` copies; all are members and whole when this returns."""
+
+    def __init__(self, folder: Path, count: int, replicas: int, *options: str) -> None:
+        self.folder = folder
+        self.replicas = replicas
+        self.options = options
+        self.names = [f"n{number}" for number in range(1, count + 1)]
+        self.ports = {name: {kind: server.free_port() for kind in KINDS} for name in self.names}
+        self.servers: dict[str, Server] = {}
+        try:
+            for name in self.names:
+                self.start(name)
+            self.await_whole()
+        except BaseException:
+            self.stop()
+            raise
+
+    def command(self, name: str) -> list[str]:
+        words = [sys.executable, "-m", "folkmoot", "serve", "--node-id", name, "--data", str(self.folder / name)]
+        for kind in KINDS:
+            words += [f"--{kind}", f"127.0.0.1:{self.ports[name][kind]}"]
+        for other in self.names:
+            if other != name:
+                words += ["--seed", f"127.0.0.1:{self.ports[other]['peer']}"]
+        return [*words, "--replicas", str(self.replicas), "--log-level", "warning", *self.options]
+
+    def start(self, name: str) -> None:
+        """Start a node with the data that it has."""
+        self.servers[name] = Server(name, self.command(name), None, self.folder / f"{name}.log")
+
+    def kill(self, name: str) -> float:
+        """End a node as `kill -9` does; return when, in seconds of the monotonic clock."""
+        one = self.servers.pop(name)
+        began = time.monotonic()
+        one.process.kill()
+        one.process.wait()
+        one.stop()
+        return began
+
+    def stop(self) -> None:
+        for one in self.servers.values():
+            one.stop()
+        self.servers.clear()
+
+    def pids(self) -> dict[str, int]:
+        return {name: one.pid for name, one in self.servers.items()}
+
+    def ask(self, name: str, path: str) -> Any:
+        """Return what a node answers on its admin port, None when it does not."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[name]["admin"], timeout=2.0)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return json.loads(answer.read()) if answer.status == 200 else None
+        except (OSError, http.client.HTTPException, ValueError):
+            return None
+        finally:
+            connection.close()
+
+    def leaders(self) -> list[str]:
+        """Return who leads each partition, by its number."""
+        for name in self.servers:
+            found = self.ask(name, "/api/v1/partitions")
+            if found is not None:
+                return [str(one["leader"]) for one in found]
+        raise RuntimeError("no node answers")
+
+    def await_whole(self) -> None:
+        """Wait until all nodes that run are members of one view with all copies whole; raises RuntimeError."""
+        deadline = time.monotonic() + WHOLE_S
+        while not self.whole():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the nodes did not find together in {WHOLE_S:.0f} s: see {self.folder}")
+            time.sleep(POLL_S)
+
+    def whole(self) -> bool:
+        found = [self.ask(name, "/api/v1/status") for name in self.servers]
+        if any(status is None or status["state"] != "member" for status in found):
+            return False
+        names = sorted(self.servers)
+        for status in found:
+            parts = status["partitions"]
+            members = sorted(node["id"] for node in status["nodes"] if node["state"] == "active")
+            if members != names or parts["open"] != parts["total"] or parts["moving"]:
+                return False
+        return len({status["epoch"] for status in found}) == 1

@@ -1,0 +1,55 @@
+"""The tables of a cluster and of its failovers say what was found, faults and all."""
+
+from __future__ import annotations
+
+from benchmarks import cluster, failover
+from benchmarks.failover import Failing, quantiles
+from benchmarks.rounds import Figures, spread
+
+
+def one(cpu_us: float, p99_us: float = 2000.0) -> Figures:
+    names = ("per_second", "ack_p50_us", "generator_share", "p50_us")
+    rest = {name: spread([0.5]) for name in names}
+    nodes = {f"cpu_us n{at}": spread([float(at)]) for at in (1, 2, 3)}
+    return {"cpu_us": spread([cpu_us]), "ack_p99_us": spread([p99_us]), "p99_us": spread([p99_us])} | rest | nodes
+
+
+def test_the_cost_of_a_replica_a_role_and_a_hop() -> None:
+    kept = {cluster.KEPT.name: one(9.0), cluster.STEADY.name: one(9.0, 0.0)}
+    alone = {cluster.KEPT.name: one(2.0), cluster.STEADY.name: one(2.0)}
+    hops = {load.name: one(4.0) for load in cluster.HOPS}
+    three = cluster.named(3)
+    figures = {
+        "kept": {cluster.ALONE: alone, three: kept},
+        "roles": {three: one(9.0)},
+        "hops": {cluster.ALONE: hops, cluster.THERE: hops},
+    }
+    text = cluster.table(figures)
+    assert f"| {three} | 0.50 | 9.00 | 4.50 x | 0.50 | 0.001 | - | - | 50.0 |" in text
+    assert f"| {three} | 1.00 | 2.00 | 3.00 |" in text
+    assert f"| {cluster.THERE} | {cluster.HOPS[0].name} | 0.50 | 4.00 | 1.00 x | 0.50 |" in text
+    kept[cluster.KEPT.name]["faults"] = {"lost": 3}
+    kept[cluster.KEPT.name]["texts"] = ["3 messages did not arrive"]
+    assert f"- {three}, {cluster.KEPT.name}: lost 3. 3 messages did not arrive" in cluster.table(figures)
+
+
+def test_pauses_are_quantiles_in_milliseconds() -> None:
+    assert quantiles([]) == {"count": 0}
+    found = quantiles([number / 1000 for number in range(200, 0, -1)])
+    assert found == {"count": 200, "p50_ms": 101, "p99_ms": 199, "max_ms": 200}
+
+
+def test_a_pause_ends_with_the_first_acknowledgement_after_the_kill() -> None:
+    client = Failing(0, {"n1": 1})
+    assert client.next_after(1.0) is None
+    client.acknowledged = [1.0, 2.0]
+    assert client.next_after(2.0) is None
+    client.acknowledged += [3.5, 4.0]
+    assert client.next_after(2.0) == 3.5
+
+
+def test_what_was_lost_stands_below_the_table() -> None:
+    figures: Figures = {"kills": 2, "clients": 1, "messages": 1234, "pauses": {"all": quantiles([0.05, 0.06])}}
+    assert failover.table(figures).endswith("1,234 messages were acknowledged, none of them was lost.")
+    assert "| all | 2 | 60.0 | 60.0 | 60.0 |" in failover.table(figures)
+    assert failover.table(figures | {"faults": {"lost": 1}}).endswith("- failed: {'lost': 1}")
