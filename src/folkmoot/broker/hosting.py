@@ -269,13 +269,20 @@ class Hosting:
         session = self.state.sessions.get(connection.client_id)
         if session is None and not durable:
             session = self.restore.shadow(connection.client_id)
-        if session is None or session.connection is not None:
+        if session is None or session.connection is not None or session.durable != durable:
             why = "the session is not there" if session is None else "another connection uses this client id"
             code = reason.UNSPECIFIED_ERROR if session is None else reason.SESSION_TAKEN_OVER
             self.expel(remote, code, why)
             return
         self.remotes[(node_id, number)] = connection
         self.attaching.resume(connection, session, packet, sequences)
+
+    def turn_away(self, node_id: str, entry: HOST_ENTRY) -> None:
+        """A client is connected at the wrong side of a split that has healed: it comes again, to the session as it is.
+
+        Where it is now it has messages under packet ids that mean others.
+        """
+        self.expel(Remote(node_id, entry[0]), reason.SERVER_BUSY, "the session is at the other side of a split")
 
     def expect(self, expecting: bool) -> None:
         """Whether clients are about to be attached; when they are, what they have sent already is handled."""

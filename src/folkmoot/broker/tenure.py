@@ -103,8 +103,13 @@ class Tenure:
 
     # -- views --------------------------------------------------------------------------------------------------------
 
-    def install(self, epoch: int, members: dict[str, int], leaders: list[str], before: dict[str, int]) -> None:
-        """A new view: its other members with their incarnations, those of the view before, and who leads what."""
+    def install(
+        self, epoch: int, members: dict[str, int], leaders: list[str], before: dict[str, int], merging: list[int]
+    ) -> None:
+        """A new view: its other members with their incarnations, those of the view before, and who leads what.
+
+        merging: partitions that open anew, whoever leads them: what they had at the other side of a split comes first.
+        """
         fabric = self.fabric
         self.requests.begin(epoch)
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
@@ -115,7 +120,7 @@ class Tenure:
         fabric.leaders = leaders
         for partition in range(self.state.partitions):
             leader = leaders[partition]
-            if leader != old[partition] or leader in gone or leader in fresh:
+            if leader != old[partition] or leader in gone or leader in fresh or partition in merging:
                 fabric.open[partition] = False
                 if self.state.leads[partition]:
                     self.leave(partition)
@@ -217,8 +222,11 @@ class Tenure:
                 return []
         return list(self._awaited)
 
-    def lead(self, partitions: list[int]) -> None:
-        """Lead partitions from now on; raises CorruptStore when a row cannot be read."""
+    def lead(self, partitions: list[int], homes: dict[str, tuple[bool, list[str]]]) -> None:
+        """Lead partitions from now on; raises CorruptStore when a row cannot be read.
+
+        homes: clients that may be connected at these nodes only (True), or anywhere but there (False).
+        """
         self._awaited.clear()
         attached = self._attached
         self._attached = []
@@ -229,10 +237,13 @@ class Tenure:
         for partition in partitions:
             for relay in self.relays.of_partition(partition):
                 if relay.state != ASKED:
-                    self._take_back(relay)
+                    self._take_back(relay, homes)
         for node_id, entry in attached:
             if self.state.leads[entry[1]]:
-                self.hosting.attach(node_id, entry)
+                if entry[9] and not _is_home(homes, entry[2], node_id):
+                    self.hosting.turn_away(node_id, entry)
+                else:
+                    self.hosting.attach(node_id, entry)
         self.routes.forget_all()
         self.restore.settle()
         self.hosting.expect(False)
@@ -248,7 +259,7 @@ class Tenure:
                     self.admission.admit(connection, relay.assigned)
         self.state.event(INFO, "leads", {"partitions": len(partitions), "sessions": len(self.state.sessions)})
 
-    def _take_back(self, relay: Relay) -> None:
+    def _take_back(self, relay: Relay, homes: dict[str, tuple[bool, list[str]]]) -> None:
         """A client of this very node: its session is here now."""
         connection = relay.connection
         self.relays.forget(relay)
@@ -266,7 +277,8 @@ class Tenure:
             return
         packet = decode(0x10, connection.connect_body, 0)
         assert isinstance(packet, Connect), "it was one when it came"
-        if session is None or session.connection is not None:
+        home = _is_home(homes, connection.client_id, self.fabric.node_id)
+        if session is None or session.connection is not None or not session.durable or not home:
             self.closing.close(connection)
             return
         self.attaching.resume(connection, session, packet, list(relay.flights.values()))
@@ -322,3 +334,8 @@ class Tenure:
         elif session.will is not None:
             session.will = None  # its row is there
             self.state.counters.wills_pending -= 1
+
+
+def _is_home(homes: dict[str, tuple[bool, list[str]]], client_id: str, node_id: str) -> bool:
+    home = homes.get(client_id)
+    return home is None or (node_id in home[1]) == home[0]

@@ -51,6 +51,7 @@ class _Copy:
         self.touched: dict[bytes, bool] = {}
         self.ranges: list[tuple[bytes, bytes]] = []
         self.strange = 0
+        self.taken = False  # rows of another branch are no loss
         self.done_token = 0
 
     def is_touched(self, key: bytes) -> bool:
@@ -112,7 +113,7 @@ class Copies:
             return
         mine = standing.holding(partition)
         branch = Holding(COMPLETE, notice.epoch, notice.seq, notice.history)
-        if not contains(branch, mine.epoch, mine.seq):
+        if not notice.taken and not contains(branch, mine.epoch, mine.seq):
             # What nobody has taken over is lost with this copy: those who wait for it must not think otherwise.
             standing.pending.abandon(partition)
             why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}"
@@ -122,6 +123,7 @@ class Copies:
         standing.cut(partition, notice.epoch, notice.seq, notice.history)
         standing.copying[partition] = True
         self.active[partition] = _Copy(partition, source, standing.writer.token, branch)
+        self.active[partition].taken = notice.taken
 
     def _ask_anew(self, source: str, partition: int) -> None:
         self.standing.copying.pop(partition, None)
@@ -242,7 +244,7 @@ class Copies:
         epoch, seq = standing.writer.position(partition)
         standing.writer.adopt(partition, epoch, seq, COMPLETE)
         standing.followed.append((partition, seq, standing.generations[partition]))
-        if copy.strange:
+        if copy.strange and not copy.taken:
             why = f"{copy.strange} rows were of changes that {copy.source} does not have"
             standing.event(WARNING, "branch_dropped", partition, why)
         standing.event(INFO, "replica_filled", partition, f"from {copy.source}")

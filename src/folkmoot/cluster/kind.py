@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
+    "ASK",
     "BROKER_FIRST",
     "COMMIT",
     "COPY",
@@ -16,6 +17,7 @@ __all__ = [
     "INSTALLED",
     "KIND_END",
     "LEAVE",
+    "OFFER",
     "OPENED",
     "PAGE",
     "PREPARE",
@@ -52,6 +54,8 @@ SETTLED: Final = 24
 COPY: Final = 25
 FILLED: Final = 26
 TAIL: Final = 27
+ASK: Final = 28
+OFFER: Final = 29
 
 # The broker: folkmoot.broker.message
 BROKER_FIRST: Final = 32

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.cluster.change import Change, encode_change
-from folkmoot.cluster.holding import DAMAGED, NONE, PARTIAL, contains
+from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding, contains, knows_epoch
 from folkmoot.cluster.kind import COPY, OPENED, SETTLED, SHIP
 from folkmoot.cluster.notice import CopyNotice, Report, encode_copy, encode_sequences
-from folkmoot.cluster.standing import OPEN, Standing
+from folkmoot.cluster.standing import MERGING, Standing
 from folkmoot.kernel.pack import u64
 
 __all__ = ["Follower", "Lead"]
@@ -51,6 +51,7 @@ class Lead:
         self.opening: list[int] = []  # to be told to all
         self.filled: list[tuple[int, str]] = []
         self.opening_seqs: list[int] = [0] * standing.partitions
+        self.taken: list[list[Holding]] = [[] for _ in range(standing.partitions)]  # branches that were merged
         self._settlements: dict[str, list[tuple[int, int]]] = {}
         self._ships: dict[str, list[bytes]] = {}
 
@@ -77,8 +78,8 @@ class Lead:
         self.followers[partition] = followers
 
     def follower(self, partition: int, node_id: str) -> Follower | None:
-        """Return a follower of a partition that this node has opened, or None."""
-        if self.standing.phases[partition] == OPEN:
+        """Return a follower of a partition that this node has opened, or merges; else None."""
+        if self.standing.phases[partition] >= MERGING:
             for follower in self.followers[partition]:
                 if follower.node_id == node_id:
                     return follower
@@ -91,12 +92,14 @@ class Lead:
         follower = self.follower(partition, node_id)
         if follower is not None:
             self.join(partition, follower, report)
-        if self.standing.phases[partition] == OPEN and self.standing.settled[partition]:
+        if self.standing.phases[partition] >= MERGING and self.standing.settled[partition]:
             self._settle_with(partition, node_id, report)
 
     def join_known(self, partition: int) -> None:
-        """The partition was opened: let those join that have reported."""
+        """The partition was opened, or a branch was taken in: let those join that have reported, and may."""
         for follower in self.followers[partition]:
+            if follower.streaming:
+                continue
             report = self.reports.get(follower.node_id, {}).get(partition)
             if report is not None:
                 self.join(partition, follower, report)
@@ -105,6 +108,12 @@ class Lead:
         """Send a follower what it lacks, or have it copy the partition, and all that comes from now on."""
         standing = self.standing
         holding = report.holding
+        if self.keeps_out(partition, report):
+            view = standing.view
+            if view is None or follower.node_id not in view.branches.get(partition, []):
+                # It went on while the view was made: the next one names it, and then its changes are taken in.
+                standing.unfit.append(partition)
+            return
         follower.streaming = True
         follower.complete = False
         follower.told = False
@@ -113,7 +122,7 @@ class Lead:
         if changes is None:
             follower.durable = -1
             follower.copy_seq = standing.head_seqs[partition]
-            self._start_copy(partition, follower, False)
+            self._start_copy(partition, follower, False, self._has(partition, holding))
             return
         self.send_changes(follower.node_id, partition, changes)
         follower.durable = report.durable
@@ -126,6 +135,20 @@ class Lead:
                 self._start_copy(partition, follower, True)  # it has all that there is: nothing
         self.advance(partition)
         self._check_filled(partition, follower)
+
+    def keeps_out(self, partition: int, report: Report) -> bool:
+        """Whether a copy has changes that must be taken in before it may be overwritten."""
+        holding = report.holding
+        if holding.state != COMPLETE or not report.apart:
+            return False
+        return not self._has(partition, holding) and not knows_epoch(self.standing.holding(partition), holding.epoch)
+
+    def _has(self, partition: int, holding: Holding) -> bool:
+        """Whether the changes of a copy are here, in their order or taken in from a branch."""
+        for known in [self.standing.holding(partition), *self.taken[partition]]:
+            if contains(known, holding.epoch, holding.seq):
+                return True
+        return False
 
     def _lacking(self, partition: int, report: Report) -> list[Change] | None:
         """Return the changes that follow a report's position, or None when it is not known to lead here."""
@@ -140,11 +163,12 @@ class Lead:
             return None
         return standing.recent.after(partition, holding.seq)
 
-    def _start_copy(self, partition: int, follower: Follower, resume: bool) -> None:
+    def _start_copy(self, partition: int, follower: Follower, resume: bool, taken: bool = True) -> None:
         standing = self.standing
         epoch = standing.head_epochs[partition]
         history = standing.histories[partition]
         notice = CopyNotice(partition, resume, epoch, standing.head_seqs[partition], history)
+        notice.taken = taken
         standing.out.append((follower.node_id, COPY, encode_copy(standing.epoch, notice)))
 
     def send_changes(self, node_id: str, partition: int, changes: list[Change]) -> None:
@@ -237,7 +261,7 @@ class Lead:
     def advance(self, partition: int) -> None:
         """Something has become durable: commit what can be."""
         standing = self.standing
-        if standing.phases[partition] != OPEN or standing.fresh:
+        if standing.phases[partition] < MERGING or standing.fresh:
             return
         low = self.committed_seq(partition)
         standing.pending.reach(partition, low)
@@ -253,8 +277,7 @@ class Lead:
 
     def _settle_with(self, partition: int, node_id: str, report: Report) -> None:
         """Tell a node whether what it had of a partition is part of what all replicas have now."""
-        holding = report.holding
-        taken = contains(self.standing.holding(partition), holding.epoch, holding.seq) or self.standing.own_tail
+        taken = self._has(partition, report.holding) or self.standing.own_tail
         self._settlements.setdefault(node_id, []).append((partition, 1 if taken else 0))
 
     def missing(self, partition: int) -> int:

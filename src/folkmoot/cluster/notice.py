@@ -36,6 +36,7 @@ __all__ = [
 
 _ENTRY_BYTES: Final = 10
 _ROWS_MAX: Final = 65_536
+_APART: Final = 16
 
 
 def epoch_of(body: bytes) -> int:
@@ -46,12 +47,16 @@ def epoch_of(body: bytes) -> int:
 
 
 class Report:
-    """What a node has of one partition; `durable`: up to which sequence it is on its disk, -1 = nobody knows."""
+    """What a node has of one partition; `durable`: up to which sequence it is on its disk, -1 = nobody knows.
+
+    apart: it may have committed what its leader lacks, in a view without it.
+    """
 
     def __init__(self, partition: int, holding: Holding, durable: int) -> None:
         self.partition = partition
         self.holding = holding
         self.durable = durable
+        self.apart = False
 
 
 def encode_report(report: Report) -> bytes:
@@ -60,7 +65,7 @@ def encode_report(report: Report) -> bytes:
     return b"".join(
         [
             varint(report.partition),
-            bytes([holding.state]),
+            bytes([holding.state | (_APART if report.apart else 0)]),
             varint(holding.epoch),
             varint(holding.seq),
             varint(report.durable + 1),
@@ -75,13 +80,16 @@ def decode_report(body: bytes, partitions: int) -> list[Report]:
     reports: list[Report] = []
     while not cursor.done():
         partition = _partition(cursor, partitions)
-        state = cursor.byte()
+        flags = cursor.byte()
+        state = flags & ~_APART
         if state > DAMAGED:
             raise ValueError("a report of copies names a state that does not exist")
         epoch = cursor.integer()
         seq = cursor.integer()
         durable = cursor.integer() - 1
-        reports.append(Report(partition, Holding(state, epoch, seq, take_history(cursor)), durable))
+        report = Report(partition, Holding(state, epoch, seq, take_history(cursor)), durable)
+        report.apart = flags & _APART != 0
+        reports.append(report)
     return reports
 
 
@@ -121,7 +129,10 @@ def decode_sequences(body: bytes, partitions: int) -> list[tuple[int, int]]:
 
 
 class CopyNotice:
-    """COPY: from here on you get all changes after (epoch, seq); go on pulling pages (`resume`), or from the start."""
+    """COPY: from here on you get all changes after (epoch, seq); go on pulling pages (`resume`), or from the start.
+
+    taken: what you have is here too, in its order or merged.
+    """
 
     def __init__(self, partition: int, resume: bool, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:
         self.partition = partition
@@ -129,12 +140,13 @@ class CopyNotice:
         self.epoch = epoch
         self.seq = seq
         self.history = history
+        self.taken = False
 
 
 def encode_copy(epoch: int, notice: CopyNotice) -> bytes:
     """Return the body of COPY."""
-    flag = b"\1" if notice.resume else b"\0"
-    head = u64(epoch) + varint(notice.partition) + flag + varint(notice.epoch) + varint(notice.seq)
+    flags = bytes([(1 if notice.resume else 0) | (2 if notice.taken else 0)])
+    head = u64(epoch) + varint(notice.partition) + flags + varint(notice.epoch) + varint(notice.seq)
     return head + put_history(notice.history)
 
 
@@ -142,10 +154,12 @@ def decode_copy(body: bytes, partitions: int) -> CopyNotice:
     """Read the body of COPY; raises ValueError."""
     cursor = Cursor(body[8:], "a COPY")
     partition = _partition(cursor, partitions)
-    resume = cursor.byte() == 1
+    flags = cursor.byte()
     epoch = cursor.integer()
     seq = cursor.integer()
-    return CopyNotice(partition, resume, epoch, seq, take_history(cursor))
+    notice = CopyNotice(partition, flags & 1 == 1, epoch, seq, take_history(cursor))
+    notice.taken = flags & 2 == 2
+    return notice
 
 
 class PullNotice:

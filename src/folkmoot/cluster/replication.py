@@ -15,13 +15,15 @@ from folkmoot.cluster.copy import Copies
 from folkmoot.cluster.digest import Digests
 from folkmoot.cluster.drop import Drops
 from folkmoot.cluster.early import Early
-from folkmoot.cluster.holding import DAMAGED, Holding, contains
+from folkmoot.cluster.holding import Holding, contains
 from folkmoot.cluster.kind import (
+    ASK,
     COPY,
     DIGEST,
     DURABLE,
     FETCH,
     FILLED,
+    OFFER,
     OPENED,
     PAGE,
     PULL,
@@ -31,6 +33,7 @@ from folkmoot.cluster.kind import (
     TAIL,
 )
 from folkmoot.cluster.lead import Lead
+from folkmoot.cluster.merging import Merges
 from folkmoot.cluster.notice import (
     decode_compare,
     decode_copy,
@@ -42,9 +45,11 @@ from folkmoot.cluster.notice import (
     encode_sequences,
     epoch_of,
 )
+from folkmoot.cluster.offer import Offers, decode_ask, decode_offer
+from folkmoot.cluster.progress import progress_of
 from folkmoot.cluster.role import Roles
 from folkmoot.cluster.source import Source
-from folkmoot.cluster.standing import LEADER, OPEN, Standing
+from folkmoot.cluster.standing import MERGING, OPEN, Standing
 from folkmoot.cluster.takeover import Takeover
 from folkmoot.cluster.turn import Turns
 from folkmoot.cluster.view import View
@@ -72,7 +77,9 @@ class Replication:
     def __init__(self, node_id: str, partitions: int, config: ClusterConfig, reader: Reader, writer: Writer) -> None:
         self.standing = Standing(node_id, partitions, config, reader, writer)
         self.lead = Lead(self.standing)
-        self.takeover = Takeover(self.standing, self.lead)
+        self.merges = Merges(self.standing, self.lead)
+        self.offers = Offers(self.standing)
+        self.takeover = Takeover(self.standing, self.lead, self.merges)
         self.copies = Copies(self.standing)
         self.source = Source(self.standing, self.lead)
         self.drops = Drops(self.standing)
@@ -82,6 +89,7 @@ class Replication:
         self.dropped_frames = 0
         self._early = Early()
         self._again = False
+        self._untidy = False
         self._fetched: dict[int, int] = {}  # when the leader was asked for what a partition lacks
 
     # -- what the node asks -------------------------------------------------------------------------------------------
@@ -141,36 +149,24 @@ class Replication:
 
     def progress(self) -> dict[str, int]:
         """Return figures for status and metrics: counts of partitions, bytes since the start, pages compared."""
-        standing = self.standing
-        under_replicated = 0
-        for partition in range(standing.partitions):
-            if standing.phases[partition] == OPEN and self.lead.missing(partition):
-                under_replicated += 1
-        return {
-            "leading": standing.phases.count(OPEN),
-            "taking_over": standing.roles.count(LEADER) - standing.phases.count(OPEN),
-            "waiting_for_replicas": under_replicated,
-            "filling": len(self.copies.active),
-            "dropping": len(self.drops.active),
-            "damaged": standing.states.count(DAMAGED),
-            "copied_bytes": self.copies.bytes_copied,
-            "given_bytes": self.source.bytes_sent,
-            "copy_pages_equal": self.copies.pages_equal,
-            "copy_pages_different": self.copies.pages_different,
-            "copy_slowed": self.source.slow,
-            "digests_compared": self.digests.compared,
-            "digests_different": self.digests.different,
-            "digests_passed_over": self.digests.passed_over,
-            "recent_bytes": standing.recent.bytes,
-            "commit_latency_us": standing.pending.latency_us,
-            "dropped_frames": self.dropped_frames,
-        }
+        figures = progress_of(self.standing, self.lead, self.copies, self.source, self.drops, self.digests)
+        figures["dropped_frames"] = self.dropped_frames
+        return figures
+
+    @property
+    def heals(self) -> list[dict[str, object]]:
+        """Receipts of the newest heals in which this node took branches in, oldest first."""
+        return self.merges.heals
 
     # -- time and the disk --------------------------------------------------------------------------------------------
 
-    def open(self, now: int) -> None:
-        """Read positions and histories; raises CorruptStore. To be called once, before the Writer is used."""
+    def open(self, now: int, stored: View | None = None) -> None:
+        """Read positions and histories; raises CorruptStore. To be called once, before the Writer is used.
+
+        `stored`: the newest view that was installed here before the start.
+        """
         self.standing.now = now
+        self.standing.lived = stored
         self.standing.open()
 
     def next_wake(self) -> int:
@@ -179,7 +175,7 @@ class Replication:
 
     def more(self) -> bool:
         """Whether there is work that goes on at once, in the next turn."""
-        return self._again or self.drops.runnable()
+        return self._again or self._untidy or self.drops.runnable() or self.merges.runnable()
 
     def wake(self, now: int) -> None:
         """Do a page of what goes on beside the traffic."""
@@ -189,6 +185,10 @@ class Replication:
             self._go_on()
         self.source.step()
         self.digests.step()
+        if self._untidy:
+            self._untidy = False
+            self.merges.tidy()
+        self.takeover.merge()
         if self.drops.runnable():
             self.drops.step()
 
@@ -202,6 +202,8 @@ class Replication:
         if not standing.solo:
             self.takeover.written()
             self.copies.written()
+            self.offers.written()
+            self.takeover.merge()
             self.source.step()
             self.digests.written()
         standing.pending.settle(now)
@@ -236,7 +238,7 @@ class Replication:
         previous = standing.view
         was_solo = standing.solo and not standing.fresh
         for partition in list(standing.writer.touched):
-            if standing.phases[partition] == OPEN:
+            if standing.phases[partition] >= MERGING:
                 history = standing.note_epoch(partition)
                 if history:
                     standing.writer.put(partition, history_key(partition), history)
@@ -251,6 +253,9 @@ class Replication:
         if was_solo and not standing.solo:
             self.turns.join()
         self._fetched.clear()
+        self._untidy = True
+        self.offers.installed()
+        self.merges.installed()
         self.lead.installed()
         self.takeover.installed()
         kept = self.roles.kept(previous, view)
@@ -272,6 +277,8 @@ class Replication:
         if standing.solo:
             standing.recent.clear_all()
         self.roles.report()
+        self.offers.note_sides()
+        standing.lived = standing.view
         self.takeover.begun()
         for partition in range(standing.partitions):
             self.lead.advance(partition)
@@ -318,6 +325,11 @@ class Replication:
             self.lead.completed(node_id, decode_sequences(body, partitions))
         elif kind == TAIL:
             self.takeover.tail(node_id, body)
+        elif kind == ASK:
+            self.offers.asked(node_id, decode_ask(body, partitions))
+        elif kind == OFFER:
+            self.merges.offered(node_id, decode_offer(body, partitions))
+            self.takeover.merge()
         elif kind == COPY:
             notice = decode_copy(body, partitions)
             if self.standing.leaders[notice.partition] == node_id and self.standing.follows(notice.partition):

@@ -6,7 +6,7 @@ from folkmoot.cluster.holding import COMPLETE, NONE
 from folkmoot.cluster.kind import READY
 from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.notice import encode_report
-from folkmoot.cluster.standing import IDLE, LEADER, LEARNER, NOBODY, OPEN, REPLICA, Standing
+from folkmoot.cluster.standing import IDLE, LEADER, LEARNER, MERGING, NOBODY, OPEN, REPLICA, Standing
 from folkmoot.cluster.takeover import Takeover
 from folkmoot.cluster.view import View
 from folkmoot.kernel.pack import u64
@@ -43,7 +43,8 @@ class Roles:
         leader = replicas[0] if replicas else ""
         if previous is not None:
             self.takeover.remember(partition, previous.replicas[partition] if previous.replicas else [me])
-        if leader != standing.leaders[partition] or leader not in kept:
+        branches = view.branches.get(partition, [])
+        if leader != standing.leaders[partition] or leader not in kept or branches:
             standing.settled[partition] = False
             standing.opened[partition] = False
         standing.leaders[partition] = leader
@@ -64,11 +65,17 @@ class Roles:
                 self.closed.append(partition)
             return
         self.lead.gather(partition, replicas, learners, kept)
-        if phase == OPEN:
+        if phase == OPEN and not branches:
+            if standing.pending.waits(partition):
+                # From now on others may not be needed to commit it: it is this view's, see `assign.is_branch`.
+                standing.write_history(partition, standing.writer.sequence(partition))
             if not standing.solo:
                 self.lead.opening.append(partition)
-        elif partition not in self.takeover.ready:
-            self.takeover.begin(partition, replicas)
+        elif partition not in self.takeover.ready or phase >= MERGING or branches:
+            if phase == OPEN:
+                self.closed.append(partition)
+            self.takeover.lost(partition)
+            self.takeover.begin(partition, [*replicas, *branches])
 
     def report(self) -> None:
         """Tell every leader what this node has of its partitions."""

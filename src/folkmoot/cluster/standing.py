@@ -14,6 +14,7 @@ from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding
 from folkmoot.cluster.notice import Report
 from folkmoot.cluster.pending import Pending
 from folkmoot.cluster.recent import Recent
+from folkmoot.cluster.stamp import Stamps
 from folkmoot.cluster.view import View
 from folkmoot.kernel.event import ERROR, Event
 from folkmoot.kernel.hash import hash64
@@ -23,7 +24,19 @@ from folkmoot.store.position import Positions, read_positions
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 
-__all__ = ["ADOPTED", "IDLE", "LEADER", "LEARNER", "NOBODY", "OPEN", "REPLICA", "TAKING", "Standing"]
+__all__ = [
+    "ADOPTED",
+    "IDLE",
+    "LEADER",
+    "LEARNER",
+    "MERGED",
+    "MERGING",
+    "NOBODY",
+    "OPEN",
+    "REPLICA",
+    "TAKING",
+    "Standing",
+]
 
 # Roles in the installed view
 NOBODY: Final = 0
@@ -35,7 +48,9 @@ LEADER: Final = 3
 IDLE: Final = 0  # does not lead
 TAKING: Final = 1  # looks for what others have and it lacks
 ADOPTED: Final = 2  # has it on its disk; the broker may start
-OPEN: Final = 3  # serves
+MERGING: Final = 3  # takes in the changes of other branches; from here on its changes go to its followers
+MERGED: Final = 4  # has them on its disk; the broker may start
+OPEN: Final = 5  # serves
 
 
 class Standing:
@@ -53,6 +68,7 @@ class Standing:
         self.writer = writer
         self.now = 0
         self.view: View | None = None
+        self.lived: View | None = None  # the newest view that came to life here, in this or an earlier start
         self.epoch = 0
         self.fresh = False  # a view was installed that has not come to life yet
         self.solo = True  # nobody else is in the view
@@ -71,6 +87,7 @@ class Standing:
         self.bases: list[int] = [0] * partitions  # last sequence before the epoch of the view
         self.recent = Recent(partitions, config.recent_bytes_max)
         self.pending = Pending(partitions)
+        self.stamps = Stamps(partitions, reader)
         self.followed: list[tuple[int, int, int]] = []  # in this turn: partition, sequence, generation
         self.copying: dict[int, bool] = {}  # partitions whose copy here is being filled without a gap in its changes
         self.unfit: list[int] = []
@@ -129,7 +146,21 @@ class Standing:
             return Report(partition, holding, -1)
         if holding.state == PARTIAL:
             holding.state = DAMAGED
-        return Report(partition, holding, self.durable[partition])
+        report = Report(partition, holding, self.durable[partition])
+        report.apart = holding.seq > 0 and self._is_apart(partition, holding.epoch)
+        return report
+
+    def _is_apart(self, partition: int, epoch: int) -> bool:
+        """Whether changes of that epoch that the leader lacks may have been committed, see `assign.is_branch`."""
+        view = self.view
+        lived = self.lived
+        if view is None or not view.replicas or lived is None or lived.epoch != epoch or not lived.replicas:
+            return True
+        return not [node_id for node_id in lived.replicas[partition] if node_id in view.replicas[partition]]
+
+    def away(self) -> bool:
+        """Whether somebody who is known is in no sight, and may return with changes of its own."""
+        return self.view is not None and not self.view.is_whole()
 
     def holds(self, partition: int) -> bool:
         """Whether this node has anything of a partition."""

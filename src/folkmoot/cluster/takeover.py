@@ -13,8 +13,10 @@ from folkmoot.cluster.change import Change, decode_changes, encode_change
 from folkmoot.cluster.holding import COMPLETE, DAMAGED, PARTIAL, Holding, contains, later
 from folkmoot.cluster.kind import FETCH, TAIL
 from folkmoot.cluster.lead import Lead
+from folkmoot.cluster.merging import Merges
 from folkmoot.cluster.notice import Report, encode_report
-from folkmoot.cluster.standing import ADOPTED, OPEN, TAKING, Standing
+from folkmoot.cluster.standing import ADOPTED, MERGED, MERGING, OPEN, TAKING, Standing
+from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import ERROR, WARNING
 from folkmoot.kernel.pack import get_u16, u16, u64
 
@@ -30,9 +32,10 @@ _HEAD_BYTES: Final = 11
 class Takeover:
     """The partitions that this node is to lead and has not opened; `ready`: those that it may open now."""
 
-    def __init__(self, standing: Standing, lead: Lead) -> None:
+    def __init__(self, standing: Standing, lead: Lead, merges: Merges) -> None:
         self.standing = standing
         self.lead = lead
+        self.merges = merges
         self.ready: list[int] = []
         self.tails: list[list[str]] = [[] for _ in range(standing.partitions)]
         self._expected: dict[int, list[str]] = {}  # who has not reported yet
@@ -198,22 +201,49 @@ class Takeover:
         for partition in list(self._writing):
             if standing.durable[partition] >= self._writing[partition]:
                 del self._writing[partition]
-                standing.phases[partition] = ADOPTED
-                self.ready.append(partition)
+                self.merges.load(partition)
+                branches = [] if standing.view is None else standing.view.branches.get(partition, [])
+                if branches:
+                    standing.phases[partition] = MERGING
+                    self._share(partition)
+                    self.lead.opening_seqs[partition] = NEVER
+                    self.merges.begin(partition, branches)
+                else:
+                    standing.phases[partition] = ADOPTED
+                    self.ready.append(partition)
 
     def start(self, partition: int) -> bool:
         """Open a partition, if it is (still) this node's to open."""
         standing = self.standing
-        if standing.phases[partition] != ADOPTED:
+        phase = standing.phases[partition]
+        if phase != ADOPTED and phase != MERGED:
             return False
         standing.phases[partition] = OPEN
         standing.opened[partition] = True
+        if phase == ADOPTED:
+            self._share(partition)
+        if not standing.solo:
+            self.lead.opening.append(partition)
+        return True
+
+    def _share(self, partition: int) -> None:
+        """From now on what this node changes in a partition goes to its followers, beginning with what it took over."""
+        standing = self.standing
         standing.states[partition] = COMPLETE
         if standing.solo:
             standing.settled[partition] = True
-            return True
+            if not standing.away():
+                return  # nobody will ask whose the changes are that were taken over
         standing.write_history(partition, standing.writer.sequence(partition))
         self.lead.opening_seqs[partition] = standing.writer.sequence(partition)
-        self.lead.opening.append(partition)
-        self.lead.join_known(partition)
-        return True
+        if not standing.solo:
+            self.lead.join_known(partition)
+
+    def merge(self) -> None:
+        """Go on with taking in branches; what has taken in all of them may be opened."""
+        self.merges.step()
+        for partition in self.merges.done:
+            if self.standing.phases[partition] == MERGING:
+                self.standing.phases[partition] = MERGED
+                self.ready.append(partition)
+        self.merges.done.clear()

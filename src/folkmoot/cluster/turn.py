@@ -12,7 +12,7 @@ from folkmoot.cluster.change import Change, encode_ops
 from folkmoot.cluster.kind import DURABLE
 from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.notice import encode_sequences
-from folkmoot.cluster.standing import OPEN, Standing
+from folkmoot.cluster.standing import MERGING, OPEN, Standing
 from folkmoot.kernel.pack import u64
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import META, history_key, partition_of_key
@@ -62,7 +62,7 @@ class Turns:
             for partition, seq, generation in flight.popleft().parts:
                 if generation == standing.generations[partition] and seq > standing.durable[partition]:
                     standing.durable[partition] = seq
-                    if standing.phases[partition] == OPEN:
+                    if standing.phases[partition] >= MERGING:
                         self.lead.advance(partition)
                     elif standing.follows(partition) and not standing.early_ack:
                         acks.setdefault(standing.leaders[partition], []).append((partition, seq))
@@ -100,7 +100,18 @@ class Turns:
             history = standing.histories[partition]
             if (not history or history[-1][0] != epoch) and standing.phases[partition] == OPEN:
                 self._add_history(batch, partition)
+        if standing.away():
+            for partition, ops in self._own_ops(batch).items():
+                self._stamp(batch, partition, ops)
         self._flight.append(_Flight(batch.token, touched, followed))
+
+    def _stamp(self, batch: Batch, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
+        """Note when things changed, for a side of a split that may have changed them too."""
+        standing = self.standing
+        if standing.phases[partition] >= MERGING:
+            epoch, seq = standing.writer.position(partition)
+            version = u64(epoch) + u64(seq)
+            ops.extend(standing.stamps.note(batch, version, partition, ops, standing.now))
 
     def _add_history(self, batch: Batch, partition: int) -> None:
         standing = self.standing
@@ -112,11 +123,14 @@ class Turns:
     def _seal_shared(self, batch: Batch, followed: list[tuple[int, int, int]]) -> None:
         standing = self.standing
         for partition in standing.writer.taken:
-            if standing.phases[partition] == OPEN:
+            if standing.phases[partition] >= MERGING:
                 self._add_history(batch, partition)
         parts: list[tuple[int, int]] = []
         entries = followed
+        away = standing.away()
         for partition, ops in self._own_ops(batch).items():
+            if away:
+                self._stamp(batch, partition, ops)
             epoch, seq = standing.writer.position(partition)
             parts.append((partition, seq))
             entries.append((partition, seq, standing.generations[partition]))
@@ -127,7 +141,7 @@ class Turns:
             standing.recent.add(partition, change)
             standing.head_epochs[partition] = epoch
             standing.head_seqs[partition] = seq
-            if standing.phases[partition] == OPEN:
+            if standing.phases[partition] >= MERGING:
                 self.lead.ship(partition, change)
         if parts:
             standing.pending.add(batch.token, parts, standing.now)

@@ -51,7 +51,7 @@ class Liaison:
         self.me = Member(fabric.node_id, incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
         self.peers = Peers(self.me, config, state.rng.fork())
         self.replication = Replication(fabric.node_id, state.partitions, config, state.reader, state.writer)
-        stored = read_view(state.reader)
+        stored = self.stored = read_view(state.reader)
         self.membership = Membership(
             self.me, config, state.partitions, state.rng.fork(), _Holdings(self.replication), stored
         )
@@ -69,7 +69,7 @@ class Liaison:
 
     def open(self) -> None:
         """Read how far this node's copies are; raises CorruptStore or StoreError."""
-        self.replication.open(self.state.now)
+        self.replication.open(self.state.now, self.stored)
         self.membership.wake(self.state.now)
         self.step()
 
@@ -126,9 +126,11 @@ class Liaison:
             self.broker.tenure.prepare(ready)
         partitions = self.broker.tenure.complete()
         if partitions:
+            homes: dict[str, tuple[bool, list[str]]] = {}
             for partition in partitions:
                 replication.start(partition, now)
-            self.broker.tenure.lead(partitions)
+                homes.update(replication.merges.take_homes(partition))
+            self.broker.tenure.lead(partitions, homes)
         if not self.state.routes_known:
             self.broker.know()
         if replication.abandoned:
@@ -213,7 +215,8 @@ class Liaison:
         partitions = self.state.partitions
         leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
-        self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before)
+        merging = list(view.branches)
+        self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before, merging)
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
         again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
         if again:

@@ -16,6 +16,9 @@ CURSOR        client id, filter                         position of a feed: a re
 SENT          client id                                 queue rows below this sequence may have been sent
 MARK          origin: node id, or 0 and "p", partition  newest request of the origin that the partition has applied
 OUTBOX        sequence (8 bytes)                        a message that other partitions must get exactly once
+STAMP         kind, and what follows in another key     when that row was written or removed while nodes were away
+MERGED        epoch, sequence (8 bytes each)            a branch of a split that the partition has taken in
+LEFTOVER      as CHUNK, before the offset an epoch      records of another branch, to be appended anew
 HISTORY                                                 the epochs in which the partition was changed
 
 META rows stand in partition 0 and are the node's own: they belong to no partition and are never sent to another node.
@@ -33,7 +36,9 @@ __all__ = [
     "CHUNK",
     "CURSOR",
     "HISTORY",
+    "LEFTOVER",
     "MARK",
+    "MERGED",
     "META",
     "OUTBOX",
     "PRODUCER",
@@ -43,6 +48,7 @@ __all__ = [
     "RETAINED",
     "SENT",
     "SESSION",
+    "STAMP",
     "STREAM",
     "SUBSCRIPTION",
     "WILL",
@@ -62,6 +68,8 @@ __all__ = [
     "plain_name_of",
     "position_key",
     "sequence_of",
+    "stamp_key",
+    "stamped_key_of",
 ]
 
 META: Final = 0
@@ -80,6 +88,9 @@ CURSOR: Final = 12
 SENT: Final = 13
 MARK: Final = 16
 OUTBOX: Final = 17
+STAMP: Final = 18
+MERGED: Final = 19
+LEFTOVER: Final = 20
 HISTORY: Final = 14
 
 
@@ -159,6 +170,16 @@ def body_key(partition: int, sequence: int) -> bytes:
 def chunk_key(partition: int, stream: bytes, stream_partition: int, first_offset: int) -> bytes:
     """Return the key of the chunk of a stream partition that starts at `first_offset`."""
     return name_prefix(partition, CHUNK, stream) + u16(stream_partition) + u64(first_offset)
+
+
+def stamp_key(key: bytes) -> bytes:
+    """Return the key of the stamp of the row at `key`."""
+    return key[:2] + bytes([STAMP]) + key[2:]
+
+
+def stamped_key_of(key: bytes) -> bytes:
+    """Return the key of the row whose stamp stands at `key`."""
+    return key[:2] + key[3:]
 
 
 def end_of(prefix: bytes) -> bytes:

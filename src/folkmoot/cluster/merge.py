@@ -1,0 +1,236 @@
+"""What becomes of the rows of two branches of a partition: the rules, one unit of rows at a time.
+
+A unit is a client with all its rows, a retained topic, or one row of another kind: it is merged as a whole, without
+looking at other units, so that a merge that was interrupted goes on with the next. Pure: rows in, operations out. What
+was changed since the fork is seen from the versions of rows and the histories of both sides; rows that one side lacks
+although it has seen the change that wrote them, it has removed. The rules and their reasons: docs/adr/0008.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.cluster.merge_session import NOBODY, THEIRS, SessionMerge
+from folkmoot.cluster.receipt import Receipt
+from folkmoot.cluster.side import Side, replaces
+from folkmoot.cluster.stamp import Stamp, decode_stamp, encode_stamp
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import get_u16, get_u64, u64
+from folkmoot.store.batch import DELETE, PUT
+from folkmoot.store.key import (
+    BODY,
+    CHUNK,
+    CURSOR,
+    LEFTOVER,
+    MARK,
+    MERGED,
+    OUTBOX,
+    PRODUCER,
+    QUEUE,
+    RECEIVED,
+    RELEASED,
+    RETAINED,
+    SENT,
+    SESSION,
+    STAMP,
+    SUBSCRIPTION,
+    WILL,
+    kind_prefix,
+    numbered_key,
+    plain_name_of,
+    sequence_of,
+)
+from folkmoot.store.message import decode_message
+from folkmoot.store.row import decode_queue
+from folkmoot.store.writer import VERSION_BYTES, body_of
+
+__all__ = ["Merge", "Unit"]
+
+_NAMED: Final = (SUBSCRIPTION, QUEUE, RELEASED, RECEIVED, CURSOR)  # the client id stands behind its length
+_PLAIN: Final = (SESSION, WILL, SENT)
+_PARTITION_ORIGIN: Final = b"\0p"  # of a MARK: the outbox of a partition, see `broker.mark`
+_LAST: Final = b"\xff"
+
+
+class Unit:
+    """Operations that belong together: (PUT or DELETE, key, body without version). `name` gives the order of units."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.ops: list[tuple[int, bytes, bytes]] = []
+
+
+def client_of(key: bytes) -> bytes | None:
+    """Return the client that a row belongs to, None for rows of other kinds."""
+    kind = key[2]
+    if kind in _NAMED:
+        return key[5 : 5 + get_u16(key, 3)]
+    if kind in _PLAIN:
+        return key[3:]
+    return None
+
+
+class Merge:
+    """The merge of one branch into the rows of the side that goes on; `plan` fills units, receipt and homes.
+
+    mine: the side that goes on. theirs: the other one; a row of 16 bytes is one that has not changed since the fork.
+    first_number: from here on no outbox has numbers. homes: clients whose connections may stay at one side only: at
+    theirs (True), or anywhere else (False).
+    """
+
+    def __init__(self, partition: int, mine: Side, theirs: Side, branch: int, first_number: int) -> None:
+        self.units: list[Unit] = []
+        self.receipt = Receipt()
+        self.homes: dict[bytes, bool] = {}
+        self._partition = partition
+        self._mine = mine
+        self._theirs = theirs
+        self._branch = branch
+        self._first_number = first_number
+        self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
+
+    def plan(self) -> None:
+        """Make the units, in order; raises CorruptStore, IndexError or ValueError when a row cannot be read."""
+        self.receipt.partitions = 1
+        self._sessions()
+        keys: dict[bytes, bool] = {}
+        for key in [*self._mine.rows, *self._theirs.rows]:
+            if client_of(key) is None:
+                keys[key] = True
+        outbox: list[bytes] = []
+        for key in sorted(keys):
+            if key[2] == OUTBOX:
+                outbox.append(key)
+            else:
+                self._row(key)
+        self._outbox(outbox)
+        self._unnamed_bodies()
+        self.units.sort(key=_name_of)
+
+    def _add(self, name: bytes, ops: list[tuple[int, bytes, bytes]]) -> None:
+        if ops:
+            unit = Unit(name)
+            unit.ops = ops
+            self.units.append(unit)
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    def _sessions(self) -> None:
+        mine = _by_client(self._mine.rows)
+        theirs = _by_client(self._theirs.rows)
+        for client in sorted({**mine, **theirs}):
+            my_rows = mine.get(client, {})
+            merge = SessionMerge(self._partition, client, self._mine, self._theirs, my_rows, theirs.get(client, {}))
+            ops: list[tuple[int, bytes, bytes]] = []
+            ops.extend([(DELETE, key, b"") for key in my_rows if key not in merge.final])
+            for key, body in merge.final.items():
+                row = my_rows.get(key)
+                if row is None or body_of(row) != body:
+                    ops.append((PUT, key, body))
+                if key[2] == QUEUE:
+                    self._bodies[decode_queue(body).body] = True
+            if merge.changed or (ops and merge.base == THEIRS):
+                self.homes[client] = merge.base == THEIRS
+            if ops:
+                self._count(merge)
+                self._add(b"0" + client, ops)
+
+    def _count(self, merge: SessionMerge) -> None:
+        receipt = self.receipt
+        receipt.sessions += 1
+        receipt.sessions_taken += 1 if merge.base == THEIRS else 0
+        receipt.sessions_ended += 1 if merge.base == NOBODY else 0
+        receipt.messages += merge.added
+        receipt.acknowledged += merge.removed
+        receipt.subscribed += merge.subscribed
+        receipt.unsubscribed += merge.unsubscribed
+        receipt.drop("the message of a queue row cannot be read", merge.unreadable)
+
+    # -- other rows ---------------------------------------------------------------------------------------------------
+
+    def _row(self, key: bytes) -> None:
+        kind = key[2]
+        name = b"1" + key[2:]
+        mine = self._mine.rows.get(key)
+        theirs = self._theirs.rows.get(key)
+        if kind == RETAINED:
+            self._retained(name, key, mine, theirs)
+        elif theirs is None:
+            return
+        elif kind == PRODUCER or (kind == MARK and not plain_name_of(key).startswith(_PARTITION_ORIGIN)):
+            newest = get_u64(theirs, VERSION_BYTES)
+            if mine is None or get_u64(mine, VERSION_BYTES) < newest:
+                self._add(name, [(PUT, key, u64(newest))])
+        elif kind == STAMP:
+            self._stamp(name, key, mine, theirs)
+        elif (kind == MERGED or kind == LEFTOVER) and mine is None:
+            self._add(name, [(PUT, key, body_of(theirs))])
+        elif kind == CHUNK and not self._mine.knows(theirs):
+            self.receipt.chunks += 1
+            cut = len(key) - 8
+            leftover = key[:2] + bytes([LEFTOVER]) + key[3:cut] + u64(self._branch) + key[cut:]
+            self._add(name, [(PUT, leftover, body_of(theirs))])
+
+    def _retained(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes | None) -> None:
+        if not replaces(key, self._mine, self._theirs, _created_us(mine), _created_us(theirs)):
+            if theirs is not None and not self._mine.knows(theirs):
+                self.receipt.drop("a retained message was set or cleared later on this side", 1)
+        elif theirs is None:
+            self.receipt.retained_cleared += 1
+            self._add(name, [(DELETE, key, b"")])
+        else:
+            self.receipt.retained += 1
+            self._add(name, [(PUT, key, body_of(theirs))])
+
+    def _stamp(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes) -> None:
+        """Keep the later times, for a third side that may come back."""
+        old = Stamp(0, 0) if mine is None else decode_stamp(mine)
+        new = decode_stamp(theirs)
+        if new.put_us > old.put_us or new.gone_us > old.gone_us:
+            stamp = Stamp(max(new.put_us, old.put_us), max(new.gone_us, old.gone_us))
+            self._add(name, [(PUT, key, encode_stamp(stamp))])
+
+    def _outbox(self, keys: list[bytes]) -> None:
+        """Promises to other partitions that the other side has made and not kept yet get numbers of their own."""
+        number = self._first_number
+        for key in keys:
+            if key in self._mine.rows:
+                number = max(number, sequence_of(key) + 1)
+        for key in keys:
+            theirs = self._theirs.rows.get(key)
+            if theirs is not None and not self._mine.knows(theirs):
+                self.receipt.outbox += 1
+                to = numbered_key(kind_prefix(self._partition, OUTBOX), number)
+                self._add(b"1" + key[2:], [(PUT, to, body_of(theirs))])
+                number += 1
+
+    def _unnamed_bodies(self) -> None:
+        rows = [key for key in self._mine.rows if key[2] == BODY and sequence_of(key) not in self._bodies]
+        self._add(_LAST, [(DELETE, key, b"") for key in rows])
+
+
+def _name_of(unit: Unit) -> bytes:
+    return unit.name
+
+
+def _by_client(rows: dict[bytes, bytes]) -> dict[bytes, dict[bytes, bytes]]:
+    found: dict[bytes, dict[bytes, bytes]] = {}
+    for key, value in rows.items():
+        client = client_of(key)
+        if client is not None:
+            group = found.get(client)
+            if group is None:
+                found[client] = {key: value}
+            else:
+                group[key] = value
+    return found
+
+
+def _created_us(value: bytes | None) -> int:
+    """Return when a retained message was published; 0 where there is none, or it is the one from before the fork."""
+    if value is None or len(value) == VERSION_BYTES:
+        return 0
+    try:
+        return decode_message(value, VERSION_BYTES).created_us
+    except CorruptStore:
+        return 0

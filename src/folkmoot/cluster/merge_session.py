@@ -1,0 +1,285 @@
+"""Merging one client's rows: which side's session goes on, and what of the other side's queue comes behind it.
+
+Of the two sides one is the *base*: where the client is connected, else where its session was written later. Sequences
+of the queue, and with them packet ids, flows in flight and the will are the base's; the other side's messages that it
+lacks and has not removed are appended behind its queue. Pure rules; docs/adr/0008 gives the reasons.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.cluster.side import Side, replaces
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import get_u64
+from folkmoot.store.key import (
+    CURSOR,
+    QUEUE,
+    RELEASED,
+    SENT,
+    SESSION,
+    SUBSCRIPTION,
+    WILL,
+    body_key,
+    name_prefix,
+    numbered_key,
+    plain_key,
+    sequence_of,
+)
+from folkmoot.store.message import decode_message
+from folkmoot.store.row import QueueRow, SessionRow, decode_queue, decode_session, decode_will, encode_queue
+from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
+
+__all__ = ["MINE", "NOBODY", "THEIRS", "SessionMerge"]
+
+NOBODY: Final = 0
+MINE: Final = 1
+THEIRS: Final = 2
+
+_NEVER_S: Final = 0xFFFFFFFF
+
+
+class _Life:
+    """What one side knows of a client's session. ended_us: when a session of this client ended here, 0 = none did."""
+
+    def __init__(self, side: Side, other: Side, key: bytes) -> None:
+        self.side = side
+        self.value = side.rows.get(key)
+        self.row: SessionRow | None = None if self.value is None else decode_session(body_of(self.value))
+        self.connected = self.row is not None and self.row.ends_us == 0
+        self.put_us = side.put_us(key)
+        self.touched = self.value is not None and not other.knows(self.value)
+        self.ended_us = side.gone_us(key)
+        other_value = other.rows.get(key)
+        if self.value is None and other_value is not None and side.knows(other_value):
+            self.ended_us = max(self.ended_us, 1)
+
+    def is_over(self, ended_us: int) -> bool:
+        """Whether the end of the session at the other side is news here: its client wanted it, or nobody used it here.
+
+        A side that does not see a client lets its session expire; where it is used and can expire, it does so here.
+        """
+        row = self.row
+        if row is None or self.connected or not ended_us:
+            return False
+        return not self.touched or (row.expiry_s == _NEVER_S and ended_us > self.put_us)
+
+
+class SessionMerge:
+    """The merge of one client's rows; `final` has the bodies of its rows afterwards.
+
+    mine, theirs: rows of the client by key; `base` says whose session goes on. changed: whether sequences that a
+    connection at the other side knows have lost their meaning.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        client: bytes,
+        mine: Side,
+        theirs: Side,
+        my_rows: dict[bytes, bytes],
+        their_rows: dict[bytes, bytes],
+    ) -> None:
+        self.base = MINE
+        self.changed = False
+        self.added = 0
+        self.removed = 0
+        self.subscribed = 0
+        self.unsubscribed = 0
+        self.unreadable = 0
+        self.final: dict[bytes, bytes] = {}
+        self._partition = partition
+        self._client = client
+        self._mine = mine
+        self._theirs = theirs
+        self._my_rows = my_rows
+        self._their_rows = their_rows
+        key = plain_key(partition, SESSION, client)
+        self._session_key = key
+        self._will_key = plain_key(partition, WILL, client)
+        self._merge(_Life(mine, theirs, key), _Life(theirs, mine, key))
+
+    def _merge(self, my: _Life, their: _Life) -> None:
+        if my.row is None and their.row is None:
+            self.final = {key: body_of(value) for key, value in self._my_rows.items() if key[2] != WILL}
+            self._will_of_nobody()
+        elif my.row is None:
+            if their.is_over(my.ended_us):
+                self._nobody()
+            else:
+                self._whole(THEIRS)
+        elif their.row is None:
+            if my.is_over(their.ended_us):
+                self._nobody()
+            else:
+                self._whole(MINE)
+        elif my.is_over(their.side.gone_us(self._session_key)):
+            self._whole(THEIRS)
+        elif their.is_over(my.side.gone_us(self._session_key)):
+            self._whole(MINE)
+        elif (their.connected, their.put_us) > (my.connected, my.put_us):
+            self._union(THEIRS)
+        else:
+            self._union(MINE)
+
+    # -- one side only ------------------------------------------------------------------------------------------------
+
+    def _nobody(self) -> None:
+        """The session has ended at the other side, and nobody wants it here."""
+        self.base = NOBODY
+        for key in self._my_rows:
+            if key[2] == QUEUE:
+                self.removed += 1
+        self._will_of_nobody()
+
+    def _whole(self, base: int) -> None:
+        """All rows are those of one side; the other side's session is over, or never was."""
+        self.base = base
+        if base == MINE:
+            self.final = {key: body_of(value) for key, value in self._my_rows.items()}
+            self.changed = bool(self._their_rows)
+            return
+        self.changed = True
+        for key, value in self._their_rows.items():
+            body = self._inline(key, value)
+            if body:
+                self.final[key] = body
+                self.added += 1 if key[2] == QUEUE else 0
+                self.subscribed += 1 if key[2] == SUBSCRIPTION else 0
+            elif key[2] == RELEASED:
+                self.final[key] = b""
+        for key in self._my_rows:
+            if key[2] == QUEUE and key not in self.final:
+                self.removed += 1
+            elif key[2] == SUBSCRIPTION and key not in self.final:
+                self.unsubscribed += 1
+
+    def _will_of_nobody(self) -> None:
+        """The will of a transient session: each side takes the clients of the other for dead.
+
+        One whose client is connected where the row is stays: its end is still to come. One that waits for its delay
+        goes when the other side has published it.
+        """
+        my_row = self._my_rows.get(self._will_key)
+        their_row = self._their_rows.get(self._will_key)
+        if my_row is not None:
+            waits = decode_will(body_of(my_row)).due_us > 0
+            if not (waits and their_row is None and self._theirs.knows(my_row)):
+                self.final[self._will_key] = body_of(my_row)
+        elif their_row is not None:
+            waits = decode_will(body_of(their_row)).due_us > 0
+            if not (waits and self._mine.knows(their_row)):
+                self.final[self._will_key] = body_of(their_row)
+
+    # -- both sides ---------------------------------------------------------------------------------------------------
+
+    def _union(self, base: int) -> None:
+        self.base = base
+        rows = self._my_rows if base == MINE else self._their_rows
+        for key, value in rows.items():
+            kind = key[2]
+            if kind != SUBSCRIPTION and kind != CURSOR and kind != QUEUE:
+                self.final[key] = body_of(value)
+        self._subscriptions(base)
+        self._queue(base)
+        if base == THEIRS:
+            self.changed = True
+        else:
+            for key, value in self._their_rows.items():
+                if key[2] != SUBSCRIPTION and key[2] != CURSOR and not self._mine.knows(value):
+                    self.changed = True
+
+    def _subscriptions(self, base: int) -> None:
+        """Each by itself; the place of a feed goes with its subscription, the base's where both have it."""
+        keys: dict[bytes, bool] = {}
+        for key in [*self._my_rows, *self._their_rows]:
+            if key[2] == SUBSCRIPTION:
+                keys[key] = True
+        for key in keys:
+            mine_us = self._mine.put_us(key)
+            theirs_us = self._theirs.put_us(key)
+            my_row = self._my_rows.get(key)
+            taken = replaces(key, self._mine, self._theirs, mine_us, theirs_us)
+            row = self._their_rows.get(key) if taken else my_row
+            if row is None:
+                self.unsubscribed += 1 if my_row is not None else 0
+                continue
+            self.subscribed += 1 if my_row is None else 0
+            self.final[key] = body_of(row)
+            cursor_key = key[:2] + bytes([CURSOR]) + key[3:]
+            same = my_row is not None and key in self._their_rows and not taken
+            feeder = self._their_rows if taken or (same and base == THEIRS) else self._my_rows
+            cursor = feeder.get(cursor_key)
+            if cursor is not None:
+                self.final[cursor_key] = body_of(cursor)
+
+    def _queue(self, base: int) -> None:
+        if base == MINE:
+            own, own_rows, other, other_rows = self._mine, self._my_rows, self._theirs, self._their_rows
+        else:
+            own, own_rows, other, other_rows = self._theirs, self._their_rows, self._mine, self._my_rows
+        prefix = name_prefix(self._partition, QUEUE, self._client)
+        for key, value in own_rows.items():
+            if key[2] != QUEUE:
+                continue
+            if key not in other_rows and other.knows(value) and sequence_of(key) >= self._floor(other_rows):
+                self.removed += 1  # the client has acknowledged it at the other side
+                continue
+            body = body_of(value) if base == MINE else self._inline(key, value)
+            if body:
+                self.final[key] = body
+        floor = self._floor(other_rows)
+        sent_below = self._sent_below(other_rows)
+        following = max(self._end(own_rows), self._end(other_rows))
+        for key in sorted(other_rows):
+            value = other_rows[key]
+            if key[2] != QUEUE or own.knows(value) or sequence_of(key) < floor:
+                continue
+            body = body_of(value) if base == THEIRS else self._inline(key, value)
+            if body:
+                self.final[numbered_key(prefix, following)] = _marked(body, sequence_of(key) < sent_below)
+                following += 1
+                self.added += 1
+
+    def _floor(self, rows: dict[bytes, bytes]) -> int:
+        value = rows.get(self._session_key)
+        return 0 if value is None else decode_session(body_of(value)).queue_floor
+
+    def _sent_below(self, rows: dict[bytes, bytes]) -> int:
+        value = rows.get(plain_key(self._partition, SENT, self._client))
+        return 0 if value is None else get_u64(value, VERSION_BYTES)
+
+    def _end(self, rows: dict[bytes, bytes]) -> int:
+        """Return a sequence behind all that a side has given out, as far as its rows tell."""
+        end = max(self._floor(rows), self._sent_below(rows), 1)
+        for key in rows:
+            if key[2] == QUEUE or key[2] == RELEASED:
+                end = max(end, sequence_of(key) + 1)
+        return end
+
+    def _inline(self, key: bytes, value: bytes) -> bytes:
+        """Return what a row of theirs holds, with its message in it; nothing when that is missing."""
+        if key[2] != QUEUE:
+            return body_of(value)
+        mine = self._my_rows.get(key)
+        if mine is not None and version_of(mine) == version_of(value):
+            return body_of(mine)
+        row = decode_queue(body_of(value))
+        if not row.body:
+            return body_of(value)
+        body = self._theirs.rows.get(body_key(self._partition, row.body))
+        if body is None:
+            self.unreadable += 1
+            return b""
+        try:
+            message = decode_message(body, VERSION_BYTES)
+        except CorruptStore:
+            self.unreadable += 1
+            return b""
+        return encode_queue(QueueRow(row.qos, row.retain, row.sent, row.identifiers, row.group, 0, row.size, message))
+
+
+def _marked(body: bytes, sent: bool) -> bytes:
+    """Return a queue row that says that it may have been sent, if it was."""
+    return body[:1] + bytes([body[1] | 8]) + body[2:] if sent else body

@@ -1,0 +1,354 @@
+"""Taking in the branches of a healed split, at the leader: before it opens a partition, while nobody serves it.
+
+One branch after the other: ask its node for all rows, make the plan (`merge`), write it as changes of the partition's
+own, a bounded number of bytes per turn; a row MERGED says how far it has come, so that another leader goes on from
+there, and in the end that the branch is taken in. Its node then follows as a learner. The store is read only when what
+was written before is on the disk.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.cluster.cursor import Cursor, put_bytes
+from folkmoot.cluster.history import put_history, take_history
+from folkmoot.cluster.holding import COMPLETE, Holding, contains, later
+from folkmoot.cluster.kind import ASK
+from folkmoot.cluster.lead import Lead
+from folkmoot.cluster.merge import Merge, Unit
+from folkmoot.cluster.offer import AskNotice, OfferNotice, encode_ask
+from folkmoot.cluster.page import read_page
+from folkmoot.cluster.receipt import Receipt
+from folkmoot.cluster.side import Side
+from folkmoot.cluster.standing import MERGING, OPEN, Standing
+from folkmoot.cluster.view import counter_of
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR, WARNING, Event
+from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.store.batch import PUT
+from folkmoot.store.key import (
+    CHUNK,
+    HISTORY,
+    MERGED,
+    STAMP,
+    STREAM,
+    end_of,
+    kind_prefix,
+    partition_end,
+    partition_start,
+)
+from folkmoot.store.writer import VERSION_BYTES
+
+__all__ = ["Merges"]
+
+_TURN_BYTES: Final = 1 << 20  # of operations, about, in one turn
+_TAKEN_MAX: Final = 16  # branches of a partition that are remembered
+_HEALS_MAX: Final = 16
+_NUMBER_BITS: Final = 38  # numbers of an outbox begin with the counter of the view, see `broker.outbox`
+_DONE: Final = b"\xff\xff"
+
+
+class _Merging:
+    """The merge of one partition: the nodes that are left, and how far the present one has come."""
+
+    def __init__(self, nodes: list[str]) -> None:
+        self.nodes = nodes
+        self.source = ""
+        self.cursor = b""
+        self.rows: dict[bytes, bytes] = {}
+        self.side: list[str] = []
+        self.units: list[Unit] = []
+        self.next = 0
+        self.planned = False
+        self.receipt = Receipt()
+
+
+class Merges:
+    """The partitions that take in branches; `done`: those that have, to be taken.
+
+    heals: receipts of the newest heals, oldest first.
+    """
+
+    def __init__(self, standing: Standing, lead: Lead) -> None:
+        self.standing = standing
+        self.lead = lead
+        self.done: list[int] = []
+        self._homes: dict[int, dict[str, tuple[bool, list[str]]]] = {}
+        self.heals: list[dict[str, object]] = []
+        self._active: dict[int, _Merging] = {}
+        self._marks: list[dict[bytes, bytes]] = [{} for _ in range(standing.partitions)]  # how far: by key
+        self._heal = Receipt()
+        self._began_us = 0
+        self._sources: dict[str, bool] = {}
+
+    def installed(self) -> None:
+        """A new view: those that it names begin anew, and go on where they were."""
+        self._active.clear()
+        self._homes.clear()
+        self.done.clear()
+
+    def load(self, partition: int) -> None:
+        """This node takes a partition over: what was merged before; the rows are on its disk."""
+        prefix = kind_prefix(partition, MERGED)
+        taken: list[Holding] = []
+        marks: dict[bytes, bytes] = {}
+        try:
+            self.standing.stamps.load(partition)
+            for key, value in self.standing.reader.scan(prefix, end_of(prefix), _TAKEN_MAX * 4):
+                holding, cursor = _decode_mark(key, value)
+                marks[key] = cursor
+                if cursor == _DONE:
+                    taken.append(holding)
+        except (CorruptStore, ValueError, IndexError) as fault:
+            self.standing.event(ERROR, "merged_unreadable", partition, str(fault))
+        self.lead.taken[partition] = taken
+        self._marks[partition] = marks
+
+    def begin(self, partition: int, nodes: list[str]) -> None:
+        """Take in the branches of these nodes, the longest first: others of the same branch have nothing more."""
+        found: list[tuple[str, Holding]] = []
+        for node_id in nodes:
+            report = self.lead.reports.get(node_id, {}).get(partition)
+            if report is not None and report.holding.state == COMPLETE:
+                place = 0
+                while place < len(found) and not later(report.holding, found[place][1]):
+                    place += 1
+                found.insert(place, (node_id, report.holding))
+        if not self._active:
+            self._heal = Receipt()
+            self._began_us = self.standing.now
+            self._sources = {}
+        self._active[partition] = _Merging([node_id for node_id, _holding in found])
+        self.step()
+
+    def runnable(self) -> bool:
+        """Whether there is something to write at once."""
+        for partition, merging in self._active.items():
+            if merging.planned and self._settled(partition):
+                return True
+        return False
+
+    def step(self) -> None:
+        """Go on with those that can, a few at a time."""
+        running = 0
+        for partition in list(self._active):
+            if running >= self.standing.config.copy_parallel:
+                return
+            merging = self._active[partition]
+            if self.standing.phases[partition] != MERGING:
+                del self._active[partition]
+                continue
+            running += 1
+            if self._settled(partition):
+                self._go_on(partition, merging)
+
+    def _settled(self, partition: int) -> bool:
+        """Whether the store shows all that was written."""
+        return self.standing.durable[partition] >= self.standing.writer.sequence(partition)
+
+    def _go_on(self, partition: int, merging: _Merging) -> None:
+        if merging.planned:
+            self._write(partition, merging)
+        elif not merging.source:
+            self._next(partition, merging)
+
+    def _next(self, partition: int, merging: _Merging) -> None:
+        """Ask the next node that has something."""
+        while merging.nodes:
+            node_id = merging.nodes.pop(0)
+            holding = self._holding_of(node_id, partition)
+            if holding is None or self._is_taken(partition, holding):
+                continue
+            merging.source = node_id
+            merging.cursor = partition_start(partition)
+            merging.rows = {}
+            merging.side = []
+            merging.units = []
+            merging.next = 0
+            self._sources[node_id] = True
+            self._ask(partition, merging)
+            return
+        del self._active[partition]
+        self.done.append(partition)
+        # What the branches had, and did not tell anybody, is settled when all replicas have what was taken in.
+        self.lead.opening_seqs[partition] = self.standing.writer.sequence(partition)
+        self.lead.join_known(partition)
+        self.lead.advance(partition)
+        if not self._active:
+            self._report()
+
+    def _holding_of(self, node_id: str, partition: int) -> Holding | None:
+        report = self.lead.reports.get(node_id, {}).get(partition)
+        return None if report is None else report.holding
+
+    def _seen(self, partition: int) -> list[Holding]:
+        return [self.standing.holding(partition), *self.lead.taken[partition]]
+
+    def _is_taken(self, partition: int, holding: Holding) -> bool:
+        for known in self._seen(partition):
+            if contains(known, holding.epoch, holding.seq):
+                return True
+        return False
+
+    def _ask(self, partition: int, merging: _Merging) -> None:
+        ask = AskNotice(partition, merging.cursor, self._seen(partition))
+        self.standing.out.append((merging.source, ASK, encode_ask(self.standing.epoch, ask)))
+
+    def offered(self, node_id: str, offer: OfferNotice) -> None:
+        """A page of a branch has come."""
+        partition = offer.partition
+        merging = self._active.get(partition)
+        if merging is None or merging.source != node_id or merging.planned or merging.cursor != offer.start:
+            return
+        if not offer.end:
+            self._give_up(partition, merging, f"{node_id} cannot read its copy")
+            return
+        merging.side = offer.side
+        for key, value in offer.rows:
+            merging.rows[key] = value
+        merging.cursor = offer.end
+        if offer.end < partition_end(partition):
+            self._ask(partition, merging)
+            return
+        try:
+            self._plan(partition, merging)
+        except (CorruptStore, ValueError, IndexError) as fault:
+            self._give_up(partition, merging, str(fault))
+        self.step()
+
+    def _give_up(self, partition: int, merging: _Merging, why: str) -> None:
+        """What cannot be read is lost, as with any damaged copy."""
+        self._heal.drop(why, 1)
+        self.standing.event(ERROR, "branch_lost", partition, why)
+        merging.units = []
+        merging.rows = {}
+        merging.planned = True
+
+    def _plan(self, partition: int, merging: _Merging) -> None:
+        standing = self.standing
+        holding = self._holding_of(merging.source, partition)
+        assert holding is not None, "it was asked because of its report"
+        mine = Side(self._own_rows(partition), self._seen(partition))
+        others = [holding]
+        for key, value in merging.rows.items():
+            if key[2] == MERGED:
+                other, cursor = _decode_mark(key, value)
+                if cursor == _DONE:
+                    others.append(other)
+        theirs = Side(merging.rows, others)
+        number = (counter_of(standing.epoch) << _NUMBER_BITS) + 1
+        merge = Merge(partition, mine, theirs, holding.epoch, number)
+        merge.plan()
+        done = self._marks[partition].get(_mark_key(partition, holding), b"")
+        merging.units = [unit for unit in merge.units if unit.name > done]
+        merging.receipt = merge.receipt
+        merging.planned = True
+        homes = self._homes.setdefault(partition, {})
+        for client, here in merge.homes.items():
+            homes[client.decode()] = (here, merging.side)
+        merging.rows = {}
+
+    def _own_rows(self, partition: int) -> dict[bytes, bytes]:
+        """Return the rows of this copy, but for the records of streams: they are only appended to."""
+        standing = self.standing
+        rows: dict[bytes, bytes] = {}
+        chunks = kind_prefix(partition, CHUNK)
+        spans = [(partition_start(partition), chunks), (end_of(chunks), partition_end(partition))]
+        for start, end in spans:
+            while start < end:
+                page, start = read_page(standing.reader, start, end, standing.config.page_bytes)
+                rows.update({key: value for key, value in page if key[2] != HISTORY and key[2] != STREAM})
+        return rows
+
+    def _write(self, partition: int, merging: _Merging) -> None:
+        """Write the next units, and how far that is."""
+        writer = self.standing.writer
+        size = 0
+        while merging.next < len(merging.units) and size < _TURN_BYTES:
+            unit = merging.units[merging.next]
+            merging.next += 1
+            for kind, key, body in unit.ops:
+                if kind == PUT:
+                    writer.put(partition, key, body)
+                else:
+                    writer.delete(partition, key)
+                size += len(key) + len(body)
+        holding = self._holding_of(merging.source, partition)
+        assert holding is not None, "it was asked because of its report"
+        cursor = _DONE if merging.next == len(merging.units) else merging.units[merging.next - 1].name
+        key = _mark_key(partition, holding)
+        self._marks[partition][key] = cursor
+        writer.put(partition, key, _encode_mark(holding, cursor))
+        if cursor == _DONE:
+            self._end(partition, merging, holding)
+
+    def _end(self, partition: int, merging: _Merging, holding: Holding) -> None:
+        taken = self.lead.taken[partition]
+        taken.append(holding)
+        while len(taken) > _TAKEN_MAX:
+            oldest = taken.pop(0)
+            self.standing.writer.delete(partition, _mark_key(partition, oldest))
+        self._heal.add(merging.receipt)
+        fields = merging.receipt.fields()
+        fields["partition"] = partition
+        fields["from"] = merging.source
+        fields["branch"] = f"{holding.epoch}:{holding.seq}"
+        self.standing.events.append(Event(WARNING, "branch_merged", fields))
+        merging.planned = False
+        merging.source = ""
+
+    def _report(self) -> None:
+        """All partitions of this heal are merged here."""
+        if not self._sources:
+            return
+        fields = self._heal.fields()
+        fields["epoch"] = self.standing.epoch
+        fields["from"] = sorted(self._sources)
+        fields["began_us"] = self._began_us
+        fields["took_us"] = self.standing.now - self._began_us
+        self.heals.append(fields)
+        if len(self.heals) > _HEALS_MAX:
+            del self.heals[0]
+        self.standing.events.append(Event(WARNING, "healed", dict(fields)))
+
+    def take_homes(self, partition: int) -> dict[str, tuple[bool, list[str]]]:
+        """Return the clients of a merged partition whose connections may stay at these nodes only, or not there.
+
+        Elsewhere the client has messages under packet ids that mean others in its session now.
+        """
+        return self._homes.pop(partition, {})
+
+    def tidy(self) -> None:
+        """When all who are known are back and have what is here, nothing has to be remembered for anybody's return."""
+        view = self.standing.view
+        if view is None or not view.replicas or not view.is_whole():
+            return
+        for partition in range(self.standing.partitions):
+            led = self.standing.phases[partition] == OPEN and not view.learners[partition]
+            if led and (self._marks[partition] or self.standing.stamps.count(partition)):
+                self._sweep(partition)
+
+    def _sweep(self, partition: int) -> None:
+        for kind in (STAMP, MERGED):
+            prefix = kind_prefix(partition, kind)
+            self.standing.writer.delete_range(partition, prefix, end_of(prefix))
+        self.lead.taken[partition] = []
+        self._marks[partition] = {}
+        self.standing.stamps.forget(partition)
+
+
+def _mark_key(partition: int, holding: Holding) -> bytes:
+    return kind_prefix(partition, MERGED) + u64(holding.epoch) + u64(holding.seq)
+
+
+def _encode_mark(holding: Holding, cursor: bytes) -> bytes:
+    return b"\1" + put_bytes(cursor) + put_history(holding.history)
+
+
+def _decode_mark(key: bytes, value: bytes) -> tuple[Holding, bytes]:
+    """Read a row MERGED: the branch, and how far it has been taken in; raises ValueError."""
+    if len(key) != 19 or value[VERSION_BYTES : VERSION_BYTES + 1] != b"\1":
+        raise ValueError("the row of a merged branch has a format that this version does not read")
+    reading = Cursor(value[VERSION_BYTES + 1 :], "the row of a merged branch")
+    cursor = reading.bytes_()
+    return Holding(COMPLETE, get_u64(key, 3), get_u64(key, 11), take_history(reading)), cursor

@@ -1,0 +1,59 @@
+"""One side of a merge: the rows of a copy, what it has seen of the changes of others, and when it made its own."""
+
+from __future__ import annotations
+
+from folkmoot.cluster.holding import Holding, contains
+from folkmoot.cluster.stamp import Stamp, decode_stamp
+from folkmoot.store.key import STAMP, stamped_key_of
+from folkmoot.store.writer import version_of
+
+__all__ = ["Side", "replaces"]
+
+
+class Side:
+    """Rows by key, versions included. seen: its position and history, and those of branches that it has taken in."""
+
+    def __init__(self, rows: dict[bytes, bytes], seen: list[Holding]) -> None:
+        self.rows = rows
+        self.seen = seen
+        self._stamps: dict[bytes, Stamp] = {}
+        for key, value in rows.items():
+            if key[2] == STAMP:
+                self._stamps[stamped_key_of(key)] = decode_stamp(value)
+
+    def knows(self, value: bytes) -> bool:
+        """Whether this side has seen the change that wrote a row; then it has the row, or has changed or removed it."""
+        epoch, seq = version_of(value)
+        for holding in self.seen:
+            if contains(holding, epoch, seq):
+                return True
+        return False
+
+    def put_us(self, key: bytes) -> int:
+        """Return when this side wrote a row, 0 if nobody knows."""
+        stamp = self._stamps.get(key)
+        return 0 if stamp is None else stamp.put_us
+
+    def gone_us(self, key: bytes) -> int:
+        """Return when this side removed a row last, 0 if nobody knows."""
+        stamp = self._stamps.get(key)
+        return 0 if stamp is None else stamp.gone_us
+
+
+def replaces(key: bytes, mine: Side, theirs: Side, mine_us: int, theirs_us: int) -> bool:
+    """Tell whether their state of one row replaces mine, the row's absence included: the later change wins.
+
+    mine_us, theirs_us: when the rows were written, where they are. Who has not changed a row since the fork does not
+    speak for it. Where two have and no time is known, a row goes before its absence, and mine before theirs.
+    """
+    my_row = mine.rows.get(key)
+    their_row = theirs.rows.get(key)
+    if my_row is None:
+        if their_row is None or mine.knows(their_row):
+            return False
+        return theirs_us >= mine.gone_us(key)
+    if their_row is None:
+        return theirs.knows(my_row) or theirs.gone_us(key) > mine_us
+    if version_of(my_row) == version_of(their_row) or mine.knows(their_row):
+        return False
+    return theirs.knows(my_row) or theirs_us > mine_us

@@ -1,0 +1,124 @@
+"""Stamps: when a session, subscription, will or retained message was written or removed while known nodes were away.
+
+After a split the later of two changes of the same thing wins; rows say who wrote them, not when, and what was removed
+says nothing. So while somebody who is known is away, each such change leaves a row STAMP beside it. They go when all
+are back. Bounded per partition: beyond it changes leave none and count as older than those with one.
+
+The time is a hybrid logical clock, one per partition: it follows the clock of its leader, and never goes back when
+another one leads (Kulkarni et al.: Logical Physical Clocks, 2014).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.store.batch import DELETE, PUT, Batch
+from folkmoot.store.key import (
+    RETAINED,
+    SESSION,
+    STAMP,
+    SUBSCRIPTION,
+    WILL,
+    end_of,
+    kind_prefix,
+    stamp_key,
+    stamped_key_of,
+)
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import VERSION_BYTES
+
+__all__ = ["STAMPS_MAX", "Stamp", "Stamps", "decode_stamp", "encode_stamp", "read_stamps"]
+
+STAMPS_MAX: Final = 8192
+"""Of a partition: about a megabyte in memory and on the disk of each of its replicas."""
+
+_PAGE_ROWS: Final = 1024
+
+
+class Stamp:
+    """When a row was put, and when it was removed last, in microseconds; 0 = not while nodes were away."""
+
+    def __init__(self, put_us: int, gone_us: int) -> None:
+        self.put_us = put_us
+        self.gone_us = gone_us
+
+
+def encode_stamp(stamp: Stamp) -> bytes:
+    """Return the value of a STAMP row, without its version."""
+    return u64(stamp.put_us) + u64(stamp.gone_us)
+
+
+def decode_stamp(value: bytes) -> Stamp:
+    """Read the value of a STAMP row, version included; raises IndexError."""
+    return Stamp(get_u64(value, VERSION_BYTES), get_u64(value, VERSION_BYTES + 8))
+
+
+def read_stamps(reader: Reader, partition: int) -> dict[bytes, Stamp]:
+    """Return the stamps of a partition by the keys of their rows; raises CorruptStore."""
+    found: dict[bytes, Stamp] = {}
+    prefix = kind_prefix(partition, STAMP)
+    start = prefix
+    while True:
+        rows = reader.scan(start, end_of(prefix), _PAGE_ROWS)
+        for key, value in rows:
+            found[stamped_key_of(key)] = decode_stamp(value)
+        if len(rows) < _PAGE_ROWS:
+            return found
+        start = rows[-1][0] + b"\0"
+
+
+class Stamps:
+    """The stamps of the partitions that this node leads."""
+
+    def __init__(self, partitions: int, reader: Reader) -> None:
+        self._reader = reader
+        self._stamps: list[dict[bytes, Stamp]] = [{} for _ in range(partitions)]
+        self._clocks: list[int] = [0] * partitions
+
+    def load(self, partition: int) -> None:
+        """This node begins to lead a partition; raises CorruptStore."""
+        stamps = read_stamps(self._reader, partition)
+        self._stamps[partition] = stamps
+        self._clocks[partition] = max([max(stamp.put_us, stamp.gone_us) for stamp in stamps.values()], default=0)
+
+    def count(self, partition: int) -> int:
+        """Return how many there are."""
+        return len(self._stamps[partition])
+
+    def forget(self, partition: int) -> None:
+        """This node leads the partition no more, or its stamps have been removed."""
+        self._stamps[partition] = {}
+
+    def note(
+        self, batch: Batch, version: bytes, partition: int, ops: list[tuple[int, bytes, bytes]], now: int
+    ) -> list[tuple[int, bytes, bytes]]:
+        """Put stamps for these operations of a partition into their batch; return the operations that were added."""
+        stamps = self._stamps[partition]
+        now = max(now, self._clocks[partition] + 1)
+        changed: dict[bytes, Stamp] = {}
+        for kind, key, _value in ops:
+            row = key[2]
+            if row != SESSION and row != SUBSCRIPTION and row != WILL and (row != RETAINED or kind == PUT):
+                continue  # the time of a retained message is in its row
+            stamp = stamps.get(key)
+            if stamp is None:
+                if kind != PUT and kind != DELETE:
+                    continue  # subscriptions go by ranges only when their session goes
+                if len(stamps) >= STAMPS_MAX:
+                    continue
+                stamp = Stamp(0, 0)
+                stamps[key] = stamp
+            if kind == PUT:
+                stamp.put_us = now
+            elif kind == DELETE:
+                stamp.gone_us = now
+            changed[key] = stamp
+        added: list[tuple[int, bytes, bytes]] = []
+        for key, stamp in changed.items():
+            added.append((PUT, stamp_key(key), version + encode_stamp(stamp)))
+        for _kind, key, value in added:
+            batch.put(key, value)
+        if changed:
+            self._clocks[partition] = now
+        return added
