@@ -39,6 +39,7 @@ from folkmoot.mqtt.packet import Connect
 from folkmoot.session.connection import CLOSING, NEW, OPEN, REGISTERING
 from folkmoot.session.relay import ASKED, ENDED, Relay
 from folkmoot.session.session import Session
+from folkmoot.streams.leftover import absorb
 from folkmoot.streams.table import Streams
 
 __all__ = ["Tenure"]
@@ -232,6 +233,7 @@ class Tenure:
         self._attached = []
         for partition in partitions:
             self.restore.load(partition)
+            absorb(self.streams, partition, self.state.reader, self.state.writer, self.state.now)
             self.interest.lead(partition)
             self.fabric.open[partition] = True
         for partition in partitions:

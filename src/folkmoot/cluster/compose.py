@@ -131,9 +131,11 @@ def _known(
 ) -> tuple[list[str], list[Member]]:
     here = {member.node_id: member for member in members}
     known = dict(before)
-    for member in members:
-        if member.state == ACTIVE:
-            known[member.node_id] = True
+    # The smaller side of a split takes in newcomers, but does not make itself a majority of its own.
+    if not before or View(0, members, known=list(before)).has_majority_or_tie():
+        for member in members:
+            if member.state == ACTIVE:
+                known[member.node_id] = True
     for node_id in left:
         if node_id not in here:
             known.pop(node_id, None)

@@ -161,7 +161,7 @@ class Merge:
             newest = get_u64(theirs, VERSION_BYTES)
             if mine is None or get_u64(mine, VERSION_BYTES) < newest:
                 self._add(name, [(PUT, key, u64(newest))])
-        elif kind == STAMP:
+        elif kind == STAMP and len(key) > 3:  # that theirs was begun from nothing says nothing of mine
             self._stamp(name, key, mine, theirs)
         elif (kind == MERGED or kind == LEFTOVER) and mine is None:
             self._add(name, [(PUT, key, body_of(theirs))])

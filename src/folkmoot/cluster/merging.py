@@ -304,7 +304,7 @@ class Merges:
         fields = self._heal.fields()
         fields["epoch"] = self.standing.epoch
         fields["from"] = sorted(self._sources)
-        fields["began_us"] = self._began_us
+        fields["time_us"] = self._began_us
         fields["took_us"] = self.standing.now - self._began_us
         self.heals.append(fields)
         if len(self.heals) > _HEALS_MAX:

@@ -86,6 +86,17 @@ class Stamps:
         """Return how many there are."""
         return len(self._stamps[partition])
 
+    def is_orphan(self, partition: int) -> bool:
+        """Whether the partition was begun from nothing while somebody was away who may have had it."""
+        return kind_prefix(partition, STAMP)[:2] in self._stamps[partition]
+
+    def begin(self, partition: int, now: int) -> tuple[bytes, bytes]:
+        """Note that the partition begins from nothing; return the row to be put."""
+        key = kind_prefix(partition, STAMP)
+        stamp = Stamp(0, now)
+        self._stamps[partition][stamped_key_of(key)] = stamp
+        return key, encode_stamp(stamp)
+
     def forget(self, partition: int) -> None:
         """This node leads the partition no more, or its stamps have been removed."""
         self._stamps[partition] = {}

@@ -158,6 +158,16 @@ class Standing:
             return True
         return not [node_id for node_id in lived.replicas[partition] if node_id in view.replicas[partition]]
 
+    def is_readable(self, partition: int) -> bool:
+        """Whether this side of a split, if there is one, gives out the offsets of streams that count (promise A9).
+
+        It does so with the majority of all that are known, but not in a partition that it had to begin from nothing.
+        """
+        view = self.view
+        if view is None or view.is_whole():
+            return True
+        return view.has_majority_or_tie() and not self.stamps.is_orphan(partition)
+
     def away(self) -> bool:
         """Whether somebody who is known is in no sight, and may return with changes of its own."""
         return self.view is not None and not self.view.is_whole()

@@ -234,7 +234,11 @@ class Takeover:
             standing.settled[partition] = True
             if not standing.away():
                 return  # nobody will ask whose the changes are that were taken over
+        begun = not standing.writer.sequence(partition)
         standing.write_history(partition, standing.writer.sequence(partition))
+        if begun and standing.away():
+            key, stamp = standing.stamps.begin(partition, standing.now)
+            standing.writer.put(partition, key, stamp)
         self.lead.opening_seqs[partition] = standing.writer.sequence(partition)
         if not standing.solo:
             self.lead.join_known(partition)

@@ -129,6 +129,7 @@ class Liaison:
             homes: dict[str, tuple[bool, list[str]]] = {}
             for partition in partitions:
                 replication.start(partition, now)
+                self.broker.streams.hold(partition, not replication.standing.is_readable(partition))
                 homes.update(replication.merges.take_homes(partition))
             self.broker.tenure.lead(partitions, homes)
         if not self.state.routes_known:
@@ -215,6 +216,8 @@ class Liaison:
         partitions = self.state.partitions
         leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
+        for partition in range(partitions):
+            self.broker.streams.hold(partition, not self.replication.standing.is_readable(partition))
         merging = list(view.branches)
         self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before, merging)
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]

@@ -173,8 +173,8 @@ class DeliveryChecker:
         if record.copies[number] == 1:
             return
         applied = 1 if message.once or message.qos == 0 else len(message.attempts)
-        if self.trouble.torn(message.first_us):
-            return  # the sides do not know of each other's deliveries
+        if self.trouble.torn(0 if message.is_will else message.first_us):
+            return  # the sides do not know of each other's deliveries, and take each other's clients for dead
         if packet.qos == 0 and self.trouble.disturbed(message.first_us):
             # QoS 0 goes out before the disk knows of the message: a crash then makes its publisher repeat it.
             applied = max(1, len(message.attempts))

@@ -2,7 +2,8 @@
 
 Owns the CHUNK rows and the STREAM row of its stream partition. Offsets are dense and never used twice: the next one is
 known from the newest chunk, and from the STREAM row when retention has removed every chunk. What a turn appends is read
-by nobody until `committed` says that it is durable everywhere it has to be (promise A9).
+by nobody until `committed` says that it is durable everywhere it has to be (promise A9). While the log is `held`, on
+the smaller side of a split, nothing becomes readable: the other side gives out the same offsets.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from folkmoot.streams.block import MERGE_BYTES_MAX, Block
 from folkmoot.streams.chunk import HEAD_BYTES, Head, cut_chunk, decode_chunk, decode_head, encode_chunk, fault
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
-from folkmoot.streams.record import Record
+from folkmoot.streams.record import Entry, Record
 
 __all__ = ["StreamLog"]
 
 TRIM_ROWS: Final = 8
 """Chunks looked at by one call of `trim`: at most 2 MiB of ordinary chunks are read."""
+
+MARK_FLUSHES: Final = 16
+"""So many turns with records after it was told last, the STREAM row tells again up to where records can be read."""
 
 SCAN_ROWS_MAX: Final = 32
 """Chunks that a read takes from the store at once."""
@@ -57,6 +61,10 @@ class StreamLog:
         self._end = self._prefix + b"\xff" * 9  # offsets stay below 2**63, so this sorts after every chunk
         self._row_key = name_prefix(store_partition, STREAM, name) + u16(index)
         self._row_partitions = 0  # what the STREAM row says; 0: there is no row
+        self.held = False
+        self._committed_end = 0
+        self._mark = 0  # the STREAM row says that records before it can be read
+        self._unmarked = 0  # turns with records since
         self._clock_us = 0
         self._oldest_time_us: int | None = None
         self._begin = 0  # bytes that were ever removed, and bytes that were ever appended
@@ -89,11 +97,13 @@ class StreamLog:
             self._begin = self._position
         else:
             self._open_chunks(newest[0], newest[1], floor)
-        self.readable_end = self.next_offset
+        self._committed_end = self.next_offset
+        # At the smaller side of a split nobody knows which of the newest records the other side has as well.
+        self.readable_end = max(self.oldest, min(self._mark, self.next_offset)) if self.held else self.next_offset
 
     def _open_row(self, row: bytes) -> int:
-        if len(row) != VERSION_BYTES + 26:
-            raise CorruptStore(f"{self}: its bounds have {len(row)} bytes instead of {VERSION_BYTES + 26}")
+        if len(row) != VERSION_BYTES + 34 and len(row) != VERSION_BYTES + 26:  # as older versions wrote it
+            raise CorruptStore(f"{self}: its bounds have {len(row)} bytes instead of {VERSION_BYTES + 34}")
         at = VERSION_BYTES
         self._row_partitions = get_u16(row, at)
         if self._row_partitions > self.config.partitions:
@@ -103,6 +113,7 @@ class StreamLog:
             )
         self._clock_us = get_u64(row, at + 10)
         self._position = get_u64(row, at + 18)
+        self._mark = get_u64(row, at + 26) if len(row) > at + 26 else 0
         return get_u64(row, at + 2)
 
     def _open_chunks(self, key: bytes, value: bytes, floor: int) -> None:
@@ -148,7 +159,9 @@ class StreamLog:
 
         Return how many bytes the appended records take in chunks.
         """
-        if self._row_partitions != self.config.partitions:
+        self._unmarked += 1
+        marks = self._unmarked >= MARK_FLUSHES and self.readable_end > self._mark
+        if marks or self._row_partitions != self.config.partitions:
             self._row_partitions = self.config.partitions
             self._put_row(writer)
         first = self.next_offset
@@ -189,9 +202,19 @@ class StreamLog:
     def committed(self, next_offset: int) -> None:
         """Let the records before `next_offset` be read: the batch that has them is durable."""
         assert next_offset <= self.next_offset, f"{self}: committed up to {next_offset}, appended {self.next_offset}"
-        self.readable_end = max(self.readable_end, next_offset)
+        self._committed_end = max(self._committed_end, next_offset)
+        if not self.held:
+            self.readable_end = max(self.readable_end, next_offset)
         while self._pending and self._pending[0].next_offset <= next_offset:
             self.latest_time_us = self._pending.pop(0).latest_time_us
+
+    def hold(self, held: bool) -> bool:
+        """Let nothing more become readable, or all that is committed; return whether something became so."""
+        self.held = held
+        if held or self._committed_end <= self.readable_end:
+            return False
+        self.readable_end = self._committed_end
+        return True
 
     # Retention
 
@@ -238,6 +261,9 @@ class StreamLog:
 
     def _put_row(self, writer: Writer) -> None:
         body = u16(self.config.partitions) + u64(self.next_offset) + u64(self._clock_us) + u64(self._position)
+        self._mark = self.readable_end
+        self._unmarked = 0
+        body += u64(self._mark)
         writer.put(self.store_partition, self._row_key, body)
 
     # Reading
@@ -294,6 +320,16 @@ class StreamLog:
                     if entry.time_us >= time_us:
                         return max(self.oldest, min(entry.offset, self.readable_end))
         return min(low, self.readable_end)
+
+    def entry(self, offset: int) -> Entry | None:
+        """Return a record that is in the store, readable or not; None if it has gone, or never was."""
+        if not self.oldest <= offset < self.next_offset:
+            return None
+        value = self._seek(offset)
+        why = fault(value, VERSION_BYTES)
+        if why is not None:
+            raise self._corrupt(offset, why)
+        return decode_chunk(value, VERSION_BYTES, offset, offset + 1)[0]
 
     def _seek(self, offset: int) -> bytes:
         """Return the row of the chunk that has the record at `offset`."""

@@ -77,6 +77,7 @@ class Streams:
         self.growth = 0  # counts up whenever something becomes readable: who waits for records looks again
         self._cursor = 0  # where the next call of `trim` goes on
         self._trim_more = False
+        self._held: list[bool] = [False] * partitions
         self._reader = reader
         for config in configs:
             assert config.name not in self._names, f"two streams are called {config.name}"
@@ -110,9 +111,19 @@ class Streams:
                 old = stream.logs[index]
                 if old.store_partition == partition:
                     log = StreamLog(stream.config, index, partition, self._reader)
+                    log.held = self._held[partition]
                     log.changed = self._changed
                     stream.logs[index] = log
                     self._logs[self._logs.index(old)] = log
+
+    def hold(self, partition: int, held: bool) -> None:
+        """Say whether records in one partition of the store may become readable now (promise A9)."""
+        if self._held[partition] == held:
+            return
+        self._held[partition] = held
+        for log in self._logs:
+            if log.store_partition == partition and log.hold(held):
+                self.growth += 1
 
     def get(self, name: str) -> Stream | None:
         """Return the stream `name`, or None."""
