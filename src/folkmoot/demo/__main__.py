@@ -144,17 +144,18 @@ class Show:
         for loss, until_s in zip(losses, ends_s, strict=True):
             line = f"kill -9 of {loss.node.place.name} at {self._clock(loss.dead_s)}"
             pause_s = fleet.longest_pause_s(loss.dead_s, loss.back_s or until_s)
-            pauses = f"publishes paused {pause_s:.1f} s at the kill"
+            pauses = f"publishes paused {pause_s:.1f} s at most after the kill"
             if loss.back_s is None:
                 line += ", dead to the end"
             else:
                 line += f", back at {self._clock(loss.back_s)}"
-                pauses += f", {fleet.longest_pause_s(loss.back_s, until_s):.1f} s at the return"
+                pauses += f", {fleet.longest_pause_s(loss.back_s, until_s):.1f} s after the return"
             if loss.whole_s is not None:
                 line += f", three copies of everything again at {self._clock(loss.whole_s)}"
             say(f"{line}; {pauses}", soft_wrap=True)
         calm_s = fleet.longest_pause_s(begin_s, losses[0].dead_s if losses else end_s)
-        say(f"(a pause: the longest wait of any device for an acknowledgement; before the first kill {calm_s:.1f} s)")
+        meaning = f"a pause: how long a device waited for an acknowledgement; before the kills {calm_s:.1f} s at most"
+        say(f"({meaning})", soft_wrap=True)
         say()
 
     def _further(self) -> None:
