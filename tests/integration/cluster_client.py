@@ -12,6 +12,7 @@ import logging
 import subprocess
 import threading
 import zlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,12 @@ class Subscriber(Client):
         self.hops.set()
 
 
-def aio_client(name: str, door: Door, clean: bool, queue: type[asyncio.Queue[Any]] | None = None) -> aiomqtt.Client:
-    return aiomqtt.Client(
+@contextlib.asynccontextmanager
+async def aio_connection(
+    name: str, door: Door, clean: bool, queue: type[asyncio.Queue[Any]] | None = None
+) -> AsyncIterator[aiomqtt.Client]:
+    """One connection of a new aiomqtt client; raises MqttError when it cannot be had or is lost."""
+    client = aiomqtt.Client(
         door.path or door.host,
         door.port,
         identifier=name,
@@ -113,6 +118,15 @@ def aio_client(name: str, door: Door, clean: bool, queue: type[asyncio.Queue[Any
         queue_type=queue,
         logger=SILENT,
     )
+    try:
+        async with client:
+            yield client
+    finally:
+        # asyncio complains of exceptions that nobody looks at.
+        for future in (client._connected, client._disconnected):
+            if future.done() and not future.cancelled():
+                future.exception()
+        client._client._reset_sockets()
 
 
 class AioSubscriber(Subscriber):
@@ -132,7 +146,7 @@ class AioSubscriber(Subscriber):
 
         while not self.ended.is_set():
             with contextlib.suppress(aiomqtt.MqttError):
-                async with aio_client(self.name, self.door, clean=False, queue=Noted) as client:
+                async with aio_connection(self.name, self.door, clean=False, queue=Noted) as client:
                     self.connects += 1
                     if not self.subscribed.is_set():
                         await client.subscribe(FILTER, self.qos)
@@ -151,8 +165,6 @@ class AioSubscriber(Subscriber):
                 if sock is not None:
                     with contextlib.suppress(OSError):
                         sock.shutdown(2)
-        if gone.done():
-            gone.exception()
 
 
 class AioPublisher(Publisher):
@@ -176,7 +188,7 @@ class AioPublisher(Publisher):
     async def _live(self) -> None:
         while not self.ended.is_set():
             with contextlib.suppress(aiomqtt.MqttError):
-                async with aio_client(self.name, self.door, clean=True) as client:
+                async with aio_connection(self.name, self.door, clean=True) as client:
                     self.connects += 1
                     while not self.ended.is_set():
                         if not self.quiet.is_set():
@@ -247,13 +259,13 @@ class MosquittoSubscriber(Subscriber):
 
     def _subscribe(self) -> None:
         """The same program subscribes and ends (-E), so that it is known when the session is there."""
-        if self.subscribed.is_set():
-            return
         words = ["-c", "-i", self.name, "-q", str(self.qos), "-t", FILTER, "-V", "5", "-x", str(FOR_EVER), "-E"]
         command = ["mosquitto_sub", *mosquitto_place(self.door), *words]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if subprocess.run(command, capture_output=True, timeout=5, check=False).returncode == 0:
-                self.subscribed.set()
+        while not self.subscribed.is_set() and not self.ended.is_set():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                if subprocess.run(command, capture_output=True, timeout=5, check=False).returncode == 0:
+                    self.subscribed.set()
+            self.ended.wait(AGAIN_S)
 
     def _take(self) -> None:
         """Note the lines that are new."""

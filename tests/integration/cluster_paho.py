@@ -58,6 +58,11 @@ class Paho:
         """Receive and send for a while; False when the connection is gone."""
         return self.client.loop(wait_s) == paho.MQTT_ERR_SUCCESS
 
+    def close(self) -> None:
+        """Say goodbye, and close also the sockets that paho has for itself."""
+        self.client.disconnect()
+        self.client._reset_sockets()
+
     def drop(self) -> None:
         """Close the socket without a word."""
         sock: Any = self.client.socket()
@@ -105,7 +110,7 @@ class PahoPublisher(Publisher):
             if self.paho.connect():
                 self._flow()
             self.ended.wait(AGAIN_S)
-        self.paho.client.disconnect()
+        self.paho.close()
 
     def _flow(self) -> None:
         due = time.monotonic()
@@ -149,4 +154,4 @@ class PahoSubscriber(Subscriber):
                         self.hops.clear()
                         self.paho.drop()
             self.ended.wait(AGAIN_S)
-        self.paho.client.disconnect()
+        self.paho.close()
