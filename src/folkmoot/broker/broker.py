@@ -148,7 +148,25 @@ class Broker(Neighbours):
     def _fail(self, record: Record) -> None:
         """A turn is void: whoever waits for its acknowledgement must ask again, and is told so by losing the line."""
         for connection in [*record.ack_connections, *record.connects]:
-            self.closing.disconnect(connection, reason.SERVER_BUSY, "lost in a change of leaders: connect, send again")
+            if connection.state < CLOSING:
+                why = "lost in a change of leaders: connect, send again"
+                self.closing.disconnect(connection, reason.SERVER_BUSY, why)
+
+    def fail(self, token: int, partition: int) -> None:
+        """What a turn did to a partition is in no copy that counts.
+
+        Its clients are told at once: what they send after it must not overtake what they will send again.
+        """
+        record = self.commits.fail(token)
+        if record is not None:
+            self._fail(record)
+        self.exchange.fail(token, partition)
+
+    def flush(self) -> None:
+        """Turn what is kept for the end of the turn into rows: roles are about to change."""
+        if self.streams.dirty:
+            self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
+        self.marks.flush()
 
     def seal(self) -> Batch | None:
         """End the turn: return what it has to write."""

@@ -135,10 +135,13 @@ class Commits:
         for session in record.sessions:
             record.durable_next.append(session.queue_next)
 
-    def fail(self, token: int) -> None:
-        """Rows of a turn that was not complete are in no copy that counts."""
-        if token > self.complete_token:
-            self.record_of(token).failed = True
+    def fail(self, token: int) -> Record | None:
+        """Rows of a turn that was not complete are in no copy that counts; return its record, if there is one."""
+        if token <= self.complete_token:
+            return None
+        record = self.record_of(token)
+        record.failed = True
+        return record
 
     def commit_through(self, token: int) -> list[Record]:
         """The batches up to `token` are committed: return the records of the turns that are so now, in order."""

@@ -160,6 +160,8 @@ class Tenure:
                     self.closing.close(connection)  # its session and its will may be on their way: it is not refused
                 else:
                     self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, why)
+        if self.streams.dirty:
+            self.streams.flush(self.state.writer)  # by wills
         for partition in range(self.state.partitions):
             if self.state.leads[partition]:
                 self.leave(partition)

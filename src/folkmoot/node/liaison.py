@@ -136,8 +136,7 @@ class Liaison:
             self.broker.know()
         if replication.abandoned:
             for token, partition in replication.abandoned:
-                self.broker.commits.fail(token)
-                self.broker.exchange.fail(token, partition)
+                self.broker.fail(token, partition)
             replication.abandoned.clear()
         # Turns without rows, and answers of other nodes, bring turns to completion too.
         self.broker.committed(replication.committed_token)
@@ -197,6 +196,7 @@ class Liaison:
 
     def _install(self, view: View) -> None:
         now = self.state.now
+        self.broker.flush()
         put_view(self.state.writer, view)
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
@@ -237,6 +237,7 @@ class Liaison:
             excluded = self.membership.state == "excluded"
             why = "the cluster goes on without this node" if excluded else "this side of the split has no majority"
             self.fabric.idle = why
+            self.broker.flush()
             self.broker.tenure.stand_down(why)
 
     def _keep_connected(self) -> None:
