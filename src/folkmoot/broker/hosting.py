@@ -69,6 +69,7 @@ class Hosting:
         self.control = control
         self.restore = restore
         self.remotes: dict[tuple[str, int], Connection] = {}
+        self.met: dict[str, int] = {}  # in which view all began anew with a node
         self.expecting = False  # clients of partitions that this node is about to lead will be attached
         self._early: list[tuple[str, int, int, int, bytes]] = []  # what they have sent already
         self._count = 0
@@ -108,8 +109,10 @@ class Hosting:
 
     def packets(self, node_id: str, body: bytes) -> None:
         """Packets of clients came. Raises IndexError for nonsense."""
-        pos = 0
+        epoch, pos = get_varint(body, 0)
         size = len(body)
+        # Of a node that was at the other side of a split, and has not heard that it is over: it tells them again.
+        void = epoch < self.met.get(node_id, 0)
         while pos < size:
             number, pos = get_varint(body, pos)
             packet, pos = get_varint(body, pos)
@@ -118,6 +121,8 @@ class Hosting:
             rest = body[pos : pos + length]
             pos += length
             connection = self.remotes.get((node_id, number))
+            if void:
+                continue
             if connection is not None:
                 self._packet(connection, packet, first, rest)
             elif self.expecting:

@@ -136,6 +136,7 @@ class Tenure:
             self.answers.gone(node_id)
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
         for node_id in fresh:
+            self.hosting.met[node_id] = epoch
             self.interest.tell(node_id, led, True)
         self.routes.forget_all()
         self.inquiries.installed()

@@ -23,9 +23,11 @@ def compose(
     members = [member.in_state(LEAVING if member.node_id in leaving else ACTIVE) for member in proposal.members]
     ring = Ring(View(proposal.epoch, members), partitions, replicas)
     bases: dict[str, View] = {}
+    served: dict[str, int] = {}
     for node_id, promise in proposal.promises.items():
         if promise.base is not None:
             bases[node_id] = promise.base
+            served[node_id] = promise.base_epoch if promise.serving else 0
     branches: dict[int, list[str]] = {}
     kept, fill = assign(
         members,
@@ -40,7 +42,7 @@ def compose(
     before = _known_before(tops)
     final = _with_joining(members, fill, before)
     known, absent = _known(final, before, tops, requests, left)
-    return View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches)
+    return View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
 
 
 def chain_for(proposal: Proposal, view: View, recent: list[View]) -> list[View]:

@@ -90,6 +90,11 @@ class Membership:
         return self._seat.leaving and self._seat.state != MEMBER
 
     @property
+    def strangers(self) -> list[str]:
+        """Members of views that were made without this node, to be taken: what was between them and it is void."""
+        return self._seat.strangers
+
+    @property
     def wants(self) -> list[str]:
         """The addresses that should be kept connected."""
         return self._beater.wants()

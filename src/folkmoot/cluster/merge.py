@@ -144,6 +144,7 @@ class Merge:
         receipt.acknowledged += merge.removed
         receipt.subscribed += merge.subscribed
         receipt.unsubscribed += merge.unsubscribed
+        receipt.drop("the replay that queued a record goes on by itself", merge.replayed)
         receipt.drop("the message of a queue row cannot be read", merge.unreadable)
 
     # -- other rows ---------------------------------------------------------------------------------------------------

@@ -27,7 +27,15 @@ from folkmoot.store.key import (
     sequence_of,
 )
 from folkmoot.store.message import decode_message
-from folkmoot.store.row import QueueRow, SessionRow, decode_queue, decode_session, decode_will, encode_queue
+from folkmoot.store.row import (
+    QueueRow,
+    SessionRow,
+    decode_cursor,
+    decode_queue,
+    decode_session,
+    decode_will,
+    encode_queue,
+)
 from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
 
 __all__ = ["MINE", "NOBODY", "THEIRS", "SessionMerge"]
@@ -37,6 +45,8 @@ MINE: Final = 1
 THEIRS: Final = 2
 
 _NEVER_S: Final = 0xFFFFFFFF
+_CURSOR_STREAM: Final = 1
+_TIME_PROPERTY: Final = b"\x26\0\x0dfolkmoot-time"  # the last one of a record that a replay delivers
 
 
 class _Life:
@@ -88,6 +98,7 @@ class SessionMerge:
         self.subscribed = 0
         self.unsubscribed = 0
         self.unreadable = 0
+        self.replayed = 0
         self.final: dict[bytes, bytes] = {}
         self._partition = partition
         self._client = client
@@ -229,6 +240,7 @@ class SessionMerge:
             body = body_of(value) if base == MINE else self._inline(key, value)
             if body:
                 self.final[key] = body
+        replays = self._replays(own_rows)
         floor = self._floor(other_rows)
         sent_below = self._sent_below(other_rows)
         following = max(self._end(own_rows), self._end(other_rows))
@@ -237,10 +249,19 @@ class SessionMerge:
             if key[2] != QUEUE or own.knows(value) or sequence_of(key) < floor:
                 continue
             body = body_of(value) if base == THEIRS else self._inline(key, value)
-            if body:
+            if body and replays and _is_replayed(body):
+                self.replayed += 1
+            elif body:
                 self.final[numbered_key(prefix, following)] = _marked(body, sequence_of(key) < sent_below)
                 following += 1
                 self.added += 1
+
+    def _replays(self, rows: dict[bytes, bytes]) -> bool:
+        """Whether a replay of a stream goes on from where the base has it: it brings what the other side was given."""
+        for key in self.final:
+            if key[2] == CURSOR and key in rows and decode_cursor(self.final[key]).kind == _CURSOR_STREAM:
+                return True
+        return False
 
     def _floor(self, rows: dict[bytes, bytes]) -> int:
         value = rows.get(self._session_key)
@@ -278,6 +299,15 @@ class SessionMerge:
             self.unreadable += 1
             return b""
         return encode_queue(QueueRow(row.qos, row.retain, row.sent, row.identifiers, row.group, 0, row.size, message))
+
+
+def _is_replayed(body: bytes) -> bool:
+    """Tell whether a queue row came from the replay of a stream: its message carries its own time as a property."""
+    message = decode_queue(body).message
+    if message is None:
+        return False
+    time = str(message.created_us).encode()
+    return message.properties.endswith(_TIME_PROPERTY + len(time).to_bytes(2, "big") + time)
 
 
 def _marked(body: bytes, sent: bool) -> bytes:

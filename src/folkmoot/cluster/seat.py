@@ -67,6 +67,7 @@ class Seat:
         self.filled: list[tuple[int, str]] = []
         self.news: bool = False
         self.leaving: bool = False
+        self.strangers: list[str] = []  # members of views that were made without this node: they have forgotten it
         self.installed_us: int = 0
         self.promised_us: int = 0
         self._stalled: dict[str, int] = {}
@@ -104,6 +105,8 @@ class Seat:
         taken = False
         for view in chain:
             member = view.member(self.me.node_id)
+            if view.epoch > self.epoch() and member is None:
+                self.strangers.extend([one.node_id for one in view.members])
             if view.epoch <= self.epoch() or member is None or member.incarnation != self.me.incarnation:
                 continue
             taken = True

@@ -111,6 +111,8 @@ class View:
     membership, sorted: everybody who was active and has neither left nor been forgotten. absent: those of `known` that
     are not members, as they were last seen. refused: (id, incarnation) of nodes that an operator evicted. branches: per
     partition the learners whose copies went another way in a split: it opens only when it has taken their changes in.
+    bases: by member the epoch of the view in which it served until now; who served in one that others have not seen has
+    forgotten what was between them.
     """
 
     def __init__(
@@ -123,6 +125,7 @@ class View:
         absent: list[Member] | None = None,
         refused: list[tuple[str, int]] | None = None,
         branches: dict[int, list[str]] | None = None,
+        bases: dict[str, int] | None = None,
     ) -> None:
         self.epoch = epoch
         self.members = sorted(members, key=_id_of)
@@ -132,6 +135,7 @@ class View:
         self.absent: list[Member] = [] if absent is None else sorted(absent, key=_id_of)
         self.refused: list[tuple[str, int]] = [] if refused is None else sorted(refused)
         self.branches: dict[int, list[str]] = {} if branches is None else branches
+        self.bases: dict[str, int] = {} if bases is None else bases
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
 
@@ -234,6 +238,7 @@ def encode_view(view: View) -> bytes:
             put_bytes(_put_members(view.absent)),
             put_bytes(varint(len(refused)) + b"".join(refused)),
             put_bytes(_put_branches(view)),
+            put_bytes(b"".join([varint(view.bases.get(member.node_id, 0)) for member in view.members])),
         ]
     )
 
@@ -302,4 +307,9 @@ def decode_view(data: bytes) -> View:
         node_id = marks.text()
         refused.append((node_id, marks.integer()))
     branches = {} if cursor.done() else _take_branches(cursor.bytes_(), learners)  # older versions know none
-    return View(epoch, members, replicas, learners, known, absent, refused, branches)
+    bases: dict[str, int] = {}
+    if not cursor.done():
+        epochs = Cursor(cursor.bytes_(), "a view's bases")
+        for node_id in ids:
+            bases[node_id] = epochs.integer()
+    return View(epoch, members, replicas, learners, known, absent, refused, branches, bases)

@@ -59,6 +59,8 @@ class Liaison:
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
         self._serving = False
+        self._epoch = 0  # of the view
+        self._past: dict[str, int] = {}  # all that have been members: their newest incarnations
         self._broken: dict[str, None] = {}  # members to which messages were lost: the next view begins anew with them
         self._unopened: list[int] = []  # partitions whose leader has not said that it is there
 
@@ -201,7 +203,9 @@ class Liaison:
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
         before = self._members
+        self._meet(view, members)
         self._members = members
+        self._epoch = view.epoch
         self.replication.closed.clear()  # the broker compares the leaders itself
         if not self._serves():
             return
@@ -226,6 +230,22 @@ class Liaison:
             self.broker.tenure.prepare(again)
         self.broker.know()
         self.broker.switch.installed()
+
+    def _meet(self, view: View, members: dict[str, int]) -> None:
+        """Note with whom all begins anew: who was in a view without this node, or is back in one with it.
+
+        A side of a split takes the clients of the other for gone, and passes nothing on to it.
+        """
+        strangers = self.membership.strangers
+        for node_id, incarnation in members.items():
+            if self._members.get(node_id) == incarnation:
+                apart = node_id in strangers or view.bases.get(node_id, 0) > self._epoch
+            else:
+                apart = self._past.get(node_id) == incarnation
+            if apart:
+                self._broken[node_id] = None
+        strangers.clear()
+        self._past.update(members)
 
     def _serves(self) -> bool:
         return self.membership.state == "member" and self.membership.writable
