@@ -148,13 +148,13 @@ def test_who_waits_at_the_end_of_a_partition_led_elsewhere_is_woken(camp: Camp) 
         runs = Runs(site)
         waiting = asyncio.create_task(runs.waits.wait("wide", index, ends[index], 5.0))
         for _ in range(5):
-            await asyncio.sleep(0)
+            await asyncio.wait({waiting}, timeout=0)
         assert not waiting.done(), "there is nothing to read yet"
         fill(peer, TOPICS)
         runs.end()
         runs.waits.check()  # as when rows of this node have become durable
         for _ in range(5):
-            await asyncio.sleep(0)
+            await asyncio.wait({waiting}, timeout=0)
         assert waiting.done()
 
     for site in camp.live():
