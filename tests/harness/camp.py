@@ -1,4 +1,4 @@
-"""Several nodes in one box: whole cores on stores in memory, in virtual time, with a wire between them that loses nothing.
+"""Several nodes in one box: whole cores on stores in memory, in virtual time, joined by wires that lose nothing.
 
 `Camp` runs all nodes until none has anything to do now; each of its boxes is a `Box` whose clients live at that node.
 """

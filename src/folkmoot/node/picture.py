@@ -26,7 +26,6 @@ WAITING: Final = "waiting"
 EXCLUDED: Final = "excluded"
 
 
-
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Picture(ABC):
     """What one node knows of its cluster, at this moment. Asking changes nothing."""
