@@ -98,6 +98,9 @@ class Attaching:
         """
         self.agree(connection, packet)
         self._join(connection, session, packet)
+        if session.durable and session.ends_us:
+            session.ends_us = 0
+            self.lifecycle.save(session)  # where its client is decides whose session goes on when a split heals
         connection.connect = None
         connection.state = OPEN
         self.queue.attach(session)

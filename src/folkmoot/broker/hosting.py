@@ -78,7 +78,7 @@ class Hosting:
         return len(self.remotes)
 
     def _connection(self, node_id: str, entry: HOST_ENTRY) -> tuple[Connection, Connect]:
-        number, _, client_id, username, certificate, transport, address, _, body, _, _ = entry
+        number, _, client_id, username, certificate, transport, address, _, body, _, _, token, _ = entry
         self._count -= 1  # below zero: not to be mixed up with connections of this node
         info = PeerInfo(transport, address, certificate)
         connection = Connection(self._count, None, info, self.state.now, self.state.outputs)
@@ -90,7 +90,7 @@ class Hosting:
         connection.connect_body = body
         connection.client_id = client_id
         connection.username = username
-        connection.remote = Remote(node_id, number)
+        connection.remote = Remote(node_id, number, token)
         return connection, packet
 
     # -- from the nodes with the connections --------------------------------------------------------------------------
@@ -194,6 +194,9 @@ class Hosting:
     def gone(self, node_id: str) -> None:
         """A node is no member any more: its clients have lost their connections (A7)."""
         for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
+            remote = connection.remote
+            assert remote is not None, "a hosted connection is elsewhere"
+            remote.gone = True
             self.lost(connection, False)
 
     # -- to the nodes with the connections ----------------------------------------------------------------------------
@@ -203,6 +206,8 @@ class Hosting:
         for i in range(len(packets)):
             remote = connections[i].remote
             assert remote is not None, "only packets of other nodes are noted"
+            if remote.gone:
+                continue  # its answer has gone nowhere: should the node come back, its client's packet comes again
             remote.handled = max(remote.handled, packets[i])
             connections[i].touch()
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from folkmoot.cluster.side import Side, replaces
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import get_u64
+from folkmoot.kernel.pack import get_u16, get_u64
 from folkmoot.store.key import (
     CURSOR,
     QUEUE,
@@ -34,6 +34,7 @@ from folkmoot.store.row import (
     decode_queue,
     decode_session,
     decode_will,
+    encode_cursor,
     encode_queue,
 )
 from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
@@ -46,7 +47,11 @@ THEIRS: Final = 2
 
 _NEVER_S: Final = 0xFFFFFFFF
 _CURSOR_STREAM: Final = 1
-_TIME_PROPERTY: Final = b"\x26\0\x0dfolkmoot-time"  # the last one of a record that a replay delivers
+_UNKNOWN: Final = 1 << 62  # the position of a replay that has not begun
+# What a replay of a stream adds to a record, in this order, each with its value: see `broker.replay`.
+_PARTITION_PROPERTY: Final = b"\x26\0\x12folkmoot-partition"
+_OFFSET_PROPERTY: Final = b"\x26\0\x0ffolkmoot-offset"
+_TIME_PROPERTY: Final = b"\x26\0\x0dfolkmoot-time"
 
 
 class _Life:
@@ -240,7 +245,7 @@ class SessionMerge:
             body = body_of(value) if base == MINE else self._inline(key, value)
             if body:
                 self.final[key] = body
-        replays = self._replays(own_rows)
+        positions = self._replay(other_rows)
         floor = self._floor(other_rows)
         sent_below = self._sent_below(other_rows)
         following = max(self._end(own_rows), self._end(other_rows))
@@ -249,19 +254,33 @@ class SessionMerge:
             if key[2] != QUEUE or own.knows(value) or sequence_of(key) < floor:
                 continue
             body = body_of(value) if base == THEIRS else self._inline(key, value)
-            if body and replays and _is_replayed(body):
+            if body and positions and _is_replayed(body, positions):
                 self.replayed += 1
             elif body:
                 self.final[numbered_key(prefix, following)] = _marked(body, sequence_of(key) < sent_below)
                 following += 1
                 self.added += 1
 
-    def _replays(self, rows: dict[bytes, bytes]) -> bool:
-        """Whether a replay of a stream goes on from where the base has it: it brings what the other side was given."""
-        for key in self.final:
-            if key[2] == CURSOR and key in rows and decode_cursor(self.final[key]).kind == _CURSOR_STREAM:
-                return True
-        return False
+    def _replay(self, other_rows: dict[bytes, bytes]) -> list[int]:
+        """Let the replay of a stream go on from the later of both positions; return those of the base.
+
+        Records before them are in the base's queue, or acknowledged there; the other side's later ones are appended.
+        Nothing is returned for a session with several replays: which of them queued a record is not known.
+        """
+        cursors = [key for key in self.final if key[2] == CURSOR]
+        found = [key for key in cursors if decode_cursor(self.final[key]).kind == _CURSOR_STREAM]
+        if len(found) != 1 or found[0] not in other_rows:
+            return []
+        row = decode_cursor(self.final[found[0]])
+        positions = list(row.positions)
+        other = decode_cursor(body_of(other_rows[found[0]])).positions
+        for index, position in enumerate(positions):
+            if position == _UNKNOWN:
+                positions[index] = 0
+            if index < len(other) and other[index] != _UNKNOWN:
+                row.positions[index] = max(positions[index], other[index])
+        self.final[found[0]] = encode_cursor(row)
+        return positions
 
     def _floor(self, rows: dict[bytes, bytes]) -> int:
         value = rows.get(self._session_key)
@@ -301,13 +320,24 @@ class SessionMerge:
         return encode_queue(QueueRow(row.qos, row.retain, row.sent, row.identifiers, row.group, 0, row.size, message))
 
 
-def _is_replayed(body: bytes) -> bool:
-    """Tell whether a queue row came from the replay of a stream: its message carries its own time as a property."""
+def _is_replayed(body: bytes, positions: list[int]) -> bool:
+    """Tell whether a queue row is a record of a stream before these positions, by what a replay adds to a record."""
     message = decode_queue(body).message
     if message is None:
         return False
+    properties = message.properties
     time = str(message.created_us).encode()
-    return message.properties.endswith(_TIME_PROPERTY + len(time).to_bytes(2, "big") + time)
+    start = properties.rfind(_PARTITION_PROPERTY)
+    if start < 0 or not properties.endswith(_TIME_PROPERTY + len(time).to_bytes(2, "big") + time):
+        return False
+    start += len(_PARTITION_PROPERTY)
+    end = start + 2 + get_u16(properties, start)
+    partition = properties[start + 2 : end]
+    start = end + len(_OFFSET_PROPERTY)
+    offset = properties[start + 2 : start + 2 + get_u16(properties, start)]
+    if not partition.isdigit() or not offset.isdigit() or int(partition) >= len(positions):
+        return False
+    return int(offset) < positions[int(partition)]
 
 
 def _marked(body: bytes, sent: bool) -> bytes:

@@ -158,6 +158,13 @@ class Standing:
             return True
         return not [node_id for node_id in lived.replicas[partition] if node_id in view.replicas[partition]]
 
+    def is_written(self, partitions: list[int]) -> bool:
+        """Whether the store shows all that was written to these partitions."""
+        for partition in partitions:
+            if self.durable[partition] < self.writer.sequence(partition):
+                return False
+        return True
+
     def is_readable(self, partition: int) -> bool:
         """Whether this side of a split, if there is one, gives out the offsets of streams that count (promise A9).
 

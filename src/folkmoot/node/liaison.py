@@ -60,6 +60,7 @@ class Liaison:
         self._wanted: dict[str, None] = {}
         self._serving = False
         self._epoch = 0  # of the view
+        self._again: list[int] = []  # partitions that begin anew here, when the store shows what was written
         self._past: dict[str, int] = {}  # all that have been members: their newest incarnations
         self._broken: dict[str, None] = {}  # members to which messages were lost: the next view begins anew with them
         self._unopened: list[int] = []  # partitions whose leader has not said that it is there
@@ -122,6 +123,10 @@ class Liaison:
             self.membership.changed(now)
         if self._unopened:
             self._look_for_leaders()
+        if self._again and replication.standing.is_written(self._again):
+            again = self._again
+            self._again = []
+            self.broker.tenure.prepare(again)
         if replication.ready:
             ready = list(replication.ready)
             replication.ready.clear()
@@ -225,9 +230,7 @@ class Liaison:
         merging = list(view.branches)
         self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before, merging)
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
-        again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
-        if again:
-            self.broker.tenure.prepare(again)
+        self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
         self.broker.know()
         self.broker.switch.installed()
 

@@ -22,13 +22,15 @@ ENDED: Final = 2  # the connection is gone; the leader may not know it yet
 class Relay:
     """The node with the connection: what it has passed on for it.
 
-    leader: the node that takes packets now, empty while the partition has none; log: packets whose effects are not
+    token: drawn, so that a new leader can tell what this connection has set with the old one; leader: the node that
+    takes packets now, empty while the partition has none; log: packets whose effects are not
     known to be safe, as (number, first byte, rest); flights: queue sequences by packet id that the client has got and
     whose acknowledgement is not known to be safe.
     """
 
-    def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool) -> None:
+    def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
         self.connection = connection
+        self.token = token
         self.number = connection.id
         self.partition = partition
         self.body = body  # of the CONNECT packet
@@ -55,9 +57,11 @@ class Relay:
 class Remote:
     """The node with the session: where the connection is, how far its packets have come, and what is to be told."""
 
-    def __init__(self, node_id: str, number: int) -> None:
+    def __init__(self, node_id: str, number: int, token: int) -> None:
         self.node_id = node_id
         self.number = number
+        self.token = token
+        self.gone = False  # the node is no member any more
         self.packets = 0  # the newest that came
         self.handled = 0  # the newest whose effects are safe
         self.opened = False  # its CONNACK is in the output

@@ -33,6 +33,7 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
     appended = 0
     branch = b""
     parted = False
+    ends: dict[bytes, int] = {}  # of the logs before, by row prefix: what is appended here is not in the store yet
     while True:
         rows = reader.scan(start, end_of(prefix), _ROWS)
         for key, value in rows:
@@ -42,11 +43,12 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
             if key[:-8] != branch:
                 branch = key[:-8]
                 parted = False
+            end = ends.setdefault(key[: 7 + len(name_of(key))], log.next_offset)
             why = fault(value, VERSION_BYTES)
             if why is not None:
                 raise CorruptStore(f"{log}, left over at offset {get_u64(key, len(key) - 8)}: {why}")
             for entry in decode_chunk(value, VERSION_BYTES):
-                parted = parted or not _is_here(log, entry)
+                parted = parted or not _is_here(log, entry, end)
                 if parted:
                     log.append(entry.record, now)
                     appended += 1
@@ -63,12 +65,12 @@ def _log_of(streams: Streams, key: bytes) -> StreamLog | None:
     return None if stream is None or index >= len(stream.logs) else stream.logs[index]
 
 
-def _is_here(log: StreamLog, entry: Entry) -> bool:
+def _is_here(log: StreamLog, entry: Entry, end: int) -> bool:
     """Whether a record is from before the fork: the same at this offset, or older than what retention has left."""
     if entry.offset < log.oldest:
         oldest_us = log.oldest_time_us
         return oldest_us is not None and entry.time_us < oldest_us
-    mine = log.entry(entry.offset)
+    mine = log.entry(entry.offset) if entry.offset < end else None
     if mine is None or mine.time_us != entry.time_us:
         return False
     one, other = mine.record, entry.record
