@@ -131,6 +131,8 @@ class Merge:
                     self._bodies[decode_queue(body).body] = True
             if merge.changed or (ops and merge.base == THEIRS):
                 self.homes[client] = merge.base == THEIRS
+            self.receipt.drop("the replay that queued a record goes on by itself", merge.replayed)
+            self.receipt.drop("the message of a queue row cannot be read", merge.unreadable)
             if ops:
                 self._count(merge)
                 self._add(b"0" + client, ops)
@@ -144,8 +146,6 @@ class Merge:
         receipt.acknowledged += merge.removed
         receipt.subscribed += merge.subscribed
         receipt.unsubscribed += merge.unsubscribed
-        receipt.drop("the replay that queued a record goes on by itself", merge.replayed)
-        receipt.drop("the message of a queue row cannot be read", merge.unreadable)
 
     # -- other rows ---------------------------------------------------------------------------------------------------
 
