@@ -61,6 +61,7 @@ class Lonely:
 
     def serve(self) -> None:
         """Start every partition that is ready."""
+        self.replication.seal(None, self.now)  # a view comes to life with the next call
         for partition in list(self.replication.ready):
             self.replication.start(partition, self.now)
         self.replication.ready.clear()
@@ -140,7 +141,7 @@ def test_the_leader_of_a_session_knows_where_its_client_is(lonely: Lonely) -> No
     assert lonely.status.where_client("c")["owner"] is None
     session.connection = Connection(1, None, PeerInfo("tcp", "192.0.2.1:1", None), lonely.now, [])
     assert lonely.status.where_client("c")["owner"] == "a"
-    session.connection.remote = Remote("b", 7)
+    session.connection.remote = Remote("b", 7, 1)
     assert lonely.status.where_client("c")["owner"] == "b"
 
 

@@ -30,7 +30,7 @@ sessions = st.builds(
     SessionRow, version=st.sampled_from([3, 4, 5]), expiry_s=u32s, ends_us=times, queue_floor=times, username=names
 )
 subscriptions = st.builds(SubscriptionRow, options=st.integers(0, 255), identifier=st.integers(0, 268_435_455))
-wills = st.builds(WillRow, delay_s=u32s, due_us=times, message=messages)
+wills = st.builds(WillRow, delay_s=u32s, due_us=times, message=messages, token=times)
 cursors = st.builds(
     CursorRow, kind=st.integers(0, 1), positions=st.lists(st.integers(0, 2**63), max_size=5), key=st.binary(max_size=9)
 )

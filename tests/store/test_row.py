@@ -152,7 +152,7 @@ def test_a_row_that_ends_too_early_is_corrupt(codec: str, data: st.DataObject) -
 
 
 @pytest.mark.parametrize("codec", [name for name in CODECS if name != "message"])
-@given(data=st.data(), version=st.integers(0, 255).filter(lambda version: version != 1))
+@given(data=st.data(), version=st.integers(0, 255).filter(lambda version: version not in (1, 2)))
 def test_a_format_of_the_future_is_named(codec: str, data: st.DataObject, version: int) -> None:
     strategy, encode, decode = CODECS[codec]
     whole = encode(data.draw(strategy))

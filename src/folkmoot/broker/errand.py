@@ -175,7 +175,8 @@ class Errands:
         member = None if group is None else self.shared.choose(group, ANYWHERE)
         if group is not None and member is not None:
             partition = member.session.partition if member.session.durable else -1
-            if partition == lost.home or partition < 0 or lost.home < 0:
+            together = partition == lost.home or partition < 0 or lost.home < 0  # or in the one batch of a node alone
+            if together or not self.outbox.is_needed(lost.home):
                 if self.shared.offer(member, group, lost.message, partition):
                     return True
             else:

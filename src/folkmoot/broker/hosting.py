@@ -292,7 +292,9 @@ class Hosting:
 
         Where it is now it has messages under packet ids that mean others.
         """
-        self.expel(Remote(node_id, entry[0]), reason.SERVER_BUSY, "the session is at the other side of a split")
+        self.expel(
+            Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, "the session is at the other side of a split"
+        )
 
     def expect(self, expecting: bool) -> None:
         """Whether clients are about to be attached; when they are, what they have sent already is handled."""

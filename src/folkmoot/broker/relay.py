@@ -28,8 +28,12 @@ GOODBYE: Final = 1
 BLOCKED: Final = 2
 UNBLOCKED: Final = 3
 
-HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int]]
-"""Number, partition, client id, user, certificate, transport, address, id is assigned, CONNECT, durable, flights."""
+HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool]
+"""A client for its leader.
+
+Number, partition, client id, user, certificate, transport, address, id is assigned, CONNECT, durable, flights, token,
+whether it has not been let in yet.
+"""
 
 
 class Relays:
@@ -47,7 +51,7 @@ class Relays:
 
     def ask(self, connection: Connection, partition: int, body: bytes, assigned: bool) -> None:
         """A client wants in: ask the leader of its partition, as soon as there is one."""
-        relay = Relay(connection, partition, body, assigned)
+        relay = Relay(connection, partition, body, assigned, self.state.rng.next64())
         self._add(relay)
         if self.fabric.open[partition] and self.fabric.leaders[partition] != self.fabric.node_id:
             self._ask(relay)
@@ -77,11 +81,13 @@ class Relays:
             relay.body,
             relay.durable,
             list(relay.flights.values()),
+            relay.token,
+            relay.state == ASKED,
         )
 
     def adopt(self, connection: Connection, body: bytes, session: Session) -> Relay:
         """The partition of an open connection's session is led elsewhere from now on."""
-        relay = Relay(connection, session.partition, body, False)
+        relay = Relay(connection, session.partition, body, False, self.state.rng.next64())
         relay.state = GRANTED
         relay.durable = session.durable
         if session.durable:
@@ -176,9 +182,9 @@ class Relays:
         relays: list[Relay] = []
         for partition in partitions:
             for relay in self._by_partition[partition].values():
-                if relay.state != ASKED:
+                entries.append(self._entry(relay))
+                if relay.state != ASKED:  # those ask again when it is there
                     relay.leader = node_id
-                    entries.append(self._entry(relay))
                     relays.append(relay)
         self._flush_to(node_id)
         self.fabric.send(node_id, ATTACHED, msgspec.msgpack.encode((epoch, partitions, entries)))

@@ -122,6 +122,17 @@ class Restore:
         for session in strays.values():
             self.wills.publish(session)
 
+    def disclaim(self, client_id: str, token: int) -> None:
+        """A connection that has not been let in will ask again: the will that it has set meanwhile is not due."""
+        session = self.state.sessions.get(client_id)
+        if session is None or session.will is None:
+            session = self.strays.get(client_id)
+        if session is not None and session.will is not None and session.will.token == token:
+            session.will = None
+            self.strays.pop(client_id, None)
+            self.state.counters.wills_pending -= 1
+            self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
+
     def shadow(self, client_id: str) -> Session:
         """Return what stands for a transient session at another node; its will, if it has one, was loaded."""
         session = self.strays.pop(client_id, None)
@@ -274,6 +285,7 @@ class Restore:
             session = Session(client_id, self.state.partition_of(client_id.encode()), False)
             self.strays[client_id] = session
         session.will = Will(row.message, row.delay_s)
+        session.will.token = row.token
         session.will.due_us = row.due_us
         self.state.counters.wills_pending += 1
 

@@ -241,11 +241,15 @@ class Tenure:
             self.fabric.open[partition] = True
         for partition in partitions:
             for relay in self.relays.of_partition(partition):
-                if relay.state != ASKED:
+                if relay.state == ASKED:
+                    self.restore.disclaim(relay.connection.client_id, relay.token)
+                else:
                     self._take_back(relay, homes)
         for node_id, entry in attached:
             if self.state.leads[entry[1]]:
-                if entry[9] and not _is_home(homes, entry[2], node_id):
+                if entry[12]:
+                    self.restore.disclaim(entry[2], entry[11])
+                elif entry[9] and not _is_home(homes, entry[2], node_id):
                     self.hosting.turn_away(node_id, entry)
                 else:
                     self.hosting.attach(node_id, entry)

@@ -39,11 +39,14 @@ class Wills:
     def set(self, session: Session, will: Will) -> None:
         """A client connects with a will: store it [MQTT-3.1.2-7]."""
         session.will = will
+        connection = session.connection
+        if connection is not None and connection.remote is not None:
+            will.token = connection.remote.token
         self._put(session, will)
         self.state.counters.wills_pending += 1
 
     def _put(self, session: Session, will: Will) -> None:
-        row = WillRow(will.delay_s, will.due_us, will.message)
+        row = WillRow(will.delay_s, will.due_us, will.message, will.token)
         self.state.writer.put(session.partition, plain_key(session.partition, WILL, session.key), encode_will(row))
 
     def cancel(self, session: Session) -> None:

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _FORMAT: Final = 1
+_FORMAT_TOKEN: Final = 2  # of wills
 _BODY_MAX: Final = (1 << 64) - 1  # sequences of bodies are 8 bytes of a key
 
 
@@ -156,23 +157,30 @@ def decode_queue(data: bytes) -> QueueRow:
 
 
 class WillRow:
-    """A will: its message, its delay in seconds, and when it is due (0 = the client is connected)."""
+    """A will: its message, its delay in seconds, and when it is due (0 = the client is connected).
 
-    def __init__(self, delay_s: int, due_us: int, message: Message) -> None:
+    token: drawn for the connection that has set it, when that is at another node than the row's leader, else 0.
+    """
+
+    def __init__(self, delay_s: int, due_us: int, message: Message, token: int) -> None:
         self.delay_s = delay_s
         self.due_us = due_us
         self.message = message
+        self.token = token
 
 
 def encode_will(row: WillRow) -> bytes:
     """Return the value of a WILL row."""
-    return bytes([_FORMAT]) + u32(row.delay_s) + u64(row.due_us) + encode_message(row.message)
+    head = bytes([_FORMAT_TOKEN]) + u32(row.delay_s) + u64(row.due_us) + u64(row.token)
+    return head + encode_message(row.message)
 
 
 def decode_will(data: bytes) -> WillRow:
-    """Read the value of a WILL row; raises CorruptStore."""
+    """Read the value of a WILL row; raises CorruptStore. Before there were clusters there was no token."""
+    if len(data) >= 21 and data[0] == _FORMAT_TOKEN:
+        return WillRow(get_u32(data, 1), get_u64(data, 5), decode_message(data, 21), get_u64(data, 13))
     _check_format(data, 13, "will")
-    return WillRow(get_u32(data, 1), get_u64(data, 5), decode_message(data, 13))
+    return WillRow(get_u32(data, 1), get_u64(data, 5), decode_message(data, 13), 0)
 
 
 class CursorRow:
