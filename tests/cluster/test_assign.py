@@ -33,6 +33,8 @@ class Case:
         self.bases: dict[str, View] = {}
         self.filled: dict[str, list[tuple[int, str]]] = {}
         self.previous: View | None = None
+        self.serving: list[str] | None = None
+        self.branches: list[str] = []
 
     def view(self, epoch: int, ids: str, replicas: str, learners: str = "", known: str = "") -> View:
         """A view that those of `ids` who live have installed."""
@@ -48,7 +50,11 @@ class Case:
             self.holdings[one] = [holding]
 
     def place(self) -> tuple[list[str], list[str]]:
-        replicas, learners = assign(self.members, self.ring, self.previous, self.holdings, self.bases, self.filled)
+        branches: dict[int, list[str]] = {}
+        replicas, learners = assign(
+            self.members, self.ring, self.previous, self.holdings, self.bases, self.filled, branches, self.serving
+        )
+        self.branches = branches.get(0, [])
         return replicas[0], learners[0]
 
 
@@ -164,6 +170,86 @@ def test_ties_of_two_sides_go_to_the_lowest_id_of_the_membership() -> None:
     replicas, learners = case.place()
     assert sorted(replicas) == ["a", "b"]
     assert sorted(learners) == ["c", "d"]
+
+
+def test_the_other_side_of_a_split_is_a_branch() -> None:
+    case = Case("abc")
+    case.view(5, "ab", "ab", known="abc")
+    case.view(6, "c", "c", known="abc")
+    case.hold(at(20, (1, 0), (5, 10)), "ab")
+    case.hold(at(12, (1, 0), (6, 11)), "c")
+    assert case.place() == (sorted(case.place()[0]), ["c"])
+    assert case.branches == ["c"]
+
+
+def test_it_still_is_one_when_a_view_has_made_it_a_learner() -> None:
+    case = Case("abc")
+    case.view(7, "abc", "ab", "c")
+    case.hold(at(20, (1, 0), (5, 10)), "ab")
+    case.hold(at(12, (1, 0), (6, 11)), "c")
+    case.place()
+    assert case.branches == ["c"]
+
+
+def test_a_copy_without_changes_of_its_own_is_none() -> None:
+    case = Case("abc")
+    case.view(5, "ab", "ab", known="abc")
+    case.view(6, "c", "c", known="abc")
+    case.hold(at(20, (1, 0), (5, 10)), "ab")
+    case.hold(at(9, (1, 0)), "c")
+    case.place()
+    assert case.branches == []
+
+
+def test_what_a_dead_leader_told_nobody_is_none() -> None:
+    for history in ([(1, 0)], [(1, 0), (2, 10)]):
+        case = Case("abc")
+        older = case.view(history[-1][0], "abc", "abc")
+        case.view(5, "ab", "ab", known="abc")
+        case.bases["c"] = older
+        case.members[2] = Member("c", 2, "", "c", ACTIVE)
+        case.serving = ["a", "b"]
+        case.hold(at(20, (1, 0), (5, 10)), "ab")
+        case.hold(at(12, *history), "c")
+        case.place()
+        assert case.branches == []
+
+
+def test_a_copy_from_before_goes_before_what_was_begun_without_it() -> None:
+    case = Case("abc")
+    case.view(5, "ab", "ab", known="abc")
+    case.bases["c"] = View(4, members_of(["c"]), [["c"]], [[]], ["a", "b", "c"])
+    case.serving = ["a", "b"]
+    case.hold(at(900, (5, 0)), "ab")
+    case.hold(at(12, (1, 0), (4, 10)), "c")
+    replicas, learners = case.place()
+    assert replicas == ["c"]
+    assert sorted(learners) == ["a", "b"]
+    assert sorted(case.branches) == ["a", "b"]
+
+
+def test_an_old_view_of_one_that_starts_again_proves_nothing() -> None:
+    """With more of the membership in it, it would have won, and what was committed since would have been lost."""
+    case = Case("abc")
+    case.bases["c"] = View(3, members_of(list("abc")), [["c"]], [[]], ["a", "b", "c"])
+    newer = case.view(5, "ab", "ab", known="abc")
+    case.serving = ["a", "b"]
+    case.members[2] = Member("c", 2, "", "c", ACTIVE)
+    case.hold(at(20, (1, 0), (5, 10)), "ab")
+    case.hold(at(10, (1, 0)), "c")
+    assert sorted(case.place()[0]) == ["a", "b"]
+    assert newer.standing() < case.bases["c"].standing()
+
+
+def test_a_filled_learner_that_starts_again_is_not_filled_any_more() -> None:
+    case = Case("abc")
+    case.view(1, "abc", "ab", "c")
+    case.hold(at(9, (1, 0)), "abc")
+    case.filled["a"] = [(0, "c")]
+    assert case.place()[1] == []
+    case.members[2] = Member("c", 2, "", "c", ACTIVE)
+    del case.bases["c"]
+    assert case.place()[1] == ["c"]
 
 
 def test_a_damaged_copy_never_leads_and_is_filled() -> None:

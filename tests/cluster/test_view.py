@@ -57,18 +57,27 @@ def full_view() -> View:
         ["a", "b", "z"],
         absent,
         [("q", 4)],
+        {2: ["a"]},
+        {"a": 7, "b": 0, "c": 1 << 50},
     )
 
 
 def text_of(view: View) -> str:
     people = [vars(one) for one in [*view.members, *view.absent]]
-    return repr((view.epoch, people, view.replicas, view.learners, view.known, view.refused))
+    return repr((view.epoch, people, view.replicas, view.learners, view.known, view.refused, view.branches, view.bases))
 
 
 def test_a_view_comes_back_from_its_bytes_also_with_more_behind() -> None:
     view = full_view()
     assert text_of(decode_view(encode_view(view))) == text_of(view)
     assert text_of(decode_view(encode_view(view) + b"\x03new")) == text_of(view)
+
+
+def test_a_branch_of_a_node_that_does_not_learn_the_partition_is_nonsense() -> None:
+    view = full_view()
+    view.branches = {1: ["a"]}
+    with pytest.raises(ValueError, match="branch"):
+        decode_view(encode_view(view))
 
 
 @given(st.integers(0, 400), st.integers(0, 255))

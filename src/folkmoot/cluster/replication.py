@@ -211,7 +211,7 @@ class Replication:
     def start(self, partition: int, now: int) -> None:
         """Serve a partition from now on, unless another view has taken it away meanwhile."""
         self.standing.now = now
-        self.takeover.start(partition)
+        self._untidy = self.takeover.start(partition) or self._untidy
 
     # -- the end of a turn --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,205 @@
+"""A split heals, replicas only: what both sides have committed is everywhere, and an interrupted merge goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.cluster.assign import assign
+from folkmoot.cluster.ring import Ring
+from folkmoot.cluster.stamp import Stamps, read_stamps
+from folkmoot.cluster.view import View, make_epoch
+from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
+from folkmoot.store.key import (
+    MERGED,
+    RETAINED,
+    SESSION,
+    STAMP,
+    SUBSCRIPTION,
+    end_of,
+    kind_prefix,
+    name_prefix,
+    plain_key,
+)
+from folkmoot.store.memory import MemoryStore
+from folkmoot.store.message import Message, encode_message
+from tests.cluster.replica import Cell, World
+
+KNOWN = ["n0", "n1", "n2"]
+
+
+class Split:
+    """Three nodes and one partition; views are made for each group of nodes, all others count as away."""
+
+    def __init__(self, row_bytes: int = 20) -> None:
+        self.world = World(5, 3, 1)
+        self.world.config.page_bytes = 500
+        self.world.config.digest_us = 0
+        self.row_bytes = row_bytes
+        for cell in self.world.cells.values():
+            cell.start()
+        self.view(KNOWN)
+
+    def cell(self, name: str) -> Cell:
+        return self.world.cells[name]
+
+    def view(self, *groups: list[str]) -> None:
+        """Install a view in each group of nodes, at once, and let it come to rest."""
+        for group in groups:
+            cells = [self.cell(name) for name in group]
+            self.world.counter += 1
+            epoch = make_epoch(self.world.counter, group[0])
+            members = [cell.member() for cell in cells]
+            ring = Ring(View(epoch, members), 1, 3)
+            bases = {cell.node_id: cell.base for cell in cells if cell.base is not None}
+            serving = [cell.node_id for cell in cells if cell.in_view]
+            branches: dict[int, list[str]] = {}
+            replicas, learners = assign(
+                members,
+                ring,
+                None,
+                {cell.node_id: cell.replication.holdings() for cell in cells},
+                bases,
+                {cell.node_id: list(cell.filled) for cell in cells},
+                branches,
+                serving,
+            )
+            view = View(epoch, members, replicas, learners, KNOWN, branches=branches)
+            for cell in cells:
+                cell.install(view)
+                cell.turn()
+        self.rest()
+
+    def rest(self, duration_us: int = 300 * MILLISECOND) -> None:
+        self.world.run(self.world.now + duration_us)
+
+    def leader(self, *names: str) -> Cell:
+        return next(cell for cell in (self.cell(name) for name in names) if cell.replication.leads(0))
+
+    def put(self, cell: Cell, *topics: str) -> None:
+        for topic in topics:
+            payload = topic.encode() + b"." * self.row_bytes
+            message = Message(topic.encode(), payload, 1, True, b"", "p", self.world.now, 0)
+            cell.writer.put(0, plain_key(0, RETAINED, topic.encode()), encode_message(message))
+            cell.turn()
+            self.world.run(self.world.now + 100)
+        self.rest()
+
+    def clear(self, cell: Cell, topic: str) -> None:
+        cell.writer.delete(0, plain_key(0, RETAINED, topic.encode()))
+        cell.turn()
+        self.rest()
+
+    def topics(self, name: str) -> list[str]:
+        prefix = kind_prefix(0, RETAINED)
+        return [key[3:].decode() for key, _value in self.cell(name).store.scan(prefix, end_of(prefix), 10_000)]
+
+    def kind(self, name: str, kind: int) -> int:
+        prefix = kind_prefix(0, kind)
+        return len(self.cell(name).store.scan(prefix, end_of(prefix), 10_000))
+
+
+def test_what_both_sides_have_is_everywhere_and_nothing_is_left_to_remember() -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old", "cleared")
+    split.view(["n0", "n1"], ["n2"])
+    more, less = split.leader("n0", "n1"), split.cell("n2")
+    split.put(more, "more")
+    split.put(less, "less")
+    split.clear(less, "cleared")
+    assert less.committed == less.writer.token - 1, "the smaller side commits on its own"
+    assert split.kind("n2", STAMP) == 1
+    split.view(KNOWN)
+    assert not less.replication.leads(0)
+    split.view(KNOWN)  # the learner is filled
+    for name in KNOWN:
+        assert split.topics(name) == ["less", "more", "old"]
+        assert split.kind(name, STAMP) == split.kind(name, MERGED) == 0
+    heals = [heal for name in KNOWN for heal in split.cell(name).replication.heals]
+    assert [(heal["retained_kept"], heal["retained_cleared"], heal["from"]) for heal in heals] == [(1, 1, ["n2"])]
+
+
+@pytest.mark.parametrize("victim_sees_us", [200, 2_000, 5_000, 9_000, 14_000, 20_000])
+def test_a_merge_that_its_leader_does_not_survive_goes_on(victim_sees_us: int) -> None:
+    split = Split(row_bytes=200_000)
+    split.view(["n0", "n1"], ["n2"])
+    split.put(split.leader("n0", "n1"), "more")
+    names = [f"less{number:02}" for number in range(12)]
+    split.put(split.cell("n2"), *names)
+    first = split.leader("n0", "n1")
+    for cell in [split.cell(name) for name in KNOWN]:
+        cell.world = split.world
+    before = split.rest
+    split.rest = lambda duration_us=victim_sees_us: before(duration_us)  # type: ignore[method-assign]
+    split.view(KNOWN)
+    split.rest = before  # type: ignore[method-assign]
+    split.world.crash(first)
+    left = [name for name in KNOWN if name != first.node_id]
+    split.view(left)
+    split.view(left)
+    for name in left:
+        assert split.topics(name) == [*names, "more"]
+
+
+def test_a_side_that_comes_later_brings_nothing_twice() -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0"], ["n1", "n2"])
+    split.put(split.leader("n1", "n2"), "both")
+    split.view(["n1"], ["n2"])
+    split.put(split.cell("n2"), "two")
+    split.view(["n0", "n2"])
+    split.view(["n0", "n2"])
+    taker = split.leader("n0", "n2")
+    assert split.topics(taker.node_id) == ["both", "old", "two"]
+    split.clear(taker, "both")
+    split.view(KNOWN)
+    split.view(KNOWN)
+    for name in KNOWN:
+        assert split.topics(name) == ["old", "two"]
+
+
+def test_a_branch_that_the_view_does_not_name_is_kept_out_and_calls_for_another_view() -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0", "n1"], ["n2"])
+    split.put(split.leader("n0", "n1"), "more")
+    split.put(split.cell("n2"), "less")
+    leader = split.leader("n0", "n1")
+    split.world.view_due = False
+    members = [split.cell(name).member() for name in KNOWN]
+    split.world.counter += 1
+    view = View(make_epoch(split.world.counter, "n0"), members, [["n0", "n1"]], [["n2"]], KNOWN)
+    view.replicas = [[leader.node_id, *[name for name in ("n0", "n1") if name != leader.node_id]]]
+    for name in KNOWN:
+        split.cell(name).install(view)
+        split.cell(name).turn()
+    split.rest()
+    assert split.topics("n2") == ["less", "old"], "it is not overwritten"
+    assert split.world.view_due
+    split.view(KNOWN)
+    split.view(KNOWN)
+    for name in KNOWN:
+        assert split.topics(name) == ["less", "more", "old"]
+
+
+def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
+    store = MemoryStore()
+    stamps = Stamps(1, store)
+    session, topic = plain_key(0, SESSION, b"c"), plain_key(0, RETAINED, b"t")
+    subscription = name_prefix(0, SUBSCRIPTION, b"c") + b"a"
+    queue = kind_prefix(0, 3) + b"x"
+
+    def note(ops: list[tuple[int, bytes, bytes]], now: int) -> None:
+        batch = Batch(1)
+        stamps.note(batch, bytes(16), 0, ops, now)
+        store.apply(batch)
+
+    note([(PUT, session, b""), (PUT, topic, b""), (PUT, queue, b""), (PUT, subscription, b"")], 100)
+    note([(DELETE, topic, b""), (DELETE, queue, b""), (DELETE, session, b"")], 50)
+    note([(DELETE_RANGE, subscription[:-1], subscription + b"z")], 200)
+    found = {key: (stamp.put_us, stamp.gone_us) for key, stamp in read_stamps(store, 0).items()}
+    assert found == {session: (100, 101), subscription: (100, 0), topic: (0, 101)}
+    again = Stamps(1, store)
+    again.load(0)
+    assert again.count(0) == 3
