@@ -312,6 +312,7 @@ class Hosting:
         """This node leads the session no more: its connection, which is elsewhere, is another node's business."""
         connection = session.connection
         if connection is not None and connection.remote is not None:
+            connection.remote.gone = True  # what it waits for leaves with its next leader, which may be this node again
             connection.session = None
             session.connection = None
             connection.state = CONNECTION_CLOSED

@@ -61,7 +61,7 @@ class Remote:
         self.node_id = node_id
         self.number = number
         self.token = token
-        self.gone = False  # the node is no member any more
+        self.gone = False  # nothing is told any more: the node is no member, or the session has been left
         self.packets = 0  # the newest that came
         self.handled = 0  # the newest whose effects are safe
         self.opened = False  # its CONNACK is in the output
