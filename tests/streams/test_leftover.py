@@ -1,0 +1,130 @@
+"""After a split: records of the other side are appended anew, and a held log gives out no offsets."""
+
+from __future__ import annotations
+
+from folkmoot.kernel.pack import u16, u64
+from folkmoot.store.key import CHUNK, LEFTOVER, kind_prefix, name_prefix
+from folkmoot.store.memory import MemoryStore
+from folkmoot.store.writer import Writer
+from folkmoot.streams.chunk import decode_chunk
+from folkmoot.streams.config import StreamConfig
+from folkmoot.streams.leftover import absorb
+from folkmoot.streams.log import MARK_FLUSHES, StreamLog
+from folkmoot.streams.page import Page
+from folkmoot.streams.record import encode_record
+from folkmoot.streams.table import Streams
+
+
+class Side:
+    """One copy of a stream of one partition."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self.store = store
+        self.writer = Writer(1, 1)
+        self.streams = Streams([StreamConfig("s", b"#", 1, 0, 0)], 1, store)
+        self.now = 1000
+
+    def open(self) -> None:
+        self.streams.open_in(0)
+
+    @property
+    def log(self) -> StreamLog:
+        return self.streams.streams[0].logs[0]
+
+    def append(self, *texts: str) -> None:
+        for text in texts:
+            self.now += 1
+            self.log.append(encode_record(b"t", text.encode(), 1, False, b"p", b""), self.now)
+        self.end()
+
+    def end(self) -> None:
+        self.streams.flush(self.writer)
+        batch = self.writer.take()
+        assert batch is not None
+        self.store.apply(batch)
+        self.streams.written(batch.token)
+
+    def texts(self) -> list[str]:
+        page = self.log.read(0, 1 << 40, 1 << 20)
+        assert isinstance(page, Page)
+        return [entry.record.payload.decode() for chunk in page.chunks for entry in decode_chunk(chunk)]
+
+
+def fork(*texts: str) -> tuple[Side, Side]:
+    """Two sides that go on from the same records."""
+    mine = Side(MemoryStore())
+    mine.open()
+    mine.append(*texts)
+    theirs = Side(mine.store.copy())
+    theirs.now = mine.now
+    theirs.open()
+    return mine, theirs
+
+
+def leave_over(mine: Side, theirs: Side) -> None:
+    """Do with the chunks of the other side what a merge does."""
+    prefix = kind_prefix(0, CHUNK)
+    for key, value in theirs.store.scan(prefix, prefix + b"\xff", 1000):
+        if mine.store.get(key) != value:
+            leftover = name_prefix(0, LEFTOVER, b"s") + u16(0) + u64(7) + key[-8:]
+            mine.writer.put(0, leftover, value[16:])
+    batch = mine.writer.take()
+    assert batch is not None
+    mine.store.apply(batch)
+
+
+def test_records_of_the_other_side_come_behind_once_and_those_of_before_the_fork_do_not() -> None:
+    mine, theirs = fork("old 1", "old 2")
+    mine.append("mine 1")
+    mine.append("mine 2")
+    for text in ("theirs 1", "theirs 2", "theirs 3"):
+        theirs.append(text)
+    leave_over(mine, theirs)
+    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 3
+    mine.end()
+    assert mine.texts() == ["old 1", "old 2", "mine 1", "mine 2", "theirs 1", "theirs 2", "theirs 3"]
+    prefix = kind_prefix(0, LEFTOVER)
+    assert mine.store.scan(prefix, prefix + b"\xff", 10) == []
+
+
+def test_a_side_that_has_nothing_new_takes_all() -> None:
+    mine, theirs = fork("old")
+    theirs.append(*[f"theirs {number}" for number in range(40)])
+    leave_over(mine, theirs)
+    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 40
+    mine.end()
+    assert len(mine.texts()) == 41
+
+
+def test_leftovers_of_a_stream_that_is_not_configured_stay() -> None:
+    mine, _theirs = fork("old")
+    key = name_prefix(0, LEFTOVER, b"other") + u16(0) + u64(7) + u64(0)
+    mine.writer.put(0, key, b"whatever")
+    mine.end()
+    assert absorb(mine.streams, 0, mine.store, mine.writer, mine.now) == 0
+    assert mine.store.get(key) is not None
+
+
+def test_a_held_log_takes_records_and_gives_them_out_when_it_is_let_go() -> None:
+    side, _other = fork("old")
+    side.streams.hold(0, True)
+    side.append("held")
+    assert side.texts() == ["old"]
+    growth = side.streams.growth
+    side.streams.hold(0, False)
+    assert side.texts() == ["old", "held"]
+    assert side.streams.growth > growth, "who waits looks again"
+
+
+def test_a_held_log_that_is_opened_shows_what_was_certainly_readable() -> None:
+    side, _other = fork("old")
+    for number in range(2 * MARK_FLUSHES):
+        side.append(f"{number}")
+    again = Side(side.store.copy())
+    again.streams.hold(0, True)
+    again.open()
+    shown = again.texts()
+    assert MARK_FLUSHES <= len(shown) < len(side.texts())
+    assert shown == side.texts()[: len(shown)]
+    again.streams.hold(0, False)
+    assert again.texts() == side.texts()
