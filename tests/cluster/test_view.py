@@ -63,7 +63,19 @@ def full_view() -> View:
 
 
 def text_of(view: View) -> str:
-    people = [vars(one) for one in [*view.members, *view.absent]]
+    people = [
+        (
+            one.node_id,
+            one.incarnation,
+            one.address,
+            one.zone,
+            one.state,
+            one.wire_min,
+            one.wire_max,
+            one.software,
+        )
+        for one in [*view.members, *view.absent]
+    ]
     return repr((view.epoch, people, view.replicas, view.learners, view.known, view.refused, view.branches, view.bases))
 
 

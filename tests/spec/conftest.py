@@ -24,6 +24,7 @@ NODES = [1, 3] if is_compiled() or os.environ.get("FOLKMOOT_NODES") == "3" else 
 DIFFERENT = {
     "test_the_server_uses_aliases_where_it_may": "a leader elsewhere uses no aliases: they would not outlive it",
     "test_the_waiting_time_is_subtracted": "time passes while nodes find each other after a power failure",
+    "test_a_waiting_will_survives_a_crash": "time passes while nodes find each other after a power failure",
     "test_a_retained_message_counts_down": "time passes while nodes find each other after a power failure",
     "test_a_session_ends_when_its_expiry_interval_has_passed": "time passes while nodes find each other",
     "test_what_a_full_disk_cannot_keep_is_not_acknowledged": "other nodes learn of a full disk with the next heartbeat",

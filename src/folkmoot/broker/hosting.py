@@ -37,6 +37,7 @@ from folkmoot.session.session import Session
 
 __all__ = ["Hosting"]
 
+_VIEWS_KEPT = 2
 _OPENED = 1  # flag of OUTPUT: it holds the CONNACK
 
 
@@ -72,6 +73,10 @@ class Hosting:
         self.met: dict[str, int] = {}  # in which view all began anew with a node
         self.expecting = False  # clients of partitions that this node is about to lead will be attached
         self._early: list[tuple[str, int, int, int, bytes]] = []  # what they have sent already
+        # Clients of sessions that others lead now, and the view in which they went: what their nodes have sent here
+        # before they knew of it is for the next leader, to which they will send it again.
+        self._left: dict[tuple[str, int], int] = {}
+        self._views = 0
         self._count = 0
 
     def __len__(self) -> int:
@@ -105,6 +110,7 @@ class Hosting:
             return  # its node asks again when the leader has said that it is there
         connection, _ = self._connection(node_id, entry)
         self.remotes[(node_id, number)] = connection
+        self._left.pop((node_id, number), None)
         self.admission.admit(connection, entry[7])
 
     def packets(self, node_id: str, body: bytes) -> None:
@@ -127,7 +133,7 @@ class Hosting:
                 self._packet(connection, packet, first, rest)
             elif self.expecting:
                 self._early.append((node_id, number, packet, first, rest))
-            elif packet:
+            elif packet and (node_id, number) not in self._left:
                 # Nobody that this node knows: whatever it was about is over.
                 self.fabric.send(node_id, OUTPUT, self._output(number, packet, 0, [], b""))
 
@@ -190,6 +196,13 @@ class Hosting:
         if self.remotes.get((remote.node_id, remote.number)) is connection:
             del self.remotes[(remote.node_id, remote.number)]
         self.commits.forget(connection)
+
+    def installed(self) -> None:
+        """A view was installed: by the second one after it left, everybody knows that a session has moved."""
+        self._views += 1
+        if self._left:
+            oldest = self._views - _VIEWS_KEPT
+            self._left = {key: view for key, view in self._left.items() if view >= oldest}
 
     def gone(self, node_id: str) -> None:
         """A node is no member any more: its clients have lost their connections (A7)."""
@@ -285,6 +298,7 @@ class Hosting:
             self.expel(remote, code, why)
             return
         self.remotes[(node_id, number)] = connection
+        self._left.pop((node_id, number), None)
         self.attaching.resume(connection, session, packet, sequences)
 
     def turn_away(self, node_id: str, entry: HOST_ENTRY) -> None:
@@ -305,13 +319,14 @@ class Hosting:
             connection = self.remotes.get((node_id, number))
             if connection is not None:
                 self._packet(connection, packet, first, rest)
-            elif packet:
+            elif packet and (node_id, number) not in self._left:
                 self.fabric.send(node_id, OUTPUT, self._output(number, packet, 0, [], b""))
 
     def leave(self, session: Session) -> None:
         """This node leads the session no more: its connection, which is elsewhere, is another node's business."""
         connection = session.connection
         if connection is not None and connection.remote is not None:
+            self._left[(connection.remote.node_id, connection.remote.number)] = self._views
             connection.remote.gone = True  # what it waits for leaves with its next leader, which may be this node again
             connection.session = None
             session.connection = None

@@ -140,6 +140,7 @@ class Tenure:
             self.interest.tell(node_id, led, True)
         self.routes.forget_all()
         self.inquiries.installed()
+        self.hosting.installed()
         self._again()
 
     def stand_down(self, why: str) -> None:
