@@ -142,7 +142,7 @@ class Interest:
         self._count += 1
         self.commits.ask(1, 0)
         self._sent.setdefault(node_id, {})[self._count] = self.commits.state.writer.token
-        self.fabric.send(node_id, ANNOUNCE, varint(self._count) + body)
+        self.fabric.send(node_id, ANNOUNCE, varint(self._count) + varint(self.fabric.epoch) + body)
 
     def confirmed(self, node_id: str, number: int) -> None:
         """A node knows what it was told."""
@@ -155,6 +155,7 @@ class Interest:
     def receive(self, node_id: str, body: bytes) -> int:
         """Take an announcement; return its number, to be confirmed. Raises ValueError or IndexError for nonsense."""
         number, pos = get_varint(body, 0)
+        _, pos = get_varint(body, pos)
         tables = msgspec.msgpack.decode(body[pos:], type=list[_Table])
         for of_node, partition, whole, entries in tables:
             if of_node:

@@ -118,6 +118,10 @@ class Switch:
         elif kind == OUTPUT:
             self._output(node_id, body)
         elif kind == ANNOUNCE:
+            epoch, _ = get_varint(body, get_varint(body, 0)[1])
+            if epoch > self.fabric.epoch:  # who leads what is not known here yet
+                self._early.setdefault(node_id, deque()).append((kind, body))
+                return
             number = self.interest.receive(node_id, body)
             self.fabric.send(node_id, CONFIRM, varint(number))
         elif kind == CONFIRM:
