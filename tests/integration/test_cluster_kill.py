@@ -71,7 +71,7 @@ def test_two_die_one_after_the_other_and_one_is_left(rig: Rig, fleet: Fleet) -> 
 
 @pytest.mark.xfail(
     strict=False,
-    reason="perhaps the client: paho 2.2 publishes again what was released when reconnecting fails twice (docs/limits.md)",
+    reason="perhaps the client: paho publishes released messages again if reconnecting fails twice (docs/limits.md)",
 )
 def test_all_die_at_once(rig: Rig, fleet: Fleet) -> None:
     rig.kill(*rig.names)
