@@ -10,7 +10,8 @@ from typing import Final
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, State
 from folkmoot.kernel.clock import NEVER
-from folkmoot.kernel.event import INFO, WARNING
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import Connack, Disconnect, Properties
@@ -75,6 +76,11 @@ class Closing:
                 self.state.counters.sent_disconnect += 1
         self._note(connection, "disconnected", code, why)
         self.close(connection)
+
+    def unreadable(self, connection: Connection, fault: CorruptStore) -> None:
+        """What one client's packet led to cannot be read: only that client goes."""
+        self.state.event(ERROR, "corrupt_store", {"client": connection.client_id, "what": str(fault)})
+        self.disconnect(connection, reason.UNSPECIFIED_ERROR, "the server cannot read its store")
 
     def _explain(self, code: int, why: str) -> Properties | None:
         elsewhere = self.state.identity.server_reference if code == reason.USE_ANOTHER_SERVER else ""

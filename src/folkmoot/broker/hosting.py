@@ -23,10 +23,9 @@ from folkmoot.broker.relay import BLOCKED, CLOSED, GOODBYE, HOST_ENTRY, UNBLOCKE
 from folkmoot.broker.restore import Restore
 from folkmoot.broker.state import State
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_u16, get_varint, varint
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.decode import connect_level, decode
+from folkmoot.mqtt.connect import decode_connect
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.kind import PUBLISH
 from folkmoot.mqtt.packet import Connect
@@ -87,9 +86,8 @@ class Hosting:
         self._count -= 1  # below zero: not to be mixed up with connections of this node
         info = PeerInfo(transport, address, certificate)
         connection = Connection(self._count, None, info, self.state.now, self.state.outputs)
-        connection.version = connect_level(body)
-        packet = decode(0x10, body, 0)
-        assert isinstance(packet, Connect), "the packet type says so"
+        packet = decode_connect(body)
+        connection.version = packet.version
         connection.v5 = packet.version == 5
         connection.connect = packet
         connection.connect_body = body
@@ -126,16 +124,18 @@ class Hosting:
             length, pos = get_varint(body, pos + 1)
             rest = body[pos : pos + length]
             pos += length
-            connection = self.remotes.get((node_id, number))
-            if void:
-                continue
-            if connection is not None:
-                self._packet(connection, packet, first, rest)
-            elif self.expecting:
-                self._early.append((node_id, number, packet, first, rest))
-            elif packet and (node_id, number) not in self._left:
-                # Nobody that this node knows: whatever it was about is over.
-                self.fabric.send(node_id, OUTPUT, self._output(number, packet, 0, [], b""))
+            if not void:
+                self._come(node_id, number, packet, first, rest)
+
+    def _come(self, node_id: str, number: int, packet: int, first: int, rest: bytes) -> None:
+        connection = self.remotes.get((node_id, number))
+        if connection is not None:
+            self._packet(connection, packet, first, rest)
+        elif self.expecting:
+            self._early.append((node_id, number, packet, first, rest))
+        elif packet and (node_id, number) not in self._left:
+            # Nobody that this node knows: whatever it was about is over.
+            self.fabric.send(node_id, OUTPUT, self._output(number, packet, 0, [], b""))
 
     def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
         remote = connection.remote
@@ -179,8 +179,7 @@ class Hosting:
         except MalformedPacket as fault:
             self.closing.disconnect(connection, fault.code, fault.text)
         except CorruptStore as fault:
-            self.state.event(ERROR, "corrupt_store", {"client": connection.client_id, "what": str(fault)})
-            self.closing.disconnect(connection, reason.UNSPECIFIED_ERROR, "the server cannot read its store")
+            self.closing.unreadable(connection, fault)
 
     def lost(self, connection: Connection, goodbye: bool) -> None:
         """The connection at the other node is gone."""
@@ -310,17 +309,13 @@ class Hosting:
             Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, "the session is at the other side of a split"
         )
 
-    def expect(self, expecting: bool) -> None:
-        """Whether clients are about to be attached; when they are, what they have sent already is handled."""
-        self.expecting = expecting
+    def catch_up(self) -> None:
+        """No more clients are about to be attached: what those who were have sent already is handled."""
+        self.expecting = False
         early = self._early
         self._early = []
         for node_id, number, packet, first, rest in early:
-            connection = self.remotes.get((node_id, number))
-            if connection is not None:
-                self._packet(connection, packet, first, rest)
-            elif packet and (node_id, number) not in self._left:
-                self.fabric.send(node_id, OUTPUT, self._output(number, packet, 0, [], b""))
+            self._come(node_id, number, packet, first, rest)
 
     def leave(self, session: Session) -> None:
         """This node leads the session no more: its connection, which is elsewhere, is another node's business."""

@@ -17,7 +17,6 @@ from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.route import Route, Routes
 from folkmoot.broker.state import State
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.event import ERROR
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.varint import INCOMPLETE, decode_varint
@@ -83,8 +82,7 @@ class Ingress:
                 self.closing.disconnect(connection, fault.code, fault.text)
             return
         except CorruptStore as fault:
-            self.state.event(ERROR, "corrupt_store", {"client": connection.client_id, "what": str(fault)})
-            self.closing.disconnect(connection, reason.UNSPECIFIED_ERROR, "the server cannot read its store")
+            self.closing.unreadable(connection, fault)
             return
         if pos:  # [MQTT-3.1.2-22] whole packets count
             connection.last_seen_us = self.state.now

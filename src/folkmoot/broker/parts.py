@@ -180,7 +180,6 @@ class Neighbours(Clients):
             self.closing,
             self.attaching,
             self.admission,
-            self.control,
             self.exchange,
             self.restore,
             self.hosting,

@@ -80,14 +80,14 @@ class Switch:
 
     def receive(self, node_id: str, kind: int, body: bytes) -> None:
         """Take a message; those of a node that is about to be a member wait until it is one."""
-        early = self._early.get(node_id)
-        if node_id not in self.fabric.others or early is not None:
-            if early is None:
-                early = deque()
-                self._early[node_id] = early
-            early.append((kind, body))
-            return
-        self._take(node_id, kind, body)
+        if node_id not in self.fabric.others or node_id in self._early:
+            self._keep(node_id, kind, body)
+        else:
+            self._take(node_id, kind, body)
+
+    def _keep(self, node_id: str, kind: int, body: bytes) -> None:
+        """Let a message, and with it all that follow it from its node, wait for the next view."""
+        self._early.setdefault(node_id, deque()).append((kind, body))
 
     def installed(self) -> None:
         """A view was installed: what its members have said before is heard now."""
@@ -120,7 +120,7 @@ class Switch:
         elif kind == ANNOUNCE:
             epoch, _ = get_varint(body, get_varint(body, 0)[1])
             if epoch > self.fabric.epoch:  # who leads what is not known here yet
-                self._early.setdefault(node_id, deque()).append((kind, body))
+                self._keep(node_id, kind, body)
                 return
             number = self.interest.receive(node_id, body)
             self.fabric.send(node_id, CONFIRM, varint(number))
@@ -148,7 +148,7 @@ class Switch:
             if epoch == self.fabric.epoch:
                 self.relays.wanted(node_id, epoch, partitions)
             elif epoch > self.fabric.epoch:
-                self._early.setdefault(node_id, deque()).append((kind, body))
+                self._keep(node_id, kind, body)
         elif kind == ATTACHED:
             self.tenure.told(node_id, body)
 

@@ -14,7 +14,6 @@ from folkmoot.broker.answer import Answers
 from folkmoot.broker.attach import Attaching
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.closing import Closing
-from folkmoot.broker.control import Control
 from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.feed import Feeds
@@ -34,8 +33,7 @@ from folkmoot.broker.route import Routes
 from folkmoot.broker.state import State
 from folkmoot.kernel.event import INFO
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.decode import decode
-from folkmoot.mqtt.packet import Connect
+from folkmoot.mqtt.connect import decode_connect
 from folkmoot.session.connection import CLOSING, NEW, OPEN, REGISTERING
 from folkmoot.session.relay import ASKED, ENDED, Relay
 from folkmoot.session.session import Session
@@ -67,7 +65,6 @@ class Tenure:
         closing: Closing,
         attaching: Attaching,
         admission: Admission,
-        control: Control,
         exchange: Exchange,
         restore: Restore,
         hosting: Hosting,
@@ -92,7 +89,6 @@ class Tenure:
         self.closing = closing
         self.attaching = attaching
         self.admission = admission
-        self.control = control
         self.exchange = exchange
         self.restore = restore
         self.hosting = hosting
@@ -152,7 +148,7 @@ class Tenure:
             fabric.leaders[partition] = ""
         self._awaited.clear()
         self._attached.clear()
-        self.hosting.expect(False)
+        self.hosting.catch_up()
         self.requests.drop_all()
         for connection in list(self.state.connections.values()):
             if connection.state < CLOSING:
@@ -191,7 +187,7 @@ class Tenure:
         if wanted:
             self.prepare(wanted)
         elif self.hosting.expecting:
-            self.hosting.expect(False)
+            self.hosting.catch_up()
 
     def opened(self, partition: int) -> None:
         """Another node has begun to lead a partition."""
@@ -256,7 +252,7 @@ class Tenure:
                     self.hosting.attach(node_id, entry)
         self.routes.forget_all()
         self.restore.settle()
-        self.hosting.expect(False)
+        self.hosting.catch_up()
         for node_id in self.fabric.others:
             self.interest.tell(node_id, partitions, False)
         self.inquiries.opened()
@@ -285,8 +281,7 @@ class Tenure:
             return
         if connection.state != OPEN:
             return
-        packet = decode(0x10, connection.connect_body, 0)
-        assert isinstance(packet, Connect), "it was one when it came"
+        packet = decode_connect(connection.connect_body)
         home = _is_home(homes, connection.client_id, self.fabric.node_id)
         if session is None or session.connection is not None or not session.durable or not home:
             self.closing.close(connection)
@@ -331,8 +326,7 @@ class Tenure:
             connection.session = None
             self.state.counters.clients_connected -= 1
             self.lifecycle.leave(session)
-            packet = decode(0x10, connection.connect_body, 0)
-            assert isinstance(packet, Connect), "it was one when it came"
+            packet = decode_connect(connection.connect_body)
             connection.connect = packet
             self.relays.ask(connection, session.partition, connection.connect_body, not packet.client_id)
             return
