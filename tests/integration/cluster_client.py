@@ -167,8 +167,8 @@ class AioSubscriber(Subscriber):
                         sock.shutdown(2)
 
 
-class AioPublisher(Publisher):
-    """aiomqtt, one message at a time; what was not acknowledged is left, and the next number follows."""
+class OneByOne(Publisher):
+    """One message at a time: what was not acknowledged is left, and the next number follows."""
 
     def __init__(self, name: str, qos: int, door: Door, pace_s: float) -> None:
         super().__init__(name, qos, door, pace_s)
@@ -181,6 +181,10 @@ class AioPublisher(Publisher):
     @property
     def repeats(self) -> bool:
         return False
+
+
+class AioPublisher(OneByOne):
+    """aiomqtt."""
 
     def live(self) -> None:
         asyncio.run(self._live())
@@ -200,20 +204,8 @@ class AioPublisher(Publisher):
             await asyncio.sleep(AGAIN_S)
 
 
-class MosquittoPublisher(Publisher):
+class MosquittoPublisher(OneByOne):
     """mosquitto_pub, once for each message: a number counts when the program says that all went well."""
-
-    def __init__(self, name: str, qos: int, door: Door, pace_s: float) -> None:
-        super().__init__(name, qos, door, pace_s)
-        self.done: set[int] = set()
-
-    @property
-    def acknowledged(self) -> set[int]:
-        return set(self.done)
-
-    @property
-    def repeats(self) -> bool:
-        return False
 
     def live(self) -> None:
         while not self.ended.is_set():

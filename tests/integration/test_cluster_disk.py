@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from tests.integration.cluster_fleet import Fleet
 from tests.integration.cluster_rig import Rig
 from tests.integration.serving import await_true
+from tests.integration.small_disk import mounted
 from tests.integration.test_disk import fill
 
 SIZE = 192 << 20
@@ -21,13 +20,8 @@ LEFT = 10 << 20
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own for one node; the least free space that a node insists on is 64 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with mounted(tmp_path / "disk", SIZE) as place:
+        yield place
 
 
 @pytest.fixture

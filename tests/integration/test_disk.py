@@ -12,6 +12,7 @@ import pytest
 
 from folkmoot.mqtt.packet import PUBACK, Ack, Publish
 from tests.integration.serving import RawClient, Serving, await_true
+from tests.integration.small_disk import mounted
 
 ANY = "127.0.0.1:0"
 SIZE = 48 << 20
@@ -20,13 +21,8 @@ SIZE = 48 << 20
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 48 MiB."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("mounting a small file system needs root")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
+    with mounted(tmp_path / "disk", SIZE) as place:
+        yield place
 
 
 def fill(place: Path, leave_bytes: int) -> Path:
