@@ -203,3 +203,27 @@ def test_a_subscription_that_ends_leaves_no_question_behind(camp: Camp) -> None:
     for site in camp.live():
         assert len(site.node._broker.feeds) == 0
         assert len(site.node._broker.inquiries) <= WIDE.partitions  # only the ends of partitions, once per node
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_a_replay_at_the_end_goes_on_when_its_only_partition_moves_to_a_node_that_has_come_back(lasting: bool) -> None:
+    camp = Camp(3, streams=[StreamConfig(f"s{number}", b"t/%d" % number, 1) for number in range(9)])
+    streams = camp["n1"].node.streams.streams
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    number = next(n for n in range(9) if liaison.fabric.leaders[streams[n].logs[0].store_partition] == "n3")
+    camp["n3"].kill()
+    camp.settle()
+    site = camp[liaison.fabric.leaders[streams[number].logs[0].store_partition]]
+    peer = reader(site, lasting=lasting)
+    assert peer.subscribe(f"$stream/s{number}/earliest/#", qos=1) == [1]
+    source = camp["n1"].client("source")
+    source.connect()
+    source.publish(f"t/{number}", b"1", qos=1)
+    assert values(peer) == [1]
+    camp["n3"].revive()
+    camp.settle()
+    assert liaison.fabric.leaders[streams[number].logs[0].store_partition] == "n3"
+    source.publish(f"t/{number}", b"2", qos=1)
+    camp.advance(SECOND)
+    assert values(peer) == [2]

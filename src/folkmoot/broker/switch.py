@@ -123,6 +123,7 @@ class Switch:
                 self._keep(node_id, kind, body)
                 return
             number = self.interest.receive(node_id, body)
+            self.tenure.routes.refresh()  # what else comes in this turn already goes where it says
             self.fabric.send(node_id, CONFIRM, varint(number))
         elif kind == CONFIRM:
             self.interest.confirmed(node_id, get_varint(body, 0)[0])

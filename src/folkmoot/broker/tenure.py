@@ -178,6 +178,7 @@ class Tenure:
             if self.state.leads[partition]:
                 self.leave(partition)
                 self.fabric.open[partition] = False
+        self.routes.forget_all()
 
     def _again(self) -> None:
         """Ask anew, in the new view, who is connected."""
@@ -310,6 +311,7 @@ class Tenure:
         self.outbox.forget(partition)
         self.answers.leave(partition)
         self.streams.close_in(partition)
+        self.feeds.grown()  # replays at the end of its streams: from now on another knows how they grow
         for feed_session in self.lifecycle.ended:
             self.feeds.forget(feed_session)
         self.lifecycle.ended.clear()
