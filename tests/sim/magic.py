@@ -28,6 +28,7 @@ class Magic:
         self.store = MemoryStore()
         self.parts: list[Face] = []
         self.ups: list[list[tuple[int, bool]]] = []  # who ran, in the order of changes
+        self.left: list[str] = []  # ids that have gone for good
         self.open: dict[int, tuple[Connection, Host, int]] = {}  # connections, with the life of their machine
 
     def make(self, config: NodeConfig, _reader: Reader, seed: int) -> Any:
@@ -73,8 +74,8 @@ class Face:
     @property
     def view(self) -> View:
         """Everybody who runs, in epochs that count their starts."""
-        hosts = [host for host in SIMULATIONS[-1].site.hosts if host.up]
-        ups = [(host.life, host.up) for host in SIMULATIONS[-1].site.hosts]
+        hosts = [host for host in SIMULATIONS[-1].site.hosts if host.up and host.node_id not in self.magic.left]
+        ups = [(host.life, host in hosts) for host in SIMULATIONS[-1].site.hosts]
         if not self.magic.ups or self.magic.ups[-1] != ups:
             self.magic.ups.append(ups)
         view = View(len(self.magic.ups), [Member(host.node_id, 1, "", "", ACTIVE) for host in hosts])
@@ -104,6 +105,10 @@ class Face:
             if connection.handle.server.node is self:  # type: ignore[attr-defined]
                 del self.magic.open[number]
                 self.node.lost(connection, "stopped", now)
+
+    def leave(self, _now: int) -> None:
+        """Leave every view from now on."""
+        self.magic.left.append(self.config.node_id)
 
     def drain(self, now: int) -> Turn:
         self.magic.bury(now)

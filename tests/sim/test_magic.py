@@ -145,6 +145,7 @@ def calm(swarm: Swarm) -> None:
     for name in FAULTS + CLUSTER_FAULTS:
         swarm.on[name] = False
     swarm.lean = False
+    swarm.spares = 0
 
 
 def killing(swarm: Swarm) -> None:

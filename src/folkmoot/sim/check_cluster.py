@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.sim.host import Host
-from folkmoot.sim.inside import Seen, difference, epoch_of, leading, view_of
+from folkmoot.sim.inside import Seen, difference, installed_view, leading, view_of
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
@@ -36,6 +36,7 @@ class ClusterChecker:
         self.trouble = trouble
         self.partitions = partitions
         self._views: dict[int, tuple[object, ...]] = {}
+        self._installed: dict[str, object] = {}  # the view object that each machine had at its last turn
         self._epochs: dict[str, tuple[int, int]] = {}  # (life, newest epoch), by machine
         self._members: dict[str, list[str]] = {}  # of the newest view, by machine
         self._leaders: dict[tuple[int, int], str] = {}  # by (epoch, partition)
@@ -43,9 +44,15 @@ class ClusterChecker:
 
     def turn(self, host: Host) -> None:
         """A node has ended a turn."""
-        newest = epoch_of(host)
-        if newest < 0:
+        installed = installed_view(host)
+        if installed is None:
             return
+        if installed is self._installed.get(host.name):
+            if host.turns % _LEADERS_EVERY == 0:
+                self._look_at_leaders(host, installed.epoch)
+            return
+        self._installed[host.name] = installed
+        newest = installed.epoch
         life, epoch = self._epochs.get(host.name, (0, -1))
         if life != host.life or epoch != newest:
             view = view_of(host)
@@ -61,8 +68,6 @@ class ClusterChecker:
                 self.world.violate("views", f"{host.name} has {view} with {view.signature}, others {signature}")
             self.world.mark("view")
             self.world.note(host.name, f"view {view.epoch:x} of {' '.join(view.ids)}")
-        if host.turns % _LEADERS_EVERY == 0:
-            self._look_at_leaders(host, newest)
 
     def _look_for_evicted(self, host: Host, view: Seen) -> None:
         """Nothing is wrong: nobody who runs is left out of the view that follows."""

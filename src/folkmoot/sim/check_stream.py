@@ -34,11 +34,16 @@ class StreamChecker:
         self._counts: dict[tuple[str, int], int] = {}  # (stream, message number) -> records
         self._newest: dict[tuple[str, int], int] = {}  # (stream, lane) -> greatest index
         self._trims: dict[str, bool] = {}  # streams whose retention may overtake a replay
+        self._ends: dict[str, list[int]] = {}  # of all logs, as each reader saw them last
         self._read_to: dict[tuple[str, str, int], int] = {}  # (reader, stream, partition) -> the next offset
         self.partition_of: dict[tuple[str, bytes], int] = {}
 
     def read(self, streams: Streams, reader: str) -> None:
         """Read what has become readable at one node; `reader` names the node's disk."""
+        ends = [log.readable_end for stream in streams.streams for log in stream.logs]
+        if ends == self._ends.get(reader):
+            return
+        self._ends[reader] = ends
         for stream in streams.streams:
             self._trims[stream.config.name] = stream.config.retention_bytes > 0
             for log in stream.logs:

@@ -47,11 +47,11 @@ class Fleet:
             profile.clean = profile.version != V5 or rng.chance(1, 2)
             profile.expiry_s = 0
         elif swarm.has("finite sessions") and rng.chance(1, 2):
-            profile.expiry_s = rng.between(1, 6)
+            profile.expiry_s = rng.between(1, 6 if swarm.nodes == 1 else 3)
         if swarm.has("wills") and rng.chance(1, 2):
             profile.will_topic = b"will/" + profile.client_id.encode()
             profile.will_qos = rng.between(1, 2)
-            profile.will_delay_s = rng.between(0, 4) if profile.v5 else 0
+            profile.will_delay_s = rng.between(0, 4 if swarm.nodes == 1 else 2) if profile.v5 else 0
         if swarm.has("producers") and profile.v5 and rng.chance(1, 2):
             profile.producer = f"p{number}"
         if swarm.config.check_passwords and rng.chance(1, 2):

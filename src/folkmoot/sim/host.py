@@ -210,22 +210,24 @@ class Host(Machine):
             self._turn_set = True
             # Nodes of a cluster talk all the time: their turns do not keep the world from being quiet.
             schedule = self.world.after if self.peering is None else self.world.later
-            schedule(self.rng.below(self.turn_us), self._turn_due, self.life)
+            schedule(self.rng.below(self.turn_us) if self.turn_us > 1 else 0, self._turn_due, self.life)
 
     def _turn_due(self, life: int) -> None:
-        if life == self.life:
+        # What woke the node up in between has had its turn at once.
+        if life == self.life and self._turn_set:
             self.tell(self._turn)
 
     def _turn(self) -> None:
-        assert self.node is not None, "see tell"
+        node = self.node
+        assert node is not None, "see tell"
         self._turn_set = False
         self.turns += 1
         self.world.turns += 1
-        effects = self.node.drain(self.clock())
+        effects = node.drain(self.clock())
         self.carry_out(effects)
         if effects.more:
             self.world.after(self.rng.below(self.turn_us), self._more, self.life)
-        self._set_wake()
+        self._set_wake(node)
         self.on_turn(self)
 
     def carry_out(self, effects: Effects) -> None:
@@ -303,16 +305,16 @@ class Host(Machine):
     def _awake(self) -> None:
         assert self.node is not None, "see tell"
         self.node.wake(self.clock())
-        self.set_turn()
+        self._turn()  # as a driver does: nothing is waited for
 
-    def _set_wake(self) -> None:
-        assert self.node is not None, "only a running node has timers"
-        due = self.node.next_wake()
+    def _set_wake(self, node: Core) -> None:
+        due = node.next_wake()
         if due < NEVER:
-            due = max(due - self.clock() + self.world.now, self.world.now)
-            if due < self._wake_us or self._wake_us <= self.world.now:
+            now = self.world.now
+            due = max(due - self.clock() + now, now)
+            if due < self._wake_us or self._wake_us <= now:
                 self._wake_us = due
-                self.world.later(due - self.world.now, self._wake, self.life, due)
+                self.world.later(due - now, self._wake, self.life, due)
 
     def _wake(self, life: int, due: int) -> None:
         if life == self.life and due == self._wake_us:

@@ -14,7 +14,7 @@ from folkmoot.store.key import META, kind_of
 if TYPE_CHECKING:
     from folkmoot.sim.machine import Machine
 
-__all__ = ["Seen", "difference", "epoch_of", "is_in_view", "leading", "not_whole", "rows_of", "view_of"]
+__all__ = ["Seen", "difference", "installed_view", "is_in_view", "leading", "not_whole", "rows_of", "view_of"]
 
 _ROWS_MAX: Final = 1 << 30
 
@@ -43,21 +43,15 @@ class Seen:
         return f"view {self.epoch:#x} of {self.ids}"
 
 
-def _view(host: Machine) -> Any:
+def installed_view(host: Machine) -> Any:
+    """Return the view that the node of a host has installed as the node keeps it: the same object as long as it is."""
     liaison: Any = getattr(host.node, "liaison", None)
     return getattr(host.node, "view", None) if liaison is None else liaison.view
 
 
-def epoch_of(host: Machine) -> int:
-    """Return the epoch of the view that the node of a host has installed, or -1."""
-    view = _view(host)
-    epoch: int = -1 if view is None else view.epoch
-    return epoch
-
-
 def view_of(host: Machine) -> Seen | None:
     """Return the view that the node of a host has installed, or None."""
-    view = _view(host)
+    view = installed_view(host)
     if view is None:
         return None
     starts = [(member.node_id, member.incarnation) for member in view.members]

@@ -67,8 +67,10 @@ class Machine(Server):
 
     def clock(self) -> int:
         """Return what the host believes to be the time, microseconds since 1970."""
-        now = self.world.now
-        return now + self.clock_offset_us + (now - START_US) * self.clock_drift_ppm // SECOND
+        now = self.world.now + self.clock_offset_us
+        if self.clock_drift_ppm:
+            now += (self.world.now - START_US) * self.clock_drift_ppm // SECOND
+        return now
 
     def wipe(self) -> None:
         """Put an empty disk in: the next start is that of a new node at the same address."""

@@ -118,12 +118,14 @@ class Mesh:
 
     def delay(self, wire: Wire, side: int) -> int:
         """Draw how long something takes from this side to the other."""
-        delay = self._latency()
+        # One draw for both: a quarter of what a quiet cluster costs was draws.
+        drawn = self._rng.below(100 * self.latency_us)
+        delay = 10 + drawn // 100
         if self.slow_us:
             names = wire.ends[side].owner.host.name, wire.ends[1 - side].owner.host.name
             delay += self.slow_us.get(names, 0)
         # One chunk in a hundred is slow: most orders of events between connections come from these.
-        if self._rng.below(100) == 0:
+        if drawn % 100 == 0:
             delay += self._rng.below(20 * MILLISECOND)
         return delay
 
@@ -132,8 +134,9 @@ class Mesh:
         self.world.trace.mix(data)
         way = wire.ways[1 - side]
         start = 0
-        for end in cuts(self._rng, self._split, len(data)):
-            if end > start:
-                way.send(data[start:end], self.delay(wire, side))
-                start = end
-        way.send(data[start:], self.delay(wire, side))
+        if self._split:
+            for end in cuts(self._rng, self._split, len(data)):
+                if end > start:
+                    way.send(data[start:end], self.delay(wire, side))
+                    start = end
+        way.send(data[start:] if start else data, self.delay(wire, side))

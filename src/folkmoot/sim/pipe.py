@@ -44,7 +44,9 @@ class Pipe:
         self._chunks.append(chunk)
         if chunk is not None:
             self.bytes += len(chunk)
-        arrival = max(self._last_us, now + delay_us)
+        arrival = now + delay_us
+        if arrival < self._last_us:
+            arrival = self._last_us
         self._last_us = arrival
         self._schedule(arrival - now, self._arrive)
 
@@ -71,7 +73,8 @@ class Pipe:
     def _arrive(self) -> None:
         if not self.dead:
             self._arrived += 1
-            self._pump()
+            if not self.held:
+                self._pump()
 
     def _pump(self) -> None:
         while self._arrived and not self.held and not self.dead:

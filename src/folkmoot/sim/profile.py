@@ -51,3 +51,8 @@ class Profile:
         if self.v5:
             return self.expiry_s
         return 0 if self.clean else NEVER_EXPIRES_S
+
+    @property
+    def delay_s(self) -> int:
+        """How long after it has gone something may still be done by itself: its will, the end of its session."""
+        return max(self.will_delay_s, self.expiry_s if self.expiry_s < NEVER_EXPIRES_S else 0)

@@ -39,14 +39,15 @@ __all__ = ["MakeCore", "Result", "Simulation"]
 _REST_US = 60 * SECOND
 """How long a healed world may take to come to rest."""
 
-_DELAYS_US = 6 * SECOND
-"""Longer than every will delay."""
+_DELAYS_US = 1 * SECOND
+"""What is late by itself: more than this after the longest delay of a will or a session, nothing comes any more."""
 
 _QUIET_US = 300 * MILLISECOND
 """A cluster talks for ever: it is at rest when for this time no client and no disk had anything to do."""
 
 _WHOLE_US = 3 * SECOND
-"""A cluster that has been whole for this time has noticed all that has happened to it."""
+_HEALED_US = 1 * SECOND
+"""A cluster that has been whole for this time has noticed all that has happened to it, or all that has ended."""
 
 _KILLED_OUT_US = 500 * MILLISECOND
 _SILENT_OUT_US = 3 * SECOND
@@ -122,6 +123,8 @@ class Simulation:
         self._calm_before_us = 0  # nothing was wrong when faults were drawn at this moment
         self._next_look_us = 0
         self._whole_since_us: int | None = None
+        self._whole_us = _WHOLE_US
+        self._delays_us = _DELAYS_US + SECOND * max([profile.delay_s for profile in fleet.actors])
         self.faults = Faults(world, world.fork(), self.swarm, self.network, self.site, self.trouble, self.mesh)
         self.workload = Workload(
             world,
@@ -234,6 +237,7 @@ class Simulation:
     def _disturb(self, steps: int) -> None:
         world = self.world
         pace = self.swarm.pace_us
+        self._whole_us = _WHOLE_US
         for _ in range(steps):
             self.workload.step()
             self._calm_before_us = world.now if self.trouble.calm else 0
@@ -259,12 +263,13 @@ class Simulation:
         elif self._whole_since_us is None or self._faults_seen != self.trouble.faults:
             self._faults_seen = self.trouble.faults
             self._whole_since_us = now
-        elif now - self._whole_since_us >= _WHOLE_US:
+        elif now - self._whole_since_us >= self._whole_us:
             self.trouble.rest()
 
     def heal(self) -> bool:
         """End all faults and wait for rest; with everything at rest, a crash must change nothing."""
         self.faults.heal()
+        self._whole_us = _HEALED_US
         clients = self.workload.clients
         for client in clients:
             client.hasty = True
@@ -274,7 +279,7 @@ class Simulation:
                 client.connect()
         if not self._rest():
             return False
-        self.world.run(self.world.now + _DELAYS_US)
+        self.world.run(self.world.now + self._delays_us)
         if self.mesh is not None and self.swarm.lean and not self.swarm.majority and not self._thin_out():
             return False
         if not self._rest():
@@ -289,7 +294,7 @@ class Simulation:
             self.network.heal()
             if not self._rest():
                 return False
-            self.world.run(self.world.now + _DELAYS_US)
+            self.world.run(self.world.now + self._delays_us)
         return self._rest()
 
     def _thin_out(self) -> bool:
@@ -316,7 +321,6 @@ class Simulation:
             return False
         if self.mesh is None:
             return True
-        self._whole_since_us = None
         if not self.settle(self._healed):
             return False
         self.checker.finish(self.members)

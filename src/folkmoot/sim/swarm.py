@@ -112,6 +112,10 @@ class Swarm:
         self.majority = False
         self.spares = 0  # machines that may join later
         self.lean = False  # before everything heals, those that live must serve everybody
+        # How often nodes talk when nothing happens; most of what a quiet cluster costs.
+        self.heartbeat_us = 100 * MILLISECOND
+        self.ack_delay_us = 25 * MILLISECOND
+        self.digest_us = 100 * MILLISECOND
         if nodes > 1:
             self._draw_cluster(rng, calm=calm)
         if shape is not None:
@@ -136,6 +140,9 @@ class Swarm:
         cluster.zone = node_id
         cluster.partitions = common.partitions
         cluster.split_policy = "majority" if self.majority else "available"
+        cluster.heartbeat_us = self.heartbeat_us
+        cluster.ack_delay_us = self.ack_delay_us
+        cluster.digest_us = self.digest_us
         config.cluster = cluster
         return config
 
@@ -151,6 +158,9 @@ class Swarm:
         # Slower than for one node: faults of a cluster last for seconds, and between them it must be able to recover.
         self.pace_us = [5, 20, 60][rng.below(3)] * MILLISECOND
         self.rounds = rng.between(1, 2)
+        self.heartbeat_us = [100, 150, 240][rng.below(3)] * MILLISECOND
+        self.ack_delay_us = [25, 200][rng.below(2)] * MILLISECOND
+        self.digest_us = [100, 500, 2_000][rng.below(3)] * MILLISECOND
 
     def has(self, name: str) -> bool:
         """Whether the feature or fault `name` is on."""

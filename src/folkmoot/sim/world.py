@@ -70,14 +70,14 @@ class World:
     def run(self, until_us: int) -> None:
         """Run all events that are due by `until_us`; stops at the first violation."""
         queue = self._queue
-        while queue and queue[0][0] <= until_us and not self.violations:
-            due, _, busy, action, arguments = heappop(queue)
-            self.now = due
+        violations = self.violations
+        while queue and queue[0][0] <= until_us and not violations:
+            self.now, _, busy, action, arguments = heappop(queue)
             self.events += 1
             if busy:
                 self.busy -= 1
             action(*arguments)
-        if not self.violations:
+        if not violations:
             self.now = max(self.now, until_us)
 
     def note(self, who: str, what: str, *details: object) -> None:
