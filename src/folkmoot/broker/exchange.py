@@ -12,10 +12,11 @@ from collections import deque
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.mark import Marks, partition_origin
-from folkmoot.broker.message import DONE, LIVE, Parcel, Share, decode_application, decode_parcel
+from folkmoot.broker.message import DONE, LIVE, RUN, Parcel, Share, decode_application, decode_parcel
 from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.publish import Publishing
 from folkmoot.broker.request import Part, Requests
+from folkmoot.broker.run import Runs
 from folkmoot.broker.state import State
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint, varint
@@ -56,6 +57,7 @@ class Exchange:
         requests: Requests,
         outbox: Outbox,
         publishing: Publishing,
+        runs: Runs,
     ) -> None:
         self.state = state
         self.fabric = fabric
@@ -64,6 +66,7 @@ class Exchange:
         self.requests = requests
         self.outbox = outbox
         self.publishing = publishing
+        self.runs = runs
         self._applied: deque[tuple[int, Part]] = deque()  # own ones, perhaps not committed: (token, part)
         self._live: dict[int, int] = {}  # by partition: the newest errand that this node's transient subscribers got
         self._waiting: dict[int, list[_Waiting]] = {}  # by partition that this node takes over
@@ -103,7 +106,9 @@ class Exchange:
         answered = False
         for _ in range(count):
             parcel, pos = decode_parcel(body, pos)
-            if parcel.flags & LIVE:
+            if parcel.flags & RUN:
+                self.runs.deliver(parcel.body)
+            elif parcel.flags & LIVE:
                 self._deliver(parcel)
                 answered = answered or parcel.home >= 0
             for share in parcel.shares:

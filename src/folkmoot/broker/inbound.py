@@ -24,7 +24,6 @@ from folkmoot.mqtt.text import check_utf8
 from folkmoot.session.connection import Connection
 from folkmoot.session.relay import Relay
 from folkmoot.session.session import Session
-from folkmoot.session.subscription import Target
 from folkmoot.store.key import RECEIVED, name_prefix
 from folkmoot.store.message import Message
 from folkmoot.topics.name import check_topic
@@ -58,21 +57,6 @@ class Inbound:
         self.errands = errands
         self.closing = closing
         self.scrutiny = Scrutiny(state, commits, relays.fabric, routes)
-
-    def each(
-        self, connection: Connection, target: Target, data: bytes, pos: int, run_end: int, total: int, head: int
-    ) -> None:
-        """Send each message of a run of QoS 0 messages to a target that needs another encoding."""
-        tail = head - 1 if connection.v5 else head
-        size_bytes = 2
-        while data[pos + size_bytes - 1] >= 128:
-            size_bytes += 1
-        topic = data[pos + size_bytes + 2 : pos + tail]
-        while pos < run_end:
-            payload = data[pos + head : pos + total]
-            message = Message(topic, payload, 0, False, b"", connection.client_id, self.state.now, 0)
-            self.publishing.queue.send_qos0(target.session, message, False, target.identifiers)
-            pos += total
 
     def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> None:
         """Handle one PUBLISH; `data[pos:end]` is the packet, `data[body + 2:topic_end]` its topic."""

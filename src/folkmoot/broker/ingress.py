@@ -15,6 +15,7 @@ from folkmoot.broker.control import Control
 from folkmoot.broker.express import Express
 from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.route import Route, Routes
+from folkmoot.broker.run import Run, Runs
 from folkmoot.broker.state import State
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.mqtt import reason
@@ -38,13 +39,21 @@ class Ingress:
     """Takes the input of all connections apart."""
 
     def __init__(
-        self, state: State, routes: Routes, inbound: Inbound, express: Express, control: Control, closing: Closing
+        self,
+        state: State,
+        routes: Routes,
+        inbound: Inbound,
+        runs: Runs,
+        express: Express,
+        control: Control,
+        closing: Closing,
     ) -> None:
         self.state = state
         self.counters = state.counters
         self.routes = routes
         self.cache = routes.cache
         self.inbound = inbound
+        self.runs = runs
         self.express = express
         self.control = control
         self.closing = closing
@@ -236,45 +245,21 @@ class Ingress:
             if connection.v5 and data[run_end + (rest - pos) - 1] != 0:
                 break
             run_end += total
+        run = Run(data, pos, run_end, total, head, qos, connection.v5, connection.client_id)
         if qos:
-            self.express.run(connection, route, data, pos, run_end, total, head)
+            self.express.run(connection, route, run)
         else:
-            self._forward(connection, route, data, pos, run_end, total, rest - pos)
+            self._forward(connection, route, run)
         return run_end
 
-    def _forward(
-        self, connection: Connection, route: Route, data: bytes, pos: i64, run_end: i64, total: i64, head: i64
-    ) -> None:
-        """Copy a run of QoS 0 messages to each target: as it is where the packet fits, else one by one."""
-        run = data[pos:run_end]
-        run_bytes: i64 = run_end - pos
-        count: i64 = run_bytes // total
+    def _forward(self, connection: Connection, route: Route, run: Run) -> None:
+        """Give a run of QoS 0 messages to all who get the topic."""
+        count = run.count()
         counters = self.counters
-        counters.publish_received_qos0 += int(count)
-        counters.publish_payload_bytes_received += int(count * (total - head))
-        targets = route.targets
-        if not targets:
-            counters.publish_unmatched += int(count)
-            return
-        v5 = connection.v5
-        for target in targets:
-            session = target.session
-            other = session.connection
-            if other is None or other.state != OPEN:
-                continue
-            if session is connection.session:
-                if target.own is None:
-                    continue
-                target = target.own  # without the identifiers of no-local subscriptions
-            if other.v5 != v5 or target.identifiers or other.alias_out is not None or total > other.packet_bytes_max:
-                self.inbound.each(connection, target, data, int(pos), int(run_end), int(total), int(head))
-                continue
-            if not other.can_send():
-                counters.dropped_qos0_slow += int(count)
-                continue
-            other.out.append(run)
-            other.out_bytes += int(run_bytes)
-            if not other.dirty:
-                other.touch()
-            counters.publish_sent_qos0 += int(count)
-            counters.publish_payload_bytes_sent += int(count * (total - head))
+        counters.publish_received_qos0 += count
+        counters.publish_payload_bytes_received += count * int(run.total - run.body)
+        self.runs.copy(run, route.targets, connection.session)
+        if route.nodes:
+            self.runs.hand_over(run, run.pos, run.end, route.nodes)
+        elif not route.targets:
+            counters.publish_unmatched += count

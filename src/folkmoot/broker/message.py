@@ -29,6 +29,7 @@ __all__ = [
     "RELAY",
     "REQUESTS",
     "RETAIN",
+    "RUN",
     "STREAM",
     "TO_GROUPS",
     "WANTED",
@@ -41,8 +42,10 @@ __all__ = [
     "encode_application",
     "encode_expel",
     "encode_parcel",
+    "encode_run",
     "get_names",
     "put_names",
+    "read_run_head",
 ]
 
 REQUESTS: Final = 32  # publishing: to the leaders of partitions, and to nodes with transient subscribers
@@ -70,6 +73,7 @@ LIVE: Final = 1  # for the transient subscribers of the node
 FROM_CLIENT: Final = 2  # published by a client, not by its will: "no local" counts
 TO_GROUPS: Final = 8  # of the transient subscribers of a node, only members of groups get it
 OF_PARTITION: Final = 4  # numbered by the partition whose change it belongs to, not by a node
+RUN: Final = 16  # not a message but a run of PUBLISH packets, for transient subscribers alone
 
 
 class Application:
@@ -159,6 +163,26 @@ def decode_application(data: bytes, flags: int) -> Application:
     end = 2 + length
     producer = data[2:end]
     return Application(decode_message(data, end + 8), producer, get_u64(data, end), flags)
+
+
+def encode_run(publisher: str, v5: bool, total: int, head: int, packets: bytes) -> bytes:
+    """Return packets of `total` bytes each, whose first `head` bytes end with the topic, with their publisher."""
+    name = publisher.encode()
+    return b"".join([U16[len(name)], name, b"\x01" if v5 else b"\x00", varint(total), varint(head), packets])
+
+
+def read_run_head(data: bytes) -> tuple[str, bool, int, int, int]:
+    """Read what `encode_run` has made: publisher, version 5, total, head, where the packets begin.
+
+    Raises IndexError when the packets are not as long as said, ValueError for a name that is no text.
+    """
+    end = 2 + get_u16(data, 0)
+    v5 = data[end] == 1
+    total, pos = get_varint(data, end + 1)
+    head, pos = get_varint(data, pos)
+    if pos >= len(data) or not 3 < head <= total or (len(data) - pos) % total:
+        raise IndexError("a run of packets ends too early")
+    return data[2:end].decode(), v5, total, head, pos
 
 
 def encode_expel(number: int, code: int, why: str) -> bytes:

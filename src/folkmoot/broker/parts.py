@@ -37,6 +37,7 @@ from folkmoot.broker.request import Requests
 from folkmoot.broker.restore import Restore
 from folkmoot.broker.retained import Retained
 from folkmoot.broker.route import Routes
+from folkmoot.broker.run import Runs
 from folkmoot.broker.shared import Shared
 from folkmoot.broker.state import State
 from folkmoot.broker.subscribe import Subscribing
@@ -83,7 +84,10 @@ class Delivery:
             self.producers,
         )
         self.errands = Errands(state, self.outbox, self.publishing)
-        self.exchange = Exchange(state, fabric, self.commits, self.marks, self.requests, self.outbox, self.publishing)
+        self.runs = Runs(state, self.routes, self.publishing, self.requests)
+        self.exchange = Exchange(
+            state, fabric, self.commits, self.marks, self.requests, self.outbox, self.publishing, self.runs
+        )
 
 
 class Clients(Delivery):
@@ -126,8 +130,8 @@ class Clients(Delivery):
             self.connecting,
             self.subscribing,
         )
-        self.express = Express(state, self.publishing)
-        self.ingress = Ingress(state, self.routes, self.inbound, self.express, self.control, self.closing)
+        self.express = Express(state, self.runs)
+        self.ingress = Ingress(state, self.routes, self.inbound, self.runs, self.express, self.control, self.closing)
 
 
 class Neighbours(Clients):

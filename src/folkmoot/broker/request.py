@@ -19,6 +19,7 @@ from folkmoot.broker.message import (
     LIVE,
     OF_PARTITION,
     REQUESTS,
+    RUN,
     Errand,
     Parcel,
     Share,
@@ -105,6 +106,12 @@ class Requests:
             self.commits.ask(len(shares), len(shares) * len(blank.body))
         for node_id, parcel in parcels.items():
             self._outgoing.setdefault(node_id, []).append(parcel)
+
+    def publish_run(self, body: bytes, nodes: list[str]) -> None:
+        """Hand a run of packets to nodes with transient subscribers, after all that goes there before it."""
+        self._sequence += 1
+        for node_id in nodes:
+            self._outgoing.setdefault(node_id, []).append(Parcel(self._sequence, 0, LIVE | RUN, body))
 
     def hand(self, errand: Errand) -> None:
         """Hand an errand, whose row is committed, to all whom it concerns."""

@@ -63,7 +63,7 @@ class Group:
 class Route:
     """Who gets a topic: live (transient) and stored (persistent) sessions, shared groups, stream partitions.
 
-    simple: a QoS 0 message only has to be copied to `targets`, nothing is kept, counted or chosen.
+    simple: a QoS 0 message only has to be copied to `targets` and `nodes`, nothing is kept, counted or chosen.
     live: that holds for QoS 1 and 2 as well, because all targets are transient.
     """
 
@@ -145,7 +145,8 @@ class Routes:
             self._build_elsewhere(route)
         keeps_qos0 = self.state.limits.queue_qos0_offline and bool(route.durable)
         route.elsewhere = bool(route.nodes or route.away or route.away_logs or route.shared)
-        copied = not route.elsewhere and not route.groups and not route.logs
+        chosen = bool(route.away or route.away_logs or route.shared or route.groups)
+        copied = not chosen and not route.logs
         route.simple = copied and not keeps_qos0 and not is_reserved(topic)
         route.live = route.simple and not route.durable
         return route
@@ -153,10 +154,10 @@ class Routes:
     def _build_elsewhere(self, route: Route) -> None:
         for value in self.interest.tree.match(route.topic):
             if isinstance(value, Place):
-                if value.node_id:
-                    route.nodes.append(value.node_id)
-                else:
+                if not value.node_id:
                     route.away.append(value.partition)
+                elif value.node_id not in route.nodes:  # several of its filters may match
+                    route.nodes.append(value.node_id)
             else:
                 assert isinstance(value, SharedPlace)
                 route.shared.setdefault(value.name, []).append(value)
