@@ -465,7 +465,7 @@ class Moot:
 
     def lost(self) -> list[str]:
         """Return the committed changes that the leader of their partition has not, in a view that all are in."""
-        view = next(iter(self.nodes.values())).live.view
+        view = next(node for node in self.nodes.values() if node.alive).live.view
         assert view is not None
         return [
             f"partition {partition}: {commit}"

@@ -6,7 +6,7 @@ import pytest
 
 from folkmoot.cluster.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from folkmoot.cluster.kind import COMMIT, HEARTBEAT, PREPARE, PROMISE
-from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, View
+from folkmoot.cluster.view import ACTIVE, JOINING, View
 from tests.cluster.moot import MS, Moot, S, recover
 
 
@@ -309,24 +309,6 @@ def test_a_forgotten_node_counts_no_more() -> None:
     moot.run(2 * S)
     assert view_of(moot, "n002").known == ["n000", "n001", "n002"]
     assert not view_of(moot, "n002").absent
-
-
-def test_one_that_leaves_gives_away_what_it_has_first() -> None:
-    moot = begun(4)
-    moot.fill_us = S
-    moot.nodes["n000"].live.leave(moot.now)
-    moot.run_until(lambda: _state_of(moot, "n000") == LEAVING, 2 * S)
-    assert not moot.nodes["n000"].live.left
-    moot.run_until(lambda: moot.settled(["n001", "n002", "n003"]), 15 * S)
-    moot.run(S)
-    assert moot.nodes["n000"].live.left
-    assert view_of(moot, "n001").known == ["n001", "n002", "n003"]
-    assert not moot.lost()
-
-
-def _state_of(moot: Moot, node_id: str) -> int:
-    member = view_of(moot, "n001").member(node_id)
-    return -1 if member is None else member.state
 
 
 # Others

@@ -72,6 +72,14 @@ class Requests:
         self.own_live: list[Parcel] = []
         self.finished: list[Errand] = []
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is not committed yet."""
+        for messages in self._sent.values():
+            if messages:
+                return True
+        return bool(self._parked or self._outgoing)
+
     def begin(self, epoch: int) -> None:
         """A view was installed: number beyond all that an earlier life of this node, in an earlier view, can have used.
 

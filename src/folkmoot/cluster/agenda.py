@@ -7,10 +7,10 @@ different views; never proposes anything.
 from __future__ import annotations
 
 from folkmoot.cluster.detector import Detector
-from folkmoot.cluster.heartbeat import EVICT, Request
-from folkmoot.cluster.roster import Roster, Wish, drained, strayed
+from folkmoot.cluster.heartbeat import EVICT, FORGET, LEAVE, MEMBER, Request
+from folkmoot.cluster.roster import Wish, departs, drained, strayed
 from folkmoot.cluster.seat import Seat
-from folkmoot.cluster.view import LEAVING, View
+from folkmoot.cluster.view import LEAVING, Member, View
 
 __all__ = ["Agenda"]
 
@@ -18,11 +18,10 @@ __all__ = ["Agenda"]
 class Agenda:
     """What one member would bring into the next view beside who belongs to it; left: who has gone with nothing left."""
 
-    def __init__(self, seat: Seat, detector: Detector, roster: Roster) -> None:
+    def __init__(self, seat: Seat, detector: Detector) -> None:
         self.left: list[str] = []
         self._seat = seat
         self._detector = detector
-        self._roster = roster
         self._astray_since_us: int = -1
 
     def reset(self) -> None:
@@ -39,32 +38,38 @@ class Agenda:
         return requests
 
     def leaving(self, view: View) -> list[str]:
-        """Return the ids of members that want to go."""
-        found = [member.node_id for member in view.members if member.state == LEAVING]
-        if self._seat.leaving and self._seat.me.node_id not in found:
-            found.append(self._seat.me.node_id)
-        for member in view.members:
-            peer = self._detector.peers.get(member.node_id)
-            if peer is not None and peer.beat is not None and peer.beat.leaving and member.node_id not in found:
-                found.append(member.node_id)
-        return found
+        """Return the ids of members that want to go, or are to go."""
+        asked = [(one.node_id, one.incarnation) for one in self.requests(view) if one.kind == LEAVE]
+        return [
+            member.node_id
+            for member in view.members
+            if self._leaves(view, member) or (member.node_id, member.incarnation) in asked
+        ]
+
+    def _leaves(self, view: View, member: Member) -> bool:
+        """Tell whether a member wants to go; one that goes already and was started again has not heard of it yet."""
+        if member.node_id == self._seat.me.node_id:
+            return self._seat.leaving
+        peer = self._detector.peers.get(member.node_id)
+        if peer is None or peer.beat is None:
+            return member.state == LEAVING
+        if peer.beat.leaving:
+            return True
+        knows = peer.beat.state == MEMBER and peer.beat.epoch == view.epoch and peer.incarnation() == member.incarnation
+        return member.state == LEAVING and not knows
 
     def plan(self, view: View, wish: Wish, requests: list[Request], now: int) -> None:
         """Add what can wait to the wish: requests, news of holdings, members that leave or are in another view."""
-        self.left = [member.node_id for member in view.members if drained(view, member.node_id)]
-        if len(wish.ids) > len(self.left):
-            for node_id in self.left:
-                if node_id in wish.ids:
-                    wish.ids.remove(node_id)
-                    wish.reasons.append(f"{node_id} has nothing left to give")
-            if self.left and wish.proposer:
-                wish.proposer = self._roster.proposer(wish.ids, self._seat.stalled(now))
+        self.left = [member.node_id for member in view.members if self._has_left(view, member)]
         for request in requests:
-            wish.reasons.append(f"{'evict' if request.kind == EVICT else 'forget'} {request.node_id}")
-        for node_id in self.leaving(view):
-            member = view.member(node_id)
-            if member is not None and member.state != LEAVING and len(wish.ids) > 1:
-                wish.reasons.append(f"{node_id} leaves")
+            if request.kind == EVICT or request.kind == FORGET:
+                wish.reasons.append(f"{'evict' if request.kind == EVICT else 'forget'} {request.node_id}")
+        leaving = self.leaving(view)
+        for member in view.members:
+            if member.node_id in leaving and member.state != LEAVING:
+                wish.reasons.append(f"{member.node_id} leaves")
+            elif member.node_id not in leaving and member.state == LEAVING:
+                wish.reasons.append(f"{member.node_id} stays")
         if self._seat.filled or self._seat.news:
             wish.reasons.append(f"{self._seat.me.node_id} has news")
         astray = False
@@ -80,6 +85,11 @@ class Agenda:
                 if peer.serves() and peer.beat.epoch > view.epoch and not peer.beat.in_view:
                     wish.reasons.append(f"{node_id} went on in another view")
         self._wait_for_strays(astray, wish, now)
+
+    def _has_left(self, view: View, member: Member) -> bool:
+        """Tell whether a member has given away all that it had, and has said goodbye."""
+        peer = self._detector.peers.get(member.node_id)
+        return peer is not None and departs(peer) and drained(view, member.node_id)
 
     def _wait_for_strays(self, astray: bool, wish: Wish, now: int) -> None:
         """Give members time to install the view before another one is made for their sake."""

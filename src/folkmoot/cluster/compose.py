@@ -20,8 +20,10 @@ def compose(
     """
     tops = _tops(proposal)
     previous = _foremost(tops)
+    leaving = [*leaving, *_interrupted(tops)]
     members = [member.in_state(LEAVING if member.node_id in leaving else ACTIVE) for member in proposal.members]
-    ring = Ring(View(proposal.epoch, members), partitions, replicas)
+    before = _known_before(tops)
+    ring = Ring(View(proposal.epoch, _placed(members, before, leaving, requests, replicas)), partitions, replicas)
     bases: dict[str, View] = {}
     served: dict[str, int] = {}
     for node_id, promise in proposal.promises.items():
@@ -39,7 +41,6 @@ def compose(
         branches,
         [node_id for node_id in bases if proposal.promises[node_id].serving],
     )
-    before = _known_before(tops)
     final = _with_joining(members, fill, before)
     known, absent = _known(final, before, tops, requests, left)
     return View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
@@ -115,6 +116,33 @@ def _known_before(tops: list[View]) -> dict[str, bool]:
     return known
 
 
+def _interrupted(tops: list[View]) -> list[str]:
+    """Return who was lost while it was leaving: when it comes back it goes on with that."""
+    found: list[str] = []
+    for view in tops:
+        found.extend([member.node_id for member in view.absent if member.state == LEAVING])
+    return found
+
+
+def _placed(
+    members: list[Member], before: dict[str, bool], leaving: list[str], requests: list[Request], replicas: int
+) -> list[Member]:
+    """Return the members as the placement shall see them.
+
+    Who leaves keeps what it has while somebody is away who would have to keep it instead, and while nobody else is
+    here: otherwise a crash during a leave would cost the copies that the one who leaves still has.
+    """
+    forgotten = [request.node_id for request in requests if request.kind == FORGET]
+    stay = [member.node_id for member in members if member.state != LEAVING]
+    expected = dict.fromkeys(stay, True)
+    for node_id in before:
+        if node_id not in leaving and node_id not in forgotten:
+            expected[node_id] = True
+    if stay and len(stay) >= min(replicas, len(expected)):
+        return members
+    return [member.in_state(ACTIVE) for member in members]
+
+
 def _with_joining(members: list[Member], learners: list[list[str]], before: dict[str, bool]) -> list[Member]:
     """Mark new members that do not have their share yet; they are not counted before they have."""
     filling: dict[str, bool] = {}
@@ -160,7 +188,7 @@ def _refused(tops: list[View], requests: list[Request], members: list[Member]) -
     for request in requests:
         if request.kind == EVICT:
             marks[request.node_id] = request.incarnation
-        else:
+        elif request.kind == FORGET:
             marks.pop(request.node_id, None)
     for member in members:
         if marks.get(member.node_id, -1) != member.incarnation:

@@ -8,9 +8,11 @@ from folkmoot.cluster.cursor import Cursor, put_bytes, put_text
 from folkmoot.kernel.pack import varint
 
 __all__ = [
+    "DEPART",
     "EVICT",
     "EXCLUDED",
     "FORGET",
+    "LEAVE",
     "MEMBER",
     "WAITING",
     "Heartbeat",
@@ -25,6 +27,8 @@ EXCLUDED: Final = 2  # sees that others go on without it
 
 EVICT: Final = 1
 FORGET: Final = 2
+LEAVE: Final = 3  # a node is to hand over what it has, and go for good
+DEPART: Final = 4  # a node says of itself that it ends in good order: the next view is to be without it
 
 _FORMAT: Final = 1
 _IDS_MAX: Final = 4096
@@ -40,7 +44,7 @@ _LOAD: Final = 128
 
 
 class Request:
-    """What an operator asked for and the next view has to bring."""
+    """What an operator, or the node itself (DEPART), asked for and the next view has to bring."""
 
     def __init__(self, kind: int, node_id: str, incarnation: int) -> None:
         self.kind = kind

@@ -14,8 +14,10 @@ from folkmoot.cluster.beat import Beater
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.detector import Detector, Peer
 from folkmoot.cluster.heartbeat import (
+    DEPART,
     EVICT,
     FORGET,
+    LEAVE,
     MEMBER,
     WAITING,
     Heartbeat,
@@ -23,9 +25,10 @@ from folkmoot.cluster.heartbeat import (
     decode_heartbeat,
 )
 from folkmoot.cluster.kind import COMMIT, HEARTBEAT, INSTALLED, PREPARE, PROMISE, REFUSE
-from folkmoot.cluster.roster import Roster, Wish, unsatisfied
+from folkmoot.cluster.outside import Outside
+from folkmoot.cluster.roster import Roster, Wish, departs, drained, unsatisfied
 from folkmoot.cluster.seat import STATES, HoldingsSource, Seat
-from folkmoot.cluster.view import Member, View
+from folkmoot.cluster.view import LEAVING, Member, View
 from folkmoot.kernel.event import INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 
@@ -57,10 +60,10 @@ class Membership:
         self._seat = Seat(me, config, partitions, rng, holdings, stored)
         self._detector = Detector(me.node_id, config.silence_us)
         self._roster = Roster(me, self._detector, config.link_patience_us)
-        self._agenda = Agenda(self._seat, self._detector, self._roster)
+        self._agenda = Agenda(self._seat, self._detector)
         self._ballot = Ballot(self._seat, self._detector)
         self._beater = Beater(self._seat, self._detector)
-        self._wait_since_us: int = -1  # since when no member is in sight
+        self._outside = Outside(self._seat, self._detector, self._roster, self._ballot)
         self._due_since_us: int = -1  # since when a planned change is due
         self._next_us: int = 0
         self._lower: list[str] = []  # whom evidence is sent to at once
@@ -86,8 +89,28 @@ class Membership:
 
     @property
     def left(self) -> bool:
-        """Whether this node wanted to leave and is out."""
-        return self._seat.leaving and self._seat.state != MEMBER
+        """Whether this node has left: it gave away what it had, said goodbye, and is out."""
+        return self._seat.leaving and self.departed
+
+    @property
+    def drained(self) -> bool:
+        """Whether this node leaves, and has nothing left to give: it may `depart` as soon as it has no clients."""
+        view = self._seat.view
+        return self._seat.state == MEMBER and view is not None and drained(view, self._seat.me.node_id)
+
+    @property
+    def departed(self) -> bool:
+        """Whether this node said that it ends, and the others go on without it, or there is nobody who could."""
+        if not self._seat.departing:
+            return False
+        view = self._seat.view
+        if self._seat.state != MEMBER or view is None:
+            return True
+        for member in view.members:
+            peer = self._detector.peers.get(member.node_id)
+            if peer is not None and self._detector.hears & peer.bit and not departs(peer):
+                return False
+        return True
 
     @property
     def strangers(self) -> list[str]:
@@ -147,11 +170,10 @@ class Membership:
         if now < self._next_us and now < self._retry():
             return
         if now >= self._next_us:
-            if self._wait_since_us < 0:
-                self._wait_since_us = now
+            self._outside.begin(now)
             silent = self._detector.tick(now, self._beater.interval())
             self._next_us = now + self._beater.interval()
-            self._beater.beat(now, self._patient(now))
+            self._beater.beat(now, self._outside.patient(now))
             if silent:
                 self._tell(now)
         self._ballot.late(now)
@@ -177,9 +199,26 @@ class Membership:
         self._look(now)
 
     def leave(self, now: int) -> None:
-        """Give away what this node keeps, then go for good; `left` says when."""
+        """Give away what this node keeps, then go for good: `drained`, then `depart`, then `left`."""
         self._seat.leaving = True
         self._look(now)
+
+    def dismiss(self, node_id: str, now: int) -> None:
+        """Have another member leave."""
+        member = None if self._seat.view is None else self._seat.view.member(node_id)
+        if node_id == self._seat.me.node_id:
+            self.leave(now)
+        elif member is not None:
+            self._seat.requests.append(Request(LEAVE, node_id, member.incarnation))
+            self._look(now)
+
+    def depart(self, now: int) -> None:
+        """End in good order: have a view without this node (expected back, unless it leaves); then `departed`."""
+        if not self._seat.departing:
+            self._seat.departing = True
+            self._seat.requests.append(Request(DEPART, self._seat.me.node_id, self._seat.me.incarnation))
+            self._look(now)
+            self._tell(now)
 
     def evict(self, node_id: str, now: int) -> None:
         """Put a node out of the view and keep it out until it is started again."""
@@ -234,6 +273,9 @@ class Membership:
         old = peer.beat
         moved = self._detector.said(peer.node_id, beat, seat.view, now)
         self._beater.learn(beat.peers, now)
+        for request in beat.requests:
+            if request.kind == LEAVE and request.node_id == seat.me.node_id:
+                seat.leaving = seat.leaving or request.incarnation == seat.me.incarnation
         if old is None or moved or old.epoch != beat.epoch or old.state != beat.state or old.stalled != beat.stalled:
             if seat.state == MEMBER and not beat.in_view and beat.epoch > seat.epoch():
                 self._left_out()
@@ -251,7 +293,7 @@ class Membership:
         view = self._seat.view
         assert view is not None, "a member has a view"
         moved = 0
-        remain = 1
+        remain = 0 if self._seat.departing else 1
         for member in view.members:
             peer = self._detector.peers.get(member.node_id)
             if peer is None or peer.beat is None or peer.incarnation() != member.incarnation:
@@ -260,7 +302,7 @@ class Membership:
                 continue
             if peer.serves() and peer.beat.epoch > view.epoch and not peer.beat.in_view:
                 moved += 1
-            elif peer.beat.epoch == view.epoch and peer.serves():
+            elif peer.beat.epoch == view.epoch and peer.serves() and not departs(peer):
                 remain += 1
         if moved and moved >= remain:
             self._seat.exclude(f"{moved} of {len(view.members)} went on without this node")
@@ -268,14 +310,22 @@ class Membership:
     def _installed(self, now: int) -> None:
         view = self._seat.view
         assert view is not None, "a view was installed"
-        self._wait_since_us = now
+        self._outside.again(now)
         self._due_since_us = -1
         self._agenda.reset()
         self._seat.requests = unsatisfied(self._seat.requests, view)
+        self._stay_if_last(view)
         self._detector.prune([*[member.node_id for member in view.members], *view.known])
         if len(self._detector.peers) <= _FEW:
             self._beater.beat(now, False)  # many are told with the next beat, which must not come as a wave
             self._next_us = now + self._beater.interval()
+
+    def _stay_if_last(self, view: View) -> None:
+        """When all members are to leave, the one with the lowest id has nobody to give anything to, and stays."""
+        going = [member.node_id for member in [*view.members, *view.absent] if member.state == LEAVING]
+        if view.members[0].node_id == self._seat.me.node_id and set(view.known) <= set(going):
+            self._seat.leaving = False
+            self._seat.event(WARNING, "leave_refused", {"why": "nobody would be left"})
 
     def _look(self, now: int) -> None:
         """Look at the evidence, and propose a view if one is due and this node is the one to do it."""
@@ -284,8 +334,8 @@ class Membership:
         before = self._seat.epoch()
         if self._seat.state == MEMBER:
             self._look_as_member(now)
-        elif not self._seat.leaving:
-            self._look_from_outside(now)
+        elif not self._seat.departing:
+            self._outside.look(now)
         if self._seat.epoch() != before:
             self._installed(now)
 
@@ -332,59 +382,6 @@ class Membership:
             if peer is not None and peer.member is not None and peer.incarnation() != member.incarnation:
                 return True
         return False
-
-    def _patient(self, now: int) -> bool:
-        """Tell whether this node still waits for more nodes before it makes a first view."""
-        return self._seat.state != MEMBER and now - self._wait_since_us < self._config.join_wait_us
-
-    def _look_from_outside(self, now: int) -> None:
-        """Without a view: wait to be taken in; when no member is in sight, make a view with those that wait too."""
-        seat = self._seat
-        for peer in self._detector.peers.values():
-            if self._detector.hears & peer.bit and peer.serves():
-                self._wait_since_us = now
-                return
-        if self._wait_since_us < 0 or self._ballot.proposal is not None or self._ballot.retry_us:
-            return
-        if now - seat.promised_us < self._config.view_pause_us and seat.promised_us:
-            return  # somebody is about to take this node in
-        waited = not self._patient(now)
-        ids = self._roster.pool(self._detector.mutual(), now, waited)
-        if not ids or ids[0] != seat.me.node_id or seat.stalled(now):
-            return
-        if not waited and not self._all_here(ids):
-            return
-        if seat.config.split_policy == "majority" and not self._enough(ids):
-            return
-        self._ballot.requests = []
-        self._ballot.leaving = []
-        self._ballot.left = []
-        self._ballot.propose(ids, now)
-
-    def _all_here(self, ids: list[str]) -> bool:
-        """Tell whether all that this node knows of are here and have waited enough: seeds, and members of old."""
-        addresses = [self._config.peer_address]
-        for node_id in ids:
-            peer = self._detector.peers.get(node_id)
-            if peer is not None and peer.member is not None:
-                addresses.append(peer.member.address)
-        for seed in self._config.seeds:
-            if seed not in addresses:
-                return False
-        if self._seat.view is not None:
-            for node_id in self._seat.view.known:
-                if node_id not in ids:
-                    return False
-        return True
-
-    def _enough(self, ids: list[str]) -> bool:
-        """Tell whether a majority is here: of the last full membership, or of the seeds when there was none."""
-        if self._seat.view is not None:
-            known = self._seat.view.known
-            here = [node_id for node_id in known if node_id in ids]
-            return 2 * len(here) > len(known)
-        expected = len({self._config.peer_address, *self._config.seeds})
-        return 2 * len(ids) > expected
 
     def _tell(self, now: int) -> None:
         """Send evidence at once to those who may have to propose, others get it with the next beat."""

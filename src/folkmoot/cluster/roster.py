@@ -11,10 +11,10 @@ Owns the ages of bad links; never sends anything.
 from __future__ import annotations
 
 from folkmoot.cluster.detector import Detector, Peer
-from folkmoot.cluster.heartbeat import EVICT, EXCLUDED, FORGET, Request
+from folkmoot.cluster.heartbeat import DEPART, EVICT, EXCLUDED, FORGET, LEAVE, Request
 from folkmoot.cluster.view import LEAVING, Member, View
 
-__all__ = ["Roster", "Wish", "drained", "strayed", "unsatisfied"]
+__all__ = ["Roster", "Wish", "departs", "drained", "strayed", "unsatisfied"]
 
 
 class Wish:
@@ -104,7 +104,9 @@ class Roster:
                 peer = self._detector.peer(member.node_id)
                 bit = peer.bit
                 why = "does not answer" if member.node_id in muted else self._fault(member, peer, touch)
-            if not why and _evicted(requests, member):
+            if not why and _asked(DEPART, requests, member):
+                why = "stops"
+            if not why and _asked(EVICT, requests, member):
                 why = "evicted"
             if why:
                 wish.gone.append(member.node_id)
@@ -172,7 +174,7 @@ class Roster:
             peer = self._detector.peers[node_id]
             if not touch & peer.bit or peer.beat is None or peer.member is None:
                 continue
-            if peer.beat.stalled or peer.beat.leaving or not peer.calm(now) or _evicted(requests, peer.member):
+            if peer.beat.stalled or departs(peer) or not peer.calm(now) or _asked(EVICT, requests, peer.member):
                 continue
             found.append(peer)
         return found
@@ -205,7 +207,9 @@ class Roster:
                 continue
             member = view.member(node_id)
             old = member is not None and member.incarnation == peer.incarnation()
-            if old or peer.beat.stalled or _evicted(requests, peer.member) or _refused(view, peer.member):
+            if old or peer.beat.stalled or departs(peer):
+                continue
+            if _asked(EVICT, requests, peer.member) or _refused(view, peer.member):
                 continue
             if peer.losses < 3 and self._all_in_touch(peer, stay):
                 stay |= peer.bit
@@ -274,10 +278,12 @@ def unsatisfied(requests: list[Request], view: View) -> list[Request]:
     left: list[Request] = []
     for request in requests:
         member = view.member(request.node_id)
-        if request.kind == EVICT:
-            open_ = member is not None and member.incarnation == request.incarnation
-        else:
-            open_ = request.kind == FORGET and member is None and request.node_id in view.known
+        here = member is not None and member.incarnation == request.incarnation
+        open_ = here and request.kind in (EVICT, DEPART)
+        if request.kind == LEAVE:
+            open_ = here and member is not None and member.state != LEAVING
+        elif request.kind == FORGET:
+            open_ = member is None and request.node_id in view.known
         if open_:
             left.append(request)
     return left
@@ -302,9 +308,15 @@ def drained(view: View, node_id: str) -> bool:
     return True
 
 
-def _evicted(requests: list[Request], member: Member) -> bool:
+def departs(peer: Peer) -> bool:
+    """Tell whether a node has said that it ends, and no view is to have it."""
+    return peer.beat is not None and peer.member is not None and _asked(DEPART, peer.beat.requests, peer.member)
+
+
+def _asked(kind: int, requests: list[Request], member: Member) -> bool:
+    """Tell whether this is asked for this start of a node."""
     for request in requests:
-        if request.kind == EVICT and request.node_id == member.node_id and request.incarnation == member.incarnation:
+        if request.kind == kind and request.node_id == member.node_id and request.incarnation == member.incarnation:
             return True
     return False
 

@@ -13,7 +13,7 @@ from mypy_extensions import mypyc_attr
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.heartbeat import EXCLUDED, MEMBER, WAITING, Request
 from folkmoot.cluster.holding import Holding
-from folkmoot.cluster.view import Member, View, counter_of
+from folkmoot.cluster.view import LEAVING, Member, View, counter_of
 from folkmoot.kernel.event import INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 
@@ -66,7 +66,8 @@ class Seat:
         self.requests: list[Request] = []
         self.filled: list[tuple[int, str]] = []
         self.news: bool = False
-        self.leaving: bool = False
+        self.leaving: bool = False  # wants to go for good
+        self.departing: bool = False  # has said goodbye: no view is to have it any more
         self.strangers: list[str] = []  # members of views that were made without this node: they have forgotten it
         self.installed_us: int = 0
         self.promised_us: int = 0
@@ -120,6 +121,8 @@ class Seat:
             self.promised = max(self.promised, view.epoch)
             self.counter = max(self.counter, counter_of(view.epoch))
             self.filled = [pair for pair in self.filled if self._learns(before, view, pair[0], pair[1])]
+            # Others were told that it is to go, or it was started again while it did.
+            self.leaving = self.leaving or member.state == LEAVING
             self.event(INFO, "view_installed", {"epoch": view.epoch, "members": [one.node_id for one in view.members]})
         return taken
 

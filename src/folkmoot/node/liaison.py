@@ -21,6 +21,7 @@ from folkmoot.cluster.seat import HoldingsSource
 from folkmoot.cluster.view import ACTIVE, Member, View
 from folkmoot.kernel.event import Event
 from folkmoot.node.effect import Effects
+from folkmoot.node.farewell import Farewell
 from folkmoot.node.load import own_load
 from folkmoot.node.record import put_view, read_view
 from folkmoot.store.batch import Batch
@@ -55,6 +56,7 @@ class Liaison:
         self.membership = Membership(
             self.me, config, state.partitions, state.rng.fork(), _Holdings(self.replication), stored
         )
+        self.farewell = Farewell(state, broker, self.membership)
         self.events: list[Event] = []
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
@@ -175,6 +177,7 @@ class Liaison:
         self.peers.wake(now)
         self.membership.wake(now)
         self.replication.wake(now)
+        self.farewell.step()
         self.step()
 
     def _is_full(self, node_id: str) -> bool:

@@ -204,6 +204,27 @@ class Node:
         if self.liaison is not None:
             self.liaison.membership.stalled(what, since_us)
 
+    def leave(self, now: int) -> None:
+        """Hand over all that this node has, say goodbye, and go for good; then `left`, and the process may end."""
+        self._tick(now)
+        self._liaison().membership.leave(self._state.now)
+
+    @property
+    def left(self) -> bool:
+        """Whether this node has left its cluster, and nothing depends on it any more."""
+        return self.liaison is not None and self.liaison.membership.left
+
+    def depart(self, now: int) -> None:
+        """Have the others go on without this node, which said goodbye (`stop`) and will be back; then `departed`."""
+        self._tick(now)
+        if self.liaison is not None:
+            self.liaison.membership.depart(self._state.now)
+
+    @property
+    def departed(self) -> bool:
+        """Whether the others go on without this node, or there are none who could."""
+        return self.liaison is None or self.liaison.membership.departed
+
     def _liaison(self) -> Liaison:
         assert self.liaison is not None, "a node alone has no peers"
         return self.liaison

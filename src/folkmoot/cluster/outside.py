@@ -1,0 +1,89 @@
+"""A node without a view: it waits to be taken in, and when no member is in sight it makes a first view with others.
+
+Owns since when it waits. What it makes is a proposal like any other: the ballot's.
+"""
+
+from __future__ import annotations
+
+from folkmoot.cluster.ballot import Ballot
+from folkmoot.cluster.detector import Detector
+from folkmoot.cluster.heartbeat import MEMBER
+from folkmoot.cluster.roster import Roster
+from folkmoot.cluster.seat import Seat
+
+__all__ = ["Outside"]
+
+
+class Outside:
+    """The patience of one node that has no view."""
+
+    def __init__(self, seat: Seat, detector: Detector, roster: Roster, ballot: Ballot) -> None:
+        self._seat = seat
+        self._detector = detector
+        self._roster = roster
+        self._ballot = ballot
+        self._since_us: int = -1  # since when no member is in sight
+
+    def begin(self, now: int) -> None:
+        """Begin to wait, unless it does already."""
+        if self._since_us < 0:
+            self._since_us = now
+
+    def again(self, now: int) -> None:
+        """Begin to wait anew: there is a view, or somebody who has one."""
+        self._since_us = now
+
+    def patient(self, now: int) -> bool:
+        """Tell whether this node still waits for more nodes before it makes a first view."""
+        return self._seat.state != MEMBER and now - self._since_us < self._seat.config.join_wait_us
+
+    def look(self, now: int) -> None:
+        """Wait to be taken in; when no member is in sight, make a view with those that wait too."""
+        seat = self._seat
+        for peer in self._detector.peers.values():
+            if self._detector.hears & peer.bit and peer.serves():
+                self._since_us = now
+                return
+        if self._since_us < 0 or self._ballot.proposal is not None or self._ballot.retry_us:
+            return
+        if now - seat.promised_us < seat.config.view_pause_us and seat.promised_us:
+            return  # somebody is about to take this node in
+        waited = not self.patient(now)
+        ids = self._roster.pool(self._detector.mutual(), now, waited)
+        if not ids or ids[0] != seat.me.node_id or seat.stalled(now):
+            return
+        if not waited and not self._all_here(ids):
+            return
+        if seat.config.split_policy == "majority" and not self._enough(ids):
+            return
+        self._ballot.requests = []
+        self._ballot.leaving = []
+        self._ballot.left = []
+        self._ballot.propose(ids, now)
+
+    def _all_here(self, ids: list[str]) -> bool:
+        """Tell whether all that this node knows of are here and have waited enough: seeds, and members of old."""
+        config = self._seat.config
+        addresses = [config.peer_address]
+        for node_id in ids:
+            peer = self._detector.peers.get(node_id)
+            if peer is not None and peer.member is not None:
+                addresses.append(peer.member.address)
+        for seed in config.seeds:
+            if seed not in addresses:
+                return False
+        if self._seat.view is not None:
+            for node_id in self._seat.view.known:
+                if node_id not in ids:
+                    return False
+        return True
+
+    def _enough(self, ids: list[str]) -> bool:
+        """Tell whether a majority is here: of the last full membership, or of the seeds when there was none."""
+        if self._seat.view is not None:
+            known = self._seat.view.known
+            here = [node_id for node_id in known if node_id in ids]
+            return 2 * len(here) > len(known)
+        config = self._seat.config
+        expected = len({config.peer_address, *config.seeds})
+        return 2 * len(ids) > expected

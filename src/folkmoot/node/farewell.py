@@ -1,0 +1,48 @@
+"""How a node goes in good order: clients first, then what was asked of others, and then the view without this node.
+
+Two ways lead here: a stop, after which the node is expected back (`depart`), and leaving for good, which begins when
+everything has been handed over. Decides when to say goodbye; the agreement is the membership's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.broker.broker import Broker
+from folkmoot.broker.state import State
+from folkmoot.cluster.membership import Membership
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.event import INFO
+
+__all__ = ["Farewell"]
+
+_PATIENCE_US: Final = 5 * SECOND  # for clients that do not go, and for answers that do not come
+
+
+class Farewell:
+    """The end of one node's membership."""
+
+    def __init__(self, state: State, broker: Broker, membership: Membership) -> None:
+        self._state = state
+        self._broker = broker
+        self._membership = membership
+        self._told_us: int = 0  # when clients were sent away, because nothing is left to give
+
+    def step(self) -> None:
+        """Look whether a node that leaves has nothing left to give, and whether its clients are gone."""
+        membership = self._membership
+        now = self._state.now
+        if not self._told_us:
+            if membership.drained:
+                self._told_us = now
+                self._state.event(INFO, "leaving", {"clients": len(self._state.connections)})
+                self._broker.stop()
+        elif not membership.drained and membership.state == "member":
+            self._told_us = 0  # somebody has died, and what was handed over is needed here again
+            self._state.stopping = False
+        elif self._quiet() or now - self._told_us >= _PATIENCE_US:
+            membership.depart(now)
+
+    def _quiet(self) -> bool:
+        """Whether no client is here, and no leader of a partition owes an answer."""
+        return not self._state.connections and not self._broker.requests.busy
