@@ -65,7 +65,7 @@ class Stage:
 
     def freeze(self) -> None:
         """From now on nothing runs but what `step` does."""
-        self.camp._running = True
+        self.camp.freeze()
         for site in self.camp.sites.values():
             if self.held == ("victim" if site is self.victim else "others"):
                 site.hold_writes()
@@ -76,35 +76,16 @@ class Stage:
         count = int(STEPS * order.random() ** 2)
         idle = 0
         while count and idle < 100:
-            if self._unit(order.randrange(9)):
+            if self.camp.unit(order.randrange(9)):
                 count -= 1
                 idle = 0
             else:
                 idle += 1
 
-    def _unit(self, number: int) -> bool:
-        """The turn of a node, or what is on a wire in one direction; False if there was nothing."""
-        sites = list(self.camp.sites.values())
-        if number < len(sites):
-            return sites[number].turn()
-        wires = [wire for wire in self.camp.wires if wire.open]
-        place = (number - len(sites)) // 2
-        end = number % 2
-        if place >= len(wires):
-            return False
-        wire = wires[place]
-        peer = wire.ends[end]
-        if not wire.data[end] or peer is None:
-            return False
-        chunk = b"".join(wire.data[end])
-        wire.data[end].clear()
-        wire.sites[end].node.peer_received(peer, chunk, self.camp.now)
-        return True
-
     def kill(self) -> None:
         """The leader dies here; then the others go on by themselves."""
         self.victim.kill()
-        self.camp._running = False
+        self.camp.thaw()
         for site in self.survivors:
             site.release_writes()
         self.camp.settle()

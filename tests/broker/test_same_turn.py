@@ -16,7 +16,7 @@ def test_a_message_does_not_go_to_a_group_whose_last_member_has_just_left() -> N
     source.connect()
     source.publish("t", b"1")  # the route is known from now on
     assert member.payloads() == [b"1"]
-    camp._running = True  # turns by hand
+    camp.freeze()
     member.send(Unsubscribe(7, [b"$share/g/t"], None))
     while camp["n2"].turn():
         pass
@@ -24,7 +24,7 @@ def test_a_message_does_not_go_to_a_group_whose_last_member_has_just_left() -> N
     node = camp["n1"].node
     assert source.connection is not None
     node.receive(source.connection, encode(Publish(b"t", b"2"), V5), camp.now)
-    camp._running = False
+    camp.thaw()
     camp.run()
     assert member.payloads() == []
     assert not source.closed

@@ -207,6 +207,33 @@ class Camp:
         self.now = end
         self.run()
 
+    def freeze(self) -> None:
+        """From now on nothing runs but what `unit` does, until `thaw`."""
+        self._running = True
+
+    def thaw(self) -> None:
+        """All runs by itself again, from the next thing that happens on."""
+        self._running = False
+
+    def unit(self, number: int) -> bool:
+        """The turn of a node, or what is on a wire in one direction; False if there is nothing to do there."""
+        sites = list(self.sites.values())
+        if number < len(sites):
+            return sites[number].turn()
+        wires = [wire for wire in self.wires if wire.open]
+        place = (number - len(sites)) // 2
+        end = number % 2
+        if place >= len(wires):
+            return False
+        wire = wires[place]
+        peer = wire.ends[end]
+        if not wire.data[end] or peer is None:
+            return False
+        chunk = b"".join(wire.data[end])
+        wire.data[end].clear()
+        wire.sites[end].node.peer_received(peer, chunk, self.now)
+        return True
+
     def cut(self, name: str, *others: str) -> None:
         """Cut a node off from others, both ways, silently."""
         for other in others:

@@ -20,7 +20,7 @@ from folkmoot.session.connection import Connection
 from folkmoot.session.relay import ASKED, ENDED, GRANTED, Relay
 from folkmoot.session.session import Session
 
-__all__ = ["BLOCKED", "CLOSED", "GOODBYE", "HOST_ENTRY", "UNBLOCKED", "Relays"]
+__all__ = ["BLOCKED", "CLOSED", "GOODBYE", "HOST_ENTRY", "UNBLOCKED", "Relays", "token_of"]
 
 # In place of a packet's first byte: what the leader must know of the connection
 CLOSED: Final = 0
@@ -51,7 +51,7 @@ class Relays:
 
     def ask(self, connection: Connection, partition: int, body: bytes, assigned: bool) -> None:
         """A client wants in: ask the leader of its partition, as soon as there is one."""
-        relay = Relay(connection, partition, body, assigned, self.state.rng.next64())
+        relay = Relay(connection, partition, body, assigned, token_of(connection, self.state))
         self._add(relay)
         if self.fabric.open[partition] and self.fabric.leaders[partition] != self.fabric.node_id:
             self._ask(relay)
@@ -87,7 +87,7 @@ class Relays:
 
     def adopt(self, connection: Connection, body: bytes, session: Session) -> Relay:
         """The partition of an open connection's session is led elsewhere from now on."""
-        relay = Relay(connection, session.partition, body, False, self.state.rng.next64())
+        relay = Relay(connection, session.partition, body, False, token_of(connection, self.state))
         relay.state = GRANTED
         relay.durable = session.durable
         if session.durable:
@@ -159,7 +159,7 @@ class Relays:
     def _flush_to(self, node_id: str) -> None:
         out = self._outgoing.pop(node_id, None)
         if out:
-            self.fabric.send(node_id, RELAY, varint(self.fabric.epoch) + b"".join(out))
+            self.fabric.send(node_id, RELAY, b"".join(out))
 
     # -- leaders come and go ------------------------------------------------------------------------------------------
 
@@ -197,3 +197,10 @@ class Relays:
     def of_partition(self, partition: int) -> list[Relay]:
         """Return the relays of a partition, in the order in which they came."""
         return list(self._by_partition[partition].values())
+
+
+def token_of(connection: Connection, state: State) -> int:
+    """Return the token of a connection of this node, the same for all leaders that it meets."""
+    if not connection.token:
+        connection.token = state.rng.next64()
+    return connection.token

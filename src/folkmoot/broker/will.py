@@ -7,6 +7,7 @@ that a crash does neither or both.
 from __future__ import annotations
 
 from folkmoot.broker.errand import Errands
+from folkmoot.broker.relay import token_of
 from folkmoot.broker.state import TIMER_WILL, State
 from folkmoot.kernel.clock import SECOND
 from folkmoot.session.session import Session, Will
@@ -42,6 +43,8 @@ class Wills:
         connection = session.connection
         if connection is not None and connection.remote is not None:
             will.token = connection.remote.token
+        elif connection is not None and not self.errands.publishing.fabric.alone:
+            will.token = token_of(connection, self.state)  # it may have to ask another leader before it is let in
         self._put(session, will)
         self.state.counters.wills_pending += 1
 

@@ -55,6 +55,7 @@ class Connection:
         self.session: Session | None = None
         self.relay: Relay | None = None  # its session, or its registration, is at another node
         self.remote: Remote | None = None  # the connection itself is at another node
+        self.token = 0  # drawn when needed: by it a new leader tells what this connection has set with an old one
         # Input
         self.parts: list[bytes] | None = None
         self.parts_bytes = 0
@@ -62,6 +63,7 @@ class Connection:
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
         self.paused = 0  # why its socket is not read: bits of broker.commit
+        self.broken = False  # it ended without a goodbye: what is not acknowledged to it is owed to nobody
         self.fast = False  # no rule has to look at each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
         self.alias_in: dict[int, bytes] | None = None

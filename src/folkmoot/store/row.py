@@ -159,7 +159,7 @@ def decode_queue(data: bytes) -> QueueRow:
 class WillRow:
     """A will: its message, its delay in seconds, and when it is due (0 = the client is connected).
 
-    token: drawn for the connection that has set it, when that is at another node than the row's leader, else 0.
+    token: drawn for the connection that has set it, 0 on a node that is alone.
     """
 
     def __init__(self, delay_s: int, due_us: int, message: Message, token: int) -> None:
