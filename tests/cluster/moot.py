@@ -318,9 +318,13 @@ class Moot:
         assert not chain or chain[-1] < view.epoch, "views go back"
         if node.stored is not None:
             assert node.stored.epoch < view.epoch, "a view is older than the one on disk"
+        live = node.live.is_live(view)
         if first:
             self.decoded[view.epoch] = view
-            self._check_placement(view)
+            if live:
+                self._check_placement(view)
+        if not live:
+            return  # copies stay as they are
         self._check_sequence(node, chain, view)
         chain.append(view.epoch)
         node.stored = view

@@ -69,7 +69,6 @@ class Hosting:
         self.control = control
         self.restore = restore
         self.remotes: dict[tuple[str, int], Connection] = {}
-        self.met: dict[str, int] = {}  # in which view all began anew with a node
         self.expecting = False  # clients of partitions that this node is about to lead will be attached
         self._early: list[tuple[str, int, int, int, bytes]] = []  # what they have sent already
         # Clients of sessions that others lead now, and the view in which they went: what their nodes have sent here
@@ -113,10 +112,8 @@ class Hosting:
 
     def packets(self, node_id: str, body: bytes) -> None:
         """Packets of clients came. Raises IndexError for nonsense."""
-        epoch, pos = get_varint(body, 0)
+        pos = 0
         size = len(body)
-        # Of a node that was at the other side of a split, and has not heard that it is over: it tells them again.
-        void = epoch < self.met.get(node_id, 0)
         while pos < size:
             number, pos = get_varint(body, pos)
             packet, pos = get_varint(body, pos)
@@ -124,8 +121,7 @@ class Hosting:
             length, pos = get_varint(body, pos + 1)
             rest = body[pos : pos + length]
             pos += length
-            if not void:
-                self._come(node_id, number, packet, first, rest)
+            self._come(node_id, number, packet, first, rest)
 
     def _come(self, node_id: str, number: int, packet: int, first: int, rest: bytes) -> None:
         connection = self.remotes.get((node_id, number))

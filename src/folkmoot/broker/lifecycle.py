@@ -67,6 +67,7 @@ class Lifecycle:
 
     def detach(self, connection: Connection, goodbye: bool) -> None:
         """The connection of a session is gone; `goodbye`: the client sent DISCONNECT with reason 0."""
+        connection.broken = not goodbye
         if connection.relay is not None:
             self.relays.closed(connection.relay, goodbye)
         session = connection.session

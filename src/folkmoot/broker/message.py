@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.pack import U16, get_u16, get_u64, get_varint, u64, varint
+from folkmoot.session.connection import Connection
 from folkmoot.store.message import Message, decode_message, encode_message
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "CHOOSE",
     "CONFIRM",
     "DONE",
+    "ENTER",
     "EXPEL",
     "FROM_CLIENT",
     "HOST",
@@ -61,6 +63,7 @@ ATTACHED: Final = 41  # the answer
 ASK: Final = 42  # a question about what the other leads, see `question`
 ANSWER: Final = 43  # the answer
 CONFIRM: Final = 44  # an announcement is known
+ENTER: Final = 45  # a view: what comes behind this was said in it, and what came before was said in an earlier one
 
 # What a partition is to do with a message
 QUEUE: Final = 1
@@ -141,6 +144,7 @@ class Parcel:
         self.home = -1
         self.order = 0
         self.errand: Errand | None = None
+        self.connection: Connection | None = None  # over which it was published
         self.groups: list[bytes] = []
         self.shares: list[Share] = []
 

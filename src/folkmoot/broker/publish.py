@@ -138,7 +138,8 @@ class Publishing:
         if not kept_here:
             self._share(shares, self.state.partition_of(message.topic)).bits |= RETAIN
         flags = 0 if publisher is None else FROM_CLIENT
-        self.requests.publish(message, producer, sequence, flags, list(shares.values()), nodes)
+        connection = None if publisher is None else publisher.connection
+        self.requests.publish(message, producer, sequence, flags, list(shares.values()), nodes, connection)
         self.state.counters.cluster_messages_sent += len(shares) + len(nodes)
         return result | STORED if shares else result
 

@@ -159,7 +159,7 @@ class Relays:
     def _flush_to(self, node_id: str) -> None:
         out = self._outgoing.pop(node_id, None)
         if out:
-            self.fabric.send(node_id, RELAY, varint(self.fabric.epoch) + b"".join(out))
+            self.fabric.send(node_id, RELAY, b"".join(out))
 
     # -- leaders come and go ------------------------------------------------------------------------------------------
 

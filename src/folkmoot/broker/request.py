@@ -29,6 +29,7 @@ from folkmoot.broker.message import (
 from folkmoot.broker.state import State
 from folkmoot.cluster.view import counter_of
 from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.session.connection import Connection
 from folkmoot.store.message import Message
 
 __all__ = ["Part", "Requests", "first_number"]
@@ -96,15 +97,17 @@ class Requests:
         flags: int,
         shares: list[Share],
         nodes: dict[str, list[bytes]],
+        connection: Connection | None = None,
     ) -> None:
         """Hand a message to partitions that others lead, and to nodes with transient subscribers (and their groups).
 
-        flags: FROM_CLIENT, TO_GROUPS.
+        flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published.
         """
         self._sequence += 1
         self._order += 1
         blank = Parcel(self._sequence, self.state.writer.token, flags, encode_application(message, producer, number))
         blank.order = self._order
+        blank.connection = connection
         parcels: dict[str, Parcel] = {}
         for node_id, groups in nodes.items():
             parcels[node_id] = _live(blank, groups)
@@ -239,6 +242,15 @@ class Requests:
                 else:
                     self.park(part)
 
+    def renew(self, node_id: str) -> None:
+        """All begins anew with a node that lives on: it has forgotten what it has not answered."""
+        for parts in self._sent.pop(node_id, {}).values():
+            for part in parts:
+                if part.share.partition == _OF_NODE:
+                    self._outgoing.setdefault(node_id, []).append(_live(part.parcel, part.parcel.groups))
+                else:
+                    self.park(part)
+
     def drop_all(self) -> None:
         """Forget all requests: who waits for them is not here any more; errands are rows, and come again."""
         for messages in self._sent.values():
@@ -259,9 +271,19 @@ class Requests:
                 self.settle(part)
 
     def opened(self, partition: int) -> list[Part]:
-        """The leader of a partition takes requests: what waits goes to it. Return it when that is this node itself."""
+        """The leader of a partition takes requests: what waits goes to it. Return it when that is this node itself.
+
+        Not so what came over a connection that broke meanwhile: nobody was told of it, and its client may have gone on
+        elsewhere, with newer messages (A3).
+        """
         self._recall(partition)
-        parts = [part for part in self._parked.pop(partition, []) if not _is_over(part)]
+        parts: list[Part] = []
+        for part in self._parked.pop(partition, []):
+            connection = part.parcel.connection
+            if connection is not None and connection.broken:
+                self.settle(part)
+            elif not _is_over(part):
+                parts.append(part)
         leader = self.fabric.leaders[partition]
         if leader == self.fabric.node_id:
             return parts
@@ -278,6 +300,7 @@ def _copy(parcel: Parcel) -> Parcel:
     copy.home = parcel.home
     copy.order = parcel.order
     copy.errand = parcel.errand
+    copy.connection = parcel.connection
     return copy
 
 

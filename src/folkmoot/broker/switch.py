@@ -22,6 +22,7 @@ from folkmoot.broker.message import (
     ATTACHED,
     CONFIRM,
     DONE,
+    ENTER,
     EXPEL,
     HOST,
     OUTPUT,
@@ -76,6 +77,7 @@ class Switch:
         self.inquiries = inquiries
         self.answers = answers
         self.tenure = tenure
+        self._entered: dict[str, int] = {}  # by node: the view in which it said what comes now
         self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not members here yet
 
     def receive(self, node_id: str, kind: int, body: bytes) -> None:
@@ -109,7 +111,13 @@ class Switch:
             self.state.event(ERROR, "peer_nonsense", fields)
 
     def _dispatch(self, node_id: str, kind: int, body: bytes) -> None:
-        if kind == REQUESTS:
+        if kind == ENTER:
+            self._entered[node_id] = get_varint(body, 0)[0]
+        elif self._entered.get(node_id, 0) < self.tenure.met.get(node_id, 0):
+            # It was said before all began anew with this node, which may have been at the other side of a split: its
+            # links have kept it, and its broker says again what still counts.
+            self.state.counters.cluster_messages_void += 1
+        elif kind == REQUESTS:
             self.exchange.receive(node_id, body)
         elif kind == DONE:
             self.requests.done(node_id, body)

@@ -22,6 +22,7 @@ from folkmoot.broker.inquiry import Inquiries
 from folkmoot.broker.interest import Interest
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.mark import Marks
+from folkmoot.broker.message import ENTER
 from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.purge import Purges
@@ -32,6 +33,7 @@ from folkmoot.broker.retained import Retained
 from folkmoot.broker.route import Routes
 from folkmoot.broker.state import State
 from folkmoot.kernel.event import INFO
+from folkmoot.kernel.pack import varint
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.connect import decode_connect
 from folkmoot.session.connection import CLOSING, NEW, OPEN, REGISTERING
@@ -95,6 +97,7 @@ class Tenure:
         self.inquiries = inquiries
         self.answers = answers
         self.streams = streams
+        self.met: dict[str, int] = {}  # in which view all began anew with a node
         self._awaited: dict[int, dict[str, None]] = {}  # partitions to lead -> members that have not told who is there
         self._attached: list[tuple[str, HOST_ENTRY]] = []
 
@@ -109,6 +112,8 @@ class Tenure:
         """
         fabric = self.fabric
         self.requests.begin(epoch)
+        for node_id in members:
+            fabric.send(node_id, ENTER, varint(epoch))
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
         fresh = [node_id for node_id in members if before.get(node_id) != members[node_id]]
         old = fabric.leaders
@@ -132,7 +137,8 @@ class Tenure:
             self.answers.gone(node_id)
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
         for node_id in fresh:
-            self.hosting.met[node_id] = epoch
+            self.requests.renew(node_id)
+            self.met[node_id] = epoch
             self.interest.tell(node_id, led, True)
         self.routes.forget_all()
         self.inquiries.installed()

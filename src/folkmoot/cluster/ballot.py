@@ -12,7 +12,7 @@ from typing import Final
 from folkmoot.cluster.compose import chain_for, compose
 from folkmoot.cluster.cursor import Cursor
 from folkmoot.cluster.detector import Detector
-from folkmoot.cluster.heartbeat import MEMBER, Request
+from folkmoot.cluster.heartbeat import Request
 from folkmoot.cluster.kind import COMMIT, INSTALLED, PREPARE, PROMISE, REFUSE
 from folkmoot.cluster.proposal import (
     Prepare,
@@ -66,9 +66,8 @@ class Ballot:
         seat.promised = epoch
         seat.promised_us = now
         self.proposal = Proposal(epoch, members, now)
-        body = encode_prepare(
-            Prepare(epoch, seat.epoch(), [(member.node_id, member.incarnation) for member in members])
-        )
+        base = 0 if seat.base is None else seat.base.epoch
+        body = encode_prepare(Prepare(epoch, base, [(member.node_id, member.incarnation) for member in members]))
         for member in members:
             if member.node_id != seat.me.node_id:
                 seat.out.append((member.node_id, PREPARE, body))
@@ -80,7 +79,7 @@ class Ballot:
         if kind == PREPARE:
             self._asked(node_id, decode_prepare(body), now)
         elif kind == PROMISE:
-            promise = decode_promise(body, self._seat.view)
+            promise = decode_promise(body, self._seat.base)
             if self.proposal is not None and promise.epoch == self.proposal.epoch:
                 self._promised(node_id, promise, now)
         elif kind == REFUSE:
@@ -116,7 +115,7 @@ class Ballot:
 
     def _promise(self, epoch: int) -> Promise:
         seat = self._seat
-        return Promise(epoch, seat.state == MEMBER, seat.view, seat.holdings.holdings(), list(seat.filled))
+        return Promise(epoch, seat.writable(), seat.base, seat.holdings.holdings(), list(seat.filled))
 
     def _asked(self, node_id: str, prepare: Prepare, now: int) -> None:
         seat = self._seat

@@ -29,7 +29,7 @@ def compose(
     for node_id, promise in proposal.promises.items():
         if promise.base is not None:
             bases[node_id] = promise.base
-            served[node_id] = promise.base_epoch if promise.serving else 0
+            served[node_id] = promise.base_epoch if promise.serving else proposal.epoch
     branches: dict[int, list[str]] = {}
     kept, fill = assign(
         members,

@@ -87,6 +87,10 @@ class Membership:
         """Whether writes may be taken here: false without a view, and in a minority under the policy "majority"."""
         return self._seat.writable()
 
+    def is_live(self, view: View) -> bool:
+        """Whether a view may be written in: under the policy "majority" not that of a minority."""
+        return self._seat.is_live(view)
+
     @property
     def left(self) -> bool:
         """Whether this node has left: it gave away what it had, said goodbye, and is out."""

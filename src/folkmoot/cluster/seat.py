@@ -36,7 +36,9 @@ class Seat:
     """The state of one node's membership.
 
     out: (node id, kind, body) to be sent. installs: views to be installed, in order. filled: (partition, learner) that
-    this node reports as their leader. news: its holdings call for a view for another reason.
+    this node reports as their leader. news: its holdings call for a view for another reason. base: the newest view in
+    which it could write, with those who are known now: a side without a majority where one is needed has a view too,
+    so that it can be told and forgotten of, and does nothing in it.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Seat:
         self.rng = rng
         self.holdings = holdings
         self.view: View | None = stored
+        self.base: View | None = stored
         self.state: int = WAITING
         # Another name at each start, also when the disk was lost: an epoch is never made twice.
         self.proposer = f"{me.node_id}#{me.incarnation}#{rng.token(8)}"
@@ -99,7 +102,11 @@ class Seat:
         """Tell whether writes may be taken here, by the split policy."""
         if self.state != MEMBER or self.view is None:
             return False
-        return self.config.split_policy != "majority" or self.view.has_majority()
+        return self.is_live(self.view)
+
+    def is_live(self, view: View) -> bool:
+        """Tell whether writes may be taken in a view, by the split policy."""
+        return self.config.split_policy != "majority" or view.has_majority()
 
     def install(self, chain: list[View], now: int) -> bool:
         """Take those of the views that are newer and have this node as a member; tell whether there was one."""
@@ -111,10 +118,17 @@ class Seat:
             if view.epoch <= self.epoch() or member is None or member.incarnation != self.me.incarnation:
                 continue
             taken = True
-            before = self.view if self.state == MEMBER else None
+            before = self.view if self.writable() else None
             self.news = before is not None and self._branched(before, view)
             self.view = view
-            self.recent = [*self.recent[-(_RECENT_MAX - 1) :], view]
+            if self.is_live(view):
+                self.base = view
+                self.recent = [*self.recent[-(_RECENT_MAX - 1) :], view]
+            elif self.base is not None:
+                old = self.base
+                self.base = View(
+                    old.epoch, old.members, old.replicas, old.learners, view.known, view.absent, view.refused
+                )
             self.installs.append(view)
             self.state = MEMBER
             self.installed_us = now

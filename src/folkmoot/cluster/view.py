@@ -111,8 +111,8 @@ class View:
     membership, sorted: everybody who was active and has neither left nor been forgotten. absent: those of `known` that
     are not members, as they were last seen. refused: (id, incarnation) of nodes that an operator evicted. branches: per
     partition the learners whose copies went another way in a split: it opens only when it has taken their changes in.
-    bases: by member the epoch of the view in which it served until now; who served in one that others have not seen has
-    forgotten what was between them.
+    bases: by member the epoch of the view in which it served until now, and this one's if it served in none: who served
+    in one that others have not seen has forgotten what was between them.
     """
 
     def __init__(

@@ -145,6 +145,7 @@ def cluster() -> list[Family]:
         counter("cluster_messages_sent", "messages", "Messages handed to other nodes: one per partition or node"),
         counter("cluster_messages_received", "messages", "Messages that other nodes have handed over"),
         counter("cluster_requests_repeated", "requests", "Requests of other nodes that were applied before"),
+        counter("cluster_messages_void", "messages", "Messages of other nodes from before a split had healed"),
     ]
 
 

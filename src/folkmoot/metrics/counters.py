@@ -55,6 +55,7 @@ class Counters:
         self.stream_replayed = self.producer_duplicates = self.producers = 0
         # Other nodes.
         self.cluster_messages_sent = self.cluster_messages_received = self.cluster_requests_repeated = 0
+        self.cluster_messages_void = 0
         # The node's own work.
         self.turns = self.wakes = self.route_misses = self.route_cached = 0
 

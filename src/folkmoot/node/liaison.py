@@ -207,6 +207,8 @@ class Liaison:
     def _install(self, view: View) -> None:
         now = self.state.now
         self.broker.flush()
+        if not self.membership.is_live(view):
+            return  # copies stay as they are: what was not committed when the split came must not become so
         put_view(self.state.writer, view)
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
