@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from folkmoot.auth.policy import Policy
 from folkmoot.broker.commit import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RATE, Commits
+from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.receipt import Receipts
 from folkmoot.broker.state import Identity, State
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
@@ -43,7 +45,7 @@ class Desk:
         self.streams = Streams([StreamConfig("s", b"#", 1)], 2, store)
         self.streams.open()
         self.state = State(Identity(), Limits(), Policy([], True), 2, store, Writer(2, 1), Rng(1))
-        self.commits = Commits(self.state, self.streams)
+        self.commits = Commits(self.state, self.streams, Receipts(self.state, Fabric("n", 4, True)))
         info = PeerInfo("tcp", "192.0.2.1:1")
         self.connections = [Connection(number, None, info, 0, self.state.outputs) for number in range(3)]
         for connection in self.connections:

@@ -9,6 +9,7 @@ from folkmoot.auth.policy import Policy
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.interest import Interest
+from folkmoot.broker.receipt import Receipts
 from folkmoot.broker.route import Group, Routes
 from folkmoot.broker.state import Identity, State
 from folkmoot.broker.topic_index import TopicIndex
@@ -53,7 +54,7 @@ def make_routes(cache_max: int) -> Routes:
     state.leads = [True] * 4
     fabric = Fabric("n", 4, True)
     streams = Streams([StreamConfig("s", b"a/#", 1)], 4, store)
-    return Routes(state, fabric, Interest(fabric, Commits(state, streams), 4), streams)
+    return Routes(state, fabric, Interest(fabric, Commits(state, streams, Receipts(state, fabric)), 4), streams)
 
 
 class Model:

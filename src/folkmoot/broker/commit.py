@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from folkmoot.broker.receipt import Receipt, Receipts
 from folkmoot.broker.state import State
 from folkmoot.session.connection import CLOSING, OPEN, Connection
 from folkmoot.session.session import Session
@@ -40,6 +41,7 @@ class Record:
         self.connects: list[Connection] = []
         self.ack_connections: list[Connection] = []
         self.acks: list[bytes] = []
+        self.receipts: dict[int, Receipt] | None = None  # of some of the acknowledgements, by their index
         self.handled: list[Connection] = []  # of other nodes: how far their packets are taken care of
         self.handled_packets: list[int] = []
         self.sessions: list[Session] = []
@@ -49,9 +51,10 @@ class Record:
 class Commits:
     """Keeps the records of the turns that are not complete yet, oldest first."""
 
-    def __init__(self, state: State, streams: Streams) -> None:
+    def __init__(self, state: State, streams: Streams, receipts: Receipts) -> None:
         self.state = state
         self.streams = streams
+        self.receipts = receipts
         self.durable_token = 0
         self.committed_token = 0
         self.complete_token = 0
@@ -83,15 +86,22 @@ class Commits:
             self._records[token] = record
         return record
 
-    def acknowledge(self, connection: Connection, ack: bytes, wait: bool) -> None:
-        """Send an acknowledgement: at once, or when all that was changed until now is durable."""
+    def acknowledge(self, connection: Connection, ack: bytes, wait: bool, receipt: Receipt | None = None) -> None:
+        """Send an acknowledgement: at once, or when all that was changed until now is durable.
+
+        With a receipt it is made anew when it leaves.
+        """
         token = self.newest_token() if wait else 0
         if connection.held and connection.held_token > token:
             token = connection.held_token
         if token <= self.complete_token:
-            connection.put(ack)
+            connection.put(ack if receipt is None else self.receipts.packet(receipt, connection))
             return
         record = self.record_of(token)
+        if receipt is not None:
+            if record.receipts is None:
+                record.receipts = {}
+            record.receipts[len(record.acks)] = receipt
         record.ack_connections.append(connection)
         record.acks.append(ack)
         connection.held += 1
@@ -178,7 +188,10 @@ class Commits:
             if record.acks[i][0] == _PUBACK:
                 connection.held_pubacks -= 1
             if connection.state == OPEN:  # [MQTT-3.14.4-1] nothing follows a DISCONNECT
-                connection.put(record.acks[i])
+                if record.receipts is not None and i in record.receipts:
+                    connection.put(self.receipts.packet(record.receipts[i], connection))
+                else:
+                    connection.put(record.acks[i])
 
     def slow_down(self, connection: Connection) -> None:
         """Stop reading a client that makes the store write while too much waits for the disk (A13)."""

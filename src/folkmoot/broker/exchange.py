@@ -12,9 +12,20 @@ from collections import deque
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.mark import Marks, partition_origin
-from folkmoot.broker.message import DONE, LIVE, RUN, Parcel, Share, decode_application, decode_parcel
+from folkmoot.broker.message import (
+    DONE,
+    LIVE,
+    RUN,
+    WITH_RECEIPT,
+    Parcel,
+    Share,
+    decode_application,
+    decode_parcel,
+    put_places,
+)
 from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.publish import Publishing
+from folkmoot.broker.receipt import Place
 from folkmoot.broker.request import Part, Requests
 from folkmoot.broker.run import Runs
 from folkmoot.broker.state import State
@@ -34,6 +45,7 @@ class _Group:
         self.read = False
         self.token = 0
         self.refused: list[int] = []  # partitions that this node does not lead
+        self.places: list[tuple[int, Place]] = []  # of requests whose publishers ask for them, by number
 
 
 class _Waiting:
@@ -87,11 +99,13 @@ class Exchange:
             self._apply_own(part)
         if self.state.leads[partition]:
             for waiting in self._waiting.pop(partition, []):
-                self._apply(waiting.group.node_id, waiting.parcel, waiting.share)
+                self._apply_for(waiting.group, waiting.parcel, waiting.share)
                 self._one_less(waiting.group)
 
     def _apply_own(self, part: Part) -> None:
-        self._apply(self.fabric.node_id, part.parcel, part.share)
+        place = self._apply(self.fabric.node_id, part.parcel, part.share)
+        if place is not None and part.parcel.receipt is not None:
+            part.parcel.receipt.places[place.partition] = place
         token = self.commits.newest_token()
         if token <= self.commits.committed_token:
             self.requests.settle(part)
@@ -133,20 +147,37 @@ class Exchange:
         if partition >= self.state.partitions:
             self.state.event(ERROR, "peer_nonsense", {"node": group.node_id, "what": f"partition {partition}"})
         elif self.state.leads[partition]:
-            self._apply(group.node_id, parcel, share)
+            self._apply_for(group, parcel, share)
         elif self.fabric.leaders[partition] == self.fabric.node_id:
             self._waiting.setdefault(partition, []).append(_Waiting(group, parcel, share))
             group.left += 1
         else:
             group.refused.append(partition)
 
-    def _apply(self, node_id: str, parcel: Parcel, share: Share) -> None:
+    def _apply_for(self, group: _Group, parcel: Parcel, share: Share) -> None:
+        place = self._apply(group.node_id, parcel, share)
+        if place is not None:
+            group.places.append((parcel.sequence, place))
+
+    def _apply(self, node_id: str, parcel: Parcel, share: Share) -> Place | None:
+        """Apply a request unless it is known; return where it is, if its publisher wants to know and it is stored."""
         origin = node_id.encode() if parcel.home < 0 else partition_origin(parcel.home)
         if not self.marks.advance(share.partition, origin, parcel.sequence):
             self.state.counters.cluster_requests_repeated += 1
-            return
+            if not parcel.flags & WITH_RECEIPT:
+                return None
+            epoch, sequence = self.state.writer.position(share.partition)
+            return Place(share.partition, epoch, sequence, 0)
         self.state.counters.cluster_messages_received += 1
-        self.publishing.apply(decode_application(parcel.body, parcel.flags), share)
+        application = decode_application(parcel.body, parcel.flags)
+        if not parcel.flags & WITH_RECEIPT:
+            self.publishing.apply(application, share)
+            return None
+        receipts = self.commits.receipts
+        receipt = receipts.begin()
+        self.publishing.apply(application, share)
+        receipts.end()
+        return receipt.places.get(share.partition)
 
     def _one_less(self, group: _Group) -> None:
         group.left -= 1
@@ -193,4 +224,8 @@ class Exchange:
             return
         out = [varint(group.number), varint(len(group.refused))]
         out.extend([varint(partition) for partition in group.refused])
+        if group.places:
+            for _, place in group.places:
+                self.commits.receipts.count(place)
+            put_places(group.places, out)
         self.fabric.send(group.node_id, DONE, b"".join(out))

@@ -14,7 +14,8 @@ class Fabric:
 
     others: ids of the other members of the view; leaders: per partition the id of the node that leads it; open: per
     partition, whether its leader has said that it takes requests; holds: per partition, whether this node's copy is
-    complete; full: nodes without room on their disks; out: messages to send, in order, as (node id, kind, body).
+    complete; full: nodes without room on their disks; features: what all members can do; out: messages to send, in
+    order, as (node id, kind, body).
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
@@ -27,7 +28,12 @@ class Fabric:
         self.holds: list[bool] = [alone] * partitions
         self.idle = ""  # why this node serves nobody
         self.full: dict[str, None] = {}  # nodes whose disk is full
+        self.features: list[str] = []
         self.out: list[tuple[str, int, bytes]] = []
+
+    def can(self, feature: str) -> bool:
+        """Whether all members have a feature, see `folkmoot.cluster.feature`."""
+        return self.alone or feature in self.features
 
     def send(self, node_id: str, kind: int, body: bytes) -> None:
         """Send a message to a node, after all that were sent to it before."""

@@ -9,6 +9,7 @@ from folkmoot.broker.commit import Commits
 from folkmoot.broker.errand import Errands
 from folkmoot.broker.lifetime import lifetime
 from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
+from folkmoot.broker.receipt import Receipt
 from folkmoot.broker.relay import Relays
 from folkmoot.broker.route import Routes
 from folkmoot.broker.scrutiny import Scrutiny, names_producer
@@ -52,6 +53,7 @@ class Inbound:
         self.relays = relays
         self.counters = state.counters
         self.commits = commits
+        self.receipts = commits.receipts
         self.routes = routes
         self.publishing = publishing
         self.errands = errands
@@ -189,9 +191,14 @@ class Inbound:
             self._answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, code, why, False)
             return
         message = self._message(connection, topic, payload, qos, retain, properties)
+        receipt: Receipt | None = None
+        if self.scrutiny.receipt and qos and self.receipts.may_begin(connection):
+            receipt = self.receipts.begin()
         result = self._publish(connection, session, message)
+        if receipt is not None:
+            self.receipts.end()
         if qos:
-            self._finish(connection, session, qos, packet_id, result)
+            self._finish(connection, session, qos, packet_id, result, receipt)
         elif result & STORED:
             self.commits.slow_down(connection)
 
@@ -242,7 +249,15 @@ class Inbound:
         expires_us = now + life_us if life_us else 0
         return Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
 
-    def _finish(self, connection: Connection, session: Session, qos: int, packet_id: int, result: int) -> None:
+    def _finish(
+        self,
+        connection: Connection,
+        session: Session,
+        qos: int,
+        packet_id: int,
+        result: int,
+        receipt: Receipt | None,
+    ) -> None:
         code = 0
         if result & REFUSED:
             self._answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, reason.QUOTA_EXCEEDED, "", False)
@@ -250,7 +265,7 @@ class Inbound:
         if connection.v5 and not result & MATCHED:
             code = reason.NO_MATCHING_SUBSCRIBERS
         if qos == 1:
-            self._answer(connection, PUBACK, packet_id, code, "", bool(result & STORED))
+            self._answer(connection, PUBACK, packet_id, code, "", bool(result & STORED), receipt)
             return
         if session.received is None:
             session.received = {}
@@ -259,12 +274,21 @@ class Inbound:
         if session.durable:
             self.state.writer.put(session.partition, self._received_key(session, packet_id), bytes([code]))
             wait = True
-        self._answer(connection, PUBREC, packet_id, code, "", wait)
+        self._answer(connection, PUBREC, packet_id, code, "", wait, receipt)
 
     def _received_key(self, session: Session, packet_id: int) -> bytes:
         return name_prefix(session.partition, RECEIVED, session.key) + u16(packet_id)
 
-    def _answer(self, connection: Connection, kind: int, packet_id: int, code: int, why: str, wait: bool) -> None:
+    def _answer(
+        self,
+        connection: Connection,
+        kind: int,
+        packet_id: int,
+        code: int,
+        why: str,
+        wait: bool,
+        receipt: Receipt | None = None,
+    ) -> None:
         """Acknowledge [MQTT-3.3.4-1]; a message of QoS 0 has no answer."""
         if packet_id == 0:
             return
@@ -274,6 +298,12 @@ class Inbound:
             self.counters.sent_pubrec += 1
         else:
             self.counters.sent_pubcomp += 1
+        if receipt is not None:
+            receipt.kind = kind
+            receipt.packet_id = packet_id
+            receipt.code = code
+            self.commits.acknowledge(connection, encode(Ack(kind, packet_id, code), 5), wait, receipt)
+            return
         if code == 0 or not connection.v5:
             # 3.1.1 has no way to refuse: a message is acknowledged and dropped [MQTT-3.3.5-2 v3.1.1]; where room may
             # come, the connection ends, so that the client sends it again [MQTT-4.8.0-2 v3.1.1].

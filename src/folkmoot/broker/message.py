@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.broker.receipt import Place, Receipt
 from folkmoot.kernel.pack import U16, get_u16, get_u64, get_varint, u64, varint
 from folkmoot.session.connection import Connection
 from folkmoot.store.message import Message, decode_message, encode_message
@@ -33,6 +34,7 @@ __all__ = [
     "RETAIN",
     "RUN",
     "STREAM",
+    "WITH_RECEIPT",
     "TO_GROUPS",
     "WANTED",
     "Application",
@@ -46,8 +48,10 @@ __all__ = [
     "encode_parcel",
     "encode_run",
     "get_names",
+    "get_places",
     "put_names",
     "read_run_head",
+    "put_places",
 ]
 
 REQUESTS: Final = 32  # publishing: to the leaders of partitions, and to nodes with transient subscribers
@@ -77,6 +81,7 @@ FROM_CLIENT: Final = 2  # published by a client, not by its will: "no local" cou
 TO_GROUPS: Final = 8  # of the transient subscribers of a node, only members of groups get it
 OF_PARTITION: Final = 4  # numbered by the partition whose change it belongs to, not by a node
 RUN: Final = 16  # not a message but a run of PUBLISH packets, for transient subscribers alone
+WITH_RECEIPT: Final = 32  # the answer is to say where it is, and on how many nodes
 
 
 class Application:
@@ -110,7 +115,8 @@ class Errand:
 
     home: the partition; sequence: grows for ever per partition; shares: of other partitions; nodes: whose transient
     subscribers get it, with the groups of which a member there gets it; token: of the turn that waits for its end;
-    left: confirmations that are missing; over: it is another leader's business by now.
+    left: confirmations that are missing; over: it is another leader's business by now; receipt: where the answers are
+    noted, if anywhere.
     """
 
     def __init__(self, home: int, sequence: int, flags: int, body: bytes) -> None:
@@ -123,6 +129,7 @@ class Errand:
         self.token = 0
         self.left = 0
         self.over = False
+        self.receipt: Receipt | None = None
 
     def __repr__(self) -> str:
         return f"Errand({self.home} {self.sequence} shares={self.shares!r} nodes={list(self.nodes)} left={self.left})"
@@ -132,8 +139,8 @@ class Parcel:
     """A message for one node: for some of the partitions that it leads, and perhaps for its transient subscribers.
 
     sequence: grows per node where messages are published, or (home >= 0) per partition that has promised it; body: the
-    message, packed; groups: of which a transient member at the node gets it; order, errand: at its sender, the place
-    among all that it sends, and whose part this is.
+    message, packed; groups: of which a transient member at the node gets it; order, errand, receipt: at its sender, the
+    place among all that it sends, whose part this is, and where the answer is noted.
     """
 
     def __init__(self, sequence: int, token: int, flags: int, body: bytes) -> None:
@@ -145,6 +152,7 @@ class Parcel:
         self.order = 0
         self.errand: Errand | None = None
         self.connection: Connection | None = None  # over which it was published
+        self.receipt: Receipt | None = None
         self.groups: list[bytes] = []
         self.shares: list[Share] = []
 
@@ -192,6 +200,36 @@ def read_run_head(data: bytes) -> tuple[str, bool, int, int, int]:
 def encode_expel(number: int, code: int, why: str) -> bytes:
     """Return an EXPEL message: which connection, the reason code for its DISCONNECT (0 = none), and why."""
     return varint(number) + bytes([code]) + why.encode()
+
+
+def put_places(places: list[tuple[int, Place]], out: list[bytes]) -> None:
+    """Append to `out` where requests are: (number of the request, place) each."""
+    out.append(varint(len(places)))
+    for sequence, place in places:
+        out.append(varint(sequence))
+        out.append(U16[place.partition])
+        out.append(varint(place.epoch))
+        out.append(varint(place.sequence))
+        out.append(varint(place.copies))
+
+
+def get_places(data: bytes, pos: int) -> dict[tuple[int, int], Place]:
+    """Return what `put_places` has put at `pos`, by (number of the request, partition); nothing at the end of `data`.
+
+    Raises IndexError.
+    """
+    found: dict[tuple[int, int], Place] = {}
+    if pos >= len(data):
+        return found
+    count, pos = get_varint(data, pos)
+    for _ in range(count):
+        number, pos = get_varint(data, pos)
+        partition = get_u16(data, pos)
+        epoch, pos = get_varint(data, pos + 2)
+        sequence, pos = get_varint(data, pos)
+        copies, pos = get_varint(data, pos)
+        found[(number, partition)] = Place(partition, epoch, sequence, copies)
+    return found
 
 
 def put_names(out: list[bytes], names: list[bytes]) -> None:

@@ -79,6 +79,7 @@ class Outbox:
         errand = Errand(home, sequence, flags, encode_application(message, producer, number))
         errand.shares = shares
         errand.nodes = nodes
+        errand.receipt = self.commits.receipts.current
         self.state.writer.put(home, self._key(errand), encode_errand(errand))
         self._add(errand)
 

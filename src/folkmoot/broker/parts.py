@@ -32,6 +32,7 @@ from folkmoot.broker.producer import Producers
 from folkmoot.broker.publish import Publishing
 from folkmoot.broker.purge import Purges
 from folkmoot.broker.queue import Queue
+from folkmoot.broker.receipt import Receipts
 from folkmoot.broker.relay import Relays
 from folkmoot.broker.request import Requests
 from folkmoot.broker.restore import Restore
@@ -58,7 +59,8 @@ class Delivery:
         self.state = state
         self.fabric = fabric
         self.streams = streams
-        self.commits = Commits(state, streams)
+        self.receipts = Receipts(state, fabric)
+        self.commits = Commits(state, streams, self.receipts)
         self.interest = Interest(fabric, self.commits, state.partitions)
         self.requests = Requests(state, fabric, self.commits)
         self.inquiries = Inquiries(fabric)

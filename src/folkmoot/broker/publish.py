@@ -48,6 +48,7 @@ class Publishing:
         self.state = state
         self.fabric = fabric
         self.requests = requests
+        self.receipts = requests.commits.receipts
         self.bodies = bodies
         self.queue = queue
         self.routes = routes
@@ -187,11 +188,16 @@ class Publishing:
             )
         for name in share.choices:
             if self.takes(share.partition, producer, sequence):
-                self.shared.homeless.append(Lost(name, message, share.partition))
+                self._lose(name, message, share.partition)
         for name in share.groups:
             group = self.routes.groups.get(name)
             if group is None or not self.shared.deliver(group, message, share.partition):
-                self.shared.homeless.append(Lost(name, message, share.partition))  # its members have gone meanwhile
+                self._lose(name, message, share.partition)  # its members have gone meanwhile
+
+    def _lose(self, name: bytes, message: Message, partition: int) -> None:
+        """Have a member of a group found at the end of the turn; the partition keeps the message until it is there."""
+        self.shared.homeless.append(Lost(name, message, partition))
+        self.receipts.stored(partition)
 
     def deliver(self, application: Application, groups: list[bytes]) -> None:
         """Give a message of another node to the transient sessions of this one."""
@@ -223,7 +229,10 @@ class Publishing:
         """Keep a message as the retained one of its topic, whose partition this node leads: STORED or REFUSED."""
         if producer and not self.retained.has_room(message):
             return REFUSED  # before its sequence is taken: the producer will repeat it
-        if self.takes(self.state.partition_of(message.topic), producer, sequence) and not self.retained.set(message):
+        partition = self.state.partition_of(message.topic)
+        if not self.takes(partition, producer, sequence):
+            self.receipts.known(partition)
+        elif not self.retained.set(message):
             return REFUSED
         return STORED
 
@@ -241,6 +250,9 @@ class Publishing:
             if self.takes(log.store_partition, producer, sequence):
                 log.append(record, self.state.now)
                 self.state.counters.stream_records += 1
+                self.receipts.stored(log.store_partition)
+            else:
+                self.receipts.known(log.store_partition)
 
     def _live(self, route: Route, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
         result = 0
@@ -286,7 +298,7 @@ class Publishing:
         if not self.state.leads[partition]:
             self._choices.append(name)
         elif self.takes(partition, producer, sequence):
-            self.shared.homeless.append(Lost(name, message, partition))
+            self._lose(name, message, partition)
         return True
 
     def publish_live(self, message: Message) -> None:
@@ -329,6 +341,7 @@ class Publishing:
                     result |= STORED
             else:
                 result |= STORED  # the first copy may still be on its way to the disk
+                self.receipts.known(partition)
             start = end
         return result
 

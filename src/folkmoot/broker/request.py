@@ -20,12 +20,15 @@ from folkmoot.broker.message import (
     OF_PARTITION,
     REQUESTS,
     RUN,
+    WITH_RECEIPT,
     Errand,
     Parcel,
     Share,
     encode_application,
     encode_parcel,
+    get_places,
 )
+from folkmoot.broker.receipt import Receipt
 from folkmoot.broker.state import State
 from folkmoot.cluster.view import counter_of
 from folkmoot.kernel.pack import get_varint, varint
@@ -108,6 +111,7 @@ class Requests:
         blank = Parcel(self._sequence, self.state.writer.token, flags, encode_application(message, producer, number))
         blank.order = self._order
         blank.connection = connection
+        _ask_for(blank, self.commits.receipts.current)
         parcels: dict[str, Parcel] = {}
         for node_id, groups in nodes.items():
             parcels[node_id] = _live(blank, groups)
@@ -131,6 +135,7 @@ class Requests:
         blank.home = errand.home
         blank.order = self._order
         blank.errand = errand
+        _ask_for(blank, errand.receipt)
         errand.left = len(errand.shares) + len(errand.nodes)
         parcels: dict[str, Parcel] = {}
         for node_id, groups in errand.nodes.items():
@@ -191,11 +196,17 @@ class Requests:
         for _ in range(count):
             partition, pos = get_varint(body, pos)
             refused.add(partition)
+        places = get_places(body, pos)
         for part in self._sent.get(node_id, {}).pop(number, []):
             if part.share.partition in refused:
                 self.park(part)
-            else:
-                self.settle(part)
+                continue
+            receipt = part.parcel.receipt
+            if receipt is not None:
+                place = places.get((part.parcel.sequence, part.share.partition))
+                if place is not None:
+                    receipt.places[part.share.partition] = place
+            self.settle(part)
 
     def settle(self, part: Part) -> None:
         """A part is committed."""
@@ -301,7 +312,14 @@ def _copy(parcel: Parcel) -> Parcel:
     copy.order = parcel.order
     copy.errand = parcel.errand
     copy.connection = parcel.connection
+    copy.receipt = parcel.receipt
     return copy
+
+
+def _ask_for(blank: Parcel, receipt: Receipt | None) -> None:
+    if receipt is not None:
+        blank.receipt = receipt
+        blank.flags |= WITH_RECEIPT
 
 
 def _live(blank: Parcel, groups: list[bytes]) -> Parcel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from folkmoot.broker.commit import FOR_RATE, Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
+from folkmoot.broker.receipt import RECEIPT_PROPERTY
 from folkmoot.broker.route import Routes, is_reserved
 from folkmoot.broker.state import TIMER_RATE, State
 from folkmoot.kernel.clock import SECOND
@@ -22,7 +23,11 @@ __all__ = ["Scrutiny", "names_producer"]
 
 
 class Scrutiny:
-    """Looks at messages; producer, number: what the message in hand names, empty when it names none."""
+    """Looks at messages.
+
+    Of the message in hand: producer, number: what it names, empty when it names none; receipt: whether its publisher
+    asks for one.
+    """
 
     def __init__(self, state: State, commits: Commits, fabric: Fabric, routes: Routes) -> None:
         self.state = state
@@ -32,6 +37,7 @@ class Scrutiny:
         self.routes = routes
         self.producer = b""
         self.number = 0
+        self.receipt = False
 
     def fault(
         self,
@@ -45,6 +51,7 @@ class Scrutiny:
     ) -> tuple[int, str]:
         """Return why a well-formed message is not accepted, as a reason code of PUBACK and PUBREC, or 0."""
         self.producer = b""
+        self.receipt = False
         if is_reserved(topic):
             self.counters.acl_denied_publish += 1
             return reason.NOT_AUTHORIZED, "topics that begin with $SYS, $share and $stream belong to the server"
@@ -88,10 +95,10 @@ class Scrutiny:
         if pairs:
             if len(pairs) > self.state.limits.user_properties_max:
                 return reason.QUOTA_EXCEEDED, f"more than {self.state.limits.user_properties_max} user properties"
-            return self._find_producer(pairs)
+            return self._read_pairs(pairs)
         return 0, ""
 
-    def _find_producer(self, pairs: list[tuple[str, str]]) -> tuple[int, str]:
+    def _read_pairs(self, pairs: list[tuple[str, str]]) -> tuple[int, str]:
         producer = ""
         sequence = ""
         for name, value in pairs:
@@ -99,6 +106,8 @@ class Scrutiny:
                 producer = value
             elif name == SEQUENCE_PROPERTY:
                 sequence = value
+            elif name == RECEIPT_PROPERTY:
+                self.receipt = True
         if not producer and not sequence:
             return 0, ""
         if not producer or not sequence.isascii() or not sequence.isdigit() or len(sequence) > 18:

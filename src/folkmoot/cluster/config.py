@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from folkmoot.cluster.feature import FEATURES
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 
 __all__ = ["ClusterConfig"]
@@ -35,7 +36,7 @@ class ClusterConfig:
         # What nodes must agree on
         self.name: str = "folkmoot"  # of the cluster
         self.partitions: int = 256
-        self.features: list[str] = []  # what this node can do beyond the wire version
+        self.features: list[str] = list(FEATURES)  # what this node can do beyond the wire version
         # Replication
         self.recent_bytes_max: int = 32 << 20  # changes kept in memory: a replica that lacks only these is not copied
         self.copy_bytes_per_s: int = 64 << 20  # that this node gives to those it fills, at most

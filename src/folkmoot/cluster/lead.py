@@ -258,6 +258,20 @@ class Lead:
                     low = durable
         return low
 
+    def copies_of(self, partition: int, seq: int) -> int:
+        """Return how many nodes have what was committed up to `seq` on their disks, whoever leads the partition now."""
+        standing = self.standing
+        if standing.solo:
+            return 1
+        if standing.phases[partition] < MERGING or standing.durable[partition] < seq:
+            view = standing.view
+            return 1 if view is None or not view.replicas else len(view.replicas[partition])
+        count = 1
+        for follower in self.followers[partition]:
+            if follower.complete and follower.durable >= seq:
+                count += 1
+        return count
+
     def advance(self, partition: int) -> None:
         """Something has become durable: commit what can be."""
         standing = self.standing

@@ -212,6 +212,10 @@ class Peers(Switch):
         """Return the ids of the nodes that can be reached, sorted."""
         return sorted([link.node_id for link in self._links.values() if link.up])
 
+    def features(self) -> dict[str, list[str]]:
+        """Return what each node that is known has said that it can do, by its id."""
+        return {link.node_id: link.features for link in self._links.values()}
+
     def links(self) -> list[Link]:
         """Return what is known of each peer, for status; not to be changed."""
         return list(self._links.values())

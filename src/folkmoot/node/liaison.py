@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from folkmoot.broker.broker import Broker
 from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.receipt import Evidence
 from folkmoot.broker.state import State
 from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.feature import features_on
 from folkmoot.cluster.holding import Holding
 from folkmoot.cluster.kind import BROKER_FIRST, REPLICATION_FIRST
 from folkmoot.cluster.membership import Membership
@@ -39,6 +41,16 @@ class _Holdings(HoldingsSource):
         return self.replication.holdings()
 
 
+class _Disks(Evidence):
+    """What the followers have said of their disks."""
+
+    def __init__(self, replication: Replication) -> None:
+        self.replication = replication
+
+    def copies(self, partition: int, sequence: int) -> int:
+        return self.replication.lead.copies_of(partition, sequence)
+
+
 class Liaison:
     """The cluster's side of one node."""
 
@@ -48,10 +60,12 @@ class Liaison:
         self.state = state
         self.fabric = fabric
         self.broker = broker
+        self.features = config.features
         zone = config.zone if config.zone else fabric.node_id
         self.me = Member(fabric.node_id, incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
         self.peers = Peers(self.me, config, state.rng.fork())
         self.replication = Replication(fabric.node_id, state.partitions, config, state.reader, state.writer)
+        broker.receipts.evidence = _Disks(self.replication)
         stored = self.stored = read_view(state.reader)
         self.membership = Membership(
             self.me, config, state.partitions, state.rng.fork(), _Holdings(self.replication), stored
@@ -98,6 +112,7 @@ class Liaison:
     def _change(self, change: PeerChange, now: int) -> None:
         if change.up:
             self.membership.up(change.member, now)
+            self._see_features()
             if not change.resumed:
                 self.broker.switch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
@@ -215,6 +230,7 @@ class Liaison:
         before = self._members
         self._meet(view, members)
         self._members = members
+        self._see_features()
         self._epoch = view.epoch
         self.replication.closed.clear()  # the broker compares the leaders itself
         if not self._serves():
@@ -254,6 +270,9 @@ class Liaison:
                 self._broken[node_id] = None
         strangers.clear()
         self._past.update(members)
+
+    def _see_features(self) -> None:
+        self.fabric.features = features_on(self.features, list(self._members), self.peers.features())
 
     def _serves(self) -> bool:
         return self.membership.state == "member" and self.membership.writable

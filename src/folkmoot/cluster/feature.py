@@ -1,0 +1,30 @@
+"""Features: what a node can do beyond the version of the wire, told by name in the handshake.
+
+A feature is on when every member of the view has it: nodes of two versions can form one cluster, and what only the
+newer ones understand begins when the last old one is gone. Owns the names and the rule.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["FEATURES", "RECEIPTS", "features_on", "lacking"]
+
+RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
+
+FEATURES: Final[list[str]] = [RECEIPTS]
+"""What this software can do, in the order in which it learned it."""
+
+
+def features_on(mine: list[str], others: list[str], told: dict[str, list[str]]) -> list[str]:
+    """Return those of my features that all others have.
+
+    others: ids of the other members of the view; told: by node id, what each has said in its handshake. Of a member
+    that was not heard of yet nothing is assumed.
+    """
+    return [feature for feature in mine if not lacking(feature, others, told)]
+
+
+def lacking(feature: str, others: list[str], told: dict[str, list[str]]) -> list[str]:
+    """Return the ids of the others that have not said that they have a feature, in their order."""
+    return [node_id for node_id in others if feature not in told.get(node_id, [])]
