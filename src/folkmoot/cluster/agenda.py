@@ -75,12 +75,12 @@ class Agenda:
         astray = False
         for node_id in wish.ids:
             peer = self._detector.peers.get(node_id)
-            member = view.member(node_id)
-            if peer is None or peer.beat is None or member is None:
+            here = view.member(node_id)
+            if peer is None or peer.beat is None or here is None:
                 continue
             if peer.beat.news:
                 wish.reasons.append(f"{node_id} has news")
-            if strayed(peer, member, view):
+            if strayed(peer, here, view):
                 astray = True
                 if peer.serves() and peer.beat.epoch > view.epoch and not peer.beat.in_view:
                     wish.reasons.append(f"{node_id} went on in another view")
