@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -330,4 +331,35 @@ def test_a_store_that_another_process_has_open_is_refused(tmp_path: Path) -> Non
     store = opened(tmp_path / "s", create=True)
     with pytest.raises(StoreError, match="cannot use the store"):
         opened(tmp_path / "s")
+    store.close()
+
+
+class Recorder:
+    """Stands before the database and notes the calls that write."""
+
+    def __init__(self, database: Any) -> None:
+        self.database = database
+        self.calls: list[str] = []
+
+    def write(self, *arguments: Any) -> None:
+        self.calls.append("write")
+        self.database.write(*arguments)
+
+    def flush_wal(self, sync: bool) -> None:
+        self.calls.append("sync" if sync else "flush")
+        self.database.flush_wal(sync)
+
+    def close(self) -> None:
+        self.database.close()
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_the_log_is_on_the_disk_when_a_write_returns_if_that_is_wanted(tmp_path: Path, sync: bool) -> None:
+    wishes = options()
+    wishes.sync = sync
+    store = RocksStore(tmp_path / "store", wishes, create=True)
+    recorder = store._db = Recorder(store._db)
+    put(store, 1, (b"a", b"1"))
+    put(store, 2, (b"b", b"2"))
+    assert recorder.calls == (["write", "sync", "write", "sync"] if sync else ["write", "write"])
     store.close()

@@ -74,8 +74,7 @@ class RocksStore(Reader):
         self.torn_bytes = 0  # of an unfinished write, removed at the opening
         self._options = options
         self._database_options = database_options(options)
-        self._sync = WriteOptions()
-        self._sync.sync = options.sync
+        self._buffered = WriteOptions()
         self._db: Any = None
         if create:
             folder.mkdir(exist_ok=True)
@@ -174,7 +173,11 @@ class RocksStore(Reader):
                     else:
                         assert kind == DELETE_RANGE
                         self._delete_range(group, puts, key, value)
-            self._db.write(group, self._sync)
+            self._db.write(group, self._buffered)
+            if self._options.sync:
+                # Not by the write itself: rocksdict keeps the interpreter's lock while it writes, so that the loop
+                # would stand still for as long as the disk takes. It releases it here.
+                self._db.flush_wal(True)
         except StoreError:
             raise
         except Exception as error:
