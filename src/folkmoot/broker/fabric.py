@@ -30,6 +30,7 @@ class Fabric:
         self.full: dict[str, None] = {}  # nodes whose disk is full
         self.features: list[str] = []
         self.out: list[tuple[str, int, bytes]] = []
+        self.planted: list[str] = []  # bugs, by tests of the checkers (`ClusterConfig.planted`)
 
     def can(self, feature: str) -> bool:
         """Whether all members have a feature, see `folkmoot.cluster.feature`."""

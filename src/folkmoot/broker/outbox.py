@@ -48,6 +48,7 @@ class Outbox:
         self.fabric = fabric
         self.commits = commits
         self.requests = requests
+        self._forgetful = "outbox_forgotten" in fabric.planted
         self._next: list[int] = [0] * state.partitions
         self._errands: list[dict[int, Errand]] = [{} for _ in range(state.partitions)]
         self._unsent: deque[tuple[int, Errand]] = deque()  # their turn is not committed: (token, errand)
@@ -128,7 +129,8 @@ class Outbox:
         """A row was found: it goes on its way when all replicas have it. Raises CorruptStore."""
         errand = decode_errand(home, sequence_of(key), value[VERSION_BYTES:])
         self._next[home] = max(self._next[home], errand.sequence + 1)
-        self._add(errand)
+        if not self._forgetful:
+            self._add(errand)
 
     def forget(self, home: int) -> None:
         """This node leads the partition no more: its new leader goes on with what is under way."""

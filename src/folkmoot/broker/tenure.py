@@ -97,6 +97,7 @@ class Tenure:
         self.inquiries = inquiries
         self.answers = answers
         self.streams = streams
+        self._unasked = "unasked" in fabric.planted
         self.met: dict[str, int] = {}  # in which view all began anew with a node
         self._awaited: dict[int, dict[str, None]] = {}  # partitions to lead -> members that have not told who is there
         self._attached: list[tuple[str, HOST_ENTRY]] = []
@@ -226,7 +227,7 @@ class Tenure:
     def complete(self) -> list[int]:
         """Return the partitions of which all members have told who is connected, if these are all."""
         for missing in self._awaited.values():
-            if missing:
+            if missing and not self._unasked:
                 return []
         return list(self._awaited)
 

@@ -50,6 +50,7 @@ class Ballot:
         self.requests: list[Request] = []  # of all members, for the proposal under way
         self.leaving: list[str] = []
         self.left: list[str] = []
+        self._promises_nothing = "promises_nothing" in seat.config.planted
         self._seat = seat
         self._detector = detector
 
@@ -122,7 +123,7 @@ class Ballot:
         why = ""
         if (seat.me.node_id, seat.me.incarnation) not in prepare.members:
             why = "it is for another start of this node"
-        elif prepare.epoch <= max(seat.promised, seat.epoch()):
+        elif prepare.epoch <= seat.epoch() or (prepare.epoch <= seat.promised and not self._promises_nothing):
             why = "a later view was promised"
         elif counter_of(prepare.epoch) > _COUNTER_MAX:
             why = "nobody has made so many views"
@@ -171,7 +172,7 @@ class Ballot:
     def _committed(self, node_id: str, body: bytes, now: int) -> None:
         seat = self._seat
         chain = decode_commit(body)
-        if chain[-1].epoch != seat.promised:
+        if chain[-1].epoch != seat.promised and not self._promises_nothing:
             return  # a later one was promised meanwhile: this view must not come to life here
         for view in chain:
             if len(view.replicas) != seat.partitions:

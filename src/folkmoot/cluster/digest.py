@@ -188,6 +188,8 @@ class Digests:
         if not differing:
             return
         self.different += 1
+        if standing.deaf_digests:
+            return
         if not equal and len(differing) > 1 and len(found) == 1:
             standing.spoil(question.partition, "rows differ from those of all other replicas")
             return

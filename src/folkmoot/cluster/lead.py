@@ -251,6 +251,8 @@ class Lead:
     def committed_seq(self, partition: int) -> int:
         """Return the sequence up to which a partition is on the disks of all its replicas."""
         low = self.standing.durable[partition]
+        if self.standing.leader_alone:
+            return low
         for follower in self.followers[partition]:
             if follower.counts:
                 durable = follower.durable if follower.complete else -1

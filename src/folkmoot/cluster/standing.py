@@ -98,6 +98,11 @@ class Standing:
         self.any_epoch = "any_epoch" in config.planted
         self.own_tail = "own_tail" in config.planted
         self.untouched = "untouched" in config.planted
+        self.leader_alone = "leader_alone" in config.planted
+        self.partial_counts = "partial_counts" in config.planted
+        self.deaf_digests = "deaf_digests" in config.planted
+        self.clears_kept = "clears_kept" in config.planted
+        self.no_stamps = "no_stamps" in config.planted
 
     def open(self) -> None:
         """Read positions and histories; raises CorruptStore."""
@@ -132,7 +137,10 @@ class Standing:
     def holding(self, partition: int) -> Holding:
         """Return what this node has of a partition, this turn's changes included."""
         epoch, seq = self.writer.position(partition)
-        return Holding(self.states[partition], epoch, seq, self.histories[partition])
+        state = self.states[partition]
+        if self.partial_counts and state == PARTIAL:
+            state = COMPLETE
+        return Holding(state, epoch, seq, self.histories[partition])
 
     def report(self, partition: int) -> Report:
         """Return what a leader has to know of the copy here.

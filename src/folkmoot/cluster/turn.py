@@ -14,8 +14,8 @@ from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.notice import encode_sequences
 from folkmoot.cluster.standing import MERGING, OPEN, Standing
 from folkmoot.kernel.pack import u64
-from folkmoot.store.batch import Batch
-from folkmoot.store.key import META, history_key, partition_of_key
+from folkmoot.store.batch import DELETE, Batch
+from folkmoot.store.key import META, RETAINED, history_key, partition_of_key
 
 __all__ = ["Turns"]
 
@@ -108,7 +108,7 @@ class Turns:
     def _stamp(self, batch: Batch, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
         """Note when things changed, for a side of a split that may have changed them too."""
         standing = self.standing
-        if standing.phases[partition] >= MERGING:
+        if standing.phases[partition] >= MERGING and not standing.no_stamps:
             epoch, seq = standing.writer.position(partition)
             version = u64(epoch) + u64(seq)
             ops.extend(standing.stamps.note(batch, version, partition, ops, standing.now))
@@ -137,6 +137,8 @@ class Turns:
             head = standing.head_seqs[partition]
             if seq == head:
                 continue  # it was this node's alone when the turn began: who joined since has been told to copy
+            if standing.clears_kept:
+                ops = [op for op in ops if op[0] != DELETE or op[1][2] != RETAINED]
             change = Change(standing.head_epochs[partition], head, epoch, seq, encode_ops(ops))
             standing.recent.add(partition, change)
             standing.head_epochs[partition] = epoch

@@ -56,6 +56,8 @@ class Node:
         self._state.alone = alone
         self._state.routes_known = alone
         fabric = Fabric(config.node_id, config.partitions, alone)
+        if config.cluster is not None:
+            fabric.planted = config.cluster.planted
         self._broker = Broker(self._state, fabric, self.streams)
         self.liaison: Liaison | None = None
         if config.cluster is not None:

@@ -112,6 +112,7 @@ class Swarm:
         self.majority = False
         self.spares = 0  # machines that may join later
         self.lean = False  # before everything heals, those that live must serve everybody
+        self.planted: list[str] = []  # bugs of the nodes, by tests of the checkers
         # How often nodes talk when nothing happens; most of what a quiet cluster costs.
         self.heartbeat_us = 100 * MILLISECOND
         self.ack_delay_us = 25 * MILLISECOND
@@ -140,6 +141,7 @@ class Swarm:
         cluster.zone = node_id
         cluster.partitions = common.partitions
         cluster.split_policy = "majority" if self.majority else "available"
+        cluster.planted = self.planted
         cluster.heartbeat_us = self.heartbeat_us
         cluster.ack_delay_us = self.ack_delay_us
         cluster.digest_us = self.digest_us
