@@ -69,10 +69,6 @@ def test_two_die_one_after_the_other_and_one_is_left(rig: Rig, fleet: Fleet) -> 
     fleet.expect_no_fault()
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="perhaps the client: paho publishes released messages again if reconnecting fails twice (docs/limits.md)",
-)
 def test_all_die_at_once(rig: Rig, fleet: Fleet) -> None:
     rig.kill(*rig.names)
     fleet.run(0.5)
