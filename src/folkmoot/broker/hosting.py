@@ -81,7 +81,7 @@ class Hosting:
         return len(self.remotes)
 
     def _connection(self, node_id: str, entry: HOST_ENTRY) -> tuple[Connection, Connect]:
-        number, _, client_id, username, certificate, transport, address, _, body, _, _, token, _ = entry
+        number, _, client_id, username, certificate, transport, address, _, body, _, _, token, _, packets = entry
         self._count -= 1  # below zero: not to be mixed up with connections of this node
         info = PeerInfo(transport, address, certificate)
         connection = Connection(self._count, None, info, self.state.now, self.state.outputs)
@@ -93,6 +93,7 @@ class Hosting:
         connection.client_id = client_id
         connection.username = username
         connection.remote = Remote(node_id, number, token)
+        connection.remote.packets = packets
         return connection, packet
 
     # -- from the nodes with the connections --------------------------------------------------------------------------
@@ -137,8 +138,8 @@ class Hosting:
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
         if packet:
-            if packet <= remote.packets:
-                return
+            if packet != remote.packets + 1:
+                return  # it came before, or one before it went to an earlier leader, and both come again
             remote.packets = packet
         if first >= 0x10:
             if connection.state == OPEN:

@@ -28,11 +28,11 @@ GOODBYE: Final = 1
 BLOCKED: Final = 2
 UNBLOCKED: Final = 3
 
-HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool]
+HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool, int]
 """A client for its leader.
 
 Number, partition, client id, user, certificate, transport, address, id is assigned, CONNECT, durable, flights, token,
-whether it has not been let in yet.
+whether it has not been let in yet, up to which of its packets all are taken care of.
 """
 
 
@@ -83,6 +83,7 @@ class Relays:
             list(relay.flights.values()),
             relay.token,
             relay.state == ASKED,
+            relay.log[0][0] - 1 if relay.log else relay.packets,
         )
 
     def adopt(self, connection: Connection, body: bytes, session: Session) -> Relay:
