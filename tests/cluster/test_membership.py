@@ -113,6 +113,48 @@ def test_a_hung_process_is_out_within_3_s_and_comes_back(victim: str) -> None:
     moot.run_until(moot.settled, 5 * S)
 
 
+@pytest.mark.parametrize("victim", ["n000", "n001", "n004"])
+@pytest.mark.parametrize("hung", ["n000", "n002", "n003"])
+@pytest.mark.parametrize("before_us", [0, 50 * MS, 150 * MS, S])
+def test_a_killed_process_is_out_within_500_ms_also_while_another_hangs(victim: str, hung: str, before_us: int) -> None:
+    if victim == hung:
+        return
+    moot = begun(5)
+    moot.hang(hung)
+    moot.run(before_us)
+    rest = [one for one in sorted(moot.nodes) if one not in (victim, hung)]
+    moot.kill(victim)
+    assert moot.run_until(lambda: moot.agreed(rest), 2 * S) <= 500 * MS
+    moot.go_on(hung)
+    moot.start(victim, rest)
+    moot.run_until(moot.settled, 10 * S)
+
+
+def test_who_is_silent_when_another_dies_stays_while_nobody_else_has_all_the_data() -> None:
+    moot = begun(5)
+    hung, victim, third = view_of(moot, "n000").replicas[0]
+    before = epochs(moot)
+    for node_id in (victim, third):
+        moot.kill(node_id)
+    moot.hang(hung)
+    moot.run(1500 * MS)
+    after = [moot.decoded[epoch] for epoch in epochs(moot) if epoch not in before]
+    assert all(view.member(hung) is not None for view in after)
+    moot.go_on(hung)
+    moot.run_until(lambda: moot.agreed([one for one in sorted(moot.nodes) if one not in (victim, third)]), 2 * S)
+    assert moot.nodes[hung].live.state == "member"
+
+
+def test_who_is_silent_for_a_moment_while_nobody_dies_stays() -> None:
+    moot = begun(5)
+    before = epochs(moot)
+    moot.hang("n002")
+    moot.run(1500 * MS)
+    moot.go_on("n002")
+    moot.run(S)
+    assert epochs(moot) == before
+
+
 @pytest.mark.parametrize("direction", ["in", "out", "both"])
 def test_a_node_that_is_cut_off_is_out_within_3_s(direction: str) -> None:
     moot = begun(5)

@@ -18,6 +18,7 @@ __all__ = ["Beater"]
 
 _NODES_PER_BEAT: Final = 40  # with more nodes beats come more rarely, so that their cost grows no further
 _BEATS_PER_SILENCE: Final = 8  # but a silence is still a silence of so many
+_DOUBT_HALF_BEATS: Final = 7  # a crash while another node hangs is noticed so much later; shorter leaves out busy nodes
 _LOAD_BEATS: Final = 10  # figures that do not change are repeated this often
 _LEARNED_US: Final = 30 * SECOND
 _LEARNED_MAX: Final = 4096
@@ -40,6 +41,10 @@ class Beater:
         config = self._seat.config
         stretched = config.heartbeat_us * max(_NODES_PER_BEAT, len(self._detector.peers)) // _NODES_PER_BEAT
         return max(1, min(stretched, config.silence_us // _BEATS_PER_SILENCE))
+
+    def doubt_us(self) -> int:
+        """Return after which silence a node is not waited for when another has died: three beats and a half."""
+        return self.interval() * _DOUBT_HALF_BEATS // 2
 
     def set_load(self, load: dict[str, int]) -> None:
         """Set the figures to be sent."""

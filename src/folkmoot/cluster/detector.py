@@ -190,6 +190,14 @@ class Detector:
             peer.losses += 1
             peer.lost_us = now
 
+    def quiet(self, since_us: int) -> int:
+        """Return the bits of those that are no suspects yet, but from which nothing has come since then."""
+        bits = 0
+        for peer in self.peers.values():
+            if self.hears & peer.bit and peer.heard_us < since_us:
+                bits |= peer.bit
+        return bits
+
     def mutual(self) -> int:
         """Return the bits of those that this node hears and that say that they hear it, itself included."""
         bits = self.me

@@ -348,7 +348,7 @@ class Membership:
         assert view is not None, "a member has a view"
         stalled = self._seat.stalled(now)
         requests = unsatisfied(self._agenda.requests(view), view)
-        wish = self._roster.survey(view, stalled, requests, self._ballot.mute(now), now)
+        wish = self._roster.survey(view, stalled, requests, self._ballot.mute(now), self._beater.doubt_us(), now)
         self._lower = wish.ids[:3]
         self._agenda.plan(view, wish, requests, now)
         if not wish.reasons:

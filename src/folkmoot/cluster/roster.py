@@ -5,6 +5,9 @@ one bad link evicts nobody), when it was started again, or when it says that it 
 connected pairwise, for any of them may lead what another keeps: a link that stays bad while both ends live costs one of
 them its place, after a patience of its own. Others are taken in when they are in touch with everybody.
 
+Who is silent for some beats is no suspect yet. But when somebody else is known to be dead, it is not waited for: it has
+no veto, and as it could not promise the next view either, it is left out, if those who stay have all the data.
+
 Owns the ages of bad links; never sends anything.
 """
 
@@ -20,14 +23,15 @@ __all__ = ["Roster", "Wish", "departs", "drained", "strayed", "unsatisfied"]
 class Wish:
     """The next view as this node would have it.
 
-    ids: of its members, sorted. proposer: who is to propose it. urgent: somebody is dead. reasons: in words, empty when
-    the view is as it should be.
+    ids: of its members, sorted. proposer: who is to propose it. urgent: somebody is dead. proved: so much is known, not
+    only suspected. reasons: in words, empty when the view is as it should be.
     """
 
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.proposer: str = ""
         self.urgent: bool = False
+        self.proved: bool = False
         self.reasons: list[str] = []
         self.gone: list[str] = []
         self.come: list[str] = []
@@ -43,14 +47,22 @@ class Roster:
         self._bad_since: dict[int, int] = {}  # by the two bits of the link
         self._bad_now: dict[int, int] = {}
 
-    def survey(self, view: View, stalled: bool, requests: list[Request], muted: list[str], now: int) -> Wish:
-        """Return the wish of a member of `view`; muted: who does not answer though it is heard."""
+    def survey(
+        self, view: View, stalled: bool, requests: list[Request], muted: list[str], doubt_us: int, now: int
+    ) -> Wish:
+        """Return the wish of a member of `view`.
+
+        muted: who does not answer though it is heard; doubt_us: after such a silence a node is not waited for.
+        """
         wish = Wish()
         self._bad_now = {}
         touch = self._detector.mutual()
         for node_id in muted:
             touch &= ~self._detector.bit(node_id)
-        stay = self._stay(view, stalled, requests, muted, touch, wish)
+        quiet = self._detector.quiet(now - doubt_us)
+        stay = self._stay(view, stalled, requests, muted, touch, quiet, wish)
+        if wish.proved and quiet & stay:
+            stay = self._without_quiet(view, stay, quiet, wish)
         stay = self._without_bad_links(stay, now, wish)
         wish.urgent = len(wish.gone) > 0
         here = stay
@@ -91,7 +103,7 @@ class Roster:
         return self._detector.ids(here)
 
     def _stay(
-        self, view: View, stalled: bool, requests: list[Request], muted: list[str], touch: int, wish: Wish
+        self, view: View, stalled: bool, requests: list[Request], muted: list[str], touch: int, quiet: int, wish: Wish
     ) -> int:
         """Return the members that live; a node that stands still is out, also for itself."""
         stay = 0
@@ -103,7 +115,10 @@ class Roster:
             else:
                 peer = self._detector.peer(member.node_id)
                 bit = peer.bit
-                why = "does not answer" if member.node_id in muted else self._fault(member, peer, touch)
+                proved = peer.proved_dead or (peer.member is not None and peer.incarnation() != member.incarnation)
+                vouchers = touch & ~quiet if proved else touch
+                why = "does not answer" if member.node_id in muted else self._fault(member, peer, vouchers)
+                wish.proved = wish.proved or (proved and why != "")
             if not why and _asked(DEPART, requests, member):
                 why = "stops"
             if not why and _asked(EVICT, requests, member):
@@ -133,6 +148,21 @@ class Roster:
             if said == 0 or said & observer.bit:
                 return True
         return False
+
+    def _without_quiet(self, view: View, stay: int, quiet: int, wish: Wish) -> int:
+        """Take out who is silent while another is dead for certain: only with a majority, and a copy of everything."""
+        ids = self._detector.ids(stay & ~quiet)
+        kept = dict.fromkeys(ids, True)
+        here = [member for member in view.members if member.node_id in kept]
+        if not View(0, here, known=view.known).has_majority():
+            return stay
+        for replicas in view.replicas:
+            if replicas and not [node_id for node_id in replicas if node_id in kept]:
+                return stay
+        for node_id in self._detector.ids(stay & quiet):
+            wish.gone.append(node_id)
+            wish.reasons.append(f"{node_id} silent")
+        return stay & ~quiet
 
     def _note(self, bits: int, now: int) -> bool:
         """Note a bad link; tell whether it has been bad for longer than the patience."""
