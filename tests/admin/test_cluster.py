@@ -16,7 +16,7 @@ from tests.harness.box import Box
 
 TOKEN = "a-token-of-more-than-sixteen-characters"
 PATHS = ["status", "partitions", "heals", "where?client=x", "safe-to-stop/n1"]
-ORDERS = ["nodes/n1/evict", "nodes/n1/forget", "leave"]
+ORDERS = ["nodes/n1/evict", "nodes/n1/forget", "nodes/n1/leave", "leave"]
 JSON = {"content-type": "application/json; charset=utf-8"}
 
 
@@ -60,8 +60,11 @@ class Told(ClusterStatus):
         self.orders.append(f"forget {node_id}")
         return self.why_not
 
-    def leave(self) -> str:
-        self.orders.append("leave")
+    def own_id(self) -> str:
+        return "n1"
+
+    def leave(self, node_id: str) -> str:
+        self.orders.append(f"leave {node_id}")
         return self.why_not
 
     def unready(self) -> str:
@@ -117,8 +120,9 @@ def test_a_wrong_question_is_told_what_is_right(app: ASGIApp, path: str, status:
 def test_orders_are_passed_on_and_accepted(app: ASGIApp, told: Told) -> None:
     assert order(app, "nodes/n2/evict").status == 202
     assert order(app, "nodes/n2/forget").json() == {"accepted": True, "node": "n2"}
-    assert order(app, "leave").status == 202
-    assert told.orders == ["evict n2", "forget n2", "leave"]
+    assert order(app, "nodes/n2/leave").json() == {"accepted": True, "node": "n2"}
+    assert order(app, "leave").json() == {"accepted": True, "node": "n1"}
+    assert told.orders == ["evict n2", "forget n2", "leave n2", "leave n1"]
 
 
 def test_an_order_that_cannot_be_is_refused_with_the_reason(app: ASGIApp, told: Told) -> None:

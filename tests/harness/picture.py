@@ -39,6 +39,7 @@ class Drawn(Picture):
         self.receipts: list[dict[str, object]] = []
         self.orders: list[tuple[str, str]] = []
         self.there = True
+        self.loads: dict[str, dict[str, int]] = {}
 
     def node_id(self) -> str:
         return "a"
@@ -80,7 +81,7 @@ class Drawn(Picture):
         return f"1.{member.node_id}"
 
     def load_of(self, node_id: str) -> dict[str, int]:
-        return {"clients": ord(node_id), "sessions": 2, "overload": 3}
+        return {"clients": ord(node_id), "sessions": 2, "overload": 3, **self.loads.get(node_id, {})}
 
     def last_heard_us(self, node_id: str) -> int:
         return 5
@@ -111,8 +112,9 @@ class Drawn(Picture):
         self.orders.append(("forget", node_id))
         return ""
 
-    def leave(self, now: int) -> str:
-        return "not today"
+    def leave(self, node_id: str, now: int) -> str:
+        self.orders.append(("leave", node_id))
+        return ""
 
 
 class Shown:

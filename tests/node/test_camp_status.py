@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from folkmoot.kernel.hash import hash64
+from folkmoot.mqtt.packet import Ack, Publish
 from folkmoot.node.cluster_picture import picture_of
 from folkmoot.node.status import NodeStatus
 from tests.harness.camp import Camp, Site
@@ -111,8 +112,76 @@ def test_a_node_that_is_evicted_learns_that_it_is_out(camp: Camp) -> None:
     assert "not in the view already" in of(camp["n1"]).evict("n2", camp.now)
 
 
-def test_a_node_that_leaves_is_shown_as_leaving_until_it_is_gone(camp: Camp) -> None:
-    assert of(camp["n3"]).leave(camp.now) == ""
+def test_all_know_who_proposed_the_view(camp: Camp) -> None:
+    assert {of(site).status()["proposer"] for site in camp.live()} == {"n1"}
+
+
+def test_a_node_leaves_by_the_order_of_another_while_clients_go_on() -> None:
+    camp = Camp(4, partitions=16)
+    subscribers = {name: camp[name].client(f"at-{name}") for name in ("n1", "n2", "n3", "n4")}
+    for one in subscribers.values():
+        one.resume()
+        one.subscribe("t/#", qos=1)
+    publisher = camp["n2"].client("p")
+    publisher.connect()
+    assert of(camp["n1"]).leave("n4", camp.now) == ""
+    sent: list[bytes] = []
+    states: list[str] = []
+    while not camp["n4"].node.left:
+        sent.append(b"%d" % len(sent))
+        assert len(sent) < 400, "it does not leave"
+        publisher.send(Publish(b"t/1", sent[-1], 1, False, False, publisher.packet_id()))
+        camp.advance(20_000)
+        states.append(nodes(camp["n1"]).get("n4", {"state": "gone"})["state"])
+    assert list(dict.fromkeys(states)) == ["active", "leaving", "gone"]
+    subscribers["n4"].expect_close(0x8B)
+    camp["n4"].kill()
+    camp.settle()
+    assert [ack.code for ack in publisher.inbox if isinstance(ack, Ack)] == [0] * len(sent)
+    back = camp["n1"].client("at-n4")
+    assert back.resume().session_present
     camp.run()
-    camp.advance(2_000_000)
-    assert nodes(camp["n1"]).get("n3", {"state": "leaving"})["state"] == "leaving"
+    assert subscribers["n4"].payloads() + back.payloads() == sent
+    for name in ("n1", "n2", "n3"):
+        assert subscribers[name].payloads() == sent
+    assert sorted(nodes(camp["n1"])) == ["n1", "n2", "n3"]
+
+
+def test_a_node_that_stops_hands_its_partitions_over_before_it_ends(camp: Camp) -> None:
+    client = camp["n1"].client("c")
+    client.resume()
+    camp["n2"].node.stop(camp.now)
+    camp["n2"].node.depart(camp.now)
+    camp.advance(200_000)
+    assert camp["n2"].node.departed
+    assert not camp["n2"].node.left
+    assert figures(camp["n1"])["open"] == camp.partitions
+    assert nodes(camp["n1"])["n2"]["state"] == "away"
+    assert client.subscribe("a", qos=1) == [1]
+    camp["n2"].kill()
+    camp["n2"].revive()
+    camp.settle()
+
+
+def test_what_is_left_to_copy_is_seen_at_all_nodes(camp: Camp) -> None:
+    for site in camp.live():
+        site.cluster.copy_bytes_per_s = 200_000
+        assert site.node.liaison is not None
+        site.node.liaison.replication.standing.recent.bytes_max = 10_000
+    publisher = camp["n1"].client("p")
+    publisher.connect()
+    for number in range(100):  # more changes than are kept in memory
+        publisher.publish(f"r/{number}", bytes(40_000), qos=1, retain=True)
+    camp.add("n4")
+    seen: set[int] = set()
+    while not camp.settled():
+        camp.advance(10_000)
+        status = of(camp["n1"]).status()["copy"]
+        assert isinstance(status, dict)
+        seen.add(status["all_left"])
+    camp.advance(1_500_000)
+    status = of(camp["n1"]).status()["copy"]
+    assert isinstance(status, dict)
+    assert status["all_left"] == 0
+    assert len(seen) > 3, "it becomes less"
+    assert max(seen) > 200_000

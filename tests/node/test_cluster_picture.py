@@ -86,9 +86,9 @@ def test_before_its_first_view_it_waits(lonely: Lonely) -> None:
     assert (found["node"], found["state"], found["epoch"], found["nodes"]) == ("a", "waiting", 0, [])
     assert found["writable"] is False
     assert "waits" in status.unready()
-    for why_not in (status.evict("a", 1), status.forget("a", 1)):
+    for why_not in (status.evict("a", 1), status.forget("a", 1), status.leave("a", 1)):
         assert "no node 'a'" in why_not
-    assert "no member of a view" in status.leave(1)
+    assert "no member of a view" in status.picture.leave("a", 1)
 
 
 def test_alone_in_a_view_it_takes_over_and_is_ready(lonely: Lonely) -> None:
@@ -109,7 +109,7 @@ def test_alone_in_a_view_it_takes_over_and_is_ready(lonely: Lonely) -> None:
     figures = found["partitions"]
     assert isinstance(figures, dict)
     assert (figures["open"], figures["under_replicated"], figures["damaged"]) == (8, 8, 0)
-    assert found["copy"] == {"bytes_left": None, "bytes_done": 0}
+    assert found["copy"] == {"bytes_left": 0, "bytes_done": 0, "all_left": 0, "all_rate": 0}
     assert {entry["leader"] for entry in status.partitions()} == {"a"}
     safe = status.safe_to_stop("a")
     assert safe is not None
@@ -147,6 +147,6 @@ def test_the_leader_of_a_session_knows_where_its_client_is(lonely: Lonely) -> No
 
 def test_orders_reach_the_membership(lonely: Lonely) -> None:
     lonely.go_on(10)
-    assert lonely.status.leave(lonely.now) == ""
+    assert "the only node that stays" in lonely.status.leave("a", lonely.now)
     assert "evict it first" in lonely.status.forget("a", lonely.now)
     assert "no node 'b'" in lonely.status.evict("b", lonely.now)

@@ -33,7 +33,7 @@ def test_the_status_counts_roles_and_copies() -> None:
         "digest_checked": 4,
         "digest_different": 0,
     }
-    assert status["copy"] == {"bytes_left": 10, "bytes_done": 30}
+    assert status["copy"] == {"bytes_left": 10, "bytes_done": 30, "all_left": 0, "all_rate": 0}
     assert status["last_heal"] is None
     nodes = status["nodes"]
     assert isinstance(nodes, list)
@@ -215,8 +215,29 @@ def test_orders_are_for_nodes_that_there_are() -> None:
     assert "not in the view already" in status.evict("c", 1)
     assert status.evict("b", 1) == ""
     assert status.forget("c", 1) == ""
-    assert status.leave(1) == "not today"
-    assert picture.orders == [("evict", "b"), ("forget", "c")]
+    assert "no node 'x'" in status.leave("x", 1)
+    assert "start it, or forget it" in status.leave("c", 1)
+    assert status.leave("a", 1) == ""
+    assert picture.orders == [("evict", "b"), ("forget", "c"), ("leave", "a")]
+
+
+def test_the_last_node_that_stays_cannot_leave() -> None:
+    picture = Drawn([["a", "b"]], members="ab", known="ab")
+    status = NodeStatus(picture)
+    picture.members[0] = picture.members[0].in_state(LEAVING)
+    assert "the only node that stays" in status.leave("b", 1)
+    assert status.leave("a", 1) == "", "it leaves already"
+    assert status.unready() == "it is leaving the cluster"
+
+
+def test_what_is_left_to_copy_is_told_of_all_nodes() -> None:
+    picture = Drawn(FULL)
+    picture.loads = {"b": {"copy_left": 300, "copy_rate": 20}, "c": {"copy_left": 4, "copy_rate": 1}}
+    status = NodeStatus(picture).status()
+    assert status["copy"] == {"bytes_left": 10, "bytes_done": 30, "all_left": 304, "all_rate": 21}
+    nodes = status["nodes"]
+    assert isinstance(nodes, list)
+    assert [node["copy_left"] for node in nodes] == [0, 300, 4]
 
 
 # A node alone
@@ -262,7 +283,7 @@ def test_a_node_alone_takes_no_orders_and_may_not_be_stopped_unnoticed(box: Box,
     own = box.node.config.node_id
     assert "no cluster" in alone.evict(own, 1)
     assert "no cluster" in alone.forget(own, 1)
-    assert "no cluster" in alone.leave(1)
+    assert "no cluster" in alone.leave(own, 1)
     found = alone.safe_to_stop(own)
     assert found is not None
     assert found["safe"] is False

@@ -68,8 +68,12 @@ class ClusterStatus(ABC):
         """Expect a node no more; return why not, or ""."""
 
     @abstractmethod
-    def leave(self) -> str:
-        """Let this node hand over what it has and leave; return why not, or ""."""
+    def own_id(self) -> str:
+        """Return the id of this node."""
+
+    @abstractmethod
+    def leave(self, node_id: str) -> str:
+        """Have a node hand over what it has and leave; return why not, or ""."""
 
     @abstractmethod
     def unready(self) -> str:
@@ -123,9 +127,13 @@ class OwnStatus(ClusterStatus):
         """Expect a node no more, in a turn of the loop."""
         return self._node.forget(node_id, self._begin())
 
-    def leave(self) -> str:
-        """Leave, in a turn of the loop."""
-        return self._node.leave(self._begin())
+    def own_id(self) -> str:
+        """Return the id of this node."""
+        return self._node.picture.node_id()
+
+    def leave(self, node_id: str) -> str:
+        """Have a node leave, in a turn of the loop."""
+        return self._node.leave(node_id, self._begin())
 
     def unready(self) -> str:
         """Return why this node should get no clients now, or ""."""
@@ -197,12 +205,11 @@ class ClusterApi:
         return self._refusal(request) or self._order(request, self._cluster.forget)
 
     async def leave(self, request: Request) -> Response:
-        """POST /api/v1/leave."""
-        found = self._refusal(request)
-        return found or self._outsider() or _outcome(self._cluster.leave(), {})
+        """POST /api/v1/nodes/NODE/leave, or /api/v1/leave for the node that is asked."""
+        return self._refusal(request) or self._order(request, self._cluster.leave)
 
     def _order(self, request: Request, order: Callable[[str], str]) -> Response:
-        node_id = _node(request)
+        node_id = _node(request) if "node" in request.path_params else self._cluster.own_id()
         outsider = self._outsider()
         if outsider is not None:
             return outsider
@@ -234,6 +241,7 @@ def cluster_routes(
         Route("/api/v1/safe-to-stop/{node}", api.safe_to_stop),
         Route("/api/v1/nodes/{node}/evict", api.evict, methods=["POST"]),
         Route("/api/v1/nodes/{node}/forget", api.forget, methods=["POST"]),
+        Route("/api/v1/nodes/{node}/leave", api.leave, methods=["POST"]),
         Route("/api/v1/leave", api.leave, methods=["POST"]),
     ]
 

@@ -42,6 +42,7 @@ COMMANDS: Final = (
     Command("where", "folkmoot.cli.where", "Say which nodes have a client's session or a topic."),
     Command("safe-to-stop", "folkmoot.cli.safe", "Say whether a node can be stopped now (exit status)."),
     Command("heals", "folkmoot.cli.heals", "List what was merged after splits of the network."),
+    Command("leave", "folkmoot.cli.leave", "Have a node hand over what it has and leave for good."),
     Command("evict", "folkmoot.cli.evict", "Put a node out of the cluster now."),
     Command("forget", "folkmoot.cli.forget", "Expect a node that is away no more."),
     Command("stream", "folkmoot.cli.stream", "List the streams of a node, or read one."),

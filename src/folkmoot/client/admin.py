@@ -89,6 +89,10 @@ class AdminClient:
         """Have a node that is away expected no more; raises NoSuchNode, or NotPossible with the reason."""
         _checked(self.nodes.post(f"/api/v1/nodes/{quote(node_id, safe='')}/forget"))
 
+    def leave(self, node_id: str) -> None:
+        """Have a node hand over what it has and leave for good; raises NoSuchNode, or NotPossible with the reason."""
+        _checked(self.nodes.post(f"/api/v1/nodes/{quote(node_id, safe='')}/leave"))
+
     def close(self) -> None:
         """Close all connections."""
         self.nodes.close()

@@ -161,6 +161,7 @@ class Ballot:
             return
         seat = self._seat
         view = compose(proposal, seat.partitions, seat.config.replicas, self.requests, self.leaving, self.left)
+        view.proposer = seat.me.node_id
         chain = chain_for(proposal, view, seat.recent)
         body = encode_commit(chain)
         for member in proposal.members:

@@ -52,6 +52,7 @@ class _Copy:
         self.ranges: list[tuple[bytes, bytes]] = []
         self.strange = 0
         self.taken = False  # rows of another branch are no loss
+        self.left = 0  # about how many bytes, by the leader's word
         self.done_token = 0
 
     def is_touched(self, key: bytes) -> bool:
@@ -77,8 +78,13 @@ class Copies:
         self.standing = standing
         self.active: dict[int, _Copy] = {}
         self.bytes_copied = 0
+        self.bytes_seen = 0  # copied, or found to be here already
         self.pages_equal = 0
         self.pages_different = 0
+
+    def bytes_left(self) -> int:
+        """Return about how many bytes are still to come, as many as they have on the disks of the leaders."""
+        return sum([copy.left for copy in self.active.values()])
 
     def installed(self) -> None:
         """A new view: copies go on when their leader says so."""
@@ -124,6 +130,7 @@ class Copies:
         standing.copying[partition] = True
         self.active[partition] = _Copy(partition, source, standing.writer.token, branch)
         self.active[partition].taken = notice.taken
+        self.active[partition].left = notice.left
 
     def _ask_anew(self, source: str, partition: int) -> None:
         self.standing.copying.pop(partition, None)
@@ -184,6 +191,8 @@ class Copies:
         if not page.start < page.end <= copy.asked_end:
             return
         copy.asked = False
+        copy.left = page.left
+        self.bytes_seen += bytes_of(copy.rows if page.equal else page.rows)
         if page.equal:
             self.pages_equal += 1
         else:

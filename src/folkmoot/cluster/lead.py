@@ -15,6 +15,7 @@ from folkmoot.cluster.kind import COPY, OPENED, SETTLED, SHIP
 from folkmoot.cluster.notice import CopyNotice, Report, encode_copy, encode_sequences
 from folkmoot.cluster.standing import MERGING, Standing
 from folkmoot.kernel.pack import u64
+from folkmoot.store.key import partition_end, partition_start
 
 __all__ = ["Follower", "Lead"]
 
@@ -169,6 +170,7 @@ class Lead:
         history = standing.histories[partition]
         notice = CopyNotice(partition, resume, epoch, standing.head_seqs[partition], history)
         notice.taken = taken
+        notice.left = standing.reader.bytes_between(partition_start(partition), partition_end(partition))
         standing.out.append((follower.node_id, COPY, encode_copy(standing.epoch, notice)))
 
     def send_changes(self, node_id: str, partition: int, changes: list[Change]) -> None:

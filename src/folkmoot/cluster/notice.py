@@ -131,7 +131,7 @@ def decode_sequences(body: bytes, partitions: int) -> list[tuple[int, int]]:
 class CopyNotice:
     """COPY: from here on you get all changes after (epoch, seq); go on pulling pages (`resume`), or from the start.
 
-    taken: what you have is here too, in its order or merged.
+    taken: what you have is here too, in its order or merged. left: about how many bytes there are.
     """
 
     def __init__(self, partition: int, resume: bool, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:
@@ -141,13 +141,14 @@ class CopyNotice:
         self.seq = seq
         self.history = history
         self.taken = False
+        self.left = 0
 
 
 def encode_copy(epoch: int, notice: CopyNotice) -> bytes:
     """Return the body of COPY."""
     flags = bytes([(1 if notice.resume else 0) | (2 if notice.taken else 0)])
     head = u64(epoch) + varint(notice.partition) + flags + varint(notice.epoch) + varint(notice.seq)
-    return head + put_history(notice.history)
+    return head + put_history(notice.history) + varint(notice.left)
 
 
 def decode_copy(body: bytes, partitions: int) -> CopyNotice:
@@ -159,6 +160,7 @@ def decode_copy(body: bytes, partitions: int) -> CopyNotice:
     seq = cursor.integer()
     notice = CopyNotice(partition, flags & 1 == 1, epoch, seq, take_history(cursor))
     notice.taken = flags & 2 == 2
+    notice.left = 0 if cursor.done() else cursor.integer()
     return notice
 
 
@@ -197,6 +199,7 @@ class PageNotice:
         self.end = end
         self.equal = equal
         self.rows = rows
+        self.left = 0
 
 
 def encode_page(epoch: int, page: PageNotice) -> bytes:
@@ -212,6 +215,7 @@ def encode_page(epoch: int, page: PageNotice) -> bytes:
     for key, value in page.rows:
         parts.append(put_bytes(key))
         parts.append(put_bytes(value))
+    parts.append(varint(page.left))
     return b"".join(parts)
 
 
@@ -230,7 +234,9 @@ def decode_page(body: bytes, partitions: int) -> PageNotice:
         if not start <= key < end or len(value) < 16:
             raise ValueError("a PAGE has a row that does not belong there")
         rows.append((key, value))
-    return PageNotice(partition, start, end, equal, rows)
+    page = PageNotice(partition, start, end, equal, rows)
+    page.left = 0 if cursor.done() else cursor.integer()
+    return page
 
 
 class CompareNotice:

@@ -30,6 +30,8 @@ def progress_of(
         "dropping": len(drops.active),
         "damaged": standing.states.count(DAMAGED),
         "copied_bytes": copies.bytes_copied,
+        "copy_bytes_left": copies.bytes_left(),
+        "copy_bytes_seen": copies.bytes_seen,
         "given_bytes": source.bytes_sent,
         "copy_pages_equal": copies.pages_equal,
         "copy_pages_different": copies.pages_different,

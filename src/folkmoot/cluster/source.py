@@ -12,6 +12,7 @@ from folkmoot.cluster.page import bytes_of, digest_of, read_page
 from folkmoot.cluster.standing import Standing
 from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.errors import CorruptStore
+from folkmoot.store.key import partition_end
 
 __all__ = ["Source"]
 
@@ -97,4 +98,6 @@ class Source:
         self._credit -= size // _EQUAL_DISCOUNT if equal else size
         self.bytes_sent += 0 if equal else size
         page = PageNotice(pull.partition, pull.start, end, equal, [] if equal else rows)
+        partition_last = partition_end(pull.partition)
+        page.left = standing.reader.bytes_between(end, partition_last) if end < partition_last else 0
         standing.out.append((node_id, PAGE, encode_page(standing.epoch, page)))

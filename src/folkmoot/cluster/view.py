@@ -136,6 +136,7 @@ class View:
         self.refused: list[tuple[str, int]] = [] if refused is None else sorted(refused)
         self.branches: dict[int, list[str]] = {} if branches is None else branches
         self.bases: dict[str, int] = {} if bases is None else bases
+        self.proposer: str = ""  # who proposed it, "" = not known
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
 
@@ -239,6 +240,7 @@ def encode_view(view: View) -> bytes:
             put_bytes(varint(len(refused)) + b"".join(refused)),
             put_bytes(_put_branches(view)),
             put_bytes(b"".join([varint(view.bases.get(member.node_id, 0)) for member in view.members])),
+            put_bytes(put_text(view.proposer)),
         ]
     )
 
@@ -312,4 +314,7 @@ def decode_view(data: bytes) -> View:
         epochs = Cursor(cursor.bytes_(), "a view's bases")
         for node_id in ids:
             bases[node_id] = epochs.integer()
-    return View(epoch, members, replicas, learners, known, absent, refused, branches, bases)
+    view = View(epoch, members, replicas, learners, known, absent, refused, branches, bases)
+    if not cursor.done():
+        view.proposer = Cursor(cursor.bytes_(), "a view's proposer").text()
+    return view

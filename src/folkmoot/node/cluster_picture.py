@@ -53,8 +53,9 @@ class ClusterPicture(Picture):
         return 0 if view is None else counter_of(view.epoch)
 
     def proposer(self) -> str:
-        """Nobody keeps who it was: the epoch has a tag of that start of that node, and no more."""
-        return ""
+        """Return who proposed the view."""
+        view = self._membership.view
+        return "" if view is None else view.proposer
 
     def policy(self) -> str:
         """Return the split policy."""
@@ -113,7 +114,7 @@ class ClusterPicture(Picture):
         return self._state.writer.sequence(partition)
 
     def figures(self) -> dict[str, int]:
-        """Return the figures of this node's copies and comparisons; how much is left to copy it cannot know."""
+        """Return the figures of this node's copies and comparisons."""
         replication = self._replication
         damaged = 0
         for state in replication.standing.states:
@@ -123,6 +124,7 @@ class ClusterPicture(Picture):
             "damaged": damaged,
             "digest_checked": replication.digests.compared,
             "digest_different": replication.digests.different,
+            "bytes_left": replication.copies.bytes_left(),
             "bytes_done": replication.copies.bytes_copied,
         }
 
@@ -152,11 +154,11 @@ class ClusterPicture(Picture):
             self._membership.forget(node_id, now)
         return why_not
 
-    def leave(self, now: int) -> str:
-        """Begin to hand over what this node has."""
+    def leave(self, node_id: str, now: int) -> str:
+        """Have a member hand over what it has."""
         why_not = self._outside()
         if not why_not:
-            self._membership.leave(now)
+            self._membership.dismiss(node_id, now)
         return why_not
 
     def _outside(self) -> str:

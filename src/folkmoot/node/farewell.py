@@ -16,6 +16,7 @@ from folkmoot.kernel.event import INFO
 
 __all__ = ["Farewell"]
 
+_NOTICE_US: Final = SECOND  # for the driver to accept no more, and for load balancers to see that this node is leaving
 _PATIENCE_US: Final = 5 * SECOND  # for clients that do not go, and for answers that do not come
 
 
@@ -26,14 +27,19 @@ class Farewell:
         self._state = state
         self._broker = broker
         self._membership = membership
-        self._told_us: int = 0  # when clients were sent away, because nothing is left to give
+        self._drained_us: int = 0  # since when nothing is left to give
+        self._told_us: int = 0  # when clients were sent away
 
     def step(self) -> None:
         """Look whether a node that leaves has nothing left to give, and whether its clients are gone."""
         membership = self._membership
         now = self._state.now
+        if not membership.drained:
+            self._drained_us = 0
+        elif not self._drained_us:
+            self._drained_us = now
         if not self._told_us:
-            if membership.drained:
+            if self._drained_us and now - self._drained_us >= _NOTICE_US:
                 self._told_us = now
                 self._state.event(INFO, "leaving", {"clients": len(self._state.connections)})
                 self._broker.stop()

@@ -25,6 +25,7 @@ from folkmoot.kernel.event import Event
 from folkmoot.node.effect import Effects
 from folkmoot.node.farewell import Farewell
 from folkmoot.node.load import own_load
+from folkmoot.node.pace import Pace
 from folkmoot.node.record import put_view, read_view
 from folkmoot.store.batch import Batch
 
@@ -70,6 +71,7 @@ class Liaison:
         self.membership = Membership(
             self.me, config, state.partitions, state.rng.fork(), _Holdings(self.replication), stored
         )
+        self.pace = Pace(self.replication.copies)
         self.farewell = Farewell(state, broker, self.membership)
         self.events: list[Event] = []
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
@@ -187,7 +189,7 @@ class Liaison:
         now = self.state.now
         for node_id in self._members:
             self.membership.heard(node_id, self.peers.last_heard_us(node_id))
-        self.membership.set_load(own_load(self.state))
+        self.membership.set_load({**own_load(self.state), **self.pace.figures(now)})
         self.fabric.full = {node_id: None for node_id in self._members if self._is_full(node_id)}
         self.peers.wake(now)
         self.membership.wake(now)

@@ -216,6 +216,11 @@ class Node:
         """Whether this node has left its cluster, and nothing depends on it any more."""
         return self.liaison is not None and self.liaison.membership.left
 
+    @property
+    def closing(self) -> bool:
+        """Whether this node is about to leave, and should accept no more connections."""
+        return self.liaison is not None and self.liaison.membership.drained
+
     def depart(self, now: int) -> None:
         """Have the others go on without this node, which said goodbye (`stop`) and will be back; then `departed`."""
         self._tick(now)

@@ -126,8 +126,8 @@ class Picture(ABC):
         """Expect a node that is away no more; return why not, or "" when it is on its way."""
 
     @abstractmethod
-    def leave(self, now: int) -> str:
-        """Hand over all that this node has and leave; return why not, or "" when it is on its way."""
+    def leave(self, node_id: str, now: int) -> str:
+        """Have a member hand over all that it has and leave; return why not, or "" when it is on its way."""
 
 
 class AlonePicture(Picture):
@@ -230,7 +230,7 @@ class AlonePicture(Picture):
         """Refuse."""
         return _NO_CLUSTER
 
-    def leave(self, now: int) -> str:
+    def leave(self, node_id: str, now: int) -> str:
         """Refuse."""
         return _NO_CLUSTER
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.view import ACTIVE, JOINING, Member
+from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, Member
 from folkmoot.kernel.hash import hash64
 from folkmoot.node.picture import ALONE, EXCLUDED, MEMBER, Picture
 
@@ -45,8 +45,28 @@ class NodeStatus:
             "replicas": picture.replicas(),
             "nodes": self._nodes(),
             "partitions": self._partition_figures(figures),
-            "copy": {"bytes_left": figures.get("bytes_left"), "bytes_done": figures.get("bytes_done", 0)},
+            "copy": self._copying(figures),
             "last_heal": heals[-1] if heals else None,
+        }
+
+    def _copying(self, figures: dict[str, int]) -> dict[str, object]:
+        """Return how far copies are: bytes_left and bytes_done of those to this node; all_left, all_rate of all nodes.
+
+        What is left is estimated by the leaders, from what their stores have on the disk.
+        """
+        picture = self.picture
+        view = picture.view()
+        left = 0
+        rate = 0
+        for member in [] if view is None else view.members:
+            load = picture.load_of(member.node_id)
+            left += load.get("copy_left", 0)
+            rate += load.get("copy_rate", 0)
+        return {
+            "bytes_left": figures.get("bytes_left", 0),
+            "bytes_done": figures.get("bytes_done", 0),
+            "all_left": left,
+            "all_rate": rate,
         }
 
     def _nodes(self) -> list[dict[str, object]]:
@@ -93,6 +113,8 @@ class NodeStatus:
             "clients": load.get("clients", 0),
             "sessions": load.get("sessions", 0),
             "overload": load.get("overload", 0),
+            "copy_left": load.get("copy_left", 0),
+            "copy_rate": load.get("copy_rate", 0),
             "last_heard_us": self.picture.last_heard_us(member.node_id),
         }
 
@@ -108,6 +130,8 @@ class NodeStatus:
             "clients": 0,
             "sessions": 0,
             "overload": 0,
+            "copy_left": 0,
+            "copy_rate": 0,
             "last_heard_us": self.picture.last_heard_us(node_id),
             "leads": 0,
             "follows": 0,
@@ -244,6 +268,8 @@ class NodeStatus:
         if state != MEMBER or member is None:
             self._had_data = False
             return "the cluster has left it out" if state == EXCLUDED else "it waits for the cluster to take it in"
+        if member.state == LEAVING:
+            return "it is leaving the cluster"
         opening = 0
         fills = 0
         for partition in range(picture.partitions()):
@@ -273,9 +299,17 @@ class NodeStatus:
             return f"{node_id} is a member of the view: stop or evict it first"
         return self._unknown(node_id) or self.picture.forget(node_id, now)
 
-    def leave(self, now: int) -> str:
-        """Hand over all that this node has and leave; return why not, or "" when it is on its way."""
-        return self.picture.leave(now)
+    def leave(self, node_id: str, now: int) -> str:
+        """Have a member hand over all that it has and leave; return why not, or "" when it is on its way."""
+        view = self.picture.view()
+        member = None if view is None else view.member(node_id)
+        if self.picture.state() != ALONE and view is not None and self.known(node_id):
+            if member is None:
+                return f"{node_id} is away and cannot hand over anything: start it, or forget it"
+            stay = [other for other in view.members if other.state != LEAVING and other.node_id != node_id]
+            if not stay:
+                return f"{node_id} is the only node that stays: nobody could take what it has. To end it, stop it"
+        return self._unknown(node_id) or self.picture.leave(node_id, now)
 
     def known(self, node_id: str) -> bool:
         """Whether a node is a member, or was one and is expected back."""

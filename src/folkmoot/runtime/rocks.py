@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import time
 from bisect import bisect_left
 from pathlib import Path
 from typing import Any, Final
@@ -48,6 +49,9 @@ OPTIONS_JSON: Final = '{"raw_mode":true,"prefix_extractors":{}}'
 # sorts them anew after every write. Ranges with at most so many rows are deleted row by row instead.
 RANGE_ROWS: Final = 256
 
+SPANS_S: Final = 1.0  # how old the sizes of tables may be
+KEY_END: Final = b"\xff" * 16
+
 FULL_WORDS: Final = ("No space left", "Disk quota exceeded", "Max allowed space was reached")
 
 
@@ -76,6 +80,8 @@ class RocksStore(Reader):
         self._database_options = database_options(options)
         self._buffered = WriteOptions()
         self._db: Any = None
+        self._spans: list[tuple[float, float, int]] = []
+        self._spans_at = -SPANS_S
         if create:
             folder.mkdir(exist_ok=True)
             self._database_options.create_if_missing(True)
@@ -155,6 +161,32 @@ class RocksStore(Reader):
             raise self._explain(error) from error
         return row
 
+    def bytes_between(self, start: bytes, end: bytes) -> int:
+        """Return about how many bytes the rows with start <= key < end have, from the sizes of tables and memory."""
+        now = time.monotonic()
+        if now - self._spans_at > SPANS_S:
+            self._spans_at = now
+            self._spans = self._look_at_tables()
+        low, high = place_of(start), place_of(end)
+        total = 0.0
+        for first, last, size in self._spans:
+            common = min(high, last) - max(low, first)
+            if common > 0:
+                total += size * common / (last - first)
+        return int(total)
+
+    def _look_at_tables(self) -> list[tuple[float, float, int]]:
+        """Return for each table, and for the memory, where its keys lie and how many bytes it has."""
+        spans: list[tuple[float, float, int]] = []
+        for table in self._db.live_files():
+            first, last = place_of(bytes(table["start_key"])), place_of(bytes(table["end_key"]))
+            spans.append((first, max(last, first + 1e-9), int(table["size"])))
+        memory = int(self._db.property_int_value("rocksdb.cur-size-all-mem-tables") or 0)
+        newest = self.last(b"", KEY_END)
+        end = 0.0 if newest is None else place_of(newest[0])
+        spans.append((0.0, max([end, *[span[1] for span in spans]]) + 1e-9, memory))
+        return spans
+
     def write(self, batches: list[Batch]) -> None:
         """Apply batches in order as one atomic write, durable when this returns (with `sync`).
 
@@ -225,6 +257,11 @@ class RocksStore(Reader):
             database.close()
         except Exception:  # noqa: BLE001, S110 - says again that the last write failed; the files are closed all the same
             pass
+
+
+def place_of(key: bytes) -> float:
+    """Return where a key lies among all: its partition, and how far in it."""
+    return int.from_bytes(key[:2].ljust(2, b"\0"), "big") + int.from_bytes(key[2:8].ljust(6, b"\0"), "big") / (1 << 48)
 
 
 def database_options(options: RocksOptions) -> Options:

@@ -42,7 +42,9 @@ Lookup = Callable[[], Awaitable[list[str]]]
 # Descriptors that are not connections: tables and logs of the store, listeners, the admin server.
 DESCRIPTORS_RESERVED: Final = 512
 STOP_S_MAX: Final = 5.0
+DEPART_S_MAX: Final = 1.0  # for the others to go on without this node; after that they will notice
 HOUSEKEEPING_S: Final = 0.5
+POLL_S: Final = 0.005
 
 
 class Service(ABC):
@@ -97,6 +99,15 @@ class ServingNode:
         """Wait for a signal or an error."""
         await self._stop.wait()
         self.stopping = True
+
+    def look(self, listeners: list[Listener]) -> None:
+        """Accept no more when the node is about to leave its cluster, and end when it has left."""
+        if self.node.closing:
+            for listener in listeners:
+                listener.close()
+        if self.node.left and not self._stop.is_set():
+            self.say("info", "left", reason="nothing depends on this node any more")
+            self._stop.set()
 
     def say(self, level: str, kind: str, **fields: object) -> None:
         """Write an event of the driver to the log."""
@@ -210,7 +221,7 @@ async def serve_until_stopped(
     gc.set_threshold(50_000, 20, 100)
     print(ready_line(serving, listeners, extra), flush=True)
     report_opening(serving, service is None or not extra)
-    housekeeping = asyncio.ensure_future(keep_house(serving, room))
+    housekeeping = asyncio.ensure_future(keep_house(serving, room, listeners))
     try:
         await serving.until_stopped()
     finally:
@@ -248,11 +259,12 @@ def report_opening(serving: ServingNode, without_http: bool) -> None:
         )
 
 
-async def keep_house(serving: ServingNode, room: Room) -> None:
-    """Watch the free space of the disk, and what the gate had to refuse."""
+async def keep_house(serving: ServingNode, room: Room, listeners: list[Listener]) -> None:
+    """Watch the free space of the disk, what the gate had to refuse, and whether the node has left."""
     refused = 0
     while True:
         room.look()
+        serving.look(listeners)
         if serving.gate.refused > refused:
             refused = serving.gate.refused
             serving.say("warning", "sockets_refused", total=refused, sockets_max=serving.gate.sockets_max)
@@ -260,14 +272,24 @@ async def keep_house(serving: ServingNode, room: Room) -> None:
 
 
 async def stop_gracefully(serving: ServingNode) -> None:
-    """Say goodbye to clients, and wait until they are gone and everything is on disk, or patience ends."""
+    """Say goodbye to clients, wait until they are gone and everything is on disk, and let the others go on.
+
+    So the partitions that this node leads are served by others before it ends, and nobody has to find out that it did.
+    """
     turns = serving.turns
     turns.node.stop(turns.begin())
-    deadline = turns.loop.time() + STOP_S_MAX
-    while turns.begun or turns.open or turns.submitted > turns.durable:
-        if serving.error is not None or turns.loop.time() > deadline:
+    await until(serving, lambda: not (turns.begun or turns.open or turns.submitted > turns.durable), STOP_S_MAX)
+    turns.node.depart(turns.begin())
+    await until(serving, lambda: turns.node.departed, DEPART_S_MAX)
+
+
+async def until(serving: ServingNode, done: Callable[[], bool], patience_s: float) -> None:
+    """Wait until something is done, patience ends, or the node cannot go on."""
+    deadline = serving.turns.loop.time() + patience_s
+    while not done():
+        if serving.error is not None or serving.turns.loop.time() > deadline:
             break
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(POLL_S)
 
 
 def finish(serving: ServingNode) -> int:

@@ -54,6 +54,11 @@ class MemoryStore(Reader):
             low += 1
         return rows
 
+    def bytes_between(self, start: bytes, end: bytes) -> int:
+        """Return the bytes of the rows with start <= key < end."""
+        keys = self._keys[bisect_left(self._keys, start) : bisect_left(self._keys, end)]
+        return sum([len(key) + len(self._values[key]) for key in keys])
+
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         """Return the row with the greatest key in start <= key < end, or None."""
         position = bisect_left(self._keys, end) - 1

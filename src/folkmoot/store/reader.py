@@ -22,6 +22,11 @@ class Reader(ABC):
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return at most `limit` rows with start <= key < end, in key order."""
 
+    def bytes_between(self, start: bytes, end: bytes) -> int:
+        """Return about how many bytes the rows with start <= key < end have; a guess that costs little, 0 = unknown."""
+        assert start <= end, "a range"
+        return 0
+
     @abstractmethod
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         """Return the row with the greatest key in start <= key < end, or None."""

@@ -1,0 +1,84 @@
+"""`folkmoot leave`: have a node hand over what it has and go for good, and watch it do so."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+import typer
+
+from folkmoot.cli.admin import ADMIN, TOKEN, connect, size_text
+
+__all__ = ["app", "progress"]
+
+POLL_S: Final = 0.5
+AWAY: Final = "away"
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def leave(
+    node: str = typer.Argument(help="The member that is to leave."),
+    wait: bool = typer.Option(True, "--wait/--no-wait", help="Wait until it has left, and show how far it is."),
+    admin: list[str] = ADMIN,
+    token: str | None = TOKEN,
+) -> int:
+    """Have NODE hand over what it leads and keeps to the others, and leave the cluster; its process ends with status 0.
+
+    Clients notice nothing until the end, when those of NODE are told to connect elsewhere. While another node is away
+    NODE keeps what it has. Exit status 0 when it has left (or, with --no-wait, was told to), 1 when it has not.
+    """
+    from folkmoot.client.problem import Unreachable
+
+    client = connect(admin, token)
+    client.leave(node)
+    found = client.status()
+    stay = [one["id"] for one in found["nodes"] if one["state"] in ("active", "joining") and one["id"] != node]
+    if len(stay) < found["replicas"]:
+        names = ", ".join(stay)
+        print(f"only {names} will be left: there will be fewer copies than the {found['replicas']} that are wanted")
+    if not wait:
+        print(f"{node}: told to leave; `folkmoot status` shows how far it is")
+        return 0
+    shown = ""
+    began = False
+    while True:
+        entry = next((one for one in found["nodes"] if one["id"] == node), None)
+        if entry is None:
+            print(f"{node} has left: nothing depends on it any more")
+            return 0
+        began = began or entry["state"] == "leaving"
+        line, over = progress(found, entry, began)
+        if line != shown:
+            print(line, flush=True)
+            shown = line
+        if over:
+            return 1
+        time.sleep(POLL_S)
+        try:
+            found = client.status()
+        except Unreachable:
+            if entry["leads"] or entry["follows"]:
+                raise
+            print(f"{node} had handed over everything, and none of the addresses answers any more")
+            return 0
+
+
+def progress(found: dict[str, Any], entry: dict[str, Any], began: bool) -> tuple[str, bool]:
+    """How far a node is that leaves, and whether it will come no further by itself."""
+    node = entry["id"]
+    if entry["state"] == AWAY:
+        return f"{node} is away: it goes on when it comes back. If it does not: folkmoot forget {node}", True
+    if entry["state"] != "leaving":
+        return (f"{node} stays: nobody would be left", True) if began else (f"{node} is told", False)
+    absent = [one["id"] for one in found["nodes"] if one["state"] == AWAY]
+    line = f"{node} leads {entry['leads']} partitions and follows {entry['follows']}"
+    if not entry["leads"] and not entry["follows"]:
+        return f"{node} has handed over everything and says goodbye to its clients", False
+    if absent:
+        return f"{line}; it keeps them while {', '.join(absent)} is away", False
+    copy = found["copy"]
+    if copy["all_left"]:
+        line += f"; {size_text(copy['all_left'])} to copy, {size_text(copy['all_rate'])} a second"
+    return line, False
