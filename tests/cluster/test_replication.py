@@ -5,15 +5,17 @@ The oracle and what it checks after every event are in `tests.cluster.replica`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE
 from folkmoot.cluster.kind import DURABLE, OPENED, SHIP
-from folkmoot.cluster.notice import decode_sequences
+from folkmoot.cluster.notice import PullNotice, decode_sequences
 from folkmoot.cluster.replication import Replication
 from folkmoot.cluster.view import ACTIVE, Member, View, make_epoch
-from folkmoot.kernel.clock import MILLISECOND, NEVER
+from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
 from folkmoot.kernel.rng import Rng
@@ -255,26 +257,43 @@ def test_a_copy_skips_what_is_equal() -> None:
     assert follower.replication.copies.pages_different == 0
 
 
-def test_copies_yield_to_clients() -> None:
-    """The speed follows the latency of commits, and what is sent follows the speed."""
+def speeds(latency_of: Callable[[int], int], quiet_us: int, commits: int = 1) -> list[int]:
+    """By how much copying is slowed when commits take so long at each speed; before, they took `quiet_us`."""
     world = settled(2, 1, 2)
     leader, _ = leader_and_follower(world)
-    source, pending = leader.replication.source, leader.replication.standing.pending
-    pull_of = world.config.copy_bytes_per_s
-    pending.latency_us = world.config.copy_latency_us + 1
-    now = world.now
-    for _ in range(10):
-        now += 50 * MILLISECOND
-        leader.replication.standing.now = now
+    replication = leader.replication
+    source, standing = replication.source, replication.standing
+    standing.pending.latency_us = quiet_us
+    source.pull("nobody", PullNotice(0, b"", b"", b""))
+    found = []
+    for _ in range(400):
+        standing.now += 50 * MILLISECOND
+        standing.pending.latency_us = latency_of(source.slow)
+        standing.pending.settled += commits
         source._refill()
-    assert source.slow == 32
-    assert source._credit <= max(pull_of // 32 // 20, 1 << 18)
-    pending.latency_us = 0
-    for _ in range(10):
-        now += 50 * MILLISECOND
-        leader.replication.standing.now = now
-        source._refill()
-    assert source.slow == 1
+        found.append(source.slow)
+        assert source._credit <= max(world.config.copy_bytes_per_s // source.slow // 20, 1 << 18)
+    return found[200:]
+
+
+def test_copies_yield_while_they_slow_commits_down() -> None:
+    """The speed follows the latency of commits, and what is sent follows the speed."""
+    found = speeds(lambda slow: 5 * MILLISECOND + 160 * MILLISECOND // slow, 5 * MILLISECOND)
+    assert set(found) == {8, 16}  # 25 ms and 15 ms: around the 20 ms that are allowed
+    assert set(speeds(lambda slow: SECOND // slow, 1)) == {16, 32}  # what the lowest speed costs is put up with
+    assert set(speeds(lambda slow: 5 * MILLISECOND, 5 * MILLISECOND)) == {1}
+
+
+def test_copies_do_not_wait_for_a_machine_that_is_slow_by_itself() -> None:
+    assert set(speeds(lambda slow: 200 * MILLISECOND, 200 * MILLISECOND)) == {1}
+    assert set(speeds(lambda slow: 200 * MILLISECOND, 5 * MILLISECOND)) == {1}  # it became slow meanwhile
+    found = speeds(lambda slow: 200 * MILLISECOND + 1600 * MILLISECOND // slow, 200 * MILLISECOND)
+    assert {4, 8} <= set(found) <= {4, 8, 16, 32}
+    assert sum(found) / len(found) < 10
+
+
+def test_copies_are_at_full_speed_when_nobody_writes() -> None:
+    assert set(speeds(lambda slow: SECOND, 1, commits=0)) == {1}
 
 
 def test_a_stale_leader_commits_nothing() -> None:

@@ -44,7 +44,7 @@ class ClusterConfig:
             1 << 18
         )  # of rows that are sent, compared or dropped at a time; a turn stands still so long
         self.copy_parallel: int = 4  # partitions that are being copied to this node at a time
-        self.copy_latency_us: int = 20 * MILLISECOND  # copying yields while commits take longer
+        self.copy_latency_us: int = 20 * MILLISECOND  # copying yields while it makes commits take longer
         self.digest_us: int = 100 * MILLISECOND  # between comparisons of a page of rows with other copies; 0 = none
         self.drop_wait_us: int = (
             10 * SECOND

@@ -24,14 +24,15 @@ class _Turn:
 class Pending:
     """Turns that are not committed; `committed`: the newest token such that it and all before it are.
 
-    latency_us: from the end of a turn to its commit, smoothed. abandoned: (token, partition) of changes that no leader
-    has taken over; they are told before `committed` passes the token.
+    latency_us: from the end of a turn to its commit, smoothed; settled: turns that it was taken of. abandoned: (token,
+    partition) of changes that no leader has taken over; they are told before `committed` passes the token.
     """
 
     def __init__(self, partitions: int) -> None:
         self.committed = 0
         self.written = 0
         self.latency_us = 0
+        self.settled = 0
         self.abandoned: list[tuple[int, int]] = []
         self._turns: deque[_Turn] = deque()
         self._waiting: list[deque[tuple[int, _Turn]]] = [deque() for _ in range(partitions)]
@@ -67,6 +68,7 @@ class Pending:
         written = self.written
         while turns and turns[0].waiting == 0 and turns[0].token <= written:
             turn = turns.popleft()
+            self.settled += 1
             self.latency_us += (now - turn.sealed_us - self.latency_us) // _SMOOTHING
         newest = min(turns[0].token - 1, written) if turns else written
         if newest > self.committed:

@@ -18,22 +18,33 @@ __all__ = ["Source"]
 
 _SLOW_MAX: Final = 32  # copying goes on with a thirty-second of its speed at least, so that it ends
 _ADJUST_US: Final = 50 * MILLISECOND
+_IDLE_US: Final = SECOND  # without pulls for so long, commits show how long they take by themselves
+_LONGER: Final = 2  # so many times as long as without copying a commit may take
+_LEARNING: Final = 4
 _EQUAL_DISCOUNT: Final = 8  # rows that are only compared cost reading, not sending and writing
 _PULLS_MAX: Final = 65_536  # one per partition and node is all that there can be at a time
 
 
 class Source:
-    """Pulls that wait for their turn; a credit of bytes grows with time, slower while commits are slow."""
+    """Pulls that wait for their turn; a credit of bytes grows with time, slower while copying slows commits down.
+
+    A commit may take `copy_latency_us`, or twice as long as it takes without copying where that is more: on a busy
+    machine, or a slow disk, it is not copying that makes it slow, and to stop copying would help nobody. How long it
+    takes without is seen before copying begins, and whenever hardly anything is copied (`quiet_us`).
+    """
 
     def __init__(self, standing: Standing, lead: Lead) -> None:
         self.standing = standing
         self.lead = lead
         self.bytes_sent = 0
         self.slow = 1  # divides the speed
+        self.quiet_us = 0
         self._pulls: deque[tuple[str, PullNotice]] = deque()
         self._credit = standing.config.page_bytes
         self._refilled_us = 0
         self._adjusted_us = 0
+        self._asked_us = -_IDLE_US
+        self._settled = 0
 
     def installed(self) -> None:
         """A new view: those who still need pages ask again."""
@@ -41,6 +52,10 @@ class Source:
 
     def pull(self, node_id: str, pull: PullNotice) -> None:
         """A follower asks for a page."""
+        standing = self.standing
+        if standing.now - self._asked_us >= _IDLE_US:
+            self.quiet_us = standing.pending.latency_us
+        self._asked_us = standing.now
         if len(self._pulls) < _PULLS_MAX:
             self._pulls.append((node_id, pull))
         self.step()
@@ -76,15 +91,26 @@ class Source:
         now = standing.now
         if now - self._adjusted_us >= _ADJUST_US:
             self._adjusted_us = now
-            if standing.pending.latency_us > standing.config.copy_latency_us:
-                self.slow = min(2 * self.slow, _SLOW_MAX)
-            else:
-                self.slow = max(self.slow // 2, 1)
+            self._adjust()
         rate = standing.config.copy_bytes_per_s // self.slow
         gained = (now - self._refilled_us) * rate // SECOND
         if gained > 0:
             self._credit = min(self._credit + gained, max(rate // 20, standing.config.page_bytes))
             self._refilled_us = now
+
+    def _adjust(self) -> None:
+        """Choose the speed by what commits have taken since the last time; without any, nobody is held up."""
+        pending = self.standing.pending
+        latency_us = pending.latency_us
+        if pending.settled == self._settled:
+            latency_us = 0
+        elif latency_us < self.quiet_us or self.slow == _SLOW_MAX:
+            self.quiet_us += (latency_us - self.quiet_us) // _LEARNING
+        self._settled = pending.settled
+        if latency_us > max(self.standing.config.copy_latency_us, _LONGER * self.quiet_us):
+            self.slow = min(2 * self.slow, _SLOW_MAX)
+        else:
+            self.slow = max(self.slow // 2, 1)
 
     def _serve(self, node_id: str, pull: PullNotice) -> None:
         standing = self.standing

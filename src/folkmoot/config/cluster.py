@@ -220,8 +220,8 @@ class ClusterSettings(Section):
         ge=MILLISECOND,
         le=10 * SECOND,
         description=(
-            "Copying slows down while messages take longer than this to become safe. Lower spares clients, and "
-            "leaves too few copies for longer."
+            "Copying slows down while messages take longer than this to become safe, and twice as long as without "
+            "copying. Lower spares clients, and leaves too few copies for longer."
         ),
     )
     digest: Duration = Field(
