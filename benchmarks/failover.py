@@ -53,16 +53,20 @@ class Line:
     def send(self, packet: Packet) -> None:
         self.socket.sendall(encode(packet, V311))
 
+    def take(self) -> list[Packet]:
+        """Return the packets that a read brings; ConnectionError when there is no connection any more."""
+        data = self.socket.recv(1 << 16)
+        if not data:
+            raise ConnectionError("closed")
+        return [decode(first, body, V311) for first, body in self.framer.feed(data)]
+
     def receive(self, timeout_s: float) -> Packet | None:
         """Return the next packet, None when nothing came in time."""
         deadline = time.monotonic() + timeout_s
         while not self.waiting:
             if not select.select([self.socket], [], [], max(deadline - time.monotonic(), 0))[0]:
                 return None
-            data = self.socket.recv(1 << 16)
-            if not data:
-                raise ConnectionError("closed")
-            self.waiting += [decode(first, body, V311) for first, body in self.framer.feed(data)]
+            self.waiting += self.take()
         return self.waiting.pop(0)
 
 

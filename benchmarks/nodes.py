@@ -88,12 +88,12 @@ class Nodes:
                 return [str(one["leader"]) for one in found]
         raise RuntimeError("no node answers")
 
-    def await_whole(self) -> None:
+    def await_whole(self, timeout_s: float = WHOLE_S) -> None:
         """Wait until all nodes that run are members of one view with all copies whole; raises RuntimeError."""
-        deadline = time.monotonic() + WHOLE_S
+        deadline = time.monotonic() + timeout_s
         while not self.whole():
             if time.monotonic() > deadline:
-                raise RuntimeError(f"the nodes did not find together in {WHOLE_S:.0f} s: see {self.folder}")
+                raise RuntimeError(f"the nodes did not find together in {timeout_s:.0f} s: see {self.folder}")
             time.sleep(POLL_S)
 
     def whole(self) -> bool:

@@ -22,7 +22,7 @@ Figures = dict[str, Any]
 
 @dataclass
 class Bench:
-    """What every section needs: sizes, cores, a folder, `note` to say what runs now (one call per run), kills to do."""
+    """What every section needs: sizes, cores, a folder, `note` to say what runs now, kills to do, megabytes to copy."""
 
     rounds: int
     seconds: float
@@ -31,6 +31,7 @@ class Bench:
     folder: Path
     note: Callable[[str], None]
     kills: int = 50
+    megabytes: int = 1000
     runs: int = field(default=0)
 
     def fresh(self, name: str) -> Path:

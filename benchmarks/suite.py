@@ -29,8 +29,9 @@ RESULTS = ROOT / "benchmarks" / "results.json"
 PAGE = ROOT / "BENCHMARKS.md"
 CHART = ROOT / "docs" / "img" / "cpu-per-message.svg"
 # Each is a module with `run(bench) -> figures` and `table(figures) -> Markdown`, and has its markers in BENCHMARKS.md.
-SECTIONS = ("transient", "persistent", "connection", "retained", "cluster", "failover", "spark")
+SECTIONS = ("transient", "persistent", "connection", "retained", "cluster", "failover", "rebuild", "views", "spark")
 BUSY_LOAD = 0.5
+MEGABYTES_MAX = 5000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if module is None:
                 continue
             with progress_of(console, name) as note:
-                bench = Bench(words.rounds, words.seconds, words.quick, cores, Path(folder) / name, note, words.kills)
+                place = Path(folder) / name
+                bench = Bench(
+                    words.rounds, words.seconds, words.quick, cores, place, note, words.kills, words.megabytes
+                )
                 figures = module.run(bench)
             results["sections"][name] = {"measured": facts | conditions(words, cores), "figures": figures}
             console.print(module.table(figures), markup=False, highlight=False, soft_wrap=True)
@@ -73,6 +77,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="how often each broker has its turn (3)")
     parser.add_argument("--seconds", type=float, help="how long one run measures (2)")
     parser.add_argument("--kills", type=int, help="how many nodes the failover section kills (50)")
+    parser.add_argument("--megabytes", type=megabytes, help="queued messages that the rebuild section copies (1000)")
     parser.add_argument("--quick", action="store_true", help="one short round: figures to look at, not to keep")
     parser.add_argument("--dry", action="store_true", help="write no files (always so with --quick)")
     parser.add_argument("--folder", help="where brokers keep their data while they are measured (run/)")
@@ -80,8 +85,17 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     words.rounds = words.rounds or (1 if words.quick else 3)
     words.seconds = words.seconds or (0.5 if words.quick else 2.0)
     words.kills = words.kills or (3 if words.quick else 50)
+    words.megabytes = words.megabytes or (32 if words.quick else 1000)
     words.dry = words.dry or words.quick
     return words
+
+
+def megabytes(text: str) -> int:
+    """Return a size within its bounds: the queues are written three times, and must fit on the disk."""
+    value = int(text)
+    if not 1 <= value <= MEGABYTES_MAX:
+        raise argparse.ArgumentTypeError(f"must be 1 to {MEGABYTES_MAX}")
+    return value
 
 
 def section(name: str) -> Any:
