@@ -41,7 +41,8 @@ class Closing:
                 connection.put(encode(Connack(False, code3), connection.version))
                 self.state.counters.sent_connack += 1
         self._note(connection, "connect_refused", code, why)
-        self.close(connection)
+        if connection.state != CLOSING and connection.state != CLOSED:
+            self.goodbye(connection)  # a leader that has been asked publishes no will of it
 
     def _refuse_v5(self, connection: Connection, code: int, why: str) -> None:
         wish = connection.connect.properties if connection.connect is not None else None
@@ -135,7 +136,7 @@ class Closing:
         self.state.closes.append(connection)
 
     def goodbye(self, connection: Connection) -> None:
-        """The client has sent DISCONNECT with reason 0: no will."""
+        """The client has sent DISCONNECT with reason 0, or was refused: no will."""
         self.lifecycle.detach(connection, True)
         connection.state = CLOSING
         self.state.closes.append(connection)

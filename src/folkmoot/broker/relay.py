@@ -63,6 +63,7 @@ class Relays:
 
     def _ask(self, relay: Relay) -> None:
         relay.leader = self.fabric.leaders[relay.partition]
+        relay.told = True
         self._flush_to(relay.leader)
         self.fabric.send(relay.leader, HOST, msgspec.msgpack.encode(self._entry(relay)))
 

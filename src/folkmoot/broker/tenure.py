@@ -161,7 +161,7 @@ class Tenure:
             if connection.state < CLOSING:
                 if connection.state == OPEN or connection.state == NEW:
                     self.closing.disconnect(connection, reason.SERVER_BUSY, why)
-                elif connection.session is not None:
+                elif connection.session is not None or (connection.relay is not None and connection.relay.told):
                     self.closing.close(connection)  # its session and its will may be on their way: it is not refused
                 else:
                     self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, why)

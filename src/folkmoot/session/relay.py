@@ -22,8 +22,8 @@ ENDED: Final = 2  # the connection is gone; the leader may not know it yet
 class Relay:
     """The node with the connection: what it has passed on for it.
 
-    token: drawn, so that a new leader can tell what this connection has set with the old one; leader: the node that
-    takes packets now, empty while the partition has none; log: packets whose effects are not
+    token: drawn, so that a new leader can tell what this connection has set with the old one; told: whether any leader
+    has heard of it; leader: the node that takes packets now, empty while the partition has none; log: packets whose effects are not
     known to be safe, as (number, first byte, rest); flights: queue sequences by packet id that the client has got and
     whose acknowledgement is not known to be safe.
     """
@@ -37,6 +37,7 @@ class Relay:
         self.assigned = assigned
         self.durable = False
         self.state = ASKED
+        self.told = False
         self.leader = ""
         self.log: deque[tuple[int, int, bytes]] = deque()
         self.packets = 0
