@@ -48,8 +48,9 @@ class Site(Box):
         cluster.peer_address = self.address
         cluster.seeds = [site.address for site in camp.sites.values()]
         cluster.replicas = camp.replicas
+        cluster.split_policy = camp.split_policy
         cluster.join_wait_us = camp.join_wait_us
-        arguments["seed"] = len(camp.sites) + 1
+        arguments["seed"] = 1000 * (len(camp.sites) + 1)  # each start of a node adds one
         cluster.silence_us = camp.silence_us
         cluster.digest_us = camp.silence_us // 20
         cluster.heartbeat_us = min(camp.silence_us // 20, SECOND // 10)
@@ -117,9 +118,11 @@ class Camp:
         partitions: int = 8,
         join_wait_us: int = SECOND // 5,
         silence_us: int = 2 * SECOND,
+        split_policy: str = "available",
         **arguments: Any,
     ) -> None:
         self.replicas = replicas
+        self.split_policy = split_policy
         self.partitions = partitions
         self.join_wait_us = join_wait_us
         self.silence_us = silence_us
