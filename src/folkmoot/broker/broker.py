@@ -143,6 +143,12 @@ class Broker(Neighbours):
             self.commits.release(record)
             if record.handled:
                 self.hosting.handled(record.handled, record.handled_packets)
+        for record in self.commits.ahead():
+            for connection in record.connects:
+                self.attaching.opened(connection)
+                self.ingress.resume(connection)
+            record.connects.clear()
+            self.commits.release_ahead(record)
         self.commits.resume()
 
     def _fail(self, record: Record) -> None:

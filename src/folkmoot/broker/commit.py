@@ -6,7 +6,8 @@ their packets [MQTT-4.6.0-2]: one that need not wait itself waits behind one tha
 A turn, named by its token, comes to three levels, in this order, and never before an earlier turn:
 durable: its rows are on this node's disk, and the store shows them; committed: on the disks of all replicas of the
 partitions that it changed; complete: what it asked of other nodes is committed there too. On a node that is alone
-the three are one.
+the three are one. A turn that has all its answers before an earlier one has (a partition there may have no leader) is
+ahead: a publisher that waits for nothing older waits no longer.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Record:
     def __init__(self, token: int) -> None:
         self.token = token
         self.bytes = 0
+        self.ahead = False  # it would be complete if an earlier turn were
         self.failed = False  # some of its rows were lost with a change of leaders: nothing of it is acknowledged
         self.connects: list[Connection] = []
         self.ack_connections: list[Connection] = []
@@ -64,6 +66,8 @@ class Commits:
         self._records: dict[int, Record] = {}
         self._open: deque[int] = deque()  # batches that are not committed
         self._owed: dict[int, int] = {}  # by token: answers of other nodes that are missing
+        self._answered: list[int] = []  # turns that have all their answers, to be looked at
+        self._looked_token = 0  # up to here it has been looked who is ahead
 
     def current(self) -> Record:
         """Return the record of the batch that this turn fills; for what has written to it: else it is never sealed."""
@@ -86,10 +90,12 @@ class Commits:
             self._records[token] = record
         return record
 
-    def acknowledge(self, connection: Connection, ack: bytes, wait: bool, receipt: Receipt | None = None) -> None:
+    def acknowledge(
+        self, connection: Connection, ack: bytes, wait: bool, receipt: Receipt | None = None, own: bool = False
+    ) -> None:
         """Send an acknowledgement: at once, or when all that was changed until now is durable.
 
-        With a receipt it is made anew when it leaves.
+        With a receipt it is made anew when it leaves. own: it is for this turn's changes, and says nothing of others.
         """
         token = self.newest_token() if wait else 0
         if connection.held and connection.held_token > token:
@@ -104,6 +110,9 @@ class Commits:
             record.receipts[len(record.acks)] = receipt
         record.ack_connections.append(connection)
         record.acks.append(ack)
+        if connection.held_turns is None:
+            connection.held_turns = deque()
+        connection.held_turns.append(token if own or not wait else -token)
         connection.held += 1
         connection.held_token = token
         if ack[0] == _PUBACK:
@@ -134,6 +143,7 @@ class Commits:
             self._owed[token] = left
         else:
             del self._owed[token]
+            self._answered.append(token)
         self.backlog_bytes -= size
 
     def seal(self, token: int, size: int) -> None:
@@ -180,18 +190,77 @@ class Commits:
                 records.append(record)
         return records
 
+    def ahead(self) -> list[Record]:
+        """Return the records of turns that would be complete if earlier ones were, each once; they keep their place."""
+        records: list[Record] = []
+        if self.complete_token < self.committed_token:
+            for token in self._answered:
+                if self.complete_token < token <= self._looked_token:
+                    self._find_ahead(token, records)
+            for token in range(max(self._looked_token, self.complete_token) + 1, self.committed_token + 1):
+                if token not in self._owed:
+                    self._find_ahead(token, records)
+        self._looked_token = self.committed_token
+        self._answered.clear()
+        return records
+
+    def _find_ahead(self, token: int, records: list[Record]) -> None:
+        record = self._records.get(token)
+        if record is not None and not record.failed:
+            record.ahead = True
+            records.append(record)
+
     def release(self, record: Record) -> None:
-        """Send the acknowledgements that waited for this record."""
+        """Send the acknowledgements that waited for this record, which is complete."""
+        for i in range(len(record.acks)):
+            if record.acks[i]:
+                self._send(record, i)
+
+    def release_ahead(self, record: Record) -> None:
+        """Send those acknowledgements of a record ahead that wait for nothing older [MQTT-4.6.0-2]."""
+        later: list[Connection] = []
         for i in range(len(record.acks)):
             connection = record.ack_connections[i]
-            connection.held -= 1
-            if record.acks[i][0] == _PUBACK:
-                connection.held_pubacks -= 1
-            if connection.state == OPEN:  # [MQTT-3.14.4-1] nothing follows a DISCONNECT
-                if record.receipts is not None and i in record.receipts:
-                    connection.put(self.receipts.packet(record.receipts[i], connection))
-                else:
-                    connection.put(record.acks[i])
+            if record.acks[i] and self._send_ahead(record, i) and connection.held:
+                later.append(connection)
+        for connection in later:
+            self._go_on(connection)
+
+    def _go_on(self, connection: Connection) -> None:
+        """Send what a connection waits for now, turn by turn, as far as the turns are ahead."""
+        while connection.held_turns and connection.held_turns[0] > 0:
+            record = self._records[connection.held_turns[0]]
+            if not record.ahead:
+                return
+            for i in range(len(record.acks)):
+                if record.ack_connections[i] is connection and record.acks[i]:
+                    self._send_ahead(record, i)
+
+    def _send_ahead(self, record: Record, i: int) -> bool:
+        """Send an acknowledgement if its connection waits for it before all others; tell whether so."""
+        turns = record.ack_connections[i].held_turns
+        if not turns or turns[0] != record.token:
+            return False
+        size = len(record.acks[i]) + _HELD_BYTES
+        record.bytes -= size
+        self.backlog_bytes -= size
+        self._send(record, i)
+        return True
+
+    def _send(self, record: Record, i: int) -> None:
+        connection = record.ack_connections[i]
+        ack = record.acks[i]
+        record.acks[i] = b""
+        assert connection.held_turns, "an acknowledgement that waits has a turn"
+        connection.held_turns.popleft()
+        connection.held -= 1
+        if ack[0] == _PUBACK:
+            connection.held_pubacks -= 1
+        if connection.state == OPEN:  # [MQTT-3.14.4-1] nothing follows a DISCONNECT
+            if record.receipts is not None and i in record.receipts:
+                connection.put(self.receipts.packet(record.receipts[i], connection))
+            else:
+                connection.put(ack)
 
     def slow_down(self, connection: Connection) -> None:
         """Stop reading a client that makes the store write while too much waits for the disk (A13)."""

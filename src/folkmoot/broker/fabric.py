@@ -12,10 +12,10 @@ __all__ = ["Fabric"]
 class Fabric:
     """The cluster as the broker sees it.
 
-    others: ids of the other members of the view; leaders: per partition the id of the node that leads it; open: per
-    partition, whether its leader has said that it takes requests; holds: per partition, whether this node's copy is
-    complete; full: nodes without room on their disks; features: what all members can do; out: messages to send, in
-    order, as (node id, kind, body).
+    others: ids of the other members of the view; leaders: per partition the id of the node that leads it (empty: no
+    copy is sound; leaderless: there is such a partition); open: per partition, whether its leader has said that it
+    takes requests; holds: per partition, whether this node's copy is complete; full: nodes without room on their
+    disks; features: what all members can do; out: messages to send, in order, as (node id, kind, body).
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
@@ -24,6 +24,7 @@ class Fabric:
         self.epoch = 0
         self.others: list[str] = []
         self.leaders: list[str] = [node_id if alone else ""] * partitions
+        self.leaderless = False
         self.open: list[bool] = [alone] * partitions
         self.holds: list[bool] = [alone] * partitions
         self.idle = ""  # why this node serves nobody

@@ -264,8 +264,9 @@ class Inbound:
             return
         if connection.v5 and not result & MATCHED:
             code = reason.NO_MATCHING_SUBSCRIBERS
+        own = not self.scrutiny.producer  # else the message may have been there, and be on its way still
         if qos == 1:
-            self._answer(connection, PUBACK, packet_id, code, "", bool(result & STORED), receipt)
+            self._answer(connection, PUBACK, packet_id, code, "", bool(result & STORED), receipt, own)
             return
         if session.received is None:
             session.received = {}
@@ -274,7 +275,7 @@ class Inbound:
         if session.durable:
             self.state.writer.put(session.partition, self._received_key(session, packet_id), bytes([code]))
             wait = True
-        self._answer(connection, PUBREC, packet_id, code, "", wait, receipt)
+        self._answer(connection, PUBREC, packet_id, code, "", wait, receipt, own)
 
     def _received_key(self, session: Session, packet_id: int) -> bytes:
         return name_prefix(session.partition, RECEIVED, session.key) + u16(packet_id)
@@ -288,8 +289,9 @@ class Inbound:
         why: str,
         wait: bool,
         receipt: Receipt | None = None,
+        own: bool = False,
     ) -> None:
-        """Acknowledge [MQTT-3.3.4-1]; a message of QoS 0 has no answer."""
+        """Acknowledge [MQTT-3.3.4-1]; a message of QoS 0 has no answer. own: as of `Commits.acknowledge`."""
         if packet_id == 0:
             return
         if kind == PUBACK:
@@ -302,12 +304,12 @@ class Inbound:
             receipt.kind = kind
             receipt.packet_id = packet_id
             receipt.code = code
-            self.commits.acknowledge(connection, encode(Ack(kind, packet_id, code), 5), wait, receipt)
+            self.commits.acknowledge(connection, encode(Ack(kind, packet_id, code), 5), wait, receipt, own)
             return
         if code == 0 or not connection.v5:
             # 3.1.1 has no way to refuse: a message is acknowledged and dropped [MQTT-3.3.5-2 v3.1.1]; where room may
-            # come, the connection ends, so that the client sends it again [MQTT-4.8.0-2 v3.1.1].
-            if code == reason.QUOTA_EXCEEDED:
+            # come, or a leader, the connection ends, so that the client sends it again [MQTT-4.8.0-2 v3.1.1].
+            if code == reason.QUOTA_EXCEEDED or code == reason.IMPLEMENTATION_SPECIFIC_ERROR:
                 raise MalformedPacket(code, why if why else "a quota is exceeded")
             head = _PUBACK_HEAD if kind == PUBACK else _PUBREC_HEAD if kind == PUBREC else _PUBCOMP_HEAD
             if not wait and not connection.held:
@@ -318,7 +320,7 @@ class Inbound:
                 if not connection.dirty:
                     connection.touch()
                 return
-            self.commits.acknowledge(connection, head + U16[packet_id], wait)
+            self.commits.acknowledge(connection, head + U16[packet_id], wait, None, own)
             return
         properties: Properties | None = None
         if why and connection.problem_information:
@@ -327,7 +329,7 @@ class Inbound:
         data = encode(Ack(kind, packet_id, code, properties), 5)
         if len(data) > connection.packet_bytes_max:
             data = encode(Ack(kind, packet_id, code, None), 5)
-        self.commits.acknowledge(connection, data, wait)
+        self.commits.acknowledge(connection, data, wait, None, own)
 
     def pubrel(self, connection: Connection, packet_id: int) -> None:
         """PUBREL came: forget the id, then PUBCOMP [MQTT-4.3.3-11]."""

@@ -235,6 +235,18 @@ class Requests:
         """A partition has another leader, or one that must open it anew: what is not committed waits."""
         self._recall(partition)
 
+    def give_up(self, partition: int) -> None:
+        """No node can lead a partition: whoever waits for it must ask again, and will be told so. Errands wait."""
+        self._recall(partition)
+        parked = self._parked.pop(partition, [])
+        waiting = [part for part in parked if part.parcel.errand is not None]
+        if waiting:
+            self._parked[partition] = waiting
+        for part in parked:
+            if part.parcel.errand is None:
+                self.commits.fail(part.parcel.token)
+                self.settle(part)
+
     def _recall(self, partition: int) -> None:
         for messages in self._sent.values():
             for number, parts in messages.items():

@@ -73,6 +73,11 @@ class Scrutiny:
                 return code, why
         wanted = qos > 0 or retain or bool(self.producer)
         keeps = retain and bool(payload)  # an empty one clears: that makes room
+        if self.fabric.leaderless and wanted:
+            partition = self._leaderless(topic, keeps)
+            if partition >= 0:
+                why = f"partition {partition} has no leader, because no copy of it is sound: ask the operator"
+                return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
         full = self.state.storage_full or bool(self.fabric.full)
         if full and wanted and self._needs_room(topic, qos, keeps, session):
             self.counters.storage_refused += 1
@@ -130,10 +135,23 @@ class Scrutiny:
                 return True
         if self.fabric.alone:
             return retain
+        return self._is_full(self._partitions(topic, retain))
+
+    def _partitions(self, topic: bytes, retain: bool) -> list[int]:
+        """Return the partitions that a message goes to, beside those that this node leads."""
+        route = self.routes.lookup(topic)
         partitions = route.away + route.away_logs
-        if retain:
-            partitions = [*partitions, self.state.partition_of(topic)]
-        return self._is_full(partitions)
+        return [*partitions, self.state.partition_of(topic)] if retain else partitions
+
+    def _leaderless(self, topic: bytes, retain: bool) -> int:
+        """Return a partition that should take a message and that no node can lead, -1 if there is none.
+
+        To be refused at once: what waits for such a partition would wait until somebody repairs it.
+        """
+        for partition in self._partitions(topic, retain):
+            if not self.fabric.leaders[partition]:
+                return partition
+        return -1
 
     def _is_full(self, partitions: list[int]) -> bool:
         """Whether the disk of a node that leads one of these partitions is full."""

@@ -121,6 +121,7 @@ class Tenure:
         fabric.epoch = epoch
         fabric.others = sorted(members)
         fabric.leaders = leaders
+        fabric.leaderless = "" in leaders
         for partition in range(self.state.partitions):
             leader = leaders[partition]
             if leader != old[partition] or leader in gone or leader in fresh or partition in merging:
@@ -130,6 +131,8 @@ class Tenure:
                 self.requests.moved(partition)
                 self.exchange.moved(partition)
                 self.relays.moved(partition)
+            if not leader:
+                self.requests.give_up(partition)
         self.routes.forget_all()
         for node_id in gone:
             self.requests.gone(node_id)

@@ -6,6 +6,7 @@ Never touches a socket: `handle` is the driver's.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from folkmoot.kernel.clock import NEVER
@@ -72,6 +73,7 @@ class Connection:
         self.held = 0
         self.held_token = 0
         self.held_pubacks = 0
+        self.held_turns: deque[int] | None = None  # of each in order; below 0: not before older turns
         self.received_before: set[int] | None = None  # QoS 2 ids of the session that this connection did not begin
         # Output
         self.out: list[bytes] = []
