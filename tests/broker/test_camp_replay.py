@@ -205,13 +205,22 @@ def test_a_subscription_that_ends_leaves_no_question_behind(camp: Camp) -> None:
         assert len(site.node._broker.inquiries) <= WIDE.partitions  # only the ends of partitions, once per node
 
 
+def one_led_by(camp: Camp, name: str) -> int:
+    """Return the number of a stream with one partition, which that node leads."""
+    streams = camp["n1"].node.streams.streams
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    leaders = liaison.fabric.leaders
+    return next(n for n in range(len(streams)) if leaders[streams[n].logs[0].store_partition] == name)
+
+
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_replay_at_the_end_goes_on_when_its_only_partition_moves_to_a_node_that_has_come_back(lasting: bool) -> None:
     camp = Camp(3, streams=[StreamConfig(f"s{number}", b"t/%d" % number, 1) for number in range(9)])
     streams = camp["n1"].node.streams.streams
     liaison = camp["n1"].node.liaison
     assert liaison is not None
-    number = next(n for n in range(9) if liaison.fabric.leaders[streams[n].logs[0].store_partition] == "n3")
+    number = one_led_by(camp, "n3")
     camp["n3"].kill()
     camp.settle()
     site = camp[liaison.fabric.leaders[streams[number].logs[0].store_partition]]
@@ -225,5 +234,30 @@ def test_a_replay_at_the_end_goes_on_when_its_only_partition_moves_to_a_node_tha
     camp.settle()
     assert liaison.fabric.leaders[streams[number].logs[0].store_partition] == "n3"
     source.publish(f"t/{number}", b"2", qos=1)
+    camp.advance(SECOND)
+    assert values(peer) == [2]
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_what_was_held_without_a_majority_is_replayed_when_the_others_are_back(lasting: bool) -> None:
+    camp = Camp(3, partitions=1, streams=[StreamConfig("one", b"t", 1)])
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    site = camp[liaison.fabric.leaders[0]]
+    others = [other for other in camp.live() if other is not site]
+    peer = reader(site, lasting=lasting)
+    assert peer.subscribe("$stream/one/earliest/#", qos=1) == [1]
+    source = site.client("source")
+    source.connect()
+    source.publish("t", b"1", qos=1)
+    for other in others:
+        other.kill()
+    camp.settle()
+    source.publish("t", b"2", qos=1)
+    camp.advance(SECOND)
+    assert values(peer) == [1]
+    for other in others:
+        other.revive()
+    camp.settle()
     camp.advance(SECOND)
     assert values(peer) == [2]

@@ -74,6 +74,7 @@ class Streams:
         self._flushed: list[Flushed] = []
         self.trimmed_records = 0  # by retention, since the start
         self.trimmed_bytes = 0
+        self._released: list[StreamLog] = []  # held no more, and nobody was told that they have grown
         self.growth = 0  # counts up whenever something becomes readable: who waits for records looks again
         self._cursor = 0  # where the next call of `trim` goes on
         self._trim_more = False
@@ -124,6 +125,7 @@ class Streams:
         for log in self._logs:
             if log.store_partition == partition and log.hold(held):
                 self.growth += 1
+                self._released.append(log)
 
     def get(self, name: str) -> Stream | None:
         """Return the stream `name`, or None."""
@@ -155,9 +157,13 @@ class Streams:
         return appended_bytes
 
     def written(self, token: int) -> list[StreamLog]:
-        """Make readable what is in batch `token` and all before it; return the logs that have something new."""
+        """Make readable what is in batch `token` and all before it; return the logs that have something new.
+
+        Also those that were held until now.
+        """
         count = 0
-        grown: list[StreamLog] = []
+        grown = self._released
+        self._released = []
         for flushed in self._flushed:
             if flushed.token > token:
                 break
