@@ -131,6 +131,11 @@ def _connect(draw: st.DrawFn, version: int) -> Connect:
     )
 
 
+def connects() -> st.SearchStrategy[Connect]:
+    """Any legal CONNECT of any version."""
+    return versions.flatmap(_connect)
+
+
 @st.composite
 def publishes(draw: st.DrawFn, version: int) -> Publish:
     """Any legal PUBLISH of a version."""

@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from folkmoot.mqtt.connect import without_password
 from folkmoot.mqtt.decode import connect_level, decode
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.packet import V5, V311, Connect, Packet, Publish
 from tests.mqtt.cases import INVALID, VALID, Invalid, Valid, field, packet
-from tests.mqtt.strategy import garbage, packets, versions
+from tests.mqtt.strategy import connects, garbage, packets, versions
 
 
 def case_id(case: Valid | Invalid) -> str:
@@ -114,3 +115,14 @@ def test_a_password_is_not_shown() -> None:
     got = decode(0x10, packet(0, b"\x00\x04MQTT\x04\xc2\x00\x00", field(b"c"), field(b"u"), field(b"secret"))[2:], V311)
     assert "secret" not in repr(got)
     assert "username='u'" in repr(got)
+
+
+@given(connects())
+def test_a_connect_without_its_password_is_the_same_otherwise(connect: Connect) -> None:
+    data = encode(connect, connect.version)
+    start = 2
+    while data[start - 1] >= 128:
+        start += 1
+    bare = decode(0x10, without_password(data[start:], connect), connect.version)
+    connect.password = None
+    assert bare == connect

@@ -15,6 +15,7 @@ from folkmoot.broker.state import State
 from folkmoot.broker.subscribe import Subscribing
 from folkmoot.kernel.pack import U16
 from folkmoot.mqtt import reason
+from folkmoot.mqtt.connect import without_password
 from folkmoot.mqtt.decode import connect_level, decode
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.error import MalformedPacket
@@ -61,7 +62,7 @@ class Control:
         packet = decode(first, body, 0)
         assert isinstance(packet, Connect), "the caller has looked at the packet type"
         if not self.relays.fabric.alone:
-            connection.connect_body = body
+            connection.connect_body = without_password(body, packet)  # who it is has been seen here; others believe it
         self.connecting.connect(connection, packet)
 
     def packet(self, connection: Connection, first: int, body: bytes) -> None:

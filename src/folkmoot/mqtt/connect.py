@@ -18,7 +18,7 @@ from folkmoot.mqtt.property_decode import decode_properties
 from folkmoot.mqtt.reason import TOPIC_NAME_INVALID, UNSUPPORTED_PROTOCOL_VERSION
 from folkmoot.mqtt.text import has_wildcard
 
-__all__ = ["connect_level", "decode_connect"]
+__all__ = ["connect_level", "decode_connect", "without_password"]
 
 _NAME: Final = b"\x00\x04MQTT"
 _NAME_V31: Final = b"\x00\x06MQIsdp"
@@ -76,6 +76,15 @@ def decode_connect(body: bytes) -> Connect:
         # [MQTT-3.1.2-16] [MQTT-3.1.2-18]
         raise malformed("CONNECT has bytes behind its last field")
     return Connect(version, client_id, flags & _CLEAN != 0, keep_alive_s, username, password, will, properties)
+
+
+def without_password(body: bytes, packet: Connect) -> bytes:
+    """Return a CONNECT body, of which `packet` was decoded, as it would be without a password (its last field)."""
+    if packet.password is None:
+        return body
+    flags = (len(_NAME) if packet.version != V31 else len(_NAME_V31)) + 1
+    end = len(body) - len(packet.password) - 2
+    return body[:flags] + bytes([body[flags] & ~_PASSWORD]) + body[flags + 1 : end]
 
 
 def _version(body: bytes) -> tuple[int, int]:
