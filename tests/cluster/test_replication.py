@@ -190,6 +190,46 @@ def test_a_damaged_copy_is_found_never_leads_and_is_repaired(who: int, replicas:
     assert any("replica_damaged" in line for line in world.log)
 
 
+@pytest.mark.parametrize(("who", "replicas"), [(1, 2), (0, 3), (2, 3)])
+def test_damage_is_found_in_a_partition_that_never_rests(who: int, replicas: int) -> None:
+    world = settled(3, 2, replicas)
+    assert world.view is not None
+    victim = world.cells[world.view.replicas[0][who]]
+    key, value = victim.rows(0)[1]
+    damage(victim, 0)
+
+    def write_on(us: int) -> None:
+        for _ in range(us // MILLISECOND):
+            world.look()
+            world.write_everywhere()
+            world.run(world.now + MILLISECOND)
+
+    for _ in range(100):
+        write_on(10 * MILLISECOND)
+        if victim.store.get(key) in (None, value):
+            damage(victim, 0)  # it was overwritten in time: another row
+            key, value = victim.rows(0)[1]
+        if victim.replication.holdings()[0].state == DAMAGED:
+            break
+    else:
+        pytest.fail("the damage was not found")
+    leaders = [cell for cell in world.living() if cell.replication.leads(0)]
+    assert not leaders or leaders[0].replication.digests.passed_over < leaders[0].replication.digests.compared
+    write_on(300 * MILLISECOND)
+    world.settle()
+    assert victim.replication.holdings()[0].state in (COMPLETE, NONE)
+
+
+def test_nothing_is_found_where_nothing_is_damaged() -> None:
+    world = settled(3, 2)
+    for _ in range(1_000):
+        world.look()
+        world.write_everywhere()
+        world.run(world.now + MILLISECOND)
+    assert sum(cell.replication.digests.compared for cell in world.living()) > 40
+    assert sum(cell.replication.digests.different for cell in world.living()) == 0
+
+
 class BrokenReader(Reader):
     """Cannot read some range, as a store whose block has a wrong checksum."""
 

@@ -32,6 +32,8 @@ def test_the_status_counts_roles_and_copies() -> None:
         "damaged": 1,
         "digest_checked": 4,
         "digest_different": 0,
+        "digest_passed_over": 0,
+        "digest_round_us": 0,
     }
     assert status["copy"] == {"bytes_left": 10, "bytes_done": 30, "all_left": 0, "all_rate": 0}
     assert status["last_heal"] is None

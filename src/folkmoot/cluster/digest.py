@@ -1,8 +1,9 @@
-"""Comparing copies all the time: the leader asks its replicas for the digest of a page of rows at its own position.
+"""Comparing copies all the time: the leader asks its replicas for the digest of a page of rows at a common position.
 
-A page is compared when nothing of its partition is on the way to any disk; a partition that never rests is passed over
-and counted. The copy that stands alone with its digest is damaged; of two that differ it is the follower's, because
-clients have seen the leader's.
+Partitions are compared while they are written: each replica answers for the rows that were not changed between the
+leader's position and its own (`window`), and tells which that is; the leader leaves the same rows out. A page is passed
+over when these changes are not remembered any more. The copy that stands alone with its digest is damaged; of two that
+differ it is the follower's, because clients have seen the leader's.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from folkmoot.cluster.holding import COMPLETE
 from folkmoot.cluster.kind import DIGEST
 from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.notice import CompareNotice, encode_compare
-from folkmoot.cluster.page import digest_of, read_page
+from folkmoot.cluster.page import read_page
 from folkmoot.cluster.standing import OPEN, Standing
+from folkmoot.cluster.window import page_sum, row_sum, sum_bytes, window_of
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.store.key import partition_end, partition_start
@@ -28,6 +30,7 @@ _VERDICT: Final = 3
 
 _PATIENCE: Final = 50  # intervals after which an answer is not waited for any more
 _WAITING_MAX: Final = 1024
+_LONGER: Final = b"longer"
 
 
 class Digests:
@@ -43,7 +46,10 @@ class Digests:
         self._cursor = b""
         self._question: CompareNotice | None = None
         self._expected: list[str] = []
-        self._answers: dict[str, bytes] = {}
+        self._answers: dict[str, CompareNotice] = {}
+        self._rows: list[tuple[bytes, bytes]] = []  # of the page that is asked about
+        self._round_began_us = 0
+        self.round_us = 0  # how long the last round took, over all that this node leads; 0 = none was finished
         self._next_us = 0
         self._patience = 0
         self._waiting: list[tuple[str, CompareNotice]] = []
@@ -51,6 +57,7 @@ class Digests:
     def installed(self) -> None:
         """A new view: questions and answers of the old one are void."""
         self._question = None
+        self._rows = []
         self._waiting.clear()
 
     def due_us(self) -> int:
@@ -80,14 +87,10 @@ class Digests:
         standing = self.standing
         partition = self._partition
         others = self.lead.healthy(partition) if standing.phases[partition] == OPEN else []
-        if not others:
+        if not others or standing.durable[partition] < 0:
             self._next_partition()
             return False
-        seq = standing.writer.sequence(partition)
-        if standing.durable[partition] != seq:
-            self.passed_over += 1
-            self._next_partition()
-            return True
+        seq = standing.durable[partition]
         start = self._cursor or partition_start(partition)
         try:
             rows, end = read_page(standing.reader, start, partition_end(partition), standing.config.page_bytes)
@@ -95,7 +98,9 @@ class Digests:
             standing.spoil(partition, str(fault))
             self._next_partition()
             return True
-        self._question = CompareNotice(_ASK, partition, start, end, seq, digest_of(rows))
+        self._question = CompareNotice(_ASK, partition, start, end, seq, b"")
+        self._question.upto = standing.head_seqs[partition]
+        self._rows = rows
         self._expected = others
         self._answers = {}
         self._patience = _PATIENCE
@@ -110,6 +115,10 @@ class Digests:
 
     def _next_partition(self) -> None:
         self._partition = (self._partition + 1) % self.standing.partitions
+        if not self._partition:
+            if self._round_began_us:
+                self.round_us = max(self.standing.now - self._round_began_us, 1)
+            self._round_began_us = self.standing.now
         self._cursor = b""
 
     def receive(self, node_id: str, notice: CompareNotice) -> None:
@@ -128,26 +137,33 @@ class Digests:
         """Answer, unless that has to wait for the disk."""
         standing = self.standing
         partition = question.partition
-        what = _CANNOT
-        digest = b""
-        newest = standing.writer.sequence(partition)
-        if standing.states[partition] == COMPLETE and newest == question.seq:
-            if standing.durable[partition] < newest:
+        notice = CompareNotice(_CANNOT, partition, question.start, question.end, question.seq, b"")
+        newest = standing.head_seqs[partition]
+        # The leader's page may show all that it had sent when it asked; a link that lost some of it answers nothing.
+        whole = standing.states[partition] == COMPLETE and partition not in standing.copying
+        if whole and newest >= question.upto:
+            if standing.durable[partition] < question.seq:
                 return False
             try:
-                digest = self._digest(question)
-                what = _ANSWER
+                notice.digest = self._digest(question, newest)
+                notice.upto = newest
+                notice.what = _ANSWER if notice.digest else _CANNOT
             except CorruptStore as fault:
                 standing.spoil(partition, str(fault))
-        notice = CompareNotice(what, partition, question.start, question.end, question.seq, digest)
         standing.out.append((node_id, DIGEST, encode_compare(standing.epoch, notice)))
         return True
 
-    def _digest(self, question: CompareNotice) -> bytes:
-        # The leader's page may hold few rows where this copy has many: one that does not fit a page differs anyway.
+    def _digest(self, question: CompareNotice, newest: int) -> bytes:
+        """Return the digest of what was not changed since the question's position; nothing when that is not known."""
         standing = self.standing
+        window = window_of(standing.recent, question.partition, question.seq, newest)
+        if window is None:
+            return b""
+        # The leader's page may hold few rows where this copy has many: one that does not fit a page differs anyway.
         rows, end = read_page(standing.reader, question.start, question.end, 2 * standing.config.page_bytes)
-        return digest_of(rows) if end == question.end else b"longer"
+        if end != question.end:
+            return _LONGER if window.empty() else b""
+        return sum_bytes(page_sum(rows, window))
 
     def written(self) -> None:
         """Something is on the disk here: answer what waited for it."""
@@ -164,23 +180,33 @@ class Digests:
             return
         if notice.partition != question.partition or notice.start != question.start or notice.seq != question.seq:
             return
-        self._answers[node_id] = notice.digest if notice.what == _ANSWER else b""
+        self._answers[node_id] = notice
         if len(self._answers) == len(self._expected):
             self._question = None
             self._judge(question)
+            self._rows = []
+
+    def _own_digest(self, question: CompareNotice, upto: int) -> bytes:
+        """Return this node's digest without what was changed up to a position; nothing when that is not known."""
+        window = window_of(self.standing.recent, question.partition, question.seq, upto)
+        return b"" if window is None else sum_bytes(page_sum(self._rows, window))
 
     def _judge(self, question: CompareNotice) -> None:
         standing = self.standing
         equal = 0
-        differing: list[str] = []
-        found: dict[bytes, bool] = {}
+        differing: list[CompareNotice] = []
+        names: list[str] = []
+        own: dict[int, bytes] = {}
         for node_id in self._expected:
-            digest = self._answers[node_id]
-            if digest == question.digest:
+            answer = self._answers[node_id]
+            if answer.what == _ANSWER and answer.upto not in own:
+                own[answer.upto] = self._own_digest(question, answer.upto)
+            mine = own[answer.upto] if answer.what == _ANSWER else b""
+            if mine and mine == answer.digest:
                 equal += 1
-            elif digest:
-                differing.append(node_id)
-                found[digest] = True
+            elif mine:
+                differing.append(answer)
+                names.append(node_id)
         if equal or differing:
             self.compared += 1
         else:
@@ -190,9 +216,29 @@ class Digests:
         self.different += 1
         if standing.deaf_digests:
             return
-        if not equal and len(differing) > 1 and len(found) == 1:
+        if not equal and len(differing) > 1 and self._agree(question, differing):
             standing.spoil(question.partition, "rows differ from those of all other replicas")
             return
         verdict = CompareNotice(_VERDICT, question.partition, question.start, question.end, question.seq, b"")
-        for node_id in differing:
+        for node_id in names:
             standing.out.append((node_id, DIGEST, encode_compare(standing.epoch, verdict)))
+
+    def _agree(self, question: CompareNotice, answers: list[CompareNotice]) -> bool:
+        """Tell whether several answers, of different positions, are about the same rows: then this node stands alone.
+
+        What the later ones leave out is taken off the earlier ones as this node has it.
+        """
+        latest = max([answer.upto for answer in answers])
+        left_out = window_of(self.standing.recent, question.partition, question.seq, latest)
+        found: dict[bytes, bool] = {}
+        for answer in answers:
+            window = window_of(self.standing.recent, question.partition, question.seq, answer.upto)
+            if window is None or left_out is None:
+                return False
+            total = int.from_bytes(answer.digest, "little")
+            if answer.digest != _LONGER:
+                for key, value in self._rows:
+                    if left_out.has(key) and not window.has(key):
+                        total -= row_sum(key, value)
+            found[sum_bytes(total)] = True
+        return len(found) == 1

@@ -240,7 +240,10 @@ def decode_page(body: bytes, partitions: int) -> PageNotice:
 
 
 class CompareNotice:
-    """DIGEST: `what` says whether it asks, answers, cannot answer or judges; seq: position at which it is true."""
+    """DIGEST: `what` says whether it asks, answers, cannot answer or judges; seq: position at which it is true.
+
+    upto: rows that were changed after `seq` and up to here are not in the digest.
+    """
 
     def __init__(self, what: int, partition: int, start: bytes, end: bytes, seq: int, digest: bytes) -> None:
         self.what = what
@@ -249,12 +252,13 @@ class CompareNotice:
         self.end = end
         self.seq = seq
         self.digest = digest
+        self.upto = seq
 
 
 def encode_compare(epoch: int, notice: CompareNotice) -> bytes:
     """Return the body of DIGEST."""
     fields = [put_bytes(notice.start), put_bytes(notice.end), varint(notice.seq), put_bytes(notice.digest)]
-    return u64(epoch) + bytes([notice.what]) + varint(notice.partition) + b"".join(fields)
+    return u64(epoch) + bytes([notice.what]) + varint(notice.partition) + b"".join(fields) + varint(notice.upto)
 
 
 def decode_compare(body: bytes, partitions: int) -> CompareNotice:
@@ -266,4 +270,7 @@ def decode_compare(body: bytes, partitions: int) -> CompareNotice:
     end = cursor.bytes_()
     _check_range(partition, start, end)
     seq = cursor.integer()
-    return CompareNotice(what, partition, start, end, seq, cursor.bytes_())
+    notice = CompareNotice(what, partition, start, end, seq, cursor.bytes_())
+    if not cursor.done():
+        notice.upto = cursor.integer()
+    return notice

@@ -39,6 +39,7 @@ def progress_of(
         "digests_compared": digests.compared,
         "digests_different": digests.different,
         "digests_passed_over": digests.passed_over,
+        "digest_round_us": digests.round_us,
         "recent_bytes": standing.recent.bytes,
         "commit_latency_us": standing.pending.latency_us,
     }

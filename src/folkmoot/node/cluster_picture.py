@@ -124,6 +124,8 @@ class ClusterPicture(Picture):
             "damaged": damaged,
             "digest_checked": replication.digests.compared,
             "digest_different": replication.digests.different,
+            "digest_passed_over": replication.digests.passed_over,
+            "digest_round_us": replication.digests.round_us,
             "bytes_left": replication.copies.bytes_left(),
             "bytes_done": replication.copies.bytes_copied,
         }

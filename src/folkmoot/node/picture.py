@@ -104,9 +104,10 @@ class Picture(ABC):
 
     @abstractmethod
     def figures(self) -> dict[str, int]:
-        """Return damaged (partitions here), digest_checked, digest_different (pages), bytes_left, bytes_done (copied).
+        """Return damaged (partitions here), bytes_left and bytes_done (copied), and how comparisons go.
 
-        What is left out is 0, but bytes_left: that is not known then.
+        Pages compared (digest_checked), found to differ (digest_different), not comparable (digest_passed_over), and
+        the time that the last round over all that this node leads took (digest_round_us). What is left out is 0.
         """
 
     @abstractmethod

@@ -160,6 +160,8 @@ class NodeStatus:
             "damaged": figures.get("damaged", 0),
             "digest_checked": figures.get("digest_checked", 0),
             "digest_different": figures.get("digest_different", 0),
+            "digest_passed_over": figures.get("digest_passed_over", 0),
+            "digest_round_us": figures.get("digest_round_us", 0),
         }
 
     def partitions(self) -> list[dict[str, object]]:
