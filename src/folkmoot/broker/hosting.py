@@ -23,7 +23,7 @@ from folkmoot.broker.relay import BLOCKED, CLOSED, GOODBYE, HOST_ENTRY, UNBLOCKE
 from folkmoot.broker.restore import Restore
 from folkmoot.broker.state import State
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import get_u16, get_varint, varint
+from folkmoot.kernel.pack import BYTE, get_u16, get_varint, varint
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.connect import decode_connect
 from folkmoot.mqtt.error import MalformedPacket
@@ -169,7 +169,7 @@ class Hosting:
         """Handle a packet that another node has passed on, or would have."""
         try:
             if first >> 4 == PUBLISH:
-                data = bytes([first]) + rest
+                data = BYTE[first] + rest
                 self.inbound.publish(connection, data, 0, 1, 3 + get_u16(rest, 0), len(data))
             else:
                 self.control.packet(connection, first, rest)
@@ -254,7 +254,7 @@ class Hosting:
         remote.sequences = []
 
     def _output(self, number: int, handled: int, flags: int, sequences: list[int], data: bytes) -> bytes:
-        out = [varint(number), varint(handled), bytes([flags]), varint(len(sequences))]
+        out = [varint(number), varint(handled), BYTE[flags], varint(len(sequences))]
         out.extend([varint(sequence) for sequence in sequences])
         out.append(data)
         return b"".join(out)

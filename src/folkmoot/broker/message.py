@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.broker.receipt import Place, Receipt
-from folkmoot.kernel.pack import U16, get_u16, get_u64, get_varint, u64, varint
+from folkmoot.kernel.pack import BYTE, U16, get_u16, get_u64, get_varint, u64, varint
 from folkmoot.session.connection import Connection
 from folkmoot.store.message import Message, decode_message, encode_message
 
@@ -199,7 +199,7 @@ def read_run_head(data: bytes) -> tuple[str, bool, int, int, int]:
 
 def encode_expel(number: int, code: int, why: str) -> bytes:
     """Return an EXPEL message: which connection, the reason code for its DISCONNECT (0 = none), and why."""
-    return varint(number) + bytes([code]) + why.encode()
+    return varint(number) + BYTE[code] + why.encode()
 
 
 def put_places(places: list[tuple[int, Place]], out: list[bytes]) -> None:
@@ -253,14 +253,14 @@ def get_names(data: bytes, pos: int, names: list[bytes]) -> int:
 def encode_parcel(parcel: Parcel, out: list[bytes]) -> None:
     """Append a parcel's bytes to `out`."""
     out.append(varint(parcel.sequence))
-    out.append(bytes([parcel.flags]))
+    out.append(BYTE[parcel.flags])
     if parcel.flags & OF_PARTITION:
         out.append(U16[parcel.home])
     put_names(out, parcel.groups)
     out.append(varint(len(parcel.shares)))
     for share in parcel.shares:
         out.append(U16[share.partition])
-        out.append(bytes([share.bits]))
+        out.append(BYTE[share.bits])
         put_names(out, share.groups)
         if share.bits & CHOOSE:
             put_names(out, share.choices)

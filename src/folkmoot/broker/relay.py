@@ -15,7 +15,7 @@ import msgspec
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import ATTACHED, HOST, RELAY
 from folkmoot.broker.state import State
-from folkmoot.kernel.pack import varint
+from folkmoot.kernel.pack import BYTE, varint
 from folkmoot.session.connection import Connection
 from folkmoot.session.relay import ASKED, ENDED, GRANTED, Relay
 from folkmoot.session.session import Session
@@ -120,7 +120,7 @@ class Relays:
             self._outgoing[relay.leader] = out
         out.append(varint(relay.number))
         out.append(varint(packet))
-        out.append(bytes([first]))
+        out.append(BYTE[first])
         out.append(varint(len(rest)))
         out.append(rest)
 

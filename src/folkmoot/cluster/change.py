@@ -5,15 +5,18 @@ A change leads from one position (epoch, sequence) to the next. It is encoded on
 
 from __future__ import annotations
 
-from folkmoot.kernel.pack import get_u16, get_u32, get_u64, get_varint, u16, u32, u64, varint
+from struct import Struct
+from typing import Final
+
+from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT
 from folkmoot.store.key import META, partition_of_key
 from folkmoot.store.writer import VERSION_BYTES
 
 __all__ = ["Change", "decode_changes", "decode_ops", "encode_change", "encode_ops", "size_of"]
 
-_HEAD_BYTES = 38
-_KINDS = [bytes([PUT]), bytes([DELETE]), bytes([DELETE_RANGE])]
+_HEAD: Final = Struct(">HQQQQI")  # partition, the position before, the position after, length of the operations
+_KINDS: Final = [bytes([PUT]), bytes([DELETE]), bytes([DELETE_RANGE])]
 
 
 class Change:
@@ -83,17 +86,8 @@ def size_of(ops: list[tuple[int, bytes, bytes]]) -> int:
 
 def encode_change(partition: int, change: Change) -> bytes:
     """Return a change as it stands in a SHIP or TAIL: partition, positions, length, operations."""
-    return b"".join(
-        [
-            u16(partition),
-            u64(change.prev_epoch),
-            u64(change.prev_seq),
-            u64(change.epoch),
-            u64(change.seq),
-            u32(len(change.body)),
-            change.body,
-        ]
-    )
+    head = _HEAD.pack(partition, change.prev_epoch, change.prev_seq, change.epoch, change.seq, len(change.body))
+    return head + change.body
 
 
 def decode_changes(data: bytes, pos: int, partitions: int) -> list[tuple[int, Change]]:
@@ -101,22 +95,16 @@ def decode_changes(data: bytes, pos: int, partitions: int) -> list[tuple[int, Ch
     changes: list[tuple[int, Change]] = []
     end = len(data)
     while pos < end:
-        if end - pos < _HEAD_BYTES:
+        start = pos + _HEAD.size
+        if start > end:
             raise ValueError("a frame of changes ends too early")
-        partition = get_u16(data, pos)
-        start = pos + _HEAD_BYTES
-        change_end = start + get_u32(data, pos + 34)
+        head: tuple[int, int, int, int, int, int] = _HEAD.unpack_from(data, pos)
+        partition, prev_epoch, prev_seq, epoch, seq, length = head
+        change_end = start + length
         if change_end > end or partition >= partitions:
             raise ValueError("a frame of changes is cut short, or names a partition that is not there")
-        change = Change(
-            get_u64(data, pos + 2),
-            get_u64(data, pos + 10),
-            get_u64(data, pos + 18),
-            get_u64(data, pos + 26),
-            data[start:change_end],
-        )
-        if change.seq <= change.prev_seq:
+        if seq <= prev_seq:
             raise ValueError("a change does not lead forward")
-        changes.append((partition, change))
+        changes.append((partition, Change(prev_epoch, prev_seq, epoch, seq, data[start:change_end])))
         pos = change_end
     return changes

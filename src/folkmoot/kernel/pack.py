@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["U16", "get_u16", "get_u32", "get_u64", "get_varint", "u16", "u32", "u64", "varint"]
+__all__ = ["BYTE", "U16", "get_u16", "get_u32", "get_u64", "get_varint", "u16", "u32", "u64", "varint"]
 
 U16: Final[list[bytes]] = [n.to_bytes(2, "big") for n in range(65536)]
 """Every 16-bit integer as two bytes.
 
 Looking one up is three times cheaper than packing it, and packet ids are packed per message.
 """
+
+
+BYTE: Final[list[bytes]] = [bytes([n]) for n in range(256)]
+"""Every byte as bytes of length one."""
 
 
 def u16(value: int) -> bytes:
@@ -46,7 +50,7 @@ def get_u64(data: bytes, pos: int) -> int:
 def varint(value: int) -> bytes:
     """Return `value` (>= 0, any size) as little-endian groups of seven bits (LEB128)."""
     if value < 128:
-        return bytes([value])
+        return BYTE[value]
     out = bytearray()
     while value >= 128:
         out.append(value & 0x7F | 0x80)

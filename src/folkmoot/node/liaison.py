@@ -168,11 +168,12 @@ class Liaison:
         self.broker.committed(replication.committed_token)
 
     def _look_for_leaders(self) -> None:
-        """Leaders of other nodes that have opened their partitions take requests."""
+        """Leaders of other nodes that have opened their partitions take requests; this one knows by itself."""
         still: list[int] = []
         for partition in self._unopened:
-            leader = self.fabric.leaders[partition]
-            if leader != self.me.node_id and self.replication.leader_open(partition):
+            if self.fabric.leaders[partition] == self.me.node_id:
+                continue
+            if self.replication.leader_open(partition):
                 self.broker.tenure.opened(partition)
             else:
                 still.append(partition)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.pack import U16, get_u16, get_u32, get_u64, get_varint, u32, u64, varint
+from folkmoot.kernel.pack import BYTE, U16, get_u16, get_u32, get_u64, get_varint, u32, u64, varint
 from folkmoot.store.message import Message, decode_message, encode_message
 
 __all__ = [
@@ -127,7 +127,9 @@ def encode_queue(row: QueueRow) -> bytes:
     """Return the value of a QUEUE row."""
     flags = row.qos | (4 if row.retain else 0) | (8 if row.sent else 0)
     # Identifiers have no bound of one byte: a session may have thousands of subscriptions that match one topic.
-    head = bytes([_FORMAT, flags]) + varint(len(row.identifiers)) + row.identifiers + U16[len(row.group)] + row.group
+    head = (
+        BYTE[_FORMAT] + BYTE[flags] + varint(len(row.identifiers)) + row.identifiers + U16[len(row.group)] + row.group
+    )
     if row.message is None:
         assert row.body > 0, "a queue row without a message names a body"
         return head + varint(row.body) + u32(row.size)
