@@ -78,7 +78,8 @@ class Failing(threading.Thread):
         self.number = number_of_client
         self.ports = ports
         self.names = list(ports)
-        self.at = self.names[number_of_client % len(self.names)]
+        self.home = self.names[number_of_client % len(self.names)]
+        self.at = self.home
         self.session = f"failover-s{number_of_client}"
         self.topic = b"failover/%d" % number_of_client
         self.ended = threading.Event()
@@ -107,8 +108,9 @@ class Failing(threading.Thread):
                 self.ended.wait(DIAL_S)
 
     def _publish(self, line: Line) -> None:
-        """Publish until the end; a message that was not acknowledged is repeated on the next connection."""
-        while not self.ended.is_set():
+        """Publish until the end, or until it is to go elsewhere; what was not acknowledged is sent again there."""
+        at = self.at
+        while not self.ended.is_set() and self.at == at:
             packet_id = self.count % 60_000 + 1
             line.send(Publish(self.topic, b"%d" % (self.count + 1), 1, False, False, packet_id))
             answer = line.receive(WAIT_S)
@@ -206,6 +208,7 @@ def strike(nodes: Nodes, name: str, clients: list[Failing], times: Times) -> Non
     nodes.await_whole()
     # Those who left come back, so that each node has some again.
     for client in clients:
+        client.at = client.home
         client.acknowledged = client.acknowledged[-1:]
     time.sleep(REST_S)
 
