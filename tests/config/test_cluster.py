@@ -24,6 +24,7 @@ INTERNAL = {
     "dial_us_max",
     "ack_delay_us",
     "features",
+    "incomplete",
     "planted",
     "page_bytes",
     "drop_wait_us",

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from folkmoot.kernel.errors import StoreError
+from folkmoot.runtime import directory
 from folkmoot.runtime.directory import FORMAT, DataFolder, stored_node_id
 
 HOLD = """
@@ -114,3 +115,30 @@ def test_a_folder_tells_whose_it_is(tmp_path: Path) -> None:
     for text in ("{", "[]", '{"nod": 1}'):
         (tmp_path / "data" / "format").write_text(text, encoding="utf-8")
         assert stored_node_id(tmp_path / "data") == ""
+
+
+def test_what_waited_for_no_disk_may_be_lost_when_the_machine_went_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = tmp_path / "boot"
+    boot.write_text("first\n")
+    monkeypatch.setattr(directory, "BOOT_ID", boot)
+    established(tmp_path / "data")
+    folder = DataFolder(tmp_path / "data", "n1", 8)
+    assert not folder.lost()
+    folder.begin(forced=False)
+    assert not folder.lost(), "a killed process loses nothing: the kernel has what it wrote"
+    boot.write_text("second\n")
+    assert folder.lost()
+    assert folder.lost(), "until the node has written down what it knows of it"
+    folder.begin(forced=False)
+    assert not folder.lost()
+    folder.end()
+    boot.write_text("third\n")
+    assert not folder.lost(), "it ended in good order"
+    folder.begin(forced=False)
+    boot.write_text("fourth\n")
+    folder.begin(forced=True)
+    boot.write_text("fifth\n")
+    assert not folder.lost(), "from now on every write waits for the disk"
+    folder.close()

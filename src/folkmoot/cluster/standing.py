@@ -116,7 +116,16 @@ class Standing:
             elif positions.sequences[partition]:
                 self.histories[partition] = [(positions.epochs[partition], 0)]
             self.durable[partition] = positions.sequences[partition]
+        if self.config.incomplete:
+            self._doubt()
         self.sync_heads()
+
+    def _doubt(self) -> None:
+        """Let no copy count before it is filled from another: acknowledged changes may be missing at its end."""
+        for partition in range(self.partitions):
+            if self.states[partition] == COMPLETE:
+                epoch, seq = self.writer.position(partition)
+                self.writer.adopt(partition, epoch, seq, PARTIAL)
 
     def _date(self, positions: Positions) -> None:
         """Give partitions that an older version has filled a position of this node's own: no other has the same."""

@@ -1,6 +1,6 @@
 """The data folder of a node: who may open it, and which layout it has.
 
-Owns the files `lock` and `format` and the name of the folder of the store. It never looks into the store itself.
+Owns the files `lock`, `format` and `running` and the name of the folder of the store. It never looks into the store.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ FORMAT: Final = 1
 """Version of the layout of the folder and of the rows; a change that an older program cannot read raises it."""
 
 
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
 class DataFolder:
     """A data folder that this process holds: made when missing, locked until `close`.
 
@@ -28,6 +31,7 @@ class DataFolder:
     def __init__(self, path: Path, node_id: str, partitions: int) -> None:
         self.path = path
         self.store = path / "store"
+        self._running = path / "running"
         self.fresh = False  # nothing was stored here before
         self._lock = -1
         try:
@@ -110,6 +114,31 @@ class DataFolder:
                 f"{self.path} was made with {count} partitions, which cannot change; "
                 f"set node.partitions = {count}, or choose another folder with --data"
             )
+
+    def lost(self) -> bool:
+        """Tell whether the last node on this folder may have lost what it had written without waiting for the disk.
+
+        So it is when it did not end in good order and the machine has been started since; else the kernel has written.
+        """
+        try:
+            return self._running.read_text("utf-8").strip() != BOOT_ID.read_text("ascii").strip()
+        except FileNotFoundError:
+            return False
+
+    def begin(self, forced: bool) -> None:
+        """Note that a node runs here, once it has kept what `lost` says; forced: its writes wait for the disk."""
+        if forced:
+            self.end()
+            return
+        with self._running.open("w", encoding="utf-8") as file:
+            file.write(BOOT_ID.read_text("ascii"))
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(self.path)
+
+    def end(self) -> None:
+        """Note that everything is on the disk."""
+        self._running.unlink(missing_ok=True)
 
     def free_bytes(self) -> int:
         """Return how many bytes an unprivileged process can still write in the folder's file system."""

@@ -39,6 +39,9 @@ class Disk(Target):
             self.folder.close()
             raise
         self.torn_bytes = self._store.torn_bytes
+        self.incomplete = node.salvage or self.folder.lost()  # what was acknowledged may be missing at the end
+        self._forced = options.sync
+        self._begun = False
         self._short = False
 
     @property
@@ -76,7 +79,15 @@ class Disk(Target):
             return ""
         return f"{self.folder.path} has {free} bytes free, the least is {self.free_bytes_min}: free some space"
 
+    def begun(self) -> None:
+        """What the node found at its start is on the disk; idempotent."""
+        if not self._begun:
+            self._begun = True
+            self.folder.begin(self._forced)
+
     def close(self) -> None:
         """Close the store and let the folder go."""
+        if self._begun and self._store.sync():
+            self.folder.end()
         self._store.close()
         self.folder.close()

@@ -246,6 +246,14 @@ class RocksStore(Reader):
         """Return the bytes of all files of the store."""
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
 
+    def sync(self) -> bool:
+        """Wait until all writes are on the disk; tell whether they are."""
+        try:
+            self._db.flush_wal(True)
+        except Exception:  # noqa: BLE001 - whatever is wrong with the disk, it was said at the last write
+            return False
+        return True
+
     def close(self) -> None:
         """Close the files; idempotent."""
         if self._db is not None:

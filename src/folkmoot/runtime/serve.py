@@ -176,6 +176,8 @@ async def run_node(
 ) -> int:
     """Make the node on its open store and serve until it is told to stop."""
     loop = asyncio.get_running_loop()
+    if config.cluster is not None:
+        config.cluster.incomplete = disk.incomplete
     node = Node(config, disk.reader, secrets.randbits(64))
     node.open(time.time_ns() // 1000)
     turns = Turns(node, loop)
@@ -251,6 +253,8 @@ def report_opening(serving: ServingNode, without_http: bool) -> None:
     """Tell what an operator should know of this start."""
     if serving.disk.torn_bytes:
         serving.say("warning", "store_tail_cut", bytes=serving.disk.torn_bytes, reason="an unfinished write")
+    if serving.disk.incomplete and serving.node.config.cluster is not None:
+        serving.say("warning", "store_incomplete", reason="it was salvaged, or the machine went down: others fill it")
     if serving.settings.node.salvage:
         serving.say("warning", "store_salvaged", reason="what was written after damage, if there was any, is lost")
     if serving.node.config.streams and without_http:
@@ -263,6 +267,8 @@ async def keep_house(serving: ServingNode, room: Room, listeners: list[Listener]
     """Watch the free space of the disk, what the gate had to refuse, and whether the node has left."""
     refused = 0
     while True:
+        if serving.turns.durable:
+            serving.disk.begun()
         room.look()
         serving.look(listeners)
         if serving.gate.refused > refused:
