@@ -28,6 +28,7 @@ INTERNAL = {
     "planted",
     "page_bytes",
     "drop_wait_us",
+    "seeds_unknown",
 }
 
 

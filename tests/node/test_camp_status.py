@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Ack, Publish
 from folkmoot.node.cluster_picture import picture_of
@@ -185,3 +186,32 @@ def test_what_is_left_to_copy_is_seen_at_all_nodes(camp: Camp) -> None:
     assert status["all_left"] == 0
     assert len(seen) > 3, "it becomes less"
     assert max(seen) > 200_000
+
+
+def test_two_parts_that_never_saw_each_other_are_one_when_a_lookup_finds_both() -> None:
+    camp = Camp(2)
+    seeds = camp["n1"].cluster.seeds
+    far = [camp.add(name) for name in ("n3", "n4")]
+    far[0].cluster.seeds = []
+    far[1].cluster.seeds = [far[0].address]
+    camp.advance(SECOND // 2)
+    assert not seeds
+    assert sorted(nodes(camp["n1"])) == ["n1", "n2"]
+    assert sorted(nodes(camp["n4"])) == ["n3", "n4"]
+    assert camp["n4"].node.found
+    camp["n4"].node.seek([camp["n1"].address, far[0].address], camp.now)
+    camp.settle()
+    assert sorted(nodes(camp["n1"])) == sorted(nodes(camp["n3"])) == ["n1", "n2", "n3", "n4"]
+
+
+def test_without_any_seeds_yet_no_view_is_made() -> None:
+    camp = Camp(1)
+    late = camp.add("n2")
+    late.cluster.seeds = []
+    late.cluster.seeds_unknown = True
+    camp.advance(5 * SECOND)
+    assert of(late).status()["state"] == "waiting"
+    assert not late.node.found
+    late.node.seek([camp["n1"].address], camp.now)
+    camp.settle()
+    assert late.node.found

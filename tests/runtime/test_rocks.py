@@ -363,3 +363,22 @@ def test_the_log_is_on_the_disk_when_a_write_returns_if_that_is_wanted(tmp_path:
     put(store, 2, (b"b", b"2"))
     assert recorder.calls == (["write", "sync", "write", "sync"] if sync else ["write", "write"])
     store.close()
+
+
+def test_how_many_bytes_rows_have_is_guessed(tmp_path: Path) -> None:
+    store = opened(tmp_path / "store", create=True)
+    assert store.bytes_between(b"\0\0", b"\0\4") == 0
+    rng = random.Random(1)
+    for partition in range(4):
+        rows = [(bytes([0, partition, 9]) + number.to_bytes(4, "big"), rng.randbytes(1000)) for number in range(2000)]
+        put(store, partition + 1, *rows)
+    store.reclaim()
+    put(store, 9, (b"\0\0\1", bytes(16)))
+    store._spans_at = -10.0  # look again
+    whole = store.bytes_between(b"\0\0", b"\0\5")
+    assert 7_000_000 < whole < 12_000_000
+    parts = [store.bytes_between(bytes([0, partition]), bytes([0, partition + 1])) for partition in range(5)]
+    assert abs(sum(parts) - whole) < 100
+    assert all(part > 1_000_000 for part in parts[:3])
+    assert store.bytes_between(b"\0\7", b"\0\x09") == 0
+    store.close()

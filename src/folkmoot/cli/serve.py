@@ -101,7 +101,11 @@ def serve(
     from folkmoot.runtime.directory import stored_node_id
     from folkmoot.runtime.serve import serve as run_node
 
-    others = Static(map(str, settings.cluster.seeds))
+    def reread() -> list[str]:
+        return [str(one) for one in load(config, os.environ, overrides(sections, listeners, stream)).cluster.seeds]
+
+    # Seeds in a file may change while the node runs.
+    others = Static(map(str, settings.cluster.seeds), reread if config is not None and not seed else None)
     return run_node(with_own_id(settings, stored_node_id(settings.node.data)), Admin(), others.lookup)
 
 

@@ -14,6 +14,7 @@ class ClusterConfig:
     def __init__(self) -> None:
         self.peer_address: str = ""  # HOST:PORT at which other nodes reach this one
         self.seeds: list[str] = []  # HOST:PORT of nodes to ask first
+        self.seeds_unknown: bool = False  # nobody could be asked yet: without a view of old, no first one is made
         self.replicas: int = 3  # copies of each partition, this node's own included
         self.zone: str = ""  # replicas stand in different zones as far as there are enough; empty = the node's id
         self.secret: bytes = b""  # shared by all nodes; empty = peers need no proof

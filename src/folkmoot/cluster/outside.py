@@ -44,6 +44,8 @@ class Outside:
             if self._detector.hears & peer.bit and peer.serves():
                 self._since_us = now
                 return
+        if seat.config.seeds_unknown and seat.view is None:
+            return
         if self._since_us < 0 or self._ballot.proposal is not None or self._ballot.retry_us:
             return
         if now - seat.promised_us < seat.config.view_pause_us and seat.promised_us:

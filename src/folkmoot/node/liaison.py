@@ -58,6 +58,7 @@ class Liaison:
     def __init__(
         self, config: ClusterConfig, state: State, fabric: Fabric, broker: Broker, incarnation: int, version: str
     ) -> None:
+        self.config = config
         self.state = state
         self.fabric = fabric
         self.broker = broker
@@ -87,6 +88,14 @@ class Liaison:
     def view(self) -> View | None:
         """The installed view."""
         return self.membership.view
+
+    @property
+    def found(self) -> bool:
+        """Whether this node is in a view with others, or knows of no others."""
+        view = self.membership.view
+        if self.membership.state != "member" or view is None:
+            return False
+        return len(view.members) > 1 or not [seed for seed in self.config.seeds if seed != self.config.peer_address]
 
     def open(self) -> None:
         """Read how far this node's copies are; raises CorruptStore or StoreError."""

@@ -216,6 +216,19 @@ class Node:
         """Whether this node has left its cluster, and nothing depends on it any more."""
         return self.liaison is not None and self.liaison.membership.left
 
+    def seek(self, seeds: list[str], now: int) -> None:
+        """Take these peer addresses for those to ask first, from now on."""
+        self._tick(now)
+        liaison = self._liaison()
+        liaison.config.seeds = list(seeds)
+        liaison.config.seeds_unknown = False
+        liaison.step()
+
+    @property
+    def found(self) -> bool:
+        """Whether this node is in a view with others, or knows of no others."""
+        return self.liaison is None or self.liaison.found
+
     @property
     def closing(self) -> bool:
         """Whether this node is about to leave, and should accept no more connections."""

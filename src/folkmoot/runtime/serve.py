@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import uvloop
@@ -31,13 +31,11 @@ from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.password import PasswordChecks
 from folkmoot.runtime.peers import PeerNetwork
 from folkmoot.runtime.room import Room
+from folkmoot.runtime.seek import Lookup, Seeker
 from folkmoot.runtime.tcp import Gate
 from folkmoot.runtime.watch import StallWatch
 
 __all__ = ["Lookup", "Service", "ServingNode", "serve"]
-
-Lookup = Callable[[], Awaitable[list[str]]]
-"""Finds peer addresses of other nodes: `lookup` of a `folkmoot.discovery.Discovery`."""
 
 # Descriptors that are not connections: tables and logs of the store, listeners, the admin server.
 DESCRIPTORS_RESERVED: Final = 512
@@ -141,8 +139,8 @@ async def run(settings: Settings, service: Service | None, lookup: Lookup | None
             service.prepare(settings)
         disk = Disk(settings)
         try:
-            config = await make_config(settings, peers, lookup)
-            return await run_node(settings, config, service, log, listeners, peers, disk)
+            config = make_config(settings, peers, lookup is not None)
+            return await run_node(settings, config, service, log, listeners, peers, disk, lookup)
         finally:
             disk.close()
     finally:
@@ -154,14 +152,15 @@ async def run(settings: Settings, service: Service | None, lookup: Lookup | None
             await service.stop()
 
 
-async def make_config(settings: Settings, peers: PeerNetwork | None, lookup: Lookup | None) -> NodeConfig:
-    """Return what the node is told, with what only now is known: the port of its peers, and where others are."""
+def make_config(settings: Settings, peers: PeerNetwork | None, seeks: bool) -> NodeConfig:
+    """Return what the node is told, with what only now is known: its port for peers. Where others are comes later."""
     config = node_config(settings)
     if config.cluster is not None and peers is not None:
         config.cluster.partitions = config.partitions
         config.cluster.peer_address = peers.advertised
-        if lookup is not None:
-            config.cluster.seeds = await lookup()
+        if seeks:
+            config.cluster.seeds = []
+            config.cluster.seeds_unknown = True
     return config
 
 
@@ -173,6 +172,7 @@ async def run_node(
     listeners: list[Listener],
     peers: PeerNetwork | None,
     disk: Disk,
+    lookup: Lookup | None,
 ) -> int:
     """Make the node on its open store and serve until it is told to stop."""
     loop = asyncio.get_running_loop()
@@ -195,7 +195,7 @@ async def run_node(
         loop.set_exception_handler(lambda _loop, context: on_exception(serving, context))
         watch_signals(serving, listeners, passwords)
         turns.begin()
-        await serve_until_stopped(serving, room, listeners, service)
+        await serve_until_stopped(serving, room, listeners, service, seeker_of(serving, lookup))
     finally:
         turns.stop_timers()
         if passwords is not None:
@@ -205,8 +205,16 @@ async def run_node(
     return finish(serving)
 
 
+def seeker_of(serving: ServingNode, lookup: Lookup | None) -> Seeker | None:
+    """Return what looks for other nodes, if there can be any."""
+    node, turns = serving.node, serving.turns
+    if lookup is None or serving.peers is None:
+        return None
+    return Seeker(lookup, lambda seeds: node.seek(seeds, turns.begin()), lambda: node.found, serving.say)
+
+
 async def serve_until_stopped(
-    serving: ServingNode, room: Room, listeners: list[Listener], service: Service | None
+    serving: ServingNode, room: Room, listeners: list[Listener], service: Service | None, seeker: Seeker | None
 ) -> None:
     """Accept, say so, wait, and bring everything to an end."""
     limits = serving.node.config.limits
@@ -214,6 +222,9 @@ async def serve_until_stopped(
     if serving.peers is not None:
         await serving.peers.start(serving.turns)
         watch.start()
+    tasks: list[asyncio.Future[None]] = []
+    if seeker is not None:
+        tasks.append(asyncio.ensure_future(seeker.run()))
     for listener in listeners:
         await listener.start(serving.turns, serving.gate, limits)
     extra = "" if service is None else await service.start(serving)
@@ -223,11 +234,12 @@ async def serve_until_stopped(
     gc.set_threshold(50_000, 20, 100)
     print(ready_line(serving, listeners, extra), flush=True)
     report_opening(serving, service is None or not extra)
-    housekeeping = asyncio.ensure_future(keep_house(serving, room, listeners))
+    tasks.append(asyncio.ensure_future(keep_house(serving, room, listeners)))
     try:
         await serving.until_stopped()
     finally:
-        housekeeping.cancel()
+        for task in tasks:
+            task.cancel()
         for listener in listeners:
             listener.close()
         if service is not None:
