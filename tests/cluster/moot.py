@@ -318,7 +318,7 @@ class Moot:
         assert not chain or chain[-1] < view.epoch, "views go back"
         if node.stored is not None:
             assert node.stored.epoch < view.epoch, "a view is older than the one on disk"
-        live = node.live.is_live(view)
+        live = node.live._seat.is_live(view)
         if first:
             self.decoded[view.epoch] = view
             if live:

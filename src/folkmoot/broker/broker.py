@@ -118,6 +118,9 @@ class Broker(Neighbours):
 
     def committed(self, token: int) -> None:
         """All batches up to `token` are on all disks that they must be on: what waited for that happens now."""
+        revocable = self.state.revocable
+        while revocable and revocable[0][0] <= token:
+            revocable.popleft()
         for record in self.commits.commit_through(token):
             for i in range(len(record.sessions)):
                 record.sessions[i].durable_next = record.durable_next[i]
@@ -167,6 +170,17 @@ class Broker(Neighbours):
         if record is not None:
             self._fail(record)
         self.exchange.fail(token, partition)
+
+    def take_back(self) -> None:
+        """Remove what clients have sent and no other disk is known to have; nobody was told of it.
+
+        This node goes on in a minority: the others may live, and the clients be with them and send it again.
+        """
+        state = self.state
+        for token, partition, key in state.revocable:
+            if token > self.commits.committed_token and state.leads[partition]:
+                state.writer.delete(partition, key)
+        state.revocable.clear()
 
     def flush(self) -> None:
         """Turn what is kept for the end of the turn into rows: roles are about to change."""

@@ -46,11 +46,13 @@ class Errands:
             if result & REFUSED:
                 return result
         result |= self._logs(home, route, message, producer, number)
+        publishing.mark_home(message, publisher, producer)
         result |= self._durable(home, route, message, publisher, producer, number)
         if route.groups or route.shared:
             result |= MATCHED | STORED
             if publishing.takes(home, producer, number):  # the members take turns: none of them knows what others got
                 self._groups(home, route, message)
+        message.origin = b""
         if route.transient:
             self._nodes.setdefault(self.node_id, [])
         for node_id in route.nodes:

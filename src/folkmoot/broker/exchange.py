@@ -31,6 +31,7 @@ from folkmoot.broker.run import Runs
 from folkmoot.broker.state import State
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.store.origin import origin_of
 
 __all__ = ["Exchange"]
 
@@ -171,12 +172,13 @@ class Exchange:
             return Place(share.partition, epoch, sequence, 0)
         self.state.counters.cluster_messages_received += 1
         application = decode_application(parcel.body, parcel.flags)
+        source = origin_of(origin, parcel.sequence)
         if not parcel.flags & WITH_RECEIPT:
-            self.publishing.apply(application, share)
+            self.publishing.apply(application, share, source)
             return None
         receipts = self.commits.receipts
         receipt = receipts.begin()
-        self.publishing.apply(application, share)
+        self.publishing.apply(application, share, source)
         receipts.end()
         return receipt.places.get(share.partition)
 

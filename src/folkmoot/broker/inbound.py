@@ -273,7 +273,10 @@ class Inbound:
         session.received[packet_id] = code
         wait = bool(result & STORED)
         if session.durable:
-            self.state.writer.put(session.partition, self._received_key(session, packet_id), bytes([code]))
+            key = self._received_key(session, packet_id)
+            self.state.writer.put(session.partition, key, bytes([code]))
+            if self.relays.fabric.others:
+                self.state.revocable.append((self.state.writer.token, session.partition, key))
             wait = True
         self._answer(connection, PUBREC, packet_id, code, "", wait, receipt, own)
 

@@ -18,6 +18,7 @@ from typing import Final
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import (
+    FROM_CLIENT,
     Errand,
     Parcel,
     Share,
@@ -81,7 +82,10 @@ class Outbox:
         errand.shares = shares
         errand.nodes = nodes
         errand.receipt = self.commits.receipts.current
-        self.state.writer.put(home, self._key(errand), encode_errand(errand))
+        key = self._key(errand)
+        self.state.writer.put(home, key, encode_errand(errand))
+        if flags & FROM_CLIENT and not producer:
+            self.state.revocable.append((self.state.writer.token, home, key))
         self._add(errand)
 
     def _key(self, errand: Errand) -> bytes:
@@ -131,6 +135,12 @@ class Outbox:
         self._next[home] = max(self._next[home], errand.sequence + 1)
         if not self._forgetful:
             self._add(errand)
+
+    def renumber(self) -> None:
+        """A view was installed: no number is given in two of them, so that it tells on which side of a split it was."""
+        first = first_number(self.fabric.epoch) + 1
+        for home in range(self.state.partitions):
+            self._next[home] = max(self._next[home], first)
 
     def forget(self, home: int) -> None:
         """This node leads the partition no more: its new leader goes on with what is under way."""

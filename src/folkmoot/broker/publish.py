@@ -17,6 +17,7 @@ from folkmoot.broker.state import State
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Target
 from folkmoot.store.message import Message
+from folkmoot.store.origin import AT_HOME
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.record import encode_record
 
@@ -92,15 +93,25 @@ class Publishing:
             self._local_groups.clear()
             self._chosen.clear()
         self._choices.clear()
+        self.mark_home(message, publisher, producer)
         if route.transient or route.groups:
             result |= self._live(route, message, publisher, producer, sequence)
         if route.durable:
             result |= self.store(route.durable, message, publisher, producer, sequence)
+        message.origin = b""
         if route.elsewhere or self._choices or not kept_here:
             result |= self._elsewhere(route, message, publisher, producer, sequence, kept_here)
         if not result & MATCHED:
             self.state.counters.publish_unmatched += 1
         return result
+
+    def mark_home(self, message: Message, publisher: Session | None, producer: bytes) -> None:
+        """Say of what is stored next that its publisher waits here to be told of it; it sends the message again if not.
+
+        What an idempotent producer sends again counts as known.
+        """
+        if publisher is not None and not producer and self.fabric.others:
+            message.origin = AT_HOME
 
     def begin(self) -> None:
         """A message is in hand: no partition has been asked whether it takes it from its producer."""
@@ -164,7 +175,7 @@ class Publishing:
         else:
             self._share(shares, partition).groups.append(name)
 
-    def apply(self, application: Application, share: Share) -> None:
+    def apply(self, application: Application, share: Share, origin: bytes) -> None:
         """Store a message that another node, or this one before a partition came to it, has for one partition."""
         message = application.message
         producer, sequence = application.producer, application.number
@@ -178,6 +189,7 @@ class Publishing:
             self.stream(
                 [log for log in route.logs if log.store_partition == share.partition], message, producer, sequence
             )
+        message.origin = origin
         if share.bits & QUEUE:
             self.store(
                 [target for target in route.durable if target.session.partition == share.partition],

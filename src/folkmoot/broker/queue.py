@@ -28,6 +28,7 @@ from folkmoot.session.session import Session
 from folkmoot.session.wire import put_publish
 from folkmoot.store.key import RELEASED, name_prefix, numbered_key
 from folkmoot.store.message import Message
+from folkmoot.store.origin import AT_HOME
 from folkmoot.store.row import QueueRow, encode_queue
 
 __all__ = ["Queue"]
@@ -65,7 +66,10 @@ class Queue:
             session.ready_end = sequence + 1
         inline = None if body else message
         row = QueueRow(qos, retain, direct, identifiers, group, body, size, inline)
-        self.state.writer.put(session.partition, numbered_key(session.queue_prefix, sequence), encode_queue(row))
+        key = numbered_key(session.queue_prefix, sequence)
+        self.state.writer.put(session.partition, key, encode_queue(row))
+        if message.origin == AT_HOME:
+            self.state.revocable.append((self.state.writer.token, session.partition, key))
         session.queue_count += 1
         session.queue_bytes += size
         if body or group:

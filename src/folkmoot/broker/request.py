@@ -34,17 +34,16 @@ from folkmoot.cluster.view import counter_of
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.session.connection import Connection
 from folkmoot.store.message import Message
+from folkmoot.store.origin import NUMBER_BITS
 
 __all__ = ["Part", "Requests", "first_number"]
-
-_NUMBER_BITS: Final = 38  # of a number, below the counter of the epoch
 
 _OF_NODE: Final = -1  # in place of a partition: what is for the transient subscribers of a node
 
 
 def first_number(epoch: int) -> int:
     """Return the number below which are all that were given to requests or errands in earlier views."""
-    return counter_of(epoch) << _NUMBER_BITS
+    return counter_of(epoch) << NUMBER_BITS
 
 
 class Part:

@@ -30,6 +30,7 @@ class Lost:
     def __init__(self, group: bytes, message: Message, home: int) -> None:
         self.group = group
         self.message = message
+        message.origin = b""  # from here on it goes its own way
         self.home = home
 
 

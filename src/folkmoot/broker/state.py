@@ -6,6 +6,7 @@ Data only. The parts (queue, delivery, publishing, retained, ...) stand on it an
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from folkmoot.auth.policy import Policy
@@ -85,6 +86,9 @@ class State:
         self.alone = True  # no cluster is configured
         self.routes_known = True  # all that others have subscribed to is known: nothing is published before
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
+        # Rows that go when this node finds itself in a minority before they are committed: what a client has sent and
+        # was not told of, as (token, partition, key)
+        self.revocable: deque[tuple[int, int, bytes]] = deque()
         self.storage_full = False
         self.stopping = False
         # Collected during a turn

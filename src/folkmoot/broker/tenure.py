@@ -121,6 +121,7 @@ class Tenure:
         fabric.epoch = epoch
         fabric.others = sorted(members)
         fabric.leaders = leaders
+        self.outbox.renumber()
         fabric.leaderless = "" in leaders
         for partition in range(self.state.partitions):
             leader = leaders[partition]

@@ -6,7 +6,7 @@ from folkmoot.cluster.assign import assign
 from folkmoot.cluster.heartbeat import EVICT, FORGET, Request
 from folkmoot.cluster.proposal import Proposal
 from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, Member, View
+from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, LINEAGE_MAX, Member, View
 
 __all__ = ["chain_for", "compose"]
 
@@ -43,7 +43,18 @@ def compose(
     )
     final = _with_joining(members, fill, before)
     known, absent = _known(final, before, tops, requests, left)
-    return View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
+    view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
+    view.lineage = _lineage(bases)
+    return view
+
+
+def _lineage(bases: dict[str, View]) -> list[int]:
+    """Return the newest epochs that all come from who come from anywhere, newest first."""
+    common: list[int] | None = None
+    for base in {view.epoch: view for view in bases.values()}.values():
+        ancestry = base.ancestry()
+        common = ancestry if common is None else [epoch for epoch in common if epoch in ancestry]
+    return [] if common is None else common[:LINEAGE_MAX]
 
 
 def chain_for(proposal: Proposal, view: View, recent: list[View]) -> list[View]:

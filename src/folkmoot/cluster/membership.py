@@ -87,9 +87,10 @@ class Membership:
         """Whether writes may be taken here: false without a view, and in a minority under the policy "majority"."""
         return self._seat.writable()
 
-    def is_live(self, view: View) -> bool:
-        """Whether a view may be written in: under the policy "majority" not that of a minority."""
-        return self._seat.is_live(view)
+    def is_gone(self, node_id: str) -> bool:
+        """Whether a node certainly does not go on beside this one: its process is dead, or it has said goodbye."""
+        peer = self._detector.peers.get(node_id)
+        return peer is not None and (peer.proved_dead or departs(peer))
 
     @property
     def left(self) -> bool:

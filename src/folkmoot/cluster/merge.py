@@ -131,6 +131,7 @@ class Merge:
                     self._bodies[decode_queue(body).body] = True
             if merge.changed or (ops and merge.base == THEIRS):
                 self.homes[client] = merge.base == THEIRS
+            self.receipt.drop("the other side has applied the same request", merge.repeated)
             self.receipt.drop("the replay that queued a record goes on by itself", merge.replayed)
             self.receipt.drop("the message of a queue row cannot be read", merge.unreadable)
             if ops:

@@ -104,6 +104,7 @@ class SessionMerge:
         self.unsubscribed = 0
         self.unreadable = 0
         self.replayed = 0
+        self.repeated = 0
         self.final: dict[bytes, bytes] = {}
         self._partition = partition
         self._client = client
@@ -254,12 +255,24 @@ class SessionMerge:
             if key[2] != QUEUE or own.knows(value) or sequence_of(key) < floor:
                 continue
             body = body_of(value) if base == THEIRS else self._inline(key, value)
-            if body and positions and _is_replayed(body, positions):
+            origin = self._origin(body) if body else b""
+            if body and own.has_applied(self._partition, origin):
+                self.repeated += 1
+            elif body and positions and _is_replayed(body, positions):
                 self.replayed += 1
             elif body:
                 self.final[numbered_key(prefix, following)] = _marked(body, sequence_of(key) < sent_below)
                 following += 1
                 self.added += 1
+
+    def _origin(self, body: bytes) -> bytes:
+        """Return the origin of a queue row of the side that is not the base."""
+        row = decode_queue(body)
+        message = row.message
+        if message is None:
+            value = self._mine.rows.get(body_key(self._partition, row.body))
+            message = None if value is None else decode_message(value, VERSION_BYTES)
+        return b"" if message is None else message.origin
 
     def _replay(self, other_rows: dict[bytes, bytes]) -> list[int]:
         """Let the replay of a stream go on from the later of both positions; return those of the base.

@@ -37,6 +37,7 @@ from folkmoot.store.key import (
     partition_end,
     partition_start,
 )
+from folkmoot.store.origin import NUMBER_BITS
 from folkmoot.store.writer import VERSION_BYTES
 
 __all__ = ["Merges"]
@@ -44,7 +45,6 @@ __all__ = ["Merges"]
 _TURN_BYTES: Final = 1 << 20  # of operations, about, in one turn
 _TAKEN_MAX: Final = 16  # branches of a partition that are remembered
 _HEALS_MAX: Final = 16
-_NUMBER_BITS: Final = 38  # numbers of an outbox begin with the counter of the view, see `broker.outbox`
 _DONE: Final = b"\xff\xff"
 
 
@@ -57,6 +57,7 @@ class _Merging:
         self.cursor = b""
         self.rows: dict[bytes, bytes] = {}
         self.side: list[str] = []
+        self.lineage: list[int] = []
         self.units: list[Unit] = []
         self.next = 0
         self.planned = False
@@ -204,6 +205,7 @@ class Merges:
             self._give_up(partition, merging, f"{node_id} cannot read its copy")
             return
         merging.side = offer.side
+        merging.lineage = offer.lineage
         for key, value in offer.rows:
             merging.rows[key] = value
         merging.cursor = offer.end
@@ -228,15 +230,16 @@ class Merges:
         standing = self.standing
         holding = self._holding_of(merging.source, partition)
         assert holding is not None, "it was asked because of its report"
-        mine = Side(self._own_rows(partition), self._seen(partition))
+        fork = self._fork(merging.lineage)
+        mine = Side(self._own_rows(partition), self._seen(partition), fork)
         others = [holding]
         for key, value in merging.rows.items():
             if key[2] == MERGED:
                 other, cursor = _decode_mark(key, value)
                 if cursor == _DONE:
                     others.append(other)
-        theirs = Side(merging.rows, others)
-        number = (counter_of(standing.epoch) << _NUMBER_BITS) + 1
+        theirs = Side(merging.rows, others, fork)
+        number = (counter_of(standing.epoch) << NUMBER_BITS) + 1
         merge = Merge(partition, mine, theirs, holding.epoch, number)
         merge.plan()
         done = self._marks[partition].get(_mark_key(partition, holding), b"")
@@ -247,6 +250,12 @@ class Merges:
         for client, here in merge.homes.items():
             homes[client.decode()] = (here, merging.side)
         merging.rows = {}
+
+    def _fork(self, lineage: list[int]) -> int:
+        """Return the counter of the newest view that both sides come from, -1 if that is not known."""
+        view = self.standing.view
+        common = [] if view is None else [epoch for epoch in view.lineage if epoch in lineage]
+        return max([counter_of(epoch) for epoch in common], default=-1)
 
     def _own_rows(self, partition: int) -> dict[bytes, bytes]:
         """Return the rows of this copy, but for the records of streams: they are only appended to."""

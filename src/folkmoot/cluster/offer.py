@@ -13,6 +13,7 @@ from folkmoot.cluster.holding import COMPLETE, Holding, contains
 from folkmoot.cluster.kind import OFFER
 from folkmoot.cluster.page import read_page
 from folkmoot.cluster.standing import Standing
+from folkmoot.cluster.view import LINEAGE_MAX, View
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import u64, varint
@@ -59,12 +60,13 @@ def decode_ask(body: bytes, partitions: int) -> AskNotice:
 class OfferNotice:
     """OFFER: rows from `start` up to `end`, where the next page begins; no `end`: they cannot be read.
 
-    side: the members of the view in which the branch was made.
+    side: the members of the view in which the branch was made; lineage: the views that it comes from, that one first.
     """
 
     def __init__(
         self, partition: int, start: bytes, end: bytes, side: list[str], rows: list[tuple[bytes, bytes]]
     ) -> None:
+        self.lineage: list[int] = []
         self.partition = partition
         self.start = start
         self.end = end
@@ -81,6 +83,8 @@ def encode_offer(epoch: int, offer: OfferNotice) -> bytes:
     for key, value in offer.rows:
         parts.append(put_bytes(key))
         parts.append(put_bytes(value))
+    parts.append(varint(len(offer.lineage)))
+    parts.extend([varint(epoch) for epoch in offer.lineage])
     return b"".join(parts)
 
 
@@ -100,7 +104,9 @@ def decode_offer(body: bytes, partitions: int) -> OfferNotice:
         if not start <= key < end or len(value) < VERSION_BYTES:
             raise ValueError("an OFFER has a row that does not belong there")
         rows.append((key, value))
-    return OfferNotice(partition, start, end, side, rows)
+    offer = OfferNotice(partition, start, end, side, rows)
+    offer.lineage = [cursor.integer() for _ in range(cursor.count(LINEAGE_MAX + 1))]
+    return offer
 
 
 class Offers:
@@ -108,7 +114,7 @@ class Offers:
 
     def __init__(self, standing: Standing) -> None:
         self.standing = standing
-        self.sides: dict[int, list[str]] = {}  # members of the view in which a branch here was made
+        self.sides: dict[int, View] = {}  # in which a branch here was made
         self._waiting: list[tuple[str, AskNotice]] = []
 
     def installed(self) -> None:
@@ -124,7 +130,7 @@ class Offers:
         me = self.standing.node_id
         for partition, nodes in view.branches.items():
             if me in nodes and me in lived.replicas[partition]:
-                self.sides[partition] = [member.node_id for member in lived.members]
+                self.sides[partition] = lived
 
     def asked(self, node_id: str, ask: AskNotice) -> None:
         """The leader of a partition wants to know what is here."""
@@ -143,8 +149,10 @@ class Offers:
         partition = ask.partition
         if standing.durable[partition] < standing.writer.sequence(partition):
             return False
-        side = self.sides.get(partition, [standing.node_id])
+        made = self.sides.get(partition)
+        side = [standing.node_id] if made is None else [member.node_id for member in made.members]
         offer = OfferNotice(partition, ask.start, b"", side, [])
+        offer.lineage = [] if made is None else made.ancestry()
         try:
             end = partition_end(partition)
             rows, following = read_page(standing.reader, ask.start, end, standing.config.page_bytes)

@@ -129,6 +129,7 @@ class Seat:
                 self.base = View(
                     old.epoch, old.members, old.replicas, old.learners, view.known, view.absent, view.refused
                 )
+                self.base.lineage = old.lineage
             self.installs.append(view)
             self.state = MEMBER
             self.installed_us = now

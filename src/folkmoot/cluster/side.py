@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from folkmoot.cluster.holding import Holding, contains
 from folkmoot.cluster.stamp import Stamp, decode_stamp
-from folkmoot.store.key import STAMP, stamped_key_of
-from folkmoot.store.writer import version_of
+from folkmoot.kernel.pack import get_u64
+from folkmoot.store.key import MARK, STAMP, plain_key, stamped_key_of
+from folkmoot.store.origin import NUMBER_BITS, name_of, number_of
+from folkmoot.store.writer import VERSION_BYTES, version_of
 
 __all__ = ["Side", "replaces"]
 
 
 class Side:
-    """Rows by key, versions included. seen: its position and history, and those of branches that it has taken in."""
+    """Rows by key, versions included. seen: its position and history, and those of branches that it has taken in.
 
-    def __init__(self, rows: dict[bytes, bytes], seen: list[Holding]) -> None:
+    fork: counter of the newest view that both sides were in, -1 = not known.
+    """
+
+    def __init__(self, rows: dict[bytes, bytes], seen: list[Holding], fork: int = -1) -> None:
         self.rows = rows
         self.seen = seen
+        self.fork = fork
         self._stamps: dict[bytes, Stamp] = {}
         for key, value in rows.items():
             if key[2] == STAMP:
@@ -28,6 +34,20 @@ class Side:
             if contains(holding, epoch, seq):
                 return True
         return False
+
+    def has_applied(self, partition: int, origin: bytes) -> bool:
+        """Whether this side has applied the request that brought a row at the other side; it was made before the fork.
+
+        Who asks hands over its requests in order, so what is below a mark was applied, if it was not answered before.
+        """
+        name = name_of(origin)
+        if not name:
+            return False
+        number = number_of(origin)
+        mark = self.rows.get(plain_key(partition, MARK, name))
+        if mark is None or number >> NUMBER_BITS > self.fork:
+            return False
+        return number <= get_u64(mark, VERSION_BYTES)
 
     def put_us(self, key: bytes) -> int:
         """Return when this side wrote a row, 0 if nobody knows."""

@@ -15,6 +15,7 @@ __all__ = [
     "ACTIVE",
     "JOINING",
     "LEAVING",
+    "LINEAGE_MAX",
     "MEMBERS_MAX",
     "Member",
     "View",
@@ -31,6 +32,7 @@ JOINING: Final = 0  # has not yet what the placement gives it, and is not known 
 ACTIVE: Final = 1
 LEAVING: Final = 2  # gives away what it has; the placement counts on it no more
 
+LINEAGE_MAX: Final = 16  # epochs; after a split with more views than that nothing is known to be from before it
 MEMBERS_MAX: Final = 4096  # of one view: bounds what bytes from elsewhere can make us hold
 
 _FORMAT: Final = 1
@@ -112,7 +114,8 @@ class View:
     are not members, as they were last seen. refused: (id, incarnation) of nodes that an operator evicted. branches: per
     partition the learners whose copies went another way in a split: it opens only when it has taken their changes in.
     bases: by member the epoch of the view in which it served until now, and this one's if it served in none: who served
-    in one that others have not seen has forgotten what was between them.
+    in one that others have not seen has forgotten what was between them. lineage: the newest epochs, newest first, that
+    all its members come from: each of them has been in these views, or goes on from one who was.
     """
 
     def __init__(
@@ -136,6 +139,7 @@ class View:
         self.refused: list[tuple[str, int]] = [] if refused is None else sorted(refused)
         self.branches: dict[int, list[str]] = {} if branches is None else branches
         self.bases: dict[str, int] = {} if bases is None else bases
+        self.lineage: list[int] = []
         self.proposer: str = ""  # who proposed it, "" = not known
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
@@ -148,6 +152,10 @@ class View:
         """Return the id of the node that leads a partition, or "" when nobody can."""
         replicas = self.replicas[partition]
         return replicas[0] if replicas else ""
+
+    def ancestry(self) -> list[int]:
+        """Return the epoch of this view and of those before it that all its members come from, newest first."""
+        return [self.epoch, *self.lineage]
 
     def is_whole(self) -> bool:
         """Tell whether everybody who is known is here: nobody is away who may return with changes of his own."""
@@ -241,6 +249,7 @@ def encode_view(view: View) -> bytes:
             put_bytes(_put_branches(view)),
             put_bytes(b"".join([varint(view.bases.get(member.node_id, 0)) for member in view.members])),
             put_bytes(put_text(view.proposer)),
+            put_bytes(varint(len(view.lineage)) + b"".join([varint(epoch) for epoch in view.lineage])),
         ]
     )
 
@@ -317,4 +326,7 @@ def decode_view(data: bytes) -> View:
     view = View(epoch, members, replicas, learners, known, absent, refused, branches, bases)
     if not cursor.done():
         view.proposer = Cursor(cursor.bytes_(), "a view's proposer").text()
+    if not cursor.done():
+        epochs = Cursor(cursor.bytes_(), "a view's lineage")
+        view.lineage = [epochs.integer() for _ in range(epochs.count(LINEAGE_MAX))]
     return view

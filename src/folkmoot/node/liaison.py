@@ -75,6 +75,7 @@ class Liaison:
         self.pace = Pace(self.replication.copies)
         self.farewell = Farewell(state, broker, self.membership)
         self.events: list[Event] = []
+        self._needs_majority = config.split_policy == "majority"
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
         self._serving = False
@@ -234,9 +235,11 @@ class Liaison:
     def _install(self, view: View) -> None:
         now = self.state.now
         self.broker.flush()
-        if not self.membership.is_live(view):
+        if self._needs_majority and not view.has_majority():
             return  # copies stay as they are: what was not committed when the split came must not become so
         put_view(self.state.writer, view)
+        if self._serving and self._is_torn(view):
+            self._begin_apart()
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
         before = self._members
@@ -266,6 +269,24 @@ class Liaison:
         self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
         self.broker.know()
         self.broker.switch.installed()
+
+    def _is_torn(self, view: View) -> bool:
+        """Whether members were lost that may go on by themselves, and count for more than those who are left."""
+        before = self.replication.standing.view
+        if before is None or view.has_majority_or_tie():
+            return False
+        lost = [one.node_id for one in before.members if view.member(one.node_id) is None]
+        return len([node_id for node_id in lost if not self.membership.is_gone(node_id)]) > 0
+
+    def _begin_apart(self) -> None:
+        """Begin anew as the smaller side of a split: nothing is told that was not certain before the others were lost.
+
+        Clients that seem to be here may be with the others by now, and send there again what was not answered here.
+        """
+        self._serving = False
+        self.broker.take_back()
+        self.broker.tenure.stand_down("this is the smaller side of a split")
+        self.broker.flush()
 
     def _meet(self, view: View, members: dict[str, int]) -> None:
         """Note with whom all begins anew: who was in a view without this node, or is back in one with it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import mypyc_attr
 
 from folkmoot.kernel.errors import CorruptStore
@@ -9,13 +11,16 @@ from folkmoot.kernel.pack import U16, get_u16, get_u32, get_u64, u32, u64
 
 __all__ = ["Message", "decode_message", "encode_message"]
 
+_ORIGIN: Final = 8  # of the flags
+
 
 @mypyc_attr(acyclic=True, free_list_len=1)
 class Message:
     """An application message.
 
     topic: UTF-8 bytes; properties: the MQTT 5 properties that a server forwards unaltered, encoded, without a length;
-    expires_us: when it must no longer be sent (0 = never); created_us: when it was published.
+    expires_us: when it must no longer be sent (0 = never); created_us: when it was published; origin: how its queue
+    rows came about, see `folkmoot.store.origin` (empty = in a way that concerns nobody).
     The wire_* attributes remember the last encoding: a message for many sessions is encoded once per variant.
     """
 
@@ -38,6 +43,7 @@ class Message:
         self.publisher = publisher
         self.created_us = created_us
         self.expires_us = expires_us
+        self.origin = b""
         self.wire_kind = -1
         self.wire_left = b""
         self.wire_right = b""
@@ -55,10 +61,14 @@ class Message:
 def encode_message(message: Message) -> bytes:
     """Return the message as row bytes.
 
-    Flags, times, then topic, publisher and properties with lengths, then the payload.
+    Flags, times, then topic, publisher, properties and (if there is one) origin with lengths, then the payload.
     """
     publisher = message.publisher.encode()
     flags = message.qos | (4 if message.retain else 0)
+    payload = message.payload
+    if message.origin:
+        flags |= _ORIGIN
+        payload = U16[len(message.origin)] + message.origin + payload
     return b"".join(
         [
             U16[flags],
@@ -70,7 +80,7 @@ def encode_message(message: Message) -> bytes:
             publisher,
             u32(len(message.properties)),
             message.properties,
-            message.payload,
+            payload,
         ]
     )
 
@@ -90,9 +100,15 @@ def decode_message(data: bytes, pos: int) -> Message:
         publisher = data[topic_end + 2 : publisher_end].decode()
         properties_end = publisher_end + 4 + get_u32(data, publisher_end)
         properties = data[publisher_end + 4 : properties_end]
+        origin_end = properties_end
+        if flags & _ORIGIN:
+            origin_end += 2 + get_u16(data, properties_end)
     except (IndexError, UnicodeDecodeError):
         raise CorruptStore("a stored message is damaged: its row ends too early") from None
-    if properties_end > len(data) or flags > 7 or flags & 3 == 3:
+    if origin_end > len(data) or flags > 15 or flags & 3 == 3:
         raise CorruptStore("a stored message is damaged: its lengths do not fit its row")
-    payload = data[properties_end:]
-    return Message(topic, payload, flags & 3, bool(flags & 4), properties, publisher, created_us, expires_us)
+    payload = data[origin_end:]
+    message = Message(topic, payload, flags & 3, bool(flags & 4), properties, publisher, created_us, expires_us)
+    if flags & _ORIGIN:
+        message.origin = data[properties_end + 2 : origin_end]
+    return message
