@@ -215,3 +215,27 @@ def test_without_any_seeds_yet_no_view_is_made() -> None:
     late.node.seek([camp["n1"].address], camp.now)
     camp.settle()
     assert late.node.found
+
+
+def test_all_members_tell_of_a_heal_also_after_a_restart() -> None:
+    camp = Camp(3)
+    camp.cut("n3", "n1", "n2")
+    camp.advance(4 * SECOND)
+    for name in ("n1", "n3"):
+        client = camp[name].client(f"at-{name}")
+        client.connect()
+        for number in range(30):
+            assert client.publish(f"r/{name}/{number}", b"x", qos=1, retain=True) in (0, 0x10)
+    camp.heal()
+    camp.settle()
+    camp.advance(SECOND)
+    told = of(camp["n1"]).heals()
+    assert told
+    assert all(of(site).heals() == told for site in camp.live())
+    assert of(camp["n2"]).status()["last_heal"] == told[-1]
+    camp["n2"].kill()
+    camp["n2"].revive()
+    assert of(camp["n2"]).heals() == told
+    newcomer = camp.add("n4")
+    camp.settle()
+    assert of(newcomer).heals() == told

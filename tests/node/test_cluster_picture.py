@@ -7,6 +7,7 @@ import pytest
 from folkmoot.auth.policy import Policy
 from folkmoot.broker.state import Identity, State
 from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.heals import Heals
 from folkmoot.cluster.holding import Holding
 from folkmoot.cluster.membership import Membership
 from folkmoot.cluster.peers import Peers
@@ -46,7 +47,8 @@ class Lonely:
         source = _Holdings(self.replication)
         self.membership = Membership(me, self.config, PARTITIONS, Rng(2), source, None)
         peers = Peers(me, self.config, Rng(3))
-        self.status = NodeStatus(ClusterPicture(me, self.config, self.membership, peers, self.replication, self.state))
+        parts = (me, self.config, self.membership, peers, self.replication, self.state, Heals("a"))
+        self.status = NodeStatus(ClusterPicture(*parts))
 
     def go_on(self, seconds: int) -> None:
         """Let time pass; install what is agreed on, which alone is what this node wants."""

@@ -367,7 +367,7 @@ def test_the_log_is_on_the_disk_when_a_write_returns_if_that_is_wanted(tmp_path:
 
 def test_how_many_bytes_rows_have_is_guessed(tmp_path: Path) -> None:
     store = opened(tmp_path / "store", create=True)
-    assert store.bytes_between(b"\0\0", b"\0\4") == 0
+    assert store.bytes_between(b"\0\0", b"\0\4") < 100_000
     rng = random.Random(1)
     for partition in range(4):
         rows = [(bytes([0, partition, 9]) + number.to_bytes(4, "big"), rng.randbytes(1000)) for number in range(2000)]

@@ -14,7 +14,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 @app.command()
 def heals(admin: list[str] = ADMIN, token: str | None = TOKEN, as_json: bool = JSON) -> int:
-    """List the receipts of heals that the node that answers knows, the newest last."""
+    """List the receipts of the newest heals, at most 64, the newest last; every member has them all."""
     found = connect(admin, token).heals()
     if as_json:
         print_json(found)
@@ -22,5 +22,5 @@ def heals(admin: list[str] = ADMIN, token: str | None = TOKEN, as_json: bool = J
     for heal in found:
         print(heal_text(heal))
     if not found:
-        print("no heals: nothing has been merged since this node started")
+        print("no heals: nothing has been merged")
     return 0

@@ -13,6 +13,7 @@ __all__ = [
     "DURABLE",
     "FETCH",
     "FILLED",
+    "HEALS",
     "HEARTBEAT",
     "INSTALLED",
     "KIND_END",
@@ -39,6 +40,7 @@ REFUSE: Final = 4
 COMMIT: Final = 5
 INSTALLED: Final = 6
 LEAVE: Final = 7
+HEALS: Final = 8
 
 # Replication
 REPLICATION_FIRST: Final = 16

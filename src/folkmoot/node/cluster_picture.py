@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from folkmoot.broker.state import State
 from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.heals import Heals
 from folkmoot.cluster.holding import DAMAGED
 from folkmoot.cluster.membership import Membership
 from folkmoot.cluster.peers import Peers
@@ -27,6 +28,7 @@ class ClusterPicture(Picture):
         peers: Peers,
         replication: Replication,
         state: State,
+        heals: Heals,
     ) -> None:
         self._me = me
         self._config = config
@@ -34,6 +36,7 @@ class ClusterPicture(Picture):
         self._peers = peers
         self._replication = replication
         self._state = state
+        self._heals = heals
 
     def node_id(self) -> str:
         """Return the id of this node."""
@@ -139,8 +142,8 @@ class ClusterPicture(Picture):
         return self._me.node_id if remote is None else remote.node_id
 
     def heals(self) -> list[dict[str, object]]:
-        """Return the receipts of the newest heals at which this node took in what another side of a split had."""
-        return [dict(heal) for heal in self._replication.heals]
+        """Return the receipts of the newest heals, whoever took in what another side of a split had."""
+        return [dict(heal) for heal in self._heals.known]
 
     def evict(self, node_id: str, now: int) -> str:
         """Ask for a view without a member."""
@@ -174,4 +177,7 @@ def picture_of(node: Node) -> Picture:
     config = node.config.cluster
     if liaison is None or config is None:
         return AlonePicture(node)
-    return ClusterPicture(liaison.me, config, liaison.membership, liaison.peers, liaison.replication, liaison.state)
+    heals = liaison.heals
+    return ClusterPicture(
+        liaison.me, config, liaison.membership, liaison.peers, liaison.replication, liaison.state, heals
+    )

@@ -13,20 +13,21 @@ from folkmoot.broker.receipt import Evidence
 from folkmoot.broker.state import State
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.feature import features_on
+from folkmoot.cluster.heals import Heals, encode_heals
 from folkmoot.cluster.holding import Holding
-from folkmoot.cluster.kind import BROKER_FIRST, REPLICATION_FIRST
+from folkmoot.cluster.kind import BROKER_FIRST, HEALS, REPLICATION_FIRST
 from folkmoot.cluster.membership import Membership
 from folkmoot.cluster.peer import PeerChange
 from folkmoot.cluster.peers import Peers
 from folkmoot.cluster.replication import Replication
 from folkmoot.cluster.seat import HoldingsSource
 from folkmoot.cluster.view import ACTIVE, Member, View
-from folkmoot.kernel.event import Event
+from folkmoot.kernel.event import ERROR, Event
 from folkmoot.node.effect import Effects
 from folkmoot.node.farewell import Farewell
 from folkmoot.node.load import own_load
 from folkmoot.node.pace import Pace
-from folkmoot.node.record import put_view, read_view
+from folkmoot.node.record import put_heals, put_view, read_heals, read_view
 from folkmoot.store.batch import Batch
 
 __all__ = ["Liaison"]
@@ -74,6 +75,7 @@ class Liaison:
         )
         self.pace = Pace(self.replication.copies)
         self.farewell = Farewell(state, broker, self.membership)
+        self.heals = Heals(fabric.node_id)
         self.events: list[Event] = []
         self._needs_majority = config.split_policy == "majority"
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
@@ -101,6 +103,7 @@ class Liaison:
     def open(self) -> None:
         """Read how far this node's copies are; raises CorruptStore or StoreError."""
         self.replication.open(self.state.now, self.stored)
+        read_heals(self.state.reader, self.heals)
         self.membership.wake(self.state.now)
         self.step()
 
@@ -126,6 +129,8 @@ class Liaison:
             self.membership.up(change.member, now)
             self._see_features()
             if not change.resumed:
+                if self.heals.known:
+                    self.peers.send(change.node_id, HEALS, encode_heals(self.heals.known))
                 self.broker.switch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
                     self._broken[change.node_id] = None
@@ -134,12 +139,31 @@ class Liaison:
             self.membership.down(change.node_id, change.incarnation, change.refused, now)
 
     def _message(self, node_id: str, kind: int, body: bytes, now: int) -> None:
-        if kind < REPLICATION_FIRST:
+        if kind == HEALS:
+            self._learn_heals(node_id, body)
+        elif kind < REPLICATION_FIRST:
             self.membership.receive(node_id, kind, body, now)
         elif kind < BROKER_FIRST:
             self.replication.receive(node_id, kind, body, now)
         else:
             self.broker.switch.receive(node_id, kind, body)
+
+    def _learn_heals(self, node_id: str, body: bytes) -> None:
+        try:
+            self.heals.learn(body)
+        except ValueError as fault:
+            self.events.append(Event(ERROR, "peer_nonsense", {"node": node_id, "why": str(fault)}))
+
+    def _tell_heals(self) -> None:
+        """Store the receipts of heals that are new, and tell the others of this node's own."""
+        self.heals.note(self.replication.heals)
+        if self.heals.fresh:
+            body = encode_heals(self.heals.fresh)
+            self.heals.fresh.clear()
+            for node_id in self.peers.up_ids():
+                self.peers.send(node_id, HEALS, body)
+        if self.heals.changed:
+            put_heals(self.state.writer, self.heals)
 
     def _progress(self, now: int) -> None:
         """Tell each part what the others have decided."""
@@ -206,6 +230,7 @@ class Liaison:
         self.membership.wake(now)
         self.replication.wake(now)
         self.farewell.step()
+        self._tell_heals()
         self.step()
 
     def _is_full(self, node_id: str) -> bool:
@@ -349,7 +374,7 @@ class Liaison:
     def take_events(self) -> list[Event]:
         """Return the facts for the log."""
         events: list[Event] = []
-        for source in (self.peers.events, self.membership.events, self.replication.events):
+        for source in (self.peers.events, self.membership.events, self.replication.events, self.events):
             events.extend(source)
             source.clear()
         return events

@@ -1,18 +1,23 @@
-"""The newest view that a node has installed, kept as a row of its own: a restarted node knows whom to look for."""
+"""What a node keeps as rows of its own: the newest view that it has installed, and the receipts of heals.
+
+A restarted node knows whom to look for, and what was merged before.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.cluster.heals import Heals, encode_heals
 from folkmoot.cluster.view import View, decode_view, encode_view
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.store.key import META, plain_key
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES, Writer
 
-__all__ = ["put_view", "read_view"]
+__all__ = ["put_heals", "put_view", "read_heals", "read_view"]
 
 _KEY: Final = plain_key(0, META, b"view")
+_HEALS_KEY: Final = plain_key(0, META, b"heals")
 
 
 def read_view(reader: Reader) -> View | None:
@@ -29,3 +34,20 @@ def read_view(reader: Reader) -> View | None:
 def put_view(writer: Writer, view: View) -> None:
     """Put the row into this turn's batch."""
     writer.private(_KEY, encode_view(view))
+
+
+def read_heals(reader: Reader, heals: Heals) -> None:
+    """Take the receipts that are stored; raises CorruptStore."""
+    value = reader.get(_HEALS_KEY)
+    if value is not None:
+        try:
+            heals.learn(value[VERSION_BYTES:])
+        except ValueError as fault:
+            raise CorruptStore(f"the row of the heals is damaged: {fault}") from None
+    heals.changed = False
+
+
+def put_heals(writer: Writer, heals: Heals) -> None:
+    """Put the row into this turn's batch."""
+    heals.changed = False
+    writer.private(_HEALS_KEY, encode_heals(heals.known))
