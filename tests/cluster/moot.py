@@ -11,7 +11,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from folkmoot.cluster.config import ClusterConfig
-from folkmoot.cluster.holding import COMPLETE, NONE, PARTIAL, Holding, contains
+from folkmoot.cluster.fork import YES, has_change
+from folkmoot.cluster.holding import COMPLETE, NONE, PARTIAL, Holding
 from folkmoot.cluster.kind import HEARTBEAT
 from folkmoot.cluster.membership import Membership
 from folkmoot.cluster.seat import HoldingsSource
@@ -20,6 +21,11 @@ from folkmoot.kernel.rng import Rng
 
 MS = 1000
 S = 1_000_000
+
+
+def contains(holder: Holding, epoch: int, seq: int) -> bool:
+    """Tell whether a copy has a change for certain."""
+    return has_change(holder, epoch, seq) == YES
 
 
 class Node(HoldingsSource):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from folkmoot.cluster.change import Change, decode_changes, decode_ops, encode_change, encode_ops, size_of
 from folkmoot.cluster.cursor import Cursor
 from folkmoot.cluster.early import Early
-from folkmoot.cluster.history import encode_history, extended, put_history, read_history, take_history
-from folkmoot.cluster.holding import HISTORY_MAX, Holding
+from folkmoot.cluster.history import encode_history, put_history, read_history, take_history
+from folkmoot.cluster.holding import Holding
 from folkmoot.cluster.kind import DURABLE, READY
 from folkmoot.cluster.notice import (
     CompareNotice,
@@ -52,7 +52,7 @@ OPS = st.lists(
     max_size=8,
 )
 NUMBERS = st.integers(0, (1 << 63) - 1)
-HISTORIES = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=HISTORY_MAX)
+HISTORIES = st.lists(st.tuples(NUMBERS, NUMBERS), max_size=40)
 
 
 @given(OPS)
@@ -161,13 +161,6 @@ def test_histories_there_and_back(history: list[tuple[int, int]]) -> None:
     store.apply(batch)
     assert read_history(store, P) == history
     assert read_history(store, P + 1) == []
-
-
-def test_a_history_forgets_the_oldest() -> None:
-    history: list[tuple[int, int]] = []
-    for epoch in range(1, 40):
-        history = extended(history, epoch, epoch * 10)
-    assert history == [(epoch, epoch * 10) for epoch in range(40 - HISTORY_MAX, 40)]
 
 
 @pytest.mark.parametrize("body", [b"", b"\2\0", b"\1\3\1", b"\1\xff\xff"])

@@ -126,3 +126,12 @@ def test_a_majority_is_of_the_last_full_membership(here: str, known: str, majori
     view = View(1, [member(one) for one in here], known=list(known))
     assert view.has_majority() is majority
     assert view.has_majority_or_tie() is or_tie
+
+
+def test_a_view_says_when_those_who_are_away_were_last_seen() -> None:
+    view = View(9, [member("a")], [["a"]], [[]], ["a", "b", "c"])
+    view.lasts = {"b": [4, 7]}
+    back = decode_view(encode_view(view))
+    assert back.lasts == {"b": [4, 7]}
+    assert back.anchors() == [0, 4, 7], "nobody knows of c"
+    assert View(9, [member("a")], [["a"]], [[]], ["a"]).anchors() == []

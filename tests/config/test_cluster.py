@@ -29,6 +29,7 @@ INTERNAL = {
     "page_bytes",
     "drop_wait_us",
     "seeds_unknown",
+    "history_epochs",
 }
 
 

@@ -21,7 +21,8 @@ leader.
 
 from __future__ import annotations
 
-from folkmoot.cluster.holding import COMPLETE, NONE, PARTIAL, Holding, contains, knows_epoch, later, root_of
+from folkmoot.cluster.fork import NO, YES, includes
+from folkmoot.cluster.holding import COMPLETE, NONE, PARTIAL, Holding, knows_epoch, later, root_of
 from folkmoot.cluster.ring import Ring
 from folkmoot.cluster.view import Member, View
 
@@ -44,8 +45,8 @@ def is_branch(holding: Holding, base: View | None, partition: int, tip: Holding,
     goes on with what was not committed says so with a change of its own: changes of an epoch in which a replica was
     that lacks them, or which the others' history knows, were never told to anybody.
     """
-    if holding.state != COMPLETE or contains(tip, holding.epoch, holding.seq) or knows_epoch(tip, holding.epoch):
-        return False
+    if holding.state != COMPLETE or includes(tip, holding) != NO or knows_epoch(tip, holding.epoch):
+        return False  # also when nobody can tell: what was removed long ago must not come back
     if base is None or base.epoch != holding.epoch or partition >= len(base.replicas):
         return True
     return not [node_id for node_id in base.replicas[partition] if node_id in replicas]
@@ -198,7 +199,7 @@ class _Assigner:
                 continue
             for copy in complete:
                 known = copy.node_id in self._known
-                if known and contains(group.tip.holding, copy.holding.epoch, copy.holding.seq):
+                if known and includes(group.tip.holding, copy.holding) == YES:
                     group.holders += 1
             if best is None or _outranks(group, best):
                 best = group
@@ -220,7 +221,7 @@ class _Assigner:
             if not synced:
                 continue
             tip = _furthest(synced)
-            on_branch = [copy.node_id for copy in synced if contains(tip.holding, copy.holding.epoch, copy.holding.seq)]
+            on_branch = [copy.node_id for copy in synced if includes(tip.holding, copy.holding) == YES]
             kept = [node_id for node_id in order if node_id in on_branch]
             groups.append(_Group(tip, kept, view.standing()))
         return groups
@@ -252,13 +253,11 @@ class _Assigner:
     ) -> list[str]:
         learners = [node_id for node_id in ideal if node_id not in replicas]
         for copy in copies:
-            epoch = copy.holding.epoch
-            seq = copy.holding.seq
             node_id = copy.node_id
-            if node_id in replicas or node_id in learners or contains(tip.holding, epoch, seq):
+            if node_id in replicas or node_id in learners or includes(tip.holding, copy.holding) == YES:
                 continue
             # A copy with holes has nothing of its own when a complete one of its branch is here.
-            if copy.holding.state != COMPLETE and _held(complete, epoch, seq):
+            if copy.holding.state != COMPLETE and _held(complete, copy.holding):
                 continue
             learners.append(node_id)
         return learners
@@ -295,7 +294,7 @@ def _alone(tip: _Copy, complete: list[_Copy]) -> _Group:
     order = [
         copy.node_id
         for copy in complete
-        if copy.holding.seq == tip.holding.seq and contains(tip.holding, copy.holding.epoch, copy.holding.seq)
+        if copy.holding.seq == tip.holding.seq and includes(tip.holding, copy.holding) == YES
     ]
     return _Group(tip, order, 0)
 
@@ -305,7 +304,7 @@ def _overtaken(group: _Group, groups: list[_Group]) -> bool:
     tip = group.tip.holding
     for other in groups:
         end = other.tip.holding
-        if contains(end, tip.epoch, tip.seq) and not contains(tip, end.epoch, end.seq):
+        if includes(end, tip) == YES and includes(tip, end) != YES:
             return True
     return False
 
@@ -322,8 +321,8 @@ def _outranks(one: _Group, other: _Group) -> bool:
     return one.tip.node_id < other.tip.node_id
 
 
-def _held(complete: list[_Copy], epoch: int, seq: int) -> bool:
+def _held(complete: list[_Copy], holding: Holding) -> bool:
     for copy in complete:
-        if contains(copy.holding, epoch, seq):
+        if includes(copy.holding, holding) == YES:
             return True
     return False

@@ -45,6 +45,7 @@ def compose(
     known, absent = _known(final, before, tops, requests, left)
     view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
     view.lineage = _lineage(bases)
+    view.lasts = _lasts(tops, absent)
     return view
 
 
@@ -189,6 +190,22 @@ def _known(
             last[member.node_id] = member
     absent = [last[node_id] for node_id in sorted(known) if node_id not in here and node_id in last]
     return sorted(known), absent
+
+
+def _lasts(tops: list[View], absent: list[Member]) -> dict[str, list[int]]:
+    """Return for those who are away the epochs of the last views in which they were, one for each side of a split."""
+    found: dict[str, list[int]] = {}
+    for member in absent:
+        node_id = member.node_id
+        epochs: dict[int, bool] = {}
+        for view in tops:
+            if view.member(node_id) is not None:
+                epochs[view.epoch] = True
+            else:
+                for epoch in view.lasts.get(node_id, []):
+                    epochs[epoch] = True
+        found[node_id] = sorted(epochs)
+    return found
 
 
 def _refused(tops: list[View], requests: list[Request], members: list[Member]) -> list[tuple[str, int]]:

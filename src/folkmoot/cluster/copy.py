@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.holding import COMPLETE, Holding, contains
+from folkmoot.cluster.fork import NO, YES, has_change, includes
+from folkmoot.cluster.holding import COMPLETE, Holding
 from folkmoot.cluster.kind import FETCH, FILLED, PULL
 from folkmoot.cluster.notice import (
     CopyNotice,
@@ -119,10 +120,13 @@ class Copies:
             return
         mine = standing.holding(partition)
         branch = Holding(COMPLETE, notice.epoch, notice.seq, notice.history)
-        if not notice.taken and not contains(branch, mine.epoch, mine.seq):
+        had = includes(branch, mine)
+        if not notice.taken and had != YES:
             # What nobody has taken over is lost with this copy: those who wait for it must not think otherwise.
             standing.pending.abandon(partition)
             why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}"
+            if had != NO:
+                why = f"nobody can tell whether {source} has the changes up to {mine.epoch}:{mine.seq} here"
             standing.event(WARNING, "branch_overwritten", partition, why)
         if standing.roles[partition] == REPLICA:
             standing.unfit.append(partition)  # while it is one, nothing is committed
@@ -220,7 +224,7 @@ class Copies:
                 del coming[key]
             elif not copy.is_touched(key):
                 epoch, seq = version_of(value)
-                if not contains(copy.branch, epoch, seq):
+                if has_change(copy.branch, epoch, seq) == NO:
                     copy.strange += 1
                 if other is None:
                     ops.append((DELETE, key, b""))

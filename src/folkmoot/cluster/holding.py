@@ -1,6 +1,7 @@
-"""Holdings: what one node has of each partition, and which of two copies has seen what the other has.
+"""Holdings: what one node has of each partition.
 
-Owns the values, their comparison and their bytes; never reads a store (replication does, and tells).
+Owns the values and their bytes. Never tells what one copy has of another (`fork` does), and never reads a store
+(replication does, and tells).
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from folkmoot.kernel.pack import varint
 __all__ = [
     "COMPLETE",
     "DAMAGED",
+    "GAP",
     "HISTORY_MAX",
     "NONE",
     "PARTIAL",
     "Holding",
-    "contains",
     "decode_holdings",
     "encode_holdings",
     "knows_epoch",
@@ -30,18 +31,19 @@ PARTIAL: Final = 1  # is being filled, or was when it stopped: has holes
 COMPLETE: Final = 2  # everything up to its position; also when that is nothing and the node is a replica
 DAMAGED: Final = 3  # a checksum or digest says that rows are wrong or missing
 
-HISTORY_MAX: Final = 16  # epochs of a partition that are remembered
+GAP: Final = 0  # in a history, in place of an epoch: from there up to the next entry epochs were forgotten
+HISTORY_MAX: Final = 1024  # entries of a history at most; reached only while a copy is being filled over so many epochs
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _PARTITIONS_MAX: Final = 65_536
 
 
 class Holding:
     """A copy of one partition.
 
-    epoch, seq: position, that is the last change which it has; (0, 0) = none. history: the newest epochs in which the
+    epoch, seq: position, that is the last change which it has; (0, 0) = none. history: the epochs in which the
     partition was changed, oldest first, each with the last seq before it, so that epoch e holds the changes from there
-    up to the next epoch's entry.
+    up to the next entry; where epochs were forgotten an entry GAP stands for them (see `history`).
     """
 
     def __init__(self, state: int, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:
@@ -52,25 +54,6 @@ class Holding:
 
     def __repr__(self) -> str:
         return f"Holding(state={self.state} epoch={self.epoch} seq={self.seq} history={self.history!r})"
-
-
-def contains(holder: Holding, epoch: int, seq: int) -> bool:
-    """Tell whether a copy has the change (epoch, seq), by its history: true means that the other is a prefix of it.
-
-    An epoch has one leader per partition, so (epoch, seq) names one change, and whoever has it has all before it. A
-    change in an epoch that is older than the history counts as missing: nothing proves that it is there.
-    """
-    if seq == 0:
-        return True
-    if seq > holder.seq:
-        return False
-    if epoch == holder.epoch:
-        return True
-    history = holder.history
-    for number in range(len(history) - 1):
-        if history[number][0] == epoch:
-            return history[number][1] < seq <= history[number + 1][1]
-    return False
 
 
 def later(one: Holding, other: Holding) -> bool:
@@ -89,7 +72,7 @@ def knows_epoch(holder: Holding, epoch: int) -> bool:
 
 
 def root_of(holding: Holding) -> int:
-    """Return the epoch in which a copy's partition was begun from nothing; 0 = before all that is remembered.
+    """Return the epoch in which a copy's partition was begun from nothing; it is never forgotten. 0 = nobody knows.
 
     Of two copies with different roots the later one was begun because nobody had the earlier one at hand.
     """
@@ -104,7 +87,7 @@ def encode_holdings(holdings: list[Holding]) -> bytes:
         if holding.state == NONE:
             continue
         index.setdefault(holding.epoch, len(index))
-        for epoch, _base in holding.history[-HISTORY_MAX:]:
+        for epoch, _base in holding.history:
             index.setdefault(epoch, len(index))
     parts: list[bytes] = [bytes([_FORMAT]), varint(len(index))]
     parts.extend([varint(epoch) for epoch in index])
@@ -113,11 +96,11 @@ def encode_holdings(holdings: list[Holding]) -> bytes:
         if holding.state == NONE:
             parts.append(b"\0")  # most of them, in a big cluster; it has no position
             continue
-        history = holding.history[-HISTORY_MAX:]
-        parts.append(bytes([holding.state | len(history) << 2]))
+        parts.append(bytes([holding.state]))
         parts.append(varint(index[holding.epoch]))
         parts.append(varint(holding.seq))
-        for epoch, base in history:
+        parts.append(varint(len(holding.history)))
+        for epoch, base in holding.history:
             parts.append(varint(index[epoch]))
             parts.append(varint(base))
     return b"".join(parts)
@@ -136,13 +119,15 @@ def decode_holdings(data: bytes) -> list[Holding]:
         if head == 0:
             holdings.append(Holding(NONE, 0, 0, []))
             continue
+        if head > DAMAGED:
+            raise ValueError("a list of holdings names a state that does not exist")
         epoch = _epoch_at(epochs, cursor.integer())
         seq = cursor.integer()
         history: list[tuple[int, int]] = []
-        for _entry in range(head >> 2):
+        for _entry in range(cursor.count(HISTORY_MAX)):
             entry_epoch = _epoch_at(epochs, cursor.integer())
             history.append((entry_epoch, cursor.integer()))
-        holdings.append(Holding(head & 3, epoch, seq, history))
+        holdings.append(Holding(head, epoch, seq, history))
     return holdings
 
 

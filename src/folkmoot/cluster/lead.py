@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.cluster.change import Change, encode_change
-from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding, contains, knows_epoch
+from folkmoot.cluster.fork import NO, YES, includes
+from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding, knows_epoch
 from folkmoot.cluster.kind import COPY, OPENED, SETTLED, SHIP
 from folkmoot.cluster.notice import CopyNotice, Report, encode_copy, encode_sequences
 from folkmoot.cluster.standing import MERGING, Standing
@@ -142,12 +143,14 @@ class Lead:
         holding = report.holding
         if holding.state != COMPLETE or not report.apart:
             return False
-        return not self._has(partition, holding) and not knows_epoch(self.standing.holding(partition), holding.epoch)
+        mine = self.standing.holding(partition)
+        new = includes(mine, holding) == NO and not self._has(partition, holding)
+        return new and not knows_epoch(mine, holding.epoch)
 
     def _has(self, partition: int, holding: Holding) -> bool:
         """Whether the changes of a copy are here, in their order or taken in from a branch."""
         for known in [self.standing.holding(partition), *self.taken[partition]]:
-            if contains(known, holding.epoch, holding.seq):
+            if includes(known, holding) == YES:
                 return True
         return False
 
@@ -160,7 +163,7 @@ class Lead:
             return []
         if holding.state == NONE and holding.seq:
             return None
-        if not contains(standing.holding(partition), holding.epoch, holding.seq):
+        if includes(standing.holding(partition), holding) != YES:
             return None
         return standing.recent.after(partition, holding.seq)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.cluster.cursor import Cursor, put_bytes
+from folkmoot.cluster.fork import YES, includes
 from folkmoot.cluster.history import put_history, take_history
-from folkmoot.cluster.holding import COMPLETE, Holding, contains, later
+from folkmoot.cluster.holding import COMPLETE, Holding, later
 from folkmoot.cluster.kind import ASK
 from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.merge import Merge, Unit
@@ -187,7 +188,7 @@ class Merges:
 
     def _is_taken(self, partition: int, holding: Holding) -> bool:
         for known in self._seen(partition):
-            if contains(known, holding.epoch, holding.seq):
+            if includes(known, holding) == YES:
                 return True
         return False
 
@@ -240,6 +241,8 @@ class Merges:
                     others.append(other)
         theirs = Side(merging.rows, others, fork)
         number = (counter_of(standing.epoch) << NUMBER_BITS) + 1
+        mine.meet(holding)
+        theirs.meet(standing.holding(partition))
         merge = Merge(partition, mine, theirs, holding.epoch, number)
         merge.plan()
         done = self._marks[partition].get(_mark_key(partition, holding), b"")

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.cluster.cursor import Cursor, put_bytes, put_text
+from folkmoot.cluster.fork import YES, has_change, shared
 from folkmoot.cluster.history import put_history, take_history
-from folkmoot.cluster.holding import COMPLETE, Holding, contains
+from folkmoot.cluster.holding import COMPLETE, Holding
 from folkmoot.cluster.kind import OFFER
 from folkmoot.cluster.page import read_page
 from folkmoot.cluster.standing import Standing
@@ -157,15 +158,16 @@ class Offers:
             end = partition_end(partition)
             rows, following = read_page(standing.reader, ask.start, end, standing.config.page_bytes)
             offer.end = following
-            offer.rows = _offered(rows, ask.seen)
+            offer.rows = _offered(rows, ask.seen, standing.holding(partition))
         except CorruptStore as fault:
             standing.event(ERROR, "branch_unreadable", partition, str(fault))
         standing.out.append((node_id, OFFER, encode_offer(standing.epoch, offer)))
         return True
 
 
-def _offered(rows: list[tuple[bytes, bytes]], seen: list[Holding]) -> list[tuple[bytes, bytes]]:
+def _offered(rows: list[tuple[bytes, bytes]], seen: list[Holding], mine: Holding) -> list[tuple[bytes, bytes]]:
     """Return what the leader must see: of big rows that it has only that they are still there."""
+    common = max([shared(holding, mine)[0] for holding in seen], default=0)
     found: list[tuple[bytes, bytes]] = []
     for key, value in rows:
         kind = key[2]
@@ -173,7 +175,7 @@ def _offered(rows: list[tuple[bytes, bytes]], seen: list[Holding]) -> list[tuple
             continue
         if kind == RETAINED or kind == CHUNK:
             epoch, seq = version_of(value)
-            if [holding for holding in seen if contains(holding, epoch, seq)]:
+            if seq <= common or [holding for holding in seen if has_change(holding, epoch, seq) == YES]:
                 if kind == RETAINED:
                     found.append((key, value[:VERSION_BYTES]))
                 continue

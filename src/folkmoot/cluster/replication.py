@@ -15,7 +15,7 @@ from folkmoot.cluster.copy import Copies
 from folkmoot.cluster.digest import Digests
 from folkmoot.cluster.drop import Drops
 from folkmoot.cluster.early import Early
-from folkmoot.cluster.holding import Holding, contains
+from folkmoot.cluster.holding import Holding
 from folkmoot.cluster.kind import (
     ASK,
     COPY,
@@ -388,7 +388,7 @@ class Replication:
                 self.copies.touch(partition, standing.apply(partition, change))
             elif standing.gaps and change.seq > standing.head_seqs[partition]:
                 standing.apply(partition, change)
-            elif not contains(standing.holding(partition), change.epoch, change.seq):
+            elif not standing.has(partition, change):
                 self._ask_for(partition, node_id)
 
     def _ask_for(self, partition: int, leader: str) -> None:

@@ -130,6 +130,7 @@ class Seat:
                     old.epoch, old.members, old.replicas, old.learners, view.known, view.absent, view.refused
                 )
                 self.base.lineage = old.lineage
+                self.base.lasts = view.lasts
             self.installs.append(view)
             self.state = MEMBER
             self.installed_us = now

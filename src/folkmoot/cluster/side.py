@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from folkmoot.cluster.holding import Holding, contains
+from folkmoot.cluster.fork import YES, has_change, shared
+from folkmoot.cluster.holding import Holding
 from folkmoot.cluster.stamp import Stamp, decode_stamp
 from folkmoot.kernel.pack import get_u64
 from folkmoot.store.key import MARK, STAMP, plain_key, stamped_key_of
@@ -22,6 +23,7 @@ class Side:
         self.rows = rows
         self.seen = seen
         self.fork = fork
+        self.common = 0  # up to here this side has the changes of the other one
         self._stamps: dict[bytes, Stamp] = {}
         for key, value in rows.items():
             if key[2] == STAMP:
@@ -30,8 +32,10 @@ class Side:
     def knows(self, value: bytes) -> bool:
         """Whether this side has seen the change that wrote a row; then it has the row, or has changed or removed it."""
         epoch, seq = version_of(value)
+        if seq <= self.common:
+            return True
         for holding in self.seen:
-            if contains(holding, epoch, seq):
+            if has_change(holding, epoch, seq) == YES:
                 return True
         return False
 
@@ -48,6 +52,10 @@ class Side:
         if mark is None or number >> NUMBER_BITS > self.fork:
             return False
         return number <= get_u64(mark, VERSION_BYTES)
+
+    def meet(self, other: Holding) -> None:
+        """Look how far the other side's changes are known here, also those whose epochs were forgotten."""
+        self.common = max([shared(holding, other)[0] for holding in self.seen], default=0)
 
     def put_us(self, key: bytes) -> int:
         """Return when this side wrote a row, 0 if nobody knows."""

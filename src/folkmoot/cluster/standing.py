@@ -9,7 +9,8 @@ from typing import Final
 
 from folkmoot.cluster.change import Change, decode_ops, size_of
 from folkmoot.cluster.config import ClusterConfig
-from folkmoot.cluster.history import decode_history, encode_history, extended, read_history
+from folkmoot.cluster.fork import YES, has_change
+from folkmoot.cluster.history import decode_history, encode_history, extended, read_history, trimmed
 from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding
 from folkmoot.cluster.notice import Report
 from folkmoot.cluster.pending import Pending
@@ -207,15 +208,28 @@ class Standing:
             return b""
         if self.writer.sequence(partition) <= self.bases[partition]:
             return b""
-        history = extended(history, self.epoch, self.bases[partition])
-        self.histories[partition] = history
-        return encode_history(history)
+        self._extend(partition)
+        return encode_history(self.histories[partition])
 
     def write_history(self, partition: int, base: int) -> None:
         """Begin the epoch with a change that says so."""
         self.bases[partition] = base
-        self.histories[partition] = extended(self.histories[partition], self.epoch, base)
+        self._extend(partition)
         self.writer.put(partition, history_key(partition), encode_history(self.histories[partition]))
+
+    def has(self, partition: int, change: Change) -> bool:
+        """Whether a change is here for certain."""
+        return has_change(self.holding(partition), change.epoch, change.seq) == YES
+
+    def _extend(self, partition: int) -> None:
+        """Note the epoch in the history; forget what is needed for nobody's return, and nothing for one who learns."""
+        history = extended(self.histories[partition], self.epoch, self.bases[partition])
+        view = self.view
+        if view is None or not view.replicas:
+            history = trimmed(history, self.config.history_epochs, [])
+        elif not view.learners[partition]:
+            history = trimmed(history, self.config.history_epochs, view.anchors())
+        self.histories[partition] = history
 
     def apply(self, partition: int, change: Change) -> list[tuple[int, bytes, bytes]]:
         """Write a change that follows the head into this turn's batch; raises ValueError and writes nothing of it."""

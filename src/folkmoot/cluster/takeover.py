@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.cluster.change import Change, decode_changes, encode_change
-from folkmoot.cluster.holding import COMPLETE, DAMAGED, PARTIAL, Holding, contains, later
+from folkmoot.cluster.fork import YES, includes
+from folkmoot.cluster.holding import COMPLETE, DAMAGED, PARTIAL, Holding, later
 from folkmoot.cluster.kind import FETCH, TAIL
 from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.merging import Merges
@@ -109,7 +110,7 @@ class Takeover:
             others_complete = True
             if not later(report.holding, longest):
                 continue
-            if contains(report.holding, mine.epoch, mine.seq):
+            if includes(report.holding, mine) == YES:
                 longest = report.holding
                 source = node_id
             elif node_id in replicas:
@@ -139,7 +140,7 @@ class Takeover:
         holding = report.holding
         head = u64(standing.epoch) + u16(partition)
         changes: list[Change] | None = None
-        if contains(standing.holding(partition), holding.epoch, holding.seq):
+        if includes(standing.holding(partition), holding) == YES:
             changes = standing.recent.after(partition, holding.seq)
         if changes is None:
             standing.out.append((node_id, TAIL, head + bytes([_CANNOT])))

@@ -41,6 +41,7 @@ _TAG_BITS: Final = 24
 _TAG_MASK: Final = (1 << _TAG_BITS) - 1
 _EPOCH_MAX: Final = (1 << 64) - 1
 _INCARNATION_MAX: Final = 1 << 62
+_LASTS_MAX: Final = 8
 
 
 def make_epoch(counter: int, proposer: str) -> int:
@@ -115,7 +116,8 @@ class View:
     partition the learners whose copies went another way in a split: it opens only when it has taken their changes in.
     bases: by member the epoch of the view in which it served until now, and this one's if it served in none: who served
     in one that others have not seen has forgotten what was between them. lineage: the newest epochs, newest first, that
-    all its members come from: each of them has been in these views, or goes on from one who was.
+    all its members come from: each of them has been in these views, or goes on from one who was. lasts: by id of
+    those who are absent the epochs of the last views in which they were, one per side of a split.
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class View:
         self.branches: dict[int, list[str]] = {} if branches is None else branches
         self.bases: dict[str, int] = {} if bases is None else bases
         self.lineage: list[int] = []
+        self.lasts: dict[str, list[int]] = {}
         self.proposer: str = ""  # who proposed it, "" = not known
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
@@ -156,6 +159,15 @@ class View:
     def ancestry(self) -> list[int]:
         """Return the epoch of this view and of those before it that all its members come from, newest first."""
         return [self.epoch, *self.lineage]
+
+    def anchors(self) -> list[int]:
+        """Return the epochs of the last views of those who are away; 0 where nobody knows."""
+        found: dict[int, bool] = {}
+        for node_id in self.known:
+            if node_id not in self._by_id:
+                for epoch in self.lasts.get(node_id, [0]):
+                    found[epoch] = True
+        return sorted(found)
 
     def is_whole(self) -> bool:
         """Tell whether everybody who is known is here: nobody is away who may return with changes of his own."""
@@ -250,8 +262,26 @@ def encode_view(view: View) -> bytes:
             put_bytes(b"".join([varint(view.bases.get(member.node_id, 0)) for member in view.members])),
             put_bytes(put_text(view.proposer)),
             put_bytes(varint(len(view.lineage)) + b"".join([varint(epoch) for epoch in view.lineage])),
+            put_bytes(_put_lasts(view)),
         ]
     )
+
+
+def _put_lasts(view: View) -> bytes:
+    parts: list[bytes] = [varint(len(view.lasts))]
+    for node_id in sorted(view.lasts):
+        epochs = view.lasts[node_id][-_LASTS_MAX:]
+        parts.append(put_text(node_id) + varint(len(epochs)) + b"".join([varint(epoch) for epoch in epochs]))
+    return b"".join(parts)
+
+
+def _take_lasts(data: bytes) -> dict[str, list[int]]:
+    cursor = Cursor(data, "a view's list of who was last seen when")
+    lasts: dict[str, list[int]] = {}
+    for _ in range(cursor.count(MEMBERS_MAX)):
+        node_id = cursor.text()
+        lasts[node_id] = [cursor.integer() for _ in range(cursor.count(_LASTS_MAX))]
+    return lasts
 
 
 def _put_branches(view: View) -> bytes:
@@ -329,4 +359,6 @@ def decode_view(data: bytes) -> View:
     if not cursor.done():
         epochs = Cursor(cursor.bytes_(), "a view's lineage")
         view.lineage = [epochs.integer() for _ in range(epochs.count(LINEAGE_MAX))]
+    if not cursor.done():
+        view.lasts = _take_lasts(cursor.bytes_())
     return view

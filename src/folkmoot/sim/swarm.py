@@ -142,6 +142,7 @@ class Swarm:
         cluster.partitions = common.partitions
         cluster.split_policy = "majority" if self.majority else "available"
         cluster.planted = self.planted
+        cluster.history_epochs = 2 if self.rounds == 1 else 16  # nobody may need more than what is remembered
         cluster.heartbeat_us = self.heartbeat_us
         cluster.ack_delay_us = self.ack_delay_us
         cluster.digest_us = self.digest_us
