@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from folkmoot.auth.policy import Policy
-from folkmoot.broker.commit import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RATE, Commits
+from folkmoot.broker.brake import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RATE
+from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.receipt import Receipts
 from folkmoot.broker.state import Identity, State

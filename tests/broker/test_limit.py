@@ -78,6 +78,7 @@ def test_a_backlog_of_writes_slows_its_publishers_down(make: MakeBox, version: i
     assert box.node.counters.publishers_paused == 1
     other.ping()  # who writes nothing is not held up
     box.release_writes()
+    box.advance(2 * SECOND)
     assert not peer.paused
     assert [ack.packet_id for ack in peer.receive() if isinstance(ack, Ack)] == list(range(1, 51))
     sleeper.resume()

@@ -8,6 +8,9 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import PUBREC, PUBREL, Ack, Publish
+from folkmoot.node.cluster_picture import picture_of
+from folkmoot.node.node import Node
+from folkmoot.node.status import NodeStatus
 from folkmoot.store.key import partition_end, partition_start
 from folkmoot.store.writer import version_of
 from folkmoot.streams.config import StreamConfig
@@ -18,6 +21,10 @@ from tests.harness.peer import EVER, Peer, properties
 
 ASK = [("folkmoot-receipt", "1")]
 PARTITIONS = 8
+
+
+def status_of(node: Node) -> dict[str, object]:
+    return NodeStatus(picture_of(node)).status()
 
 
 def place(replicas: int, epoch: int, partition: int, sequence: int) -> list[tuple[str, str]]:
@@ -368,9 +375,11 @@ def test_nodes_that_cannot_say_where_switch_receipts_off() -> None:
     peer = camp["n2"].client()
     peer.connect()
     assert pairs_of(publish(peer, "t")) == []
+    assert status_of(camp["n2"].node)["features"] == {RECEIPTS: ["n3"]}
     camp["n3"].kill()
     camp.settle()
     assert len(places(publish(peer, "t"))) == 1
+    assert status_of(camp["n2"].node)["features"] == {RECEIPTS: []}
 
 
 # -- features -----------------------------------------------------------------------------------------------------

@@ -57,6 +57,16 @@ def heading(picture: Drawn) -> list[str]:
     return summary(NodeStatus(picture).status())
 
 
+def test_a_pressure_and_what_some_nodes_cannot_do_are_named() -> None:
+    found = NodeStatus(Drawn(FULL)).status()
+    assert "overload 3" in summary(found)[0]
+    assert not [line for line in summary(found) if line.startswith("OFF")]
+    found["overload_why"] = "links"
+    found["features"] = {"receipts": ["b", "c"], "other": []}
+    assert summary(found)[0].endswith("overload 3 (here: links)")
+    assert "OFF: receipts, until b, c can do it too" in summary(found)
+
+
 def test_every_state_has_its_words() -> None:
     picture = Drawn(FULL)
     assert not [line for line in heading(picture) if line.startswith("UNDER")]

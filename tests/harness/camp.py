@@ -53,6 +53,7 @@ class Site(Box):
         arguments["seed"] = 1000 * (len(camp.sites) + 1)  # each start of a node adds one
         cluster.silence_us = camp.silence_us
         cluster.digest_us = camp.silence_us // 20
+        cluster.link_buffer_bytes_max = camp.link_buffer_bytes_max
         cluster.heartbeat_us = min(camp.silence_us // 20, SECOND // 10)
         self.cluster = cluster
         super().__init__(cluster=cluster, node_id=name, partitions=camp.partitions, **arguments)
@@ -119,8 +120,10 @@ class Camp:
         join_wait_us: int = SECOND // 5,
         silence_us: int = 2 * SECOND,
         split_policy: str = "available",
+        link_buffer_bytes_max: int = 64 << 20,
         **arguments: Any,
     ) -> None:
+        self.link_buffer_bytes_max = link_buffer_bytes_max
         self.replicas = replicas
         self.split_policy = split_policy
         self.partitions = partitions

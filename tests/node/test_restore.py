@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from folkmoot.broker.state import TIMER_RETENTION, TIMER_SESSION, TIMER_SYS
+from folkmoot.broker.state import TIMER_LEVEL, TIMER_RETENTION, TIMER_SESSION, TIMER_SYS
 from folkmoot.kernel.clock import NEVER
 from folkmoot.node import Node
 from folkmoot.session.session import Session
@@ -81,7 +81,7 @@ def check_idle(node: Node) -> None:
     assert len(broker.retained._fresh) == len(broker.retained._changes) == 0
     assert all(session.durable for session in state.sessions.values())
     for (kind, subject), slot in state.timers._slots.items():
-        if slot.due_us < NEVER and kind not in (TIMER_SYS, TIMER_RETENTION):
+        if slot.due_us < NEVER and kind not in (TIMER_SYS, TIMER_RETENTION, TIMER_LEVEL):
             assert isinstance(subject, str), "no deadline of a connection that is gone"
             session = state.sessions[subject]
             assert slot.due_us == session.ends_us if kind == TIMER_SESSION else session.will is not None

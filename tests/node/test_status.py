@@ -44,6 +44,16 @@ def test_the_status_counts_roles_and_copies() -> None:
     assert nodes[1]["clients"] == ord("b")
 
 
+def test_the_overload_of_a_cluster_is_the_highest_of_its_members() -> None:
+    picture = Drawn(FULL)
+    picture.loads = {"b": {"overload": 7}}
+    status = NodeStatus(picture).status()
+    assert status["overload"] == 7
+    nodes = status["nodes"]
+    assert isinstance(nodes, list)
+    assert [node["overload"] for node in nodes] == [3, 7, 3]
+
+
 def test_a_node_that_is_expected_back_is_shown_as_away() -> None:
     nodes = NodeStatus(Drawn(FULL, members="ac", known="abc")).status()["nodes"]
     assert isinstance(nodes, list)

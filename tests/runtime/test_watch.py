@@ -17,6 +17,9 @@ class StallNode(FakeNode):
     def stalled(self, what: str, since_us: int, now: int) -> None:
         self.calls.append(("stalled", what, since_us, now))
 
+    def lagged(self, late_us: int, now: int) -> None:
+        self.calls.append(("lagged", late_us, now))
+
 
 class Bench:
     def __init__(self) -> None:
@@ -80,3 +83,12 @@ def test_a_loop_that_stood_still_learns_of_it(bench: Bench) -> None:
     bench.watch.stop()
     bench.pass_time(5.0)
     assert len(bench.node.named("stalled")) == 2
+
+
+def test_a_loop_that_comes_late_tells_how_late_and_when_it_is_over(bench: Bench) -> None:
+    bench.pass_time(1.0)
+    assert bench.node.named("lagged") == []
+    bench.loop.advance(LOOK_S + 0.25)
+    bench.pass_time(1.0)
+    assert [call[0] for call in bench.node.named("lagged")] == [pytest.approx(250_000, abs=2), 0]
+    assert bench.node.named("stalled") == []

@@ -5,7 +5,8 @@ Owns what CONNECT agrees on for a connection, and the moment in which it opens. 
 
 from __future__ import annotations
 
-from folkmoot.broker.commit import FOR_HANDSHAKE, Commits
+from folkmoot.broker.brake import FOR_HANDSHAKE
+from folkmoot.broker.commit import Commits
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_SESSION, State

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from folkmoot.broker.commit import FOR_RATE, Record
+from folkmoot.broker.brake import FOR_OVERLOAD, FOR_RATE
+from folkmoot.broker.commit import Record
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.parts import Neighbours
 from folkmoot.broker.state import (
     TIMER_CONNECT,
     TIMER_KEEP_ALIVE,
+    TIMER_OVERLOAD,
     TIMER_RATE,
     TIMER_RETENTION,
     TIMER_SYS,
@@ -17,7 +19,7 @@ from folkmoot.broker.state import (
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.mqtt import reason
-from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, REGISTERING, Connection, PeerInfo
+from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, OPEN, REGISTERING, Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.streams.table import Streams
 
@@ -25,6 +27,7 @@ __all__ = ["Broker"]
 
 _RETENTION_INTERVAL_US = 10 * SECOND
 _LATE_US = 2 * SECOND  # a deadline handled so late means that nothing was read either
+_UNSTASH_BYTES_MAX = 1 << 20  # in one turn
 _DEADLINES_MAX = 256  # in one turn: a hundred thousand sessions may end in the same second
 
 
@@ -70,9 +73,12 @@ class Broker(Neighbours):
 
     def lost(self, connection: Connection, why: str) -> None:
         """The network connection is gone."""
+        if connection.stash is not None and connection.state == OPEN:
+            self.ingress.unstash(connection)  # it has sent that before it went
         self.closing.lost(connection, why)
         self.commits.forget(connection)
         self.state.timers.cancel(TIMER_RATE, connection.id)
+        self.state.timers.cancel(TIMER_OVERLOAD, connection.id)
 
     def writable(self, connection: Connection, flag: bool) -> None:
         """The transport's buffer is full, or empty enough again."""
@@ -190,6 +196,7 @@ class Broker(Neighbours):
 
     def seal(self) -> Batch | None:
         """End the turn: return what it has to write."""
+        self._unstash()
         self.shared.pass_on_lost()
         if self.shared.homeless:
             self.errands.pass_on()
@@ -229,6 +236,15 @@ class Broker(Neighbours):
         self.requests.flush()
         self.relays.flush()
         self.hosting.flush()
+
+    def _unstash(self) -> None:
+        """Let those publish on who may again, as far as one turn should go."""
+        size = 0
+        while self.state.unstash and size < _UNSTASH_BYTES_MAX:
+            connection = self.state.unstash.popleft()
+            if not connection.paused and connection.stash is not None:
+                size += len(connection.stash)
+                self.ingress.unstash(connection)
 
     def _unfeed(self) -> None:
         if self.queue.unfed:
@@ -284,6 +300,7 @@ class Broker(Neighbours):
             self._trimming
             or self.state.timers.next_due() <= self.state.now
             or bool(self.queue.unfinished)
+            or bool(self.state.unstash)
             or self.feeds.runnable()
             or self.purges.runnable(self.commits.durable_token)
             or self.producers.busy()
@@ -293,7 +310,7 @@ class Broker(Neighbours):
     def _due(self, kind: int, subject: int | str) -> None:
         if isinstance(subject, str):
             self._session_due(kind, subject)
-        elif kind == TIMER_KEEP_ALIVE or kind == TIMER_CONNECT or kind == TIMER_RATE:
+        elif kind == TIMER_KEEP_ALIVE or kind == TIMER_CONNECT or kind == TIMER_RATE or kind == TIMER_OVERLOAD:
             self._connection_due(kind, subject)
         elif kind == TIMER_SYS:
             self.sys.tick()
@@ -318,6 +335,8 @@ class Broker(Neighbours):
             self._keep_alive(connection)
         elif kind == TIMER_RATE:
             self.commits.unpause(connection, FOR_RATE)
+        elif kind == TIMER_OVERLOAD:
+            self.commits.unpause(connection, FOR_OVERLOAD)
         elif connection.state == REGISTERING and not connection.session:
             self.state.counters.connect_timeouts += 1
             self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, "no node leads the client's partition now")

@@ -15,18 +15,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from folkmoot.broker.brake import FOR_BACKLOG, FOR_OVERLOAD, Brake
 from folkmoot.broker.receipt import Receipt, Receipts
 from folkmoot.broker.state import State
-from folkmoot.session.connection import CLOSING, OPEN, Connection
+from folkmoot.session.connection import OPEN, Connection
 from folkmoot.session.session import Session
 from folkmoot.streams.table import Streams
 
-__all__ = ["FOR_BACKLOG", "FOR_HANDSHAKE", "FOR_RATE", "Commits", "Record"]
-
-# Why a connection is not read, in `Connection.paused`; each reason ends on its own.
-FOR_BACKLOG: Final = 1  # too much waits for the disk
-FOR_RATE: Final = 2  # it publishes faster than it may
-FOR_HANDSHAKE: Final = 4  # it sends much before its CONNACK
+__all__ = ["Commits", "Record"]
 
 _PUBACK: Final = 0x40  # the first byte of the packet
 _HELD_BYTES: Final = 64  # what an acknowledgement that waits takes beside its own bytes, about
@@ -35,8 +31,9 @@ _HELD_BYTES: Final = 64  # what an acknowledgement that waits takes beside its o
 class Record:
     """What becomes possible when the turn `token` is committed (queues go on) and complete (all the rest)."""
 
-    def __init__(self, token: int) -> None:
+    def __init__(self, token: int, since_us: int) -> None:
         self.token = token
+        self.since_us = since_us
         self.bytes = 0
         self.ahead = False  # it would be complete if an earlier turn were
         self.failed = False  # some of its rows were lost with a change of leaders: nothing of it is acknowledged
@@ -50,11 +47,11 @@ class Record:
         self.durable_next: list[int] = []
 
 
-class Commits:
+class Commits(Brake):
     """Keeps the records of the turns that are not complete yet, oldest first."""
 
     def __init__(self, state: State, streams: Streams, receipts: Receipts) -> None:
-        self.state = state
+        super().__init__(state)
         self.streams = streams
         self.receipts = receipts
         self.durable_token = 0
@@ -62,7 +59,6 @@ class Commits:
         self.complete_token = 0
         self.asked = False  # this turn has asked something of another node, and its answer counts
         self.backlog_bytes = 0
-        self.paused: dict[int, Connection] = {}  # for the backlog, by number
         self._records: dict[int, Record] = {}
         self._open: deque[int] = deque()  # batches that are not committed
         self._owed: dict[int, int] = {}  # by token: answers of other nodes that are missing
@@ -86,7 +82,7 @@ class Commits:
         assert token > self.complete_token, "a complete turn has no record"
         record = self._records.get(token)
         if record is None:
-            record = Record(token)
+            record = Record(token, self.state.now)
             self._records[token] = record
         return record
 
@@ -262,47 +258,39 @@ class Commits:
             else:
                 connection.put(ack)
 
+    def oldest_us(self) -> int:
+        """Return since when the oldest turn waits to be complete; now, when none does."""
+        for record in self._records.values():
+            return record.since_us
+        return self.state.now
+
+    # -- slowing publishers, and nothing else (A13) -------------------------------------------------------------------
+
+    def is_full(self) -> bool:
+        """Whether more waits for disks and other nodes than may."""
+        waiting = self.backlog_bytes + self.state.writer.batch.bytes
+        return waiting > self.state.limits.write_backlog_bytes_max or self.congested
+
     def slow_down(self, connection: Connection) -> None:
-        """Stop reading a client that makes the store write while too much waits for the disk (A13)."""
-        if self.backlog_bytes + self.state.writer.batch.bytes > self.state.limits.write_backlog_bytes_max:
+        """Take nothing more from a client that makes nodes write while too much waits."""
+        if self.is_full():
             self.pause(connection, FOR_BACKLOG)
 
-    def pause(self, connection: Connection, why: int) -> None:
-        """Stop reading a connection until `unpause` is called for the same reason."""
-        if connection.paused & why or connection.remote is not None:
-            return  # the node that has the connection sees to it
-        if not connection.paused:
-            self.state.pauses.append(connection)
-            self.state.counters.publisher_pauses += 1
-            self.state.counters.publishers_paused += 1
-        connection.paused |= why
-        if why == FOR_BACKLOG:
-            self.paused[connection.id] = connection
+    def spread(self, connection: Connection) -> None:
+        """A client has published under overload: its next messages are taken after a time that grows with the level.
 
-    def unpause(self, connection: Connection, why: int) -> None:
-        """One reason not to read the connection is gone; without another it is read again."""
-        if not connection.paused & why:
-            return
-        connection.paused &= ~why
-        if not connection.paused:
-            self.state.counters.publishers_paused -= 1
-            if connection.state < CLOSING:
-                self.state.resumes.append(connection)
+        Everybody gets one read in that time. It is the clock that ends it, so that nobody waits for ever.
+        """
+        self.slow_down(connection)
+        self.pause(connection, FOR_OVERLOAD)
 
     def resume(self) -> None:
         """Read those again who were paused for the backlog, if it has halved and the disk has room."""
         if not self.paused or self.state.storage_full:
             return
-        if self.backlog_bytes > self.state.limits.write_backlog_bytes_max // 2:
+        if self.congested or self.backlog_bytes > self.state.limits.write_backlog_bytes_max // 2:
             return
         paused = self.paused
         self.paused = {}
         for connection in paused.values():
             self.unpause(connection, FOR_BACKLOG)
-
-    def forget(self, connection: Connection) -> None:
-        """The connection is gone."""
-        if connection.paused:
-            connection.paused = 0
-            self.state.counters.publishers_paused -= 1
-            self.paused.pop(connection.id, None)

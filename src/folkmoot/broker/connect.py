@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from folkmoot.broker.admit import Admission
 from folkmoot.broker.attach import Attaching
+from folkmoot.broker.brake import FOR_HANDSHAKE
 from folkmoot.broker.closing import Closing
-from folkmoot.broker.commit import FOR_HANDSHAKE, Commits
+from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.offer import connack_properties, expiry_of

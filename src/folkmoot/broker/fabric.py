@@ -29,6 +29,9 @@ class Fabric:
         self.holds: list[bool] = [alone] * partitions
         self.idle = ""  # why this node serves nobody
         self.full: dict[str, None] = {}  # nodes whose disk is full
+        self.choked: dict[str, int] = {}  # nodes that take so little that much waits for them: bytes
+        self.lane_bytes = 1 << 20  # that the clients of one node may get in a turn
+        self.flood_bytes = 0  # beyond that nothing goes to such a node that may be dropped
         self.features: list[str] = []
         self.out: list[tuple[str, int, bytes]] = []
         self.planted: list[str] = []  # bugs, by tests of the checkers (`ClusterConfig.planted`)
@@ -36,6 +39,10 @@ class Fabric:
     def can(self, feature: str) -> bool:
         """Whether all members have a feature, see `folkmoot.cluster.feature`."""
         return self.alone or feature in self.features
+
+    def is_flooded(self, node_id: str) -> bool:
+        """Whether so much waits for a node that what may be dropped is."""
+        return self.choked.get(node_id, 0) > self.flood_bytes
 
     def send(self, node_id: str, kind: int, body: bytes) -> None:
         """Send a message to a node, after all that were sent to it before."""

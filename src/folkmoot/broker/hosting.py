@@ -31,7 +31,7 @@ from folkmoot.mqtt.kind import PUBLISH
 from folkmoot.mqtt.packet import Connect
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
 from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo
-from folkmoot.session.relay import Remote
+from folkmoot.session.relay import Lane, Remote
 from folkmoot.session.session import Session
 
 __all__ = ["Hosting"]
@@ -69,6 +69,7 @@ class Hosting:
         self.control = control
         self.restore = restore
         self.remotes: dict[tuple[str, int], Connection] = {}
+        self._lanes: dict[str, Lane] = {}  # by node
         self.expecting = False  # clients of partitions that this node is about to lead will be attached
         self._early: list[tuple[str, int, int, int, bytes]] = []  # what they have sent already
         # Clients of sessions that others lead now, and the view in which they went: what their nodes have sent here
@@ -94,6 +95,12 @@ class Hosting:
         connection.username = username
         connection.remote = Remote(node_id, number, token)
         connection.remote.packets = packets
+        connection.remote.choked = node_id in self.fabric.choked
+        connection.writable = not connection.remote.choked
+        connection.lane = self._lanes.get(node_id)
+        if connection.lane is None:
+            connection.lane = Lane(self.fabric.lane_bytes)
+            self._lanes[node_id] = connection.lane
         return connection, packet
 
     # -- from the nodes with the connections --------------------------------------------------------------------------
@@ -147,12 +154,24 @@ class Hosting:
         elif first == CLOSED or first == GOODBYE:
             self.lost(connection, first == GOODBYE)
         elif first == BLOCKED or first == UNBLOCKED:
-            connection.writable = first == UNBLOCKED
-            if connection.writable and connection.session is not None:
-                self.queue.pump(connection.session)
-                self.queue.unfed.append(connection.session)
+            remote.blocked = first == BLOCKED
+            self._set_writable(connection, remote)
         if packet:
             self._note(connection, remote, packet)
+
+    def _set_writable(self, connection: Connection, remote: Remote) -> None:
+        connection.writable = not (remote.blocked or remote.choked)
+        if connection.writable and connection.session is not None:
+            self.queue.pump(connection.session)
+            self.queue.unfed.append(connection.session)
+
+    def choke(self, node_id: str, choked: bool) -> None:
+        """A node takes too little for now, or enough again: what goes to its clients waits in their queues (A13)."""
+        for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
+            remote = connection.remote
+            if remote is not None and remote.choked != choked:
+                remote.choked = choked
+                self._set_writable(connection, remote)
 
     def _note(self, connection: Connection, remote: Remote, packet: int) -> None:
         """Tell the node that the packet is taken care of as soon as all that was changed until now is complete."""
@@ -225,6 +244,8 @@ class Hosting:
         state = self.state
         if not state.outputs and not state.closes:
             return
+        for lane in self._lanes.values():
+            lane.room = self.fabric.lane_bytes
         mine = [connection for connection in state.outputs if connection.remote is not None]
         if mine:
             state.outputs[:] = [connection for connection in state.outputs if connection.remote is None]

@@ -52,6 +52,7 @@ class Inbound:
         self.state = state
         self.relays = relays
         self.counters = state.counters
+        self.forwarded = 0  # messages passed on to the leaders of their publishers
         self.commits = commits
         self.receipts = commits.receipts
         self.routes = routes
@@ -122,6 +123,7 @@ class Inbound:
         while data[pos] >= 128:
             pos += 1
         self.relays.forward(relay, first, data[pos + 1 :])
+        self.forwarded += 1
 
     def _count(self, qos: int, payload_bytes: int) -> None:
         counters = self.counters

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from folkmoot.broker.brake import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RELAY
 from folkmoot.broker.closing import Closing
-from folkmoot.broker.commit import FOR_HANDSHAKE
 from folkmoot.broker.control import Control
 from folkmoot.broker.express import Express
 from folkmoot.broker.inbound import Inbound
@@ -20,6 +20,7 @@ from folkmoot.broker.state import State
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.kind import PINGREQ, PUBACK, PUBCOMP, PUBLISH, PUBREC
 from folkmoot.mqtt.varint import INCOMPLETE, decode_varint
 from folkmoot.session.connection import CHECKING, NEW, OPEN, REGISTERING, Connection
 
@@ -82,8 +83,11 @@ class Ingress:
 
     def take_apart(self, connection: Connection, data: bytes) -> None:
         """Handle all complete packets of `data` and keep the rest."""
+        held = connection.state == OPEN and (connection.muted or connection.stash is not None)
+        overload = self.state.overload
+        before = self._published() if overload else 0
         try:
-            pos = self._packets(connection, data)
+            pos = self._sift(connection, data) if held else self._packets(connection, data)
         except MalformedPacket as fault:
             if connection.state == NEW:
                 self._bad_connect(connection, fault)
@@ -97,6 +101,57 @@ class Ingress:
             connection.last_seen_us = self.state.now
         if pos < len(data):
             self._keep(connection, data, pos)
+        if overload and self._published() != before and connection.state == OPEN:
+            self.control.commits.spread(connection)
+
+    def _published(self) -> int:
+        counters = self.counters
+        received = counters.publish_received_qos0 + counters.publish_received_qos1 + counters.publish_received_qos2
+        return received + self.inbound.forwarded
+
+    def unstash(self, connection: Connection) -> None:
+        """Go on with what was put aside while the connection might not publish."""
+        commits = self.control.commits
+        data = commits.take_stash(connection)
+        connection.muted = False
+        commits.hear(connection)
+        if data and connection.state == OPEN:
+            self.take_apart(connection, data)
+
+    def _sift(self, connection: Connection, data: bytes) -> int:
+        """Take only what does not wait for publishing: acknowledgements of what the client has got, and pings.
+
+        All else goes into the stash, in order: a PUBREL that overtook its repeated PUBLISH would release it twice.
+        Return where the last complete packet ends.
+        """
+        commits = self.control.commits
+        strict = connection.paused & (FOR_BACKLOG | FOR_RELAY) != 0
+        size = len(data)
+        pos = 0
+        start = 0  # of what goes into the stash
+        while pos + 1 < size and connection.state == OPEN:
+            length = data[pos + 1]
+            body = pos + 2
+            if length >= 128:
+                length, body = self._length_of(data, pos)
+                if length == INCOMPLETE:
+                    break
+            end = body + length
+            if end > size:
+                self._check_size(end - pos)
+                break
+            first = data[pos]
+            kind = first >> 4
+            free = not strict and kind != PUBLISH and connection.stash is None and start == pos
+            if free or kind == PUBACK or kind == PUBREC or kind == PUBCOMP or kind == PINGREQ:
+                if start < pos:
+                    commits.stash(connection, data[start:pos])
+                start = end
+                self.control.packet(connection, first, data[body:end])
+            pos = end
+        if start < pos and connection.state == OPEN:
+            commits.stash(connection, data[start:pos])
+        return pos
 
     def _bad_connect(self, connection: Connection, fault: MalformedPacket) -> None:
         # A peer that does not speak MQTT gets no answer; one that tried to is told what was wrong [MQTT-3.1.4-1].

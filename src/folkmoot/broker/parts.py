@@ -28,6 +28,7 @@ from folkmoot.broker.interest import Interest
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.mark import Marks
 from folkmoot.broker.outbox import Outbox
+from folkmoot.broker.overload import Overload
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.publish import Publishing
 from folkmoot.broker.purge import Purges
@@ -61,12 +62,13 @@ class Delivery:
         self.streams = streams
         self.receipts = Receipts(state, fabric)
         self.commits = Commits(state, streams, self.receipts)
+        self.overload = Overload(state, self.commits)
         self.interest = Interest(fabric, self.commits, state.partitions)
         self.requests = Requests(state, fabric, self.commits)
         self.inquiries = Inquiries(fabric)
         self.tails = Tails(self.inquiries)
         self.outbox = Outbox(state, fabric, self.commits, self.requests)
-        self.relays = Relays(state, fabric)
+        self.relays = Relays(state, fabric, self.commits)
         self.marks = Marks(state)
         self.bodies = Bodies(state)
         self.queue = Queue(state, self.commits, Backlog(state, self.bodies))

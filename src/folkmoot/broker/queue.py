@@ -44,7 +44,7 @@ class Queue:
         self.commits = commits
         self.backlog = backlog
         self.unfed: list[Session] = []  # sessions with feeds whose queue has room again
-        self.unfinished: list[Session] = []  # sessions with a page of messages that could not be sent: it goes on later
+        self.unfinished: dict[str, Session] = {}  # sessions whose messages go on later: next turn has room again
         self.lost: list[Entry] = []  # shared messages that need another member
 
     # -- entering -------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ class Queue:
             if not session.waiting:
                 pages += 1
                 if pages > _PAGES_MAX:
-                    self.unfinished.append(session)
+                    self.unfinished[session.client_id] = session
                     break
                 if not self.backlog.load(session):
                     break
@@ -161,6 +161,8 @@ class Queue:
             if session.durable and entry.sequence >= session.durable_next:
                 break
             if not connection.can_send():
+                if connection.lane is not None and connection.lane.room <= 0:
+                    self.unfinished[session.client_id] = session
                 break
             if entry.qos:
                 if len(session.inflight) >= session.window:
@@ -178,8 +180,8 @@ class Queue:
     def go_on(self) -> None:
         """Go on with the sessions whose pages had nothing to send."""
         sessions = self.unfinished
-        self.unfinished = []
-        for session in sessions:
+        self.unfinished = {}
+        for session in sessions.values():
             self.pump(session)
 
     def _send(self, session: Session, connection: Connection, entry: Entry) -> None:

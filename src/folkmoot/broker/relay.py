@@ -12,12 +12,13 @@ from typing import Final
 
 import msgspec
 
+from folkmoot.broker.brake import FOR_RELAY, Brake
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import ATTACHED, HOST, RELAY
 from folkmoot.broker.state import State
 from folkmoot.kernel.pack import BYTE, varint
 from folkmoot.session.connection import Connection
-from folkmoot.session.relay import ASKED, ENDED, GRANTED, Relay
+from folkmoot.session.relay import ASKED, ENDED, ENTRY_BYTES, GRANTED, Relay
 from folkmoot.session.session import Session
 
 __all__ = ["BLOCKED", "CLOSED", "GOODBYE", "HOST_ENTRY", "UNBLOCKED", "Relays", "token_of"]
@@ -27,6 +28,8 @@ CLOSED: Final = 0
 GOODBYE: Final = 1
 BLOCKED: Final = 2
 UNBLOCKED: Final = 3
+
+_LOG_BYTES_MAX: Final = 1 << 20  # of a client that waits for the leader of its session: then it may not publish
 
 HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool, int]
 """A client for its leader.
@@ -39,9 +42,10 @@ whether it has not been let in yet, up to which of its packets all are taken car
 class Relays:
     """All connections of this node whose partition another node leads, or is about to."""
 
-    def __init__(self, state: State, fabric: Fabric) -> None:
+    def __init__(self, state: State, fabric: Fabric, brake: Brake) -> None:
         self.state = state
         self.fabric = fabric
+        self.brake = brake
         self.relays: dict[int, Relay] = {}
         self._by_partition: list[dict[int, Relay]] = [{} for _ in range(state.partitions)]
         self._outgoing: dict[str, list[bytes]] = {}
@@ -110,6 +114,9 @@ class Relays:
         """Pass on a packet of the client: its first byte, and all behind its length."""
         relay.packets += 1
         relay.log.append((relay.packets, first, rest))
+        relay.log_bytes += len(rest) + ENTRY_BYTES
+        if relay.log_bytes > _LOG_BYTES_MAX and relay.state == GRANTED:
+            self.brake.pause(relay.connection, FOR_RELAY)
         if relay.leader:
             self._put(relay, relay.packets, first, rest)
 
@@ -142,11 +149,14 @@ class Relays:
     def acknowledged(self, relay: Relay, number: int) -> None:
         """The leader has taken care of all packets up to `number`."""
         relay.handled(number)
+        if relay.connection.paused and relay.log_bytes <= _LOG_BYTES_MAX // 2:
+            self.brake.unpause(relay.connection, FOR_RELAY)
         if relay.state == ENDED and not relay.log:
             self.forget(relay)
 
     def forget(self, relay: Relay) -> None:
         """Nothing is owed to anybody."""
+        self.brake.unpause(relay.connection, FOR_RELAY)
         self.relays.pop(relay.number, None)
         self._by_partition[relay.partition].pop(relay.number, None)
         if relay.connection.relay is relay:

@@ -113,7 +113,10 @@ class Requests:
         _ask_for(blank, self.commits.receipts.current)
         parcels: dict[str, Parcel] = {}
         for node_id, groups in nodes.items():
-            parcels[node_id] = _live(blank, groups)
+            if message.qos == 0 and self.fabric.is_flooded(node_id):
+                self.state.counters.dropped_qos0_slow += 1
+            else:
+                parcels[node_id] = _live(blank, groups)
         for share in shares:
             self._give(blank, share, parcels)
         if shares:

@@ -78,9 +78,15 @@ class Runs:
 
     def hand_over(self, run: Run, pos: i64, end: i64, nodes: list[str]) -> None:
         """Pass the packets in `data[pos:end]` on to other nodes, packed once; in order with all that goes there."""
+        count = int((end - pos) // run.total)
+        fabric = self.requests.fabric
+        if fabric.choked and not run.qos:
+            heard = [node_id for node_id in nodes if not fabric.is_flooded(node_id)]
+            self.counters.dropped_qos0_slow += count * (len(nodes) - len(heard))
+            nodes = heard
         body = encode_run(run.publisher, run.v5, int(run.total), int(run.head), run.data[pos:end])
         self.requests.publish_run(body, nodes)
-        self.counters.cluster_messages_sent += int((end - pos) // run.total) * len(nodes)
+        self.counters.cluster_messages_sent += count * len(nodes)
 
     def deliver(self, body: bytes) -> None:
         """Give a run of another node to the transient sessions of this one. Raises IndexError for nonsense."""

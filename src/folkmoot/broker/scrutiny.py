@@ -5,7 +5,8 @@ What is malformed ends the connection; all else is a reason code (MQTT 5 section
 
 from __future__ import annotations
 
-from folkmoot.broker.commit import FOR_RATE, Commits
+from folkmoot.broker.brake import FOR_RATE
+from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
 from folkmoot.broker.receipt import RECEIPT_PROPERTY

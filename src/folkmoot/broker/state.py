@@ -25,6 +25,8 @@ from folkmoot.topics.tree import Tree
 __all__ = [
     "TIMER_CONNECT",
     "TIMER_KEEP_ALIVE",
+    "TIMER_LEVEL",
+    "TIMER_OVERLOAD",
     "TIMER_RATE",
     "TIMER_RETENTION",
     "TIMER_SESSION",
@@ -41,6 +43,8 @@ TIMER_WILL: Final = 4
 TIMER_SYS: Final = 5
 TIMER_RETENTION: Final = 6
 TIMER_RATE: Final = 7
+TIMER_OVERLOAD: Final = 8
+TIMER_LEVEL: Final = 9
 
 
 class Identity:
@@ -90,6 +94,9 @@ class State:
         # was not told of, as (token, partition, key)
         self.revocable: deque[tuple[int, int, bytes]] = deque()
         self.storage_full = False
+        self.overload = 0  # 0 to 10: the highest level of all members; publishers are slowed by it
+        self.overload_own = 0  # the level of this node
+        self.overload_why = ""  # the pressure that made it
         self.stopping = False
         # Collected during a turn
         self.outputs: list[Connection] = []
@@ -97,6 +104,7 @@ class State:
         self.closes: list[Connection] = []
         self.pauses: list[Connection] = []
         self.resumes: list[Connection] = []
+        self.unstash: deque[Connection] = deque()  # what they have sent meanwhile may be taken now
         self.checks: list[Authenticate] = []
         self.events: list[Event] = []
 

@@ -45,6 +45,7 @@ def summary(found: dict[str, Any]) -> list[str]:
         lines.append("NOT WRITABLE: this part of the cluster has no majority, and the split policy asks for one")
     if found.get("storage", {}).get("full"):
         lines.append(f"DISK FULL on {found['node']}: nothing is stored there")
+    lines += feature_lines(found.get("features", {}))
     if total["moving"]:
         lines.append(copy_line(found["copy"], total["moving"]))
     lines.append(f"last heal: {heal_text(found['last_heal']) if found['last_heal'] else 'none'}")
@@ -55,7 +56,7 @@ def head(found: dict[str, Any]) -> str:
     """Who says so, and in which view."""
     node = f"{found['node']} (folkmoot {found['software']})"
     if found["state"] == "alone":
-        return f"{node}: alone, without a cluster; overload {found['overload']}"
+        return f"{node}: alone, without a cluster; {overload_text(found)}"
     proposer = found["proposer"]
     who = {
         "member": f"member of view {found['counter']}" + (f", proposed by {proposer}" if proposer else ""),
@@ -64,8 +65,19 @@ def head(found: dict[str, Any]) -> str:
     }.get(found["state"], found["state"])
     return (
         f"{node}: {who} (epoch {found['epoch']}); {found['replicas']} replicas, split policy {found['policy']}, "
-        f"overload {found['overload']}"
+        f"{overload_text(found)}"
     )
+
+
+def overload_text(found: dict[str, Any]) -> str:
+    """The level of the cluster, and why this node is part of it."""
+    why = found.get("overload_why")
+    return f"overload {found['overload']}{f' (here: {why})' if why else ''}"
+
+
+def feature_lines(features: dict[str, list[str]]) -> list[str]:
+    """A line for each feature that is off because some nodes do not have it."""
+    return [f"OFF: {feature}, until {', '.join(nodes)} can do it too" for feature, nodes in features.items() if nodes]
 
 
 def partition_line(total: dict[str, Any]) -> str:

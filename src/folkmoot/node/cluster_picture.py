@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from folkmoot.broker.state import State
 from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.feature import lacking
 from folkmoot.cluster.heals import Heals
 from folkmoot.cluster.holding import DAMAGED
 from folkmoot.cluster.membership import Membership
@@ -99,6 +100,18 @@ class ClusterPicture(Picture):
         """Return the newest figures that a node told of itself; of this node those of now, unless it told others."""
         told = self._membership.load_of(node_id)
         return {**own_load(self._state), **told} if node_id == self._me.node_id else told
+
+    def overload_why(self) -> str:
+        """Return the pressure that makes the level of this node."""
+        return self._state.overload_why
+
+    def lacking(self) -> dict[str, list[str]]:
+        """Return the features of this node with the members that do not have them."""
+        view = self._membership.view
+        members = [] if view is None else [member.node_id for member in view.members]
+        others = [node_id for node_id in members if node_id != self._me.node_id]
+        told = self._peers.features()
+        return {feature: lacking(feature, others, told) for feature in self._config.features}
 
     def last_heard_us(self, node_id: str) -> int:
         """Return when something last came from a node."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from folkmoot.broker.broker import Broker
 from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.overload import LEVEL_MAX
 from folkmoot.broker.receipt import Evidence
 from folkmoot.broker.state import State
 from folkmoot.cluster.config import ClusterConfig
@@ -64,6 +65,10 @@ class Liaison:
         self.fabric = fabric
         self.broker = broker
         self.features = config.features
+        self._link_bytes_max = config.link_buffer_bytes_max
+        fabric.lane_bytes = config.link_buffer_bytes_max // 8
+        fabric.flood_bytes = config.link_buffer_bytes_max // 4 * 3
+        broker.overload.link_bytes_full = config.link_buffer_bytes_max // 2
         zone = config.zone if config.zone else fabric.node_id
         self.me = Member(fabric.node_id, incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
         self.peers = Peers(self.me, config, state.rng.fork())
@@ -225,6 +230,7 @@ class Liaison:
         for node_id in self._members:
             self.membership.heard(node_id, self.peers.last_heard_us(node_id))
         self.membership.set_load({**own_load(self.state), **self.pace.figures(now)})
+        self.broker.overload.others = max([self._overload_of(node_id) for node_id in self._members], default=0)
         self.fabric.full = {node_id: None for node_id in self._members if self._is_full(node_id)}
         self.peers.wake(now)
         self.membership.wake(now)
@@ -232,6 +238,9 @@ class Liaison:
         self.farewell.step()
         self._tell_heals()
         self.step()
+
+    def _overload_of(self, node_id: str) -> int:
+        return min(self.membership.load_of(node_id).get("overload", 0), LEVEL_MAX)
 
     def _is_full(self, node_id: str) -> bool:
         return self.membership.load_of(node_id).get("storage_full", 0) > 0
@@ -252,10 +261,36 @@ class Liaison:
             self._install(view)
         self._stand()
         self._progress(now)
+        self._weigh_links()
         self.broker.speak()
         self._keep_connected()
         self._send()
         self.peers.flush(now)
+
+    def _weigh_links(self) -> None:
+        """See how much is on its way to others: to one that holds too much no more goes than must."""
+        most = self._link_bytes_max
+        heaviest = 0
+        fabric = self.fabric
+        for node_id in self._members:
+            size = self.peers.backlog_bytes(node_id)
+            heaviest = max(heaviest, size)
+            if size > most // 4 or node_id in fabric.choked:
+                self._choke(node_id, size)
+        self.broker.overload.link_bytes = heaviest
+
+    def _choke(self, node_id: str, size: int) -> None:
+        most = self._link_bytes_max
+        fabric = self.fabric
+        choked = size > (most // 8 if node_id in fabric.choked else most // 4)
+        if choked != (node_id in fabric.choked):
+            if choked:
+                fabric.choked[node_id] = size
+            else:
+                del fabric.choked[node_id]
+            self.broker.hosting.choke(node_id, choked)
+        elif choked:
+            fabric.choked[node_id] = size
 
     def _install(self, view: View) -> None:
         now = self.state.now
@@ -270,6 +305,9 @@ class Liaison:
         before = self._members
         self._meet(view, members)
         self._members = members
+        for node_id in list(self.fabric.choked):
+            if node_id not in members:
+                del self.fabric.choked[node_id]
         self._see_features()
         self._epoch = view.epoch
         self.replication.closed.clear()  # the broker compares the leaders itself

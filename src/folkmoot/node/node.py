@@ -245,6 +245,11 @@ class Node:
         """Whether the others go on without this node, or there are none who could."""
         return self.liaison is None or self.liaison.membership.departed
 
+    def lagged(self, late_us: int, now: int) -> None:
+        """The event loop came to a timer so late."""
+        self._tick(now)
+        self._broker.overload.lag_us = late_us
+
     def _liaison(self) -> Liaison:
         assert self.liaison is not None, "a node alone has no peers"
         return self.liaison
@@ -269,6 +274,7 @@ class Node:
             liaison.seal(effects.write)
             liaison.take_effects(effects)
             state.events.extend(liaison.take_events())
+        self._broker.overload.step()
         effects.outputs = list(state.outputs)
         state.outputs.clear()
         if state.outputs_gone:  # nobody writes to a transport that is gone
@@ -279,9 +285,10 @@ class Node:
         effects.closes = list(state.closes)
         state.closes.clear()
         # A turn may have done both, in any order: what counts is how it ended. One that closes is read to its end.
-        effects.pauses = [connection for connection in state.pauses if connection.paused and connection.state < CLOSING]
+        effects.pauses = [connection for connection in state.pauses if connection.deaf and connection.state < CLOSING]
         state.pauses.clear()
-        effects.resumes = [connection for connection in state.resumes if not connection.paused]
+        self._broker.commits.mute()
+        effects.resumes = [connection for connection in state.resumes if not connection.deaf]
         state.resumes.clear()
         effects.checks = list(state.checks)
         state.checks.clear()

@@ -14,6 +14,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 from folkmoot.broker.state import State
+from folkmoot.cluster.feature import FEATURES
 from folkmoot.cluster.view import Member, View
 from folkmoot.node.load import own_load
 from folkmoot.node.node import Node
@@ -85,6 +86,14 @@ class Picture(ABC):
     @abstractmethod
     def load_of(self, node_id: str) -> dict[str, int]:
         """Return the newest figures that a node told of itself: clients, sessions, overload (0 to 10), ..."""
+
+    def overload_why(self) -> str:
+        """Return the pressure that makes the level of this node; "" at level 0."""
+        return ""
+
+    def lacking(self) -> dict[str, list[str]]:
+        """Return the features of this node, each with the members that do not have it: on when there are none."""
+        return {}
 
     @abstractmethod
     def last_heard_us(self, node_id: str) -> int:
@@ -193,6 +202,14 @@ class AlonePicture(Picture):
     def load_of(self, node_id: str) -> dict[str, int]:
         """Return the own figures."""
         return own_load(self._state)
+
+    def overload_why(self) -> str:
+        """Return the pressure that makes the level."""
+        return self._state.overload_why
+
+    def lacking(self) -> dict[str, list[str]]:
+        """Return what it can do: there are no others who could not."""
+        return {feature: [] for feature in FEATURES}
 
     def last_heard_us(self, node_id: str) -> int:
         """Return now."""

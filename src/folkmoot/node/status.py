@@ -28,7 +28,6 @@ class NodeStatus:
         """Return the whole picture in one answer."""
         picture = self.picture
         view = picture.view()
-        own_load = picture.load_of(picture.node_id())
         figures = picture.figures()
         heals = picture.heals()
         own = None if view is None else view.member(picture.node_id())
@@ -41,13 +40,21 @@ class NodeStatus:
             "state": picture.state(),
             "policy": picture.policy(),
             "writable": picture.writable(),
-            "overload": own_load.get("overload", 0),
+            "overload": self._overload(),
+            "overload_why": picture.overload_why(),
+            "features": picture.lacking(),
             "replicas": picture.replicas(),
             "nodes": self._nodes(),
             "partitions": self._partition_figures(figures),
             "copy": self._copying(figures),
             "last_heal": heals[-1] if heals else None,
         }
+
+    def _overload(self) -> int:
+        """Return the level by which publishers are slowed: the highest of all members."""
+        view = self.picture.view()
+        members = [] if view is None else [member.node_id for member in view.members]
+        return max([self.picture.load_of(node_id).get("overload", 0) for node_id in [self.picture.node_id(), *members]])
 
     def _copying(self, figures: dict[str, int]) -> dict[str, object]:
         """Return how far copies are: bytes_left and bytes_done of those to this node; all_left, all_rate of all nodes.

@@ -16,6 +16,8 @@ __all__ = ["StallWatch"]
 LOOK_S: Final = 0.1
 # A busy disk takes this long now and then; what is longer is worth telling.
 STALL_US: Final = 500_000
+# What a full loop takes to come round is no stall, but the node counts it as a pressure.
+LAG_US: Final = 100_000
 
 
 class StallWatch:
@@ -24,6 +26,7 @@ class StallWatch:
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
         self._disk_since_us = 0
+        self._lagged = False
         self._expected_s = 0.0
         self._handle: TimerHandle | None = None
 
@@ -47,6 +50,9 @@ class StallWatch:
             now = turns.begin()
             turns.node.stalled("loop", now - late_us, now)
             turns.node.stalled("loop", 0, now)
+        if self._lagged or late_us >= LAG_US:
+            self._lagged = late_us >= LAG_US
+            turns.node.lagged(late_us if self._lagged else 0, turns.begin())
         self._look_at_disk()
         self.start()
 

@@ -13,7 +13,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.mqtt.packet import Connect
 
 if TYPE_CHECKING:
-    from folkmoot.session.relay import Relay, Remote
+    from folkmoot.session.relay import Lane, Relay, Remote
     from folkmoot.session.session import Session
 
 __all__ = ["CHECKING", "CLOSED", "CLOSING", "NEW", "OPEN", "REGISTERING", "Authenticate", "Connection", "PeerInfo"]
@@ -63,7 +63,10 @@ class Connection:
         self.need_bytes = 0
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
-        self.paused = 0  # why its socket is not read: bits of broker.commit
+        self.paused = 0  # why its PUBLISH packets are not taken: bits of broker.commit
+        self.muted = False  # so it was at the end of the last turn: what comes is sifted
+        self.deaf = False  # its socket is not read
+        self.stash: bytearray | None = None  # packets that came meanwhile and have to wait
         self.broken = False  # it ended without a goodbye: what is not acknowledged to it is owed to nobody
         self.fast = False  # no rule has to look at each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
@@ -82,6 +85,7 @@ class Connection:
         self.writable = True
         self.unsent_bytes = 0  # handed to the transport since it is not writable
         self.send_bytes_max = 0
+        self.lane: Lane | None = None  # the way to another node, which has the connection
         self.packet_bytes_max: int = NEVER
         self.alias_out: dict[bytes, int] | None = None
         self.alias_out_max = 0
@@ -91,6 +95,8 @@ class Connection:
 
     def can_send(self) -> bool:
         """Whether the peer takes bytes as fast as they come; otherwise QoS 0 is dropped and the rest waits."""
+        if self.lane is not None and self.lane.room <= 0:
+            return False
         return self.writable and self.out_bytes < self.send_bytes_max
 
     def put(self, data: bytes) -> None:

@@ -12,10 +12,11 @@ from typing import Final
 from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREL
 from folkmoot.session.connection import Connection
 
-__all__ = ["ASKED", "ENDED", "GRANTED", "Relay", "Remote"]
+__all__ = ["ASKED", "ENDED", "ENTRY_BYTES", "GRANTED", "Lane", "Relay", "Remote"]
 
 ASKED: Final = 0  # the leader has been asked, or will be when there is one
 GRANTED: Final = 1  # CONNACK has been sent
+ENTRY_BYTES: Final = 128  # what a packet in the log takes beside its own bytes, about
 ENDED: Final = 2  # the connection is gone; the leader may not know it yet
 
 
@@ -23,9 +24,9 @@ class Relay:
     """The node with the connection: what it has passed on for it.
 
     token: drawn, so that a new leader can tell what this connection has set with the old one; told: whether any leader
-    has heard of it; leader: the node that takes packets now, empty while the partition has none; log: packets whose effects are not
-    known to be safe, as (number, first byte, rest); flights: queue sequences by packet id that the client has got and
-    whose acknowledgement is not known to be safe.
+    has heard of it; leader: the node that takes packets now, empty while the partition has none; log: packets whose
+    effects are not known to be safe, as (number, first byte, rest); flights: queue sequences by packet id that the
+    client has got and whose acknowledgement is not known to be safe.
     """
 
     def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
@@ -40,6 +41,7 @@ class Relay:
         self.told = False
         self.leader = ""
         self.log: deque[tuple[int, int, bytes]] = deque()
+        self.log_bytes = 0
         self.packets = 0
         self.flights: dict[int, int] = {}
 
@@ -48,11 +50,22 @@ class Relay:
         log = self.log
         while log and log[0][0] <= number:
             _, first, rest = log.popleft()
+            self.log_bytes -= len(rest) + ENTRY_BYTES
             if PUBACK <= first >> 4 <= PUBCOMP and first >> 4 != PUBREL and len(rest) >= 2:
                 self.flights.pop(rest[0] << 8 | rest[1], None)
 
     def __repr__(self) -> str:
         return f"Relay({self.connection!r} leader={self.leader!r} state={self.state} log={len(self.log)})"
+
+
+class Lane:
+    """What the clients of one other node may still get in this turn, in bytes: together, for they share its link."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def __repr__(self) -> str:
+        return f"Lane({self.room})"
 
 
 class Remote:
@@ -65,6 +78,8 @@ class Remote:
         self.gone = False  # nothing is told any more: the node is no member, or the session has been left
         self.packets = 0  # the newest that came
         self.handled = 0  # the newest whose effects are safe
+        self.blocked = False  # the client takes no more bytes for now
+        self.choked = False  # so does its node
         self.opened = False  # its CONNACK is in the output
         self.fenced = False  # its node has been told to close it, because another connection wants the session
         self.sequences: list[int] = []  # of the queued messages in the output

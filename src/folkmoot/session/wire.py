@@ -56,6 +56,8 @@ def put_publish(
         out.append(U16[packet_id])
     out.append(right)
     connection.out_bytes += size
+    if connection.lane is not None:
+        connection.lane.room -= size
     if not connection.dirty:
         connection.touch()
     return True
@@ -118,4 +120,6 @@ def _put_special(
     if aliases is not None and fresh_alias:
         aliases[message.topic] = fresh_alias
     connection.put(data)
+    if connection.lane is not None:
+        connection.lane.room -= len(data)
     return True
