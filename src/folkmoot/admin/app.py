@@ -16,6 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from folkmoot.admin.cluster import ClusterStatus, OwnStatus, cluster_routes
+from folkmoot.admin.gauge import measure
 from folkmoot.admin.http import HttpServer
 from folkmoot.admin.source import NodeSource, answered
 from folkmoot.admin.streams import stream_routes
@@ -105,6 +106,7 @@ class Pages:
     def metrics(self) -> Response:
         """GET /metrics: all figures as Prometheus text."""
         node = self._serving.node
+        measure(self._cluster.status(), node.counters)
         return Response(render(node.counters, node.histograms), headers={"content-type": CONTENT_TYPE})
 
     def process(self) -> dict[str, object]:

@@ -148,7 +148,21 @@ def cluster() -> list[Family]:
         counter("cluster_messages_received", "messages", "Messages that other nodes have handed over"),
         counter("cluster_requests_repeated", "requests", "Requests of other nodes that were applied before"),
         counter("cluster_messages_void", "messages", "Messages of other nodes from before a split had healed"),
-    ]
+        gauge("cluster_member", "flag", "1 while this node is a member of the cluster's view"),
+        gauge("cluster_may_serve", "flag", "0 while the split policy forbids it to serve, or it has no view"),
+        gauge("cluster_view", "views", "Number of the view that is installed here: each change of members adds to it"),
+        split("cluster_nodes", GAUGE, "nodes", "Nodes that belong to the cluster, by state", "state",
+              "cluster_nodes_", ["active", "joining", "leaving", "away"]),
+        split("partitions", GAUGE, "partitions", "Partitions that this node has a part in", "role",
+              "partitions_role_", ["leads", "follows", "fills"]),
+        gauge("partitions_closed", "partitions", "Partitions whose leader does not serve at the moment"),
+        gauge("partitions_under_replicated", "partitions", "Partitions with fewer copies than there should be"),
+        gauge("partitions_moving", "partitions", "Partitions of which a copy is being made"),
+        gauge("partitions_damaged", "partitions", "Copies here that were found to be damaged and are not mended yet"),
+        counter("digests_compared", "ranges", "Ranges of rows compared with another copy"),
+        counter("digests_different", "ranges", "Ranges that were different"),
+        gauge("copy_left_bytes", "bytes", "What is left to be copied to this node", "copy_left"),
+    ]  # fmt: skip
 
 
 def work() -> list[Family]:

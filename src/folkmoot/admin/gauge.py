@@ -1,0 +1,39 @@
+"""The cluster in figures: gauges that are computed when somebody asks for the metrics, from the status of the node.
+
+Owns which figures of the status become metrics. Nothing counts them while the node works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from folkmoot.metrics.counters import Counters
+
+__all__ = ["measure"]
+
+
+def measure(status: Mapping[str, Any], counters: Counters) -> None:
+    """Set the gauges of the cluster; `status` as of `NodeStatus.status`."""
+    nodes: list[Mapping[str, Any]] = status["nodes"]
+    partitions: Mapping[str, int] = status["partitions"]
+    own = next((node for node in nodes if node["id"] == status["node"]), {})
+    counters.cluster_member = int(status["state"] == "member")
+    counters.cluster_may_serve = int(bool(status["writable"]))
+    counters.cluster_view = status["counter"]
+    counters.cluster_nodes_active = sum(node["state"] == "active" for node in nodes)
+    counters.cluster_nodes_joining = sum(node["state"] == "joining" for node in nodes)
+    counters.cluster_nodes_leaving = sum(node["state"] == "leaving" for node in nodes)
+    counters.cluster_nodes_away = len(nodes) - (
+        counters.cluster_nodes_active + counters.cluster_nodes_joining + counters.cluster_nodes_leaving
+    )
+    counters.partitions_role_leads = own.get("leads", 0)
+    counters.partitions_role_follows = own.get("follows", 0)
+    counters.partitions_role_fills = own.get("fills", 0)
+    counters.partitions_closed = partitions["total"] - partitions["open"]
+    counters.partitions_under_replicated = partitions["under_replicated"]
+    counters.partitions_moving = partitions["moving"]
+    counters.partitions_damaged = partitions["damaged"]
+    counters.digests_compared = partitions["digest_checked"]
+    counters.digests_different = partitions["digest_different"]
+    counters.copy_left_bytes = status["copy"]["bytes_left"]

@@ -1,0 +1,52 @@
+"""The figures of a cluster that operators set alarms on."""
+
+from __future__ import annotations
+
+from folkmoot.admin.gauge import measure
+from folkmoot.kernel.clock import SECOND
+from folkmoot.metrics.counters import Counters
+from folkmoot.node.cluster_picture import picture_of
+from folkmoot.node.picture import AlonePicture
+from folkmoot.node.status import NodeStatus
+from tests.harness.box import Box
+from tests.harness.camp import Camp, Site
+
+
+def figures(site: Site) -> Counters:
+    counters = Counters()
+    measure(NodeStatus(picture_of(site.node)).status(), counters)
+    return counters
+
+
+def test_a_whole_cluster_has_nothing_to_alarm_about() -> None:
+    seen = figures(Camp(3)["n1"])
+    assert (seen.cluster_member, seen.cluster_may_serve) == (1, 1)
+    assert (seen.cluster_nodes_active, seen.cluster_nodes_away) == (3, 0)
+    assert seen.partitions_role_leads + seen.partitions_role_follows == 8
+    assert seen.partitions_closed == seen.partitions_under_replicated == seen.partitions_damaged == 0
+
+
+def test_a_dead_node_shows() -> None:
+    camp = Camp(3)
+    before = figures(camp["n1"]).cluster_view
+    camp["n3"].kill()
+    camp.settle()
+    seen = figures(camp["n1"])
+    assert seen.cluster_view > before
+    assert (seen.cluster_nodes_active, seen.cluster_nodes_away) == (2, 1)
+    assert seen.partitions_under_replicated == 8
+    assert seen.partitions_closed == 0
+
+
+def test_a_minority_that_may_not_serve_shows() -> None:
+    camp = Camp(3, split_policy="majority")
+    camp.cut("n1", "n2", "n3")
+    camp.advance(10 * SECOND)
+    assert figures(camp["n1"]).cluster_may_serve == 0
+    assert figures(camp["n2"]).cluster_may_serve == 1
+
+
+def test_a_node_alone_has_its_figures_too() -> None:
+    counters = Counters()
+    measure(NodeStatus(AlonePicture(Box().node)).status(), counters)
+    assert (counters.cluster_nodes_active, counters.partitions_closed) == (1, 0)
