@@ -133,6 +133,7 @@ class Camp:
         self.now = START
         self.sites: dict[str, Site] = {}
         self.wires: list[Wire] = []
+        self.held: set[tuple[str, str]] = set()  # from and to: what goes there takes long
         self._running = False
         for number in range(count):
             self.add(f"n{number + 1}")
@@ -233,12 +234,31 @@ class Camp:
             return False
         wire = wires[place]
         peer = wire.ends[end]
-        if not wire.data[end] or peer is None:
+        if self._is_held(wire, end) or not wire.data[end] or peer is None:
             return False
         chunk = b"".join(wire.data[end])
         wire.data[end].clear()
         wire.sites[end].node.peer_received(peer, chunk, self.now)
         return True
+
+    def _is_held(self, wire: Wire, end: int) -> bool:
+        return (wire.sites[1 - end].name, wire.sites[end].name) in self.held
+
+    def step(self) -> bool:
+        """One turn of each node, then all that is on the wires and not held; tell whether anything was done."""
+        moved = [site.turn() for site in list(self.sites.values())]
+        return self._carry() or any(moved)
+
+    def deliver(self, source: str, target: str) -> bool:
+        """Bring the oldest bytes that are held from one node to another; False if there are none."""
+        for wire in list(self.wires):
+            for end in (0, 1):
+                names = (wire.sites[1 - end].name, wire.sites[end].name)
+                peer = wire.ends[end]
+                if names == (source, target) and wire.data[end] and peer is not None:
+                    wire.sites[end].node.peer_received(peer, wire.data[end].popleft(), self.now)
+                    return True
+        return False
 
     def cut(self, name: str, *others: str) -> None:
         """Cut a node off from others, both ways, silently."""
@@ -283,7 +303,7 @@ class Camp:
             for end in (0, 1):
                 data = wire.data[end]
                 peer = wire.ends[end]
-                if data and peer is not None and wire.open:
+                if data and peer is not None and wire.open and not self._is_held(wire, end):
                     moved = True
                     chunk = b"".join(data)
                     data.clear()

@@ -114,8 +114,11 @@ class Exchange:
         else:
             self._applied.append((token, part))
 
-    def receive(self, node_id: str, body: bytes) -> None:
-        """Apply the requests of a message, as far as their partitions are open here. Raises IndexError for nonsense."""
+    def receive(self, node_id: str, body: bytes, epoch: int) -> None:
+        """Apply the requests of a message, as far as their partitions are open here. Raises IndexError for nonsense.
+
+        epoch: of the view in which it was sent.
+        """
         number, pos = get_varint(body, 0)
         count, pos = get_varint(body, pos)
         group = _Group(node_id, number)
@@ -129,7 +132,7 @@ class Exchange:
                 answered = answered or parcel.home >= 0
             for share in parcel.shares:
                 answered = True
-                self._take(group, parcel, share)
+                self._take(group, parcel, share, epoch)
         group.read = True
         if answered and not group.left:
             self._finish(group)
@@ -144,10 +147,13 @@ class Exchange:
         self.publishing.deliver(application, parcel.groups)
         self.state.counters.cluster_messages_received += 1
 
-    def _take(self, group: _Group, parcel: Parcel, share: Share) -> None:
+    def _take(self, group: _Group, parcel: Parcel, share: Share, epoch: int) -> None:
         partition = share.partition
         if partition >= self.state.partitions:
             self.state.event(ERROR, "peer_nonsense", {"node": group.node_id, "what": f"partition {partition}"})
+        elif epoch < self.fabric.since[partition]:
+            # Of what was sent before, some may have been refused already: all of it comes again, in order (A1, A3).
+            group.refused.append(partition)
         elif self.state.leads[partition]:
             self._apply_for(group, parcel, share)
         elif self.fabric.leaders[partition] == self.fabric.node_id:

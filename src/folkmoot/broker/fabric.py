@@ -14,8 +14,9 @@ class Fabric:
 
     others: ids of the other members of the view; leaders: per partition the id of the node that leads it (empty: no
     copy is sound; leaderless: there is such a partition); open: per partition, whether its leader has said that it
-    takes requests; holds: per partition, whether this node's copy is complete; full: nodes without room on their
-    disks; features: what all members can do; out: messages to send, in order, as (node id, kind, body).
+    takes requests; since: per partition, the view in which it was given to its leader, or is opened anew; holds: per
+    partition, whether this node's copy is complete; full: nodes without room on their disks; features: what all members
+    can do; out: messages to send, in order, as (node id, kind, body).
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
@@ -26,6 +27,7 @@ class Fabric:
         self.leaders: list[str] = [node_id if alone else ""] * partitions
         self.leaderless = False
         self.open: list[bool] = [alone] * partitions
+        self.since: list[int] = [0] * partitions
         self.holds: list[bool] = [alone] * partitions
         self.idle = ""  # why this node serves nobody
         self.full: dict[str, None] = {}  # nodes whose disk is full

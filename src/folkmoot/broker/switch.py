@@ -118,7 +118,7 @@ class Switch:
             # links have kept it, and its broker says again what still counts.
             self.state.counters.cluster_messages_void += 1
         elif kind == REQUESTS:
-            self.exchange.receive(node_id, body)
+            self.exchange.receive(node_id, body, self._entered.get(node_id, 0))
         elif kind == DONE:
             self.requests.done(node_id, body)
         elif kind == RELAY:

@@ -127,6 +127,7 @@ class Tenure:
             leader = leaders[partition]
             if leader != old[partition] or leader in gone or leader in fresh or partition in merging:
                 fabric.open[partition] = False
+                fabric.since[partition] = epoch
                 if self.state.leads[partition]:
                     self.leave(partition)
                 self.requests.moved(partition)

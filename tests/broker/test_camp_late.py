@@ -1,0 +1,90 @@
+"""What one node says takes long to come to another one, while the leadership of a partition changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.packet import PUBACK, V5, Ack, Publish
+from tests.harness.camp import Camp
+
+PARTITIONS = 16
+
+
+def view(camp: Camp, name: str) -> Any:
+    return camp.view_of(camp[name])
+
+
+def leader(camp: Camp, name: str, partition: int) -> str:
+    found: str = view(camp, name).replicas[partition][0]
+    return found
+
+
+def named(camp: Camp, partition: int) -> str:
+    """Return a client id of a partition."""
+    return next(f"c{n}" for n in range(10_000) if camp["n1"].node._state.partition_of(b"c%d" % n) == partition)
+
+
+def until(camp: Camp, step_us: int, done: Any) -> None:
+    """Go on in small steps until a condition holds, which is looked at after each of them."""
+    for _ in range(10_000):
+        camp.freeze()
+        camp.now += step_us
+        for _turn in range(50):
+            if done():
+                return
+            if not camp.step():
+                break
+    raise AssertionError("it does not come to that")
+
+
+def test_what_was_refused_is_not_overtaken_by_what_was_sent_after_it() -> None:
+    """n2 leads a partition, loses it to n1 in a view that n3 never sees, and has it again when n1 is dead."""
+    camp = Camp(3, partitions=PARTITIONS)
+    mine = [p for p in range(PARTITIONS) if leader(camp, "n1", p) == "n1"]
+    camp["n1"].kill()
+    camp.settle()
+    partition = next(p for p in mine if leader(camp, "n2", p) == "n2")
+    publisher = camp["n3"].client("pub")
+    publisher.connect()
+    reader = camp["n3"].client(named(camp, partition))
+    reader.resume()
+    reader.subscribe("q", qos=1)
+    reader.disconnect()
+    camp["n1"].revive()
+
+    def taken() -> bool:
+        if view(camp, "n1") is None or leader(camp, "n1", partition) != "n1":
+            return False
+        camp.held.add(("n1", "n3"))
+        return bool(view(camp, "n2").epoch == view(camp, "n1").epoch)
+
+    until(camp, MILLISECOND, taken)
+    assert leader(camp, "n3", partition) == "n2"
+    camp.held.clear()
+    camp["n1"].kill()  # what it has sent to n3 is lost with it
+    ballot = camp["n2"].node.liaison.membership._ballot  # type: ignore[union-attr]
+    camp.held = {("n3", "n2"), ("n2", "n3")}
+    until(camp, MILLISECOND, lambda: ballot.proposal is not None)
+
+    def publish(number: int) -> None:
+        packet = Publish(b"q", b"%d" % number, 1, False, False, number)
+        camp["n3"].node.receive(publisher.connection, encode(packet, V5), camp.now)
+        camp["n3"].turn()
+
+    publish(1)
+    while camp.deliver("n2", "n3"):
+        camp["n3"].turn()  # the proposal comes to n3, and its promise leaves
+    publish(2)
+    while camp.deliver("n3", "n2"):
+        camp["n2"].turn()
+        camp["n2"].turn()
+    camp.held.clear()
+    camp.thaw()
+    camp.settle()
+    camp.advance(2 * SECOND)
+    assert [packet for packet in publisher.inbox if isinstance(packet, Ack)] == [Ack(PUBACK, 1, 0), Ack(PUBACK, 2, 0)]
+    reader = camp["n2"].client(reader.client_id)
+    reader.resume()
+    assert reader.payloads() == [b"1", b"2"]
