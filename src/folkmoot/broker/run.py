@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from folkmoot.broker.message import encode_run, read_run_head
 from folkmoot.broker.publish import Publishing
@@ -29,6 +29,7 @@ __all__ = ["Run", "Runs"]
 _LENGTH_AT: Final = 1  # the remaining length follows the first byte
 
 
+@mypyc_attr(acyclic=True)
 class Run:
     """The packets of `total` bytes each in `data[pos:end]`.
 
