@@ -6,7 +6,7 @@ from typing import Any
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.mqtt.encode import encode
-from folkmoot.mqtt.packet import PUBACK, V5, Ack, Publish
+from folkmoot.mqtt.packet import PUBACK, V5, Ack, Publish, Suback, Subscribe
 from tests.harness.camp import Camp
 
 PARTITIONS = 16
@@ -70,6 +70,7 @@ def test_what_was_refused_is_not_overtaken_by_what_was_sent_after_it() -> None:
 
     def publish(number: int) -> None:
         packet = Publish(b"q", b"%d" % number, 1, False, False, number)
+        assert publisher.connection is not None
         camp["n3"].node.receive(publisher.connection, encode(packet, V5), camp.now)
         camp["n3"].turn()
 
@@ -88,3 +89,48 @@ def test_what_was_refused_is_not_overtaken_by_what_was_sent_after_it() -> None:
     reader = camp["n2"].client(reader.client_id)
     reader.resume()
     assert reader.payloads() == [b"1", b"2"]
+
+
+def test_after_a_suback_nothing_is_missed_though_the_leader_has_changed_meanwhile() -> None:
+    """The announcement of a leader comes late to a node, behind the view in which another one leads."""
+    camp = Camp(4, replicas=2, partitions=PARTITIONS)
+    mine = [p for p in range(PARTITIONS) if leader(camp, "n1", p) == "n4"]
+    camp["n4"].kill()
+    camp.settle()
+    camp["n4"].revive()
+    until(camp, MILLISECOND, lambda: any(site.node.liaison.membership._seat.filled for site in camp.live()))  # type: ignore[union-attr]
+    placed = view(camp, "n1")
+    epoch = placed.epoch
+    partition, old, third = next(
+        (p, placed.replicas[p][0], name)
+        for p in mine
+        for name in ("n2", "n3")
+        if placed.replicas[p][0] != "n1" and "n4" in placed.learners[p] and name not in placed.replicas[p]
+    )
+    camp.thaw()
+    reader = camp[old].client(named(camp, partition))
+    reader.resume()
+    publisher = camp[third].client("pub")
+    publisher.connect()
+    camp.held.add((old, third))
+    reader.send(Subscribe(1, [(b"q", 1)]))
+    assert reader.inbox == [], "not everybody knows of it"
+    assert view(camp, "n1").epoch == epoch
+
+    def moved() -> bool:
+        if view(camp, third).epoch == epoch:
+            return False
+        camp.held.add(("n4", third))
+        return True
+
+    until(camp, MILLISECOND, moved)
+    assert leader(camp, third, partition) == "n4"
+    camp.held.discard((old, third))
+    while camp.step():
+        pass
+    assert [packet.codes for packet in reader.inbox if isinstance(packet, Suback)] == [[1]]
+    camp.thaw()
+    publisher.send(Publish(b"q", b"first", 1, False, False, 1))
+    camp.held.clear()
+    camp.advance(SECOND)
+    assert reader.payloads() == [b"first"]

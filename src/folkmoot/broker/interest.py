@@ -58,6 +58,7 @@ class Interest:
         self._told: dict[str, None] = {}  # the other members that have told what they have
         self._known: list[bool] = [fabric.alone] * partitions  # partitions whose leader has told, since this start
         self._unknown = 0 if fabric.alone else partitions
+        self._untold: list[bool] = [False] * partitions  # whose present leader has not told all yet
         self._places: list[Place] = [Place("", partition) for partition in range(partitions)]
         self._nodes: dict[str, Place] = {}
         self._shared: dict[bytes, dict[tuple[str, int], SharedPlace]] = {}  # by full filter, by place
@@ -100,7 +101,12 @@ class Interest:
     def lead(self, partition: int) -> None:
         """This node leads the partition from now on: its own subscriptions say who is interested."""
         self._set_all(self._places[partition], [])
+        self._untold[partition] = False
         self._learn(partition)
+
+    def moved(self, partition: int) -> None:
+        """The partition has another leader, or is opened anew; it will tell all."""
+        self._untold[partition] = True
 
     def _learn(self, partition: int) -> None:
         if not self._known[partition]:
@@ -170,14 +176,28 @@ class Interest:
             else:
                 place = self._places[partition]
                 if self.fabric.leaders[partition] != node_id:
-                    continue  # it leads the partition no more, and its successor has told or will tell
+                    self._hear_late(place, entries)
+                    continue
                 self._learn(partition)
+                if whole:
+                    self._untold[partition] = False
             if whole:
                 self._set_all(place, entries)
             else:
                 for name, count in entries:
                     self._set(place, name, count)
         return number
+
+    def _hear_late(self, place: Place, entries: list[tuple[bytes, int]]) -> None:
+        """What began is told by a node that leads the partition no more.
+
+        Its successor has told of it, or else will: but the SUBACK may leave at once, and then nothing may miss its
+        subscriber (A5). One too many does no harm meanwhile.
+        """
+        if self._untold[place.partition]:
+            for name, count in entries:
+                if count:
+                    self._set(place, name, count)
 
     def _set_all(self, place: Place, entries: list[tuple[bytes, int]]) -> None:
         known = dict(entries)

@@ -131,6 +131,7 @@ class Tenure:
                 if self.state.leads[partition]:
                     self.leave(partition)
                 self.requests.moved(partition)
+                self.interest.moved(partition)
                 self.exchange.moved(partition)
                 self.relays.moved(partition)
             if not leader:
