@@ -5,6 +5,7 @@ from __future__ import annotations
 from folkmoot.broker.brake import FOR_OVERLOAD, FOR_RATE
 from folkmoot.broker.commit import Record
 from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.message import CONFIRM
 from folkmoot.broker.parts import Neighbours
 from folkmoot.broker.state import (
     TIMER_CONNECT,
@@ -18,6 +19,7 @@ from folkmoot.broker.state import (
 )
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
+from folkmoot.kernel.pack import varint
 from folkmoot.mqtt import reason
 from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, OPEN, REGISTERING, Connection, PeerInfo
 from folkmoot.store.batch import Batch
@@ -233,6 +235,8 @@ class Broker(Neighbours):
         """Hand over what other nodes are to be told, rows aside."""
         self.routes.refresh()
         self.interest.flush()
+        for confirmation in self.barrier.take(self.commits.committed_token):
+            self.fabric.send(confirmation.node_id, CONFIRM, varint(confirmation.number))
         self.requests.flush()
         self.relays.flush()
         self.hosting.flush()

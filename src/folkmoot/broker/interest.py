@@ -65,7 +65,7 @@ class Interest:
         self._own: list[Place] = [Place("", partition) for partition in range(partitions)]
         self._here = Place(fabric.node_id, -1)
         self._news: dict[tuple[int, bytes], int] = {}
-        self._sent: dict[str, dict[int, int]] = {}  # per node: announcements that it has not confirmed -> their turn
+        self._sent: dict[str, dict[int, list[int]]] = {}  # per node: announcements that it has not confirmed -> turns
         self._count = 0
         self._no_barrier = "no_barrier" in fabric.planted
 
@@ -135,9 +135,15 @@ class Interest:
     def tell(self, node_id: str, partitions: list[int], all_of_node: bool) -> None:
         """Tell a node everything of some partitions that this one leads, and perhaps of this node."""
         tables = [self._table(partition, True, list(self._own[partition].names.items())) for partition in partitions]
+        void: list[int] = []
         if all_of_node:
             tables.append(self._table(-1, True, list(self._here.names.items())))
+            # All begins anew with the node: what it was told before is void there, and is confirmed with this.
+            for tokens in self._sent.pop(node_id, {}).values():
+                void += tokens
         self._send(node_id, self._pack(tables))
+        if void and node_id in self._sent:
+            self._sent[node_id][self._count] += void
 
     def _table(self, partition: int, whole: bool, entries: list[tuple[bytes, int]]) -> _Table:
         return (self.fabric.node_id if partition < 0 else "", partition, whole, entries)
@@ -149,13 +155,12 @@ class Interest:
         self._count += 1
         if not self._no_barrier:
             self.commits.ask(1, 0)
-            self._sent.setdefault(node_id, {})[self._count] = self.commits.state.writer.token
+            self._sent.setdefault(node_id, {})[self._count] = [self.commits.state.writer.token]
         self.fabric.send(node_id, ANNOUNCE, varint(self._count) + varint(self.fabric.epoch) + body)
 
     def confirmed(self, node_id: str, number: int) -> None:
         """A node knows what it was told."""
-        token = self._sent.get(node_id, {}).pop(number, 0)
-        if token:
+        for token in self._sent.get(node_id, {}).pop(number, []):
             self.commits.answered(token, 1, 0)
 
     # -- what the others tell -----------------------------------------------------------------------------------------
@@ -253,5 +258,6 @@ class Interest:
         place = self._nodes.pop(node_id, None)
         if place is not None:
             self._set_all(place, [])
-        for token in self._sent.pop(node_id, {}).values():
-            self.commits.answered(token, 1, 0)
+        for tokens in self._sent.pop(node_id, {}).values():
+            for token in tokens:
+                self.commits.answered(token, 1, 0)

@@ -115,8 +115,8 @@ class Errand:
 
     home: the partition; sequence: grows for ever per partition; shares: of other partitions; nodes: whose transient
     subscribers get it, with the groups of which a member there gets it; token: of the turn that waits for its end;
-    left: confirmations that are missing; over: it is another leader's business by now; receipt: where the answers are
-    noted, if anywhere.
+    ticket: at the barrier, if it is to be retained; left: confirmations that are missing; over: it is another leader's
+    business by now; receipt: where the answers are noted, if anywhere.
     """
 
     def __init__(self, home: int, sequence: int, flags: int, body: bytes) -> None:
@@ -127,6 +127,7 @@ class Errand:
         self.shares: list[Share] = []
         self.nodes: dict[str, list[bytes]] = {}
         self.token = 0
+        self.ticket = 0
         self.left = 0
         self.over = False
         self.receipt: Receipt | None = None
@@ -139,8 +140,8 @@ class Parcel:
     """A message for one node: for some of the partitions that it leads, and perhaps for its transient subscribers.
 
     sequence: grows per node where messages are published, or (home >= 0) per partition that has promised it; body: the
-    message, packed; groups: of which a transient member at the node gets it; order, errand, receipt: at its sender, the
-    place among all that it sends, whose part this is, and where the answer is noted.
+    message, packed; groups: of which a transient member at the node gets it; order, ticket, errand, receipt: at its
+    sender, the place among all that it sends, that at the barrier, whose part this is, and where the answer is noted.
     """
 
     def __init__(self, sequence: int, token: int, flags: int, body: bytes) -> None:
@@ -150,6 +151,7 @@ class Parcel:
         self.body = body
         self.home = -1
         self.order = 0
+        self.ticket = 0
         self.errand: Errand | None = None
         self.connection: Connection | None = None  # over which it was published
         self.receipt: Receipt | None = None

@@ -19,6 +19,7 @@ from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import (
     FROM_CLIENT,
+    RETAIN,
     Errand,
     Parcel,
     Share,
@@ -95,6 +96,8 @@ class Outbox:
         self._errands[errand.home][errand.sequence] = errand
         self.commits.ask(1, len(errand.body))
         errand.token = self.state.writer.token
+        if [share for share in errand.shares if share.bits & RETAIN]:
+            errand.ticket = self.requests.barrier.begin()
         self._unsent.append((errand.token, errand))
 
     # -- under way ----------------------------------------------------------------------------------------------------
@@ -121,6 +124,7 @@ class Outbox:
 
     def _end(self, errand: Errand) -> None:
         errand.over = True
+        self.requests.barrier.end(errand.ticket)
         self.commits.answered(errand.token, 1, len(errand.body))
 
     # -- leaders come and go ------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from folkmoot.broker.admit import Admission
 from folkmoot.broker.answer import Answers
 from folkmoot.broker.attach import Attaching
 from folkmoot.broker.backlog import Backlog
+from folkmoot.broker.barrier import Barrier
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.call import Calls
 from folkmoot.broker.closing import Closing
@@ -64,7 +65,8 @@ class Delivery:
         self.commits = Commits(state, streams, self.receipts)
         self.overload = Overload(state, self.commits)
         self.interest = Interest(fabric, self.commits, state.partitions)
-        self.requests = Requests(state, fabric, self.commits)
+        self.barrier = Barrier()
+        self.requests = Requests(state, fabric, self.commits, self.barrier)
         self.inquiries = Inquiries(fabric)
         self.tails = Tails(self.inquiries)
         self.outbox = Outbox(state, fabric, self.commits, self.requests)

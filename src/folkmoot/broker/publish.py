@@ -246,6 +246,7 @@ class Publishing:
             self.receipts.known(partition)
         elif not self.retained.set(message):
             return REFUSED
+        self.requests.barrier.kept_here(self.state.writer.token)
         return STORED
 
     def stream(self, logs: list[StreamLog], message: Message, producer: bytes, sequence: int) -> None:

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.broker.barrier import Barrier
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import (
     LIVE,
     OF_PARTITION,
     REQUESTS,
+    RETAIN,
     RUN,
     WITH_RECEIPT,
     Errand,
@@ -60,10 +62,11 @@ class Part:
 class Requests:
     """The requests of this node that are not committed."""
 
-    def __init__(self, state: State, fabric: Fabric, commits: Commits) -> None:
+    def __init__(self, state: State, fabric: Fabric, commits: Commits, barrier: Barrier) -> None:
         self.state = state
         self.fabric = fabric
         self.commits = commits
+        self.barrier = barrier
         self._sequence = 0
         self._number = 0
         self._order = 0
@@ -110,6 +113,8 @@ class Requests:
         blank = Parcel(self._sequence, self.state.writer.token, flags, encode_application(message, producer, number))
         blank.order = self._order
         blank.connection = connection
+        if message.retain and [share for share in shares if share.bits & RETAIN]:
+            blank.ticket = self.barrier.begin()
         _ask_for(blank, self.commits.receipts.current)
         parcels: dict[str, Parcel] = {}
         for node_id, groups in nodes.items():
@@ -137,6 +142,7 @@ class Requests:
         blank.home = errand.home
         blank.order = self._order
         blank.errand = errand
+        blank.ticket = errand.ticket
         _ask_for(blank, errand.receipt)
         errand.left = len(errand.shares) + len(errand.nodes)
         parcels: dict[str, Parcel] = {}
@@ -213,6 +219,8 @@ class Requests:
     def settle(self, part: Part) -> None:
         """A part is committed."""
         errand = part.parcel.errand
+        if part.share.bits & RETAIN:
+            self.barrier.end(part.parcel.ticket)
         if errand is None:
             self.commits.answered(part.parcel.token, 1, len(part.parcel.body))
         else:
@@ -245,6 +253,7 @@ class Requests:
         if waiting:
             self._parked[partition] = waiting
         for part in parked:
+            self.barrier.end(part.parcel.ticket)  # who subscribes waits for what can come
             if part.parcel.errand is None:
                 self.commits.fail(part.parcel.token)
                 self.settle(part)
@@ -324,6 +333,7 @@ def _copy(parcel: Parcel) -> Parcel:
     copy = Parcel(parcel.sequence, parcel.token, parcel.flags & ~LIVE, parcel.body)
     copy.home = parcel.home
     copy.order = parcel.order
+    copy.ticket = parcel.ticket
     copy.errand = parcel.errand
     copy.connection = parcel.connection
     copy.receipt = parcel.receipt

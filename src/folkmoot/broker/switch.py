@@ -37,7 +37,7 @@ from folkmoot.broker.state import State
 from folkmoot.broker.tenure import Tenure
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
-from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.kernel.pack import get_varint
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.session.connection import CLOSING, OPEN
 from folkmoot.session.session import PACKET_IDS
@@ -132,7 +132,7 @@ class Switch:
                 return
             number = self.interest.receive(node_id, body)
             self.tenure.routes.refresh()  # what else comes in this turn already goes where it says
-            self.fabric.send(node_id, CONFIRM, varint(number))
+            self.requests.barrier.announced(node_id, number, self.requests.commits.newest_token())
         elif kind == CONFIRM:
             self.interest.confirmed(node_id, get_varint(body, 0)[0])
         elif kind == HOST:

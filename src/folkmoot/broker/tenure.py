@@ -140,6 +140,7 @@ class Tenure:
         for node_id in gone:
             self.requests.gone(node_id)
             self.interest.gone(node_id)
+            self.requests.barrier.forget(node_id)
             self.hosting.gone(node_id)
             self.answers.gone(node_id)
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
@@ -180,6 +181,7 @@ class Tenure:
                 self.relays.forget(relay)
         for node_id in fabric.others:
             self.interest.gone(node_id)
+            self.requests.barrier.forget(node_id)
             self.answers.gone(node_id)
         fabric.others = []
         self.inquiries.installed()

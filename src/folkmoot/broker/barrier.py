@@ -1,0 +1,71 @@
+"""When an announcement is confirmed: not before the retained messages that went without it are kept (A8).
+
+Who subscribes looks for retained messages when all others have confirmed. A message that was published before somebody
+knew of the subscription, and that reaches the leader of its topic behind that look, would be missed both ways. Owns
+which of this node's retained messages are under way; never sends anything.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["Barrier", "Confirmation"]
+
+
+class Confirmation:
+    """An announcement of a node, to be confirmed when what was under way before it has arrived.
+
+    ticket: the newest that was given until then; token: the newest turn in which this node retained a message itself.
+    """
+
+    def __init__(self, node_id: str, number: int, ticket: int, token: int) -> None:
+        self.node_id = node_id
+        self.number = number
+        self.ticket = ticket
+        self.token = token
+
+    def __repr__(self) -> str:
+        return f"Confirmation({self.node_id!r} {self.number} after {self.ticket} and turn {self.token})"
+
+
+class Barrier:
+    """Retained messages under way to the leaders of their topics, and the announcements that wait for them."""
+
+    def __init__(self) -> None:
+        self._newest = 0
+        self._open: dict[int, None] = {}  # in the order in which they began
+        self._token = 0
+        self._waiting: deque[Confirmation] = deque()
+
+    def begin(self) -> int:
+        """A retained message goes on its way to another node: return its ticket."""
+        self._newest += 1
+        self._open[self._newest] = None
+        return self._newest
+
+    def end(self, ticket: int) -> None:
+        """It is kept, or nobody will keep it; 0 and tickets that have ended are no matter."""
+        self._open.pop(ticket, None)
+
+    def kept_here(self, token: int) -> None:
+        """A message is retained by this node itself, in this turn."""
+        self._token = token
+
+    def announced(self, node_id: str, number: int, newest_token: int) -> None:
+        """An announcement came; newest_token: after which all that was changed until now is committed."""
+        self._waiting.append(Confirmation(node_id, number, self._newest, min(self._token, newest_token)))
+
+    def take(self, committed_token: int) -> list[Confirmation]:
+        """Return the announcements that can be confirmed, and forget them."""
+        taken: list[Confirmation] = []
+        oldest = next(iter(self._open)) if self._open else self._newest + 1
+        while self._waiting:
+            first = self._waiting[0]
+            if first.ticket >= oldest or first.token > committed_token:
+                break
+            taken.append(self._waiting.popleft())
+        return taken
+
+    def forget(self, node_id: str) -> None:
+        """The node is no member any more, or begins anew."""
+        self._waiting = deque([one for one in self._waiting if one.node_id != node_id])
