@@ -44,6 +44,8 @@ class Magic:
             alone.streams = config.streams
             alone.check_passwords = config.check_passwords
             self.node = Node(alone, self.store, seed)
+        if config.node_id in self.left:
+            self.left.remove(config.node_id)  # it was started again before it had gone
         face = kind(self, self.node, config)
         self.parts.append(face)
         return face

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.cluster.view import View
 from folkmoot.sim.host import Host
 from folkmoot.sim.inside import Seen, difference, installed_view, leading, view_of
 from folkmoot.sim.machine import Machine
@@ -36,7 +37,7 @@ class ClusterChecker:
         self.trouble = trouble
         self.partitions = partitions
         self._views: dict[int, tuple[object, ...]] = {}
-        self._installed: dict[str, object] = {}  # the view object that each machine had at its last turn
+        self._installed: dict[str, View] = {}  # the view object that each machine had at its last turn
         self._epochs: dict[str, tuple[int, int]] = {}  # (life, newest epoch), by machine
         self._members: dict[str, list[str]] = {}  # of the newest view, by machine
         self._leaders: dict[tuple[int, int], str] = {}  # by (epoch, partition)

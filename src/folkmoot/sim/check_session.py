@@ -89,7 +89,9 @@ class SessionChecker:
         """Whether nobody could tell the node of this connection that its client is elsewhere now."""
         if self.trouble.alone or not self.trouble.disturbed(older.opened_us):
             return False
-        return self.trouble.torn(older.opened_us) or older.server.name in self.trouble.weak
+        if self.trouble.torn(older.opened_us) or older.server.name in self.trouble.weak:
+            return True
+        return self.trouble.failed(older.server.name, older.opened_us, self.world.now)
 
     def finish(self) -> None:
         """After all faults: no client id has two connections that the node believes to be alive (A6)."""

@@ -1,8 +1,9 @@
 """A disk that tells the truth late: batches become durable in order after a drawn delay, and a crash loses the rest.
 
 Owns what survives a crash. The fault model: a batch is durable whole or not at all; of the batches that were handed
-over and not yet reported durable, a prefix survives a crash, its length drawn; what was reported durable survives.
-A full disk stops syncing until there is room.
+over and not yet reported durable, a prefix survives a crash, its length drawn (one that is torn in the middle has a
+wrong checksum, and the store drops it with all that follow); what was reported durable survives. A full disk stops
+syncing until there is room. `bad`: durable rows that cannot be read any more.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from folkmoot.kernel.clock import MILLISECOND, NEVER
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.rng import Rng
 from folkmoot.sim.world import World
-from folkmoot.store.batch import Batch
+from folkmoot.store.batch import DELETE_RANGE, Batch
 from folkmoot.store.memory import MemoryStore
+from folkmoot.store.reader import Reader
 
 __all__ = ["Disk"]
 
@@ -26,6 +29,8 @@ class Disk:
 
     def __init__(self, world: World, rng: Rng, name: str, sync_us: int) -> None:
         self.store = MemoryStore()
+        self.bad: dict[bytes, bool] = {}  # rows whose checksums are wrong
+        self.reader: Reader = _Checked(self)
         self.full = False
         self.stall_until_us = 0
         self.syncing_since_us = NEVER
@@ -91,6 +96,7 @@ class Disk:
         """Lose everything: another disk is put in."""
         assert self.idle, "a disk is replaced while nobody writes"
         self.store = MemoryStore()
+        self.bad.clear()
 
     def _start(self) -> None:
         if self._syncing or not self._waiting or self.full:
@@ -128,3 +134,44 @@ class Disk:
     def apply(self, batch: Batch) -> None:
         """Make `batch` durable and visible."""
         self.store.apply(batch)
+        if self.bad:
+            self._mend(batch)
+
+    def _mend(self, batch: Batch) -> None:
+        """What is written anew, or removed, is not damaged any more."""
+        for kind, key, value in batch.ops:
+            if kind == DELETE_RANGE:
+                for bad in [bad for bad in self.bad if key <= bad < value]:
+                    self._mended(bad)
+            elif key in self.bad:
+                self._mended(key)
+
+    def _mended(self, key: bytes) -> None:
+        del self.bad[key]
+        self._world.mark("bad checksum repaired")
+
+
+class _Checked(Reader):
+    """What the node reads: the store, as far as its checksums are right."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def get(self, key: bytes) -> bytes | None:
+        if key in self._disk.bad:
+            raise CorruptStore(f"block checksum mismatch at {key!r}")
+        return self._disk.store.get(key)
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        rows = self._disk.store.scan(start, end, limit)
+        if self._disk.bad:
+            for key, _ in rows:
+                if key in self._disk.bad:
+                    raise CorruptStore(f"block checksum mismatch at {key!r}")
+        return rows
+
+    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        row = self._disk.store.last(start, end)
+        if row is not None and row[0] in self._disk.bad:
+            raise CorruptStore(f"block checksum mismatch at {row[0]!r}")
+        return row

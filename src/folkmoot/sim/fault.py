@@ -12,6 +12,7 @@ from collections.abc import Callable
 from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.sim.fault_cluster import ClusterFaults
+from folkmoot.sim.fault_disk import DiskFaults
 from folkmoot.sim.host import Host
 from folkmoot.sim.mesh import Mesh
 from folkmoot.sim.network import Link, Network
@@ -41,6 +42,7 @@ class Faults:
         self.site = site
         self.trouble = trouble
         self.cluster: ClusterFaults | None = None
+        self.disks: DiskFaults | None = None
         self._actions: list[Callable[[], None]] = []
         self._add(3, "crashes", self._crash)
         self._add(1, "restarts", self._restart)
@@ -50,10 +52,11 @@ class Faults:
         self._add(2, "disk stalls", self._stall)
         self._add(1, "disk full", self._fill)
         self._add(1, "clock steps", self._step_clock)
-        self._add(3, "vandals", Vandals(world, rng.fork(), network, site).strike)
+        self._add(3, "vandals", Vandals(world, rng.fork(), network, site, trouble).strike)
         if mesh is not None:
             self.cluster = ClusterFaults(world, rng.fork(), site, trouble, mesh)
-            for weight, name, action in self.cluster.actions():
+            self.disks = DiskFaults(world, rng.fork(), site, trouble)
+            for weight, name, action in self.cluster.actions() + self.disks.actions():
                 self._add(weight, name, action)
 
     def _add(self, weight: int, name: str, action: Callable[[], None]) -> None:
@@ -62,13 +65,15 @@ class Faults:
 
     def step(self) -> None:
         """Perhaps let something go wrong."""
-        if self._actions and self.rng.chance(1, self.swarm.fault_every):
+        if self._actions and self.rng.chance(1, self.swarm.fault_every) and not self.trouble.exhausted:
             self._actions[self.rng.below(len(self._actions))]()
 
     @property
     def active(self) -> bool:
         """Whether something is wrong at this moment that keeps a cluster from being whole."""
         if self.cluster is not None and self.cluster.active:
+            return True
+        if self.disks is not None and not self.disks.whole:
             return True
         return any(host.full_since_us < NEVER or host.disk.slow for host in self.site.hosts)
 

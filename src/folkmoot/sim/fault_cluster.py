@@ -1,17 +1,18 @@
 """What goes wrong between the machines of a cluster, and with several of them at once.
 
 Splits of every kind, flapping, slow and broken links, processes that hang, machines that nobody reaches, empty
-restarts, joins, leaves. Owns when each ends. The budget is asked before a machine fails; a split needs no budget, it
+restarts. Owns when each ends. The budget is asked before a machine fails; a split needs no budget, it
 is written down and weakens what the checkers demand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.rng import Rng
+from folkmoot.sim.acting import Acting, Action
+from folkmoot.sim.fault_member import MemberFaults
 from folkmoot.sim.host import Host
 from folkmoot.sim.mesh import Mesh
 from folkmoot.sim.site import Site
@@ -23,20 +24,14 @@ __all__ = ["ClusterFaults"]
 _TOGETHER_US: Final = 800 * MILLISECOND
 """Nodes that lost power together come back within this time; it is shorter than the time for which each waits."""
 
-Action = Callable[[], None]
 
-
-class ClusterFaults:
+class ClusterFaults(Acting):
     """The faults of a cluster, as actions to be drawn; `heal` ends them."""
 
     def __init__(self, world: World, rng: Rng, site: Site, trouble: Trouble, mesh: Mesh) -> None:
-        self.world = world
-        self.rng = rng
-        self.site = site
-        self.trouble = trouble
+        super().__init__(world, rng, site, trouble)
         self.mesh = mesh
-        self._round = 0  # counts healings: what was planned before does nothing any more
-        self._acting = 0  # faults that have not ended
+        self.members = MemberFaults(world, rng.fork(), site, trouble)
         self._split = False  # one at a time: mending one would mend the other
 
     def actions(self) -> list[tuple[int, str, Action]]:
@@ -55,65 +50,24 @@ class ClusterFaults:
             (2, "splits", self.split),
             (1, "one-way splits", self.split_one_way),
             (1, "swizzles", self.swizzle),
-            (1, "joins", self.join),
-            (1, "leaves", self.leave),
+            *self.members.actions(),
         ]
 
     @property
     def active(self) -> bool:
         """Whether one has not ended yet."""
-        return self._acting > 0
+        return self._acting > 0 or self.members.active
 
     def heal(self) -> None:
         """End everything, for good."""
-        self._round += 1
-        self._acting = 0
+        self.end_all()
+        self.members.end_all()
         self._split = False
         for host in self.site.hosts:
             host.go_on()
             if host.dark:
                 host.darken(on=False)
         self.mesh.heal()
-
-    # Pieces
-
-    def duration(self) -> int:
-        """Draw how long something lasts."""
-        longest = [20 * MILLISECOND, 300 * MILLISECOND, 2 * SECOND, 8 * SECOND][self.rng.below(4)]
-        return MILLISECOND + self.rng.below(longest)
-
-    def _until(self, duration_us: int, end: Callable[..., None], *arguments: object) -> None:
-        self._acting += 1
-        self.world.later(duration_us, self._end, self._round, end, arguments)
-
-    def _end(self, number: int, end: Callable[..., None], arguments: tuple[object, ...]) -> None:
-        if number == self._round:
-            self._acting -= 1
-            end(*arguments)
-
-    def _shuffled(self, hosts: list[Host]) -> list[Host]:
-        rest = list(hosts)
-        drawn: list[Host] = []
-        while rest:
-            drawn.append(rest.pop(self.rng.below(len(rest))))
-        return drawn
-
-    def _victims(self) -> list[Host]:
-        """Draw one machine that runs and may fail, or none."""
-        for host in self._shuffled(self.site.running)[:1]:
-            if self.trouble.affords([host]):
-                self.trouble.weaken([host])
-                return [host]
-        return []
-
-    def _note(self, what: str, hosts: list[Host]) -> None:
-        self.world.mark(what)
-        self.world.note("world", f"{what} {' '.join([host.name for host in hosts])}")
-
-    def start(self, host: Host) -> None:
-        """Start a machine's node, if it is down."""
-        if host.node is None and host.member:
-            host.start()
 
     # Machines
 
@@ -136,19 +90,29 @@ class ClusterFaults:
         if len(running) < len([host for host in self.site.hosts if host.member]):
             return  # who was down already may have less than the others: that would be another fault
         self._note("power loss", running)
+        before = dict(self.trouble.weak)
         self.trouble.disturb()
         self.trouble.fail(running)
         for host in running:
             host.crash()
+        if self.rng.chance(1, 2):
+            self._lose_disks(before)
         for host in running:
             self._until(100 * MILLISECOND + self.rng.below(_TOGETHER_US), self.start, host)
+
+    def _lose_disks(self, weak: dict[str, bool]) -> None:
+        """Of the machines that have lost power some have lost their disks too: as many as may fail at once."""
+        left = min(self.trouble.copies, len(self.site.hosts)) - 1 - len(weak)
+        for host in self._shuffled([host for host in self.site.hosts if host.member and host.name not in weak])[:left]:
+            self.world.mark("disk lost with the power")
+            self.members.wipe(host)
 
     def restart_empty(self) -> None:
         """Kill a node and bring it back with an empty disk."""
         for host in self._victims():
             self._note("empty restart of", [host])
             host.crash()
-            host.wipe()
+            self.members.wipe(host)
             self._until(self.duration(), self.start, host)
 
     def fail_sync(self) -> None:
@@ -174,25 +138,6 @@ class ClusterFaults:
 
     def _lighten(self, host: Host) -> None:
         host.darken(on=False)
-
-    def join(self) -> None:
-        """Let a new machine join."""
-        for host in self.site.hosts:
-            if not host.member:
-                self._note("join", [host])
-                self.trouble.disturb()
-                host.member = True
-                host.start()
-                return
-
-    def leave(self) -> None:
-        """Let a node leave for good: it hands its data over and stops; the machine may join again, empty."""
-        running = self.site.running
-        if len(running) > self.trouble.copies and self.trouble.calm:
-            host = running[self.rng.below(len(running))]
-            self._note("leave", [host])
-            self.trouble.disturb()
-            host.leave()
 
     # Links between machines
 

@@ -7,15 +7,14 @@ be closed. What has to do with other nodes is `peering`'s.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from folkmoot.kernel.clock import MILLISECOND, NEVER
+from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.node import Effects
 from folkmoot.session.connection import Authenticate, Connection, PeerInfo
 from folkmoot.sim.core import Core
 from folkmoot.sim.disk import Disk
-from folkmoot.sim.inside import view_of
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.network import Link
 from folkmoot.sim.peering import Peering
@@ -24,6 +23,9 @@ from folkmoot.store.batch import Batch
 from folkmoot.store.reader import Reader
 
 __all__ = ["Host", "MakeNode"]
+
+_DEPART_US: Final = 2 * SECOND
+"""A process that stops waits for the others no longer than this."""
 
 MakeNode = Callable[["Host", Reader, int], Core]
 """Builds the node of a host over a store, with a seed."""
@@ -38,6 +40,7 @@ class Host(Machine):
     def __init__(self, world: World, rng: Rng, name: str, disk: Disk, make_node: MakeNode) -> None:
         super().__init__(world, rng, name, disk)
         self.turns = 0
+        self.bytes_in = 0  # in this turn
         self.started_us = world.now
         self.starts_us: list[int] = []
         self.stops_us: list[int] = []  # the end of each life, whatever its cause
@@ -48,6 +51,8 @@ class Host(Machine):
         self.turn_us = 100  # input that comes within this time may share a turn
         self._make_node = make_node
         self._turn_set = False
+        self._leaving = False
+        self._patience_us = 0  # until then the others are waited for, when the node stops
         self._wake_us = NEVER
         self._by_number: dict[int, Link] = {}  # connections of this life, also those that are gone
 
@@ -63,7 +68,7 @@ class Host(Machine):
         self._wake_us = NEVER
         self._by_number.clear()
         self._stall_told = False
-        self.node = self._make_node(self, self.disk.store, self.rng.next64())
+        self.node = self._make_node(self, self.disk.reader if self.peering else self.disk.store, self.rng.next64())
         self.world.note(self.name, "start")
         if self.off:
             self.off = False
@@ -76,6 +81,9 @@ class Host(Machine):
         assert self.node is not None, "only a running node can crash"
         self.hung = False
         self._news = []
+        if self._leaving:
+            self._leaving = False
+            self.member = True  # who dies before it has left comes back, and stays
         self.world.mark("crash")
         self.crashed_us.append(self.world.now)
         self.stops_us.append(self.world.now)
@@ -105,6 +113,7 @@ class Host(Machine):
         node: Any = self.node
         if node is not None and hasattr(node, "leave"):
             self.member = False
+            self._leaving = True
             self.tell(self._leave)
 
     def _leave(self) -> None:
@@ -114,14 +123,23 @@ class Host(Machine):
         self._look_whether_left(self.life)
 
     def _look_whether_left(self, life: int) -> None:
-        if life != self.life or self.node is None:
+        node: Any = self.node
+        if life != self.life or node is None:
             return
-        view = view_of(self)
-        if view is not None and self.node_id in view.ids:
-            self.world.later(100 * MILLISECOND, self._look_whether_left, life)
+        if self.hung or not node.left:
+            self.world.later(50 * MILLISECOND, self._look_whether_left, life)
             return
         self.world.mark("left")
+        self._leaving = False
         self.stop(self.wipe)
+
+    def operate(self, action: Callable[[str, int], str], node_id: str) -> None:
+        """Let an operator ask the node for something about another node."""
+        self.tell(self._operate, action, node_id)
+
+    def _operate(self, action: Callable[[str, int], str], node_id: str) -> None:
+        action(node_id, self.clock())
+        self.set_turn()
 
     def stop(self, then: Callable[[], None]) -> None:
         """Stop the node in good order and call `then` when all is on disk."""
@@ -132,14 +150,19 @@ class Host(Machine):
         self.world.after(5 * MILLISECOND, self._stopped, self.life, then)
 
     def _say_goodbye(self) -> None:
-        assert self.node is not None, "see tell"
-        self.node.stop(self.clock())
+        node: Any = self.node
+        node.stop(self.clock())
+        if self.peering is not None and hasattr(node, "depart") and self.rng.chance(1, 2):
+            self.world.mark("told the others before it stopped")
+            node.depart(self.clock())
+            self._patience_us = self.world.now + _DEPART_US
         self.set_turn()
 
     def _stopped(self, life: int, then: Callable[[], None]) -> None:
         if self.node is None or life != self.life:
             return
-        if not self.disk.idle or self._turn_set or self.hung:
+        departing = self._patience_us > self.world.now and not getattr(self.node, "departed", True)
+        if not self.disk.idle or self._turn_set or self.hung or departing:
             self.world.after(5 * MILLISECOND, self._stopped, life, then)
             return
         self.world.note(self.name, "stopped")
@@ -172,6 +195,7 @@ class Host(Machine):
     def link_data(self, link: Link, data: bytes) -> None:
         """Feed bytes to the node."""
         assert self.node is not None, "a node that is down has no links"
+        self.bytes_in += len(data)
         self.node.receive(_connection(link), data, self.clock())
         self.set_turn()
 

@@ -6,15 +6,30 @@ Owns the one place that knows how a node keeps these; whatever a node does not h
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from folkmoot.cluster.view import View
 from folkmoot.kernel.pack import u16
+from folkmoot.node.cluster_picture import picture_of
 from folkmoot.store.key import META, kind_of
 
 if TYPE_CHECKING:
+    from folkmoot.node import Node
     from folkmoot.sim.machine import Machine
 
-__all__ = ["Seen", "difference", "installed_view", "is_in_view", "leading", "not_whole", "rows_of", "view_of"]
+__all__ = [
+    "Seen",
+    "difference",
+    "in_sync",
+    "installed_view",
+    "is_in_view",
+    "known_at",
+    "leading",
+    "not_whole",
+    "picture_at",
+    "rows_of",
+    "view_of",
+]
 
 _ROWS_MAX: Final = 1 << 30
 
@@ -43,10 +58,11 @@ class Seen:
         return f"view {self.epoch:#x} of {self.ids}"
 
 
-def installed_view(host: Machine) -> Any:
+def installed_view(host: Machine) -> View | None:
     """Return the view that the node of a host has installed as the node keeps it: the same object as long as it is."""
     liaison: Any = getattr(host.node, "liaison", None)
-    return getattr(host.node, "view", None) if liaison is None else liaison.view
+    view: View | None = getattr(host.node, "view", None) if liaison is None else liaison.view
+    return view
 
 
 def view_of(host: Machine) -> Seen | None:
@@ -62,6 +78,18 @@ def is_in_view(host: Machine) -> bool:
     """Whether the node of a host believes to be a member."""
     view = view_of(host)
     return view is not None and host.node_id in view.ids
+
+
+def known_at(host: Machine) -> list[str]:
+    """Return the ids that the node of a host expects, members or away."""
+    view = installed_view(host)
+    known: list[str] = [] if view is None else list(view.known)
+    return known
+
+
+def picture_at(host: Machine) -> Any:
+    """Return what an operator asks the node of a host by, or None."""
+    return None if getattr(host.node, "liaison", None) is None else picture_of(cast("Node", host.node))
 
 
 def leading(host: Machine, partitions: int) -> list[int]:
@@ -103,6 +131,21 @@ def rows_of(host: Machine, partition: int) -> list[tuple[bytes, bytes]]:
     start = u16(partition)
     end = u16(partition + 1) if partition < 0xFFFF else b"\xff\xff\xff"
     return [row for row in host.disk.store.scan(start, end, _ROWS_MAX) if kind_of(row[0]) != META]
+
+
+def in_sync(hosts: Sequence[Machine], view: Seen, partition: int) -> bool:
+    """Whether all replicas of a partition run and have the same rows on their disks."""
+    by_id = {host.node_id: host for host in hosts}
+    replicas = [by_id.get(node_id) for node_id in view.replicas[partition]]
+    first: list[tuple[bytes, bytes]] | None = None
+    for host in replicas:
+        if host is None or not host.up:
+            return False
+        rows = rows_of(host, partition)
+        if first is not None and rows != first:
+            return False
+        first = rows
+    return True
 
 
 def difference(hosts: Sequence[Machine]) -> str:

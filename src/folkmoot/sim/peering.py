@@ -80,6 +80,7 @@ class Peering:
 
     def received(self, end: End, data: bytes) -> None:
         """Bytes came: never while the process hangs, because the pipe to it is held."""
+        self.host.bytes_in += len(data)
         self.node.peer_received(cast("PeerConnection", end.peer), data, self.host.clock())
         self.host.set_turn()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.node import Node, NodeConfig
 from folkmoot.sim.audit import Auditor
+from folkmoot.sim.check_bound import BoundChecker, leftovers
 from folkmoot.sim.check_cluster import ClusterChecker
 from folkmoot.sim.client import Client
 from folkmoot.sim.core import Core
@@ -117,6 +118,7 @@ class Simulation:
         self.ledger = Ledger(world, hosts, self.trouble)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
         self.checker = ClusterChecker(world, self.trouble, self.swarm.partitions)
+        self.bounds = BoundChecker(world, self.swarm.config.limits)
         self._pace = world.fork()
         self._audits = 0
         self._faults_seen = 0
@@ -189,6 +191,7 @@ class Simulation:
             self.oracle.streams.read(node.streams, f"{host.name}/{host.births}")
         if self.mesh is not None:
             self.checker.turn(host)
+            self.bounds.turn(host)
 
     def _failed(self, machine: Machine) -> None:
         """A machine has failed: where nothing else is wrong, the others must notice in time."""
@@ -328,7 +331,7 @@ class Simulation:
 
     def _healed(self) -> bool:
         self.look()
-        return self.trouble.calm and self._all_idle()
+        return self.trouble.calm and self._all_idle() and not any(leftovers(host) for host in self.members)
 
     def _all_idle(self) -> bool:
         return all(client.idle for client in self.workload.clients)
@@ -355,7 +358,9 @@ class Simulation:
         states = [self._state_of(client) for client in self.workload.clients if not client.idle]
         if self.mesh is not None:
             why = not_whole(self.members, self.swarm.replicas)
-            states.append(why or difference(self.members))
+            disks = self.faults.disks
+            states += [text for text in [leftovers(host) for host in self.members] if text]
+            states.append(why or difference(self.members) or ("" if disks is None else disks.damage))
         return str(states)
 
     def _state_of(self, client: Client) -> str:

@@ -56,14 +56,18 @@ FAULTS = (
 
 # Only where there is more than one node.
 CLUSTER_FAULTS = (
+    "bad checksums",
     "bad links",
+    "bit flips",
     "blackouts",
     "clock drift",
     "empty restarts",
+    "evictions",
     "flapping",
     "hangs",
     "joins",
     "leaves",
+    "losses",
     "mass crashes",
     "one-way splits",
     "peer resets",
@@ -117,6 +121,10 @@ class Swarm:
         self.heartbeat_us = 100 * MILLISECOND
         self.ack_delay_us = 25 * MILLISECOND
         self.digest_us = 100 * MILLISECOND
+        # How copies are made: what is small in a run must take time and many pages now and then
+        self.page_bytes = 1 << 18
+        self.copy_bytes_per_s = 64 << 20
+        self.recent_bytes_max = 32 << 20
         if nodes > 1:
             self._draw_cluster(rng, calm=calm)
         if shape is not None:
@@ -146,6 +154,9 @@ class Swarm:
         cluster.heartbeat_us = self.heartbeat_us
         cluster.ack_delay_us = self.ack_delay_us
         cluster.digest_us = self.digest_us
+        cluster.page_bytes = self.page_bytes
+        cluster.copy_bytes_per_s = self.copy_bytes_per_s
+        cluster.recent_bytes_max = self.recent_bytes_max
         config.cluster = cluster
         return config
 
@@ -164,6 +175,11 @@ class Swarm:
         self.heartbeat_us = [100, 150, 240][rng.below(3)] * MILLISECOND
         self.ack_delay_us = [25, 200][rng.below(2)] * MILLISECOND
         self.digest_us = [100, 500, 2_000][rng.below(3)] * MILLISECOND
+        self.page_bytes = [1 << 18, 2_000][rng.below(2)]
+        self.copy_bytes_per_s = [64 << 20, 4 << 20][rng.below(2)]
+        self.recent_bytes_max = [32 << 20, 5_000][rng.below(2)]
+        if self.on["bit flips"] or self.on["bad checksums"]:
+            self.digest_us = 100 * MILLISECOND  # damage is found by looking: all of it must be seen within a healing
 
     def has(self, name: str) -> bool:
         """Whether the feature or fault `name` is on."""

@@ -59,6 +59,7 @@ class Trouble:
         self.splits: list[Span] = []
         self.weak: dict[str, bool] = {}  # machines that may lack something since the cluster was whole
         self.faults = 0  # told so far
+        self.exhausted = False  # nothing else may go wrong until the cluster is whole
         self._failures: list[tuple[str, int]] = []  # (machine, when)
         self._open: list[Span] = []
 
@@ -109,6 +110,11 @@ class Trouble:
             self.weak[host.name] = True
             self._failures.append((host.name, self.world.now))
 
+    def exhaust(self) -> None:
+        """Something goes wrong beside which nothing else may: the budget is spent until the cluster is whole again."""
+        self.exhausted = True
+        self.disturb()
+
     def split(self, sides: list[list[Host]]) -> None:
         """The machines fall apart into sides; those that no side names are apart from everybody."""
         self.faults += 1
@@ -139,6 +145,7 @@ class Trouble:
         for span in self._open:
             span.end_us = self.world.now + _AFTER_US
         self._open = []
+        self.exhausted = False
         self.weak.clear()
 
     # What checkers ask

@@ -14,6 +14,7 @@ from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, V311, Connect, Packet, Pingreq, Subscribe, Unsubscribe
 from folkmoot.sim.network import Caller, Link, Network
 from folkmoot.sim.site import ROAMING, Site
+from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
 
 __all__ = ["Vandals"]
@@ -35,11 +36,12 @@ class Vandal(Caller):
 class Vandals:
     """Sends vandals to the node."""
 
-    def __init__(self, world: World, rng: Rng, network: Network, site: Site) -> None:
+    def __init__(self, world: World, rng: Rng, network: Network, site: Site, trouble: Trouble) -> None:
         self.world = world
         self._rng = rng
         self._network = network
         self._site = site
+        self._trouble = trouble  # who is not let in yet when a cluster is in trouble, is not listened to
         self._count = 0
         self._kinds: list[Callable[[int], tuple[bytes, bool]]] = [
             self._noise,
@@ -64,7 +66,8 @@ class Vandals:
         self.world.later(_PATIENCE_US, self._leave, link, fatal)
 
     def _leave(self, link: Link, fatal: bool) -> None:
-        if fatal and link.server_open and link.read_bytes == link.sent_bytes and not link.server.away:
+        served = link.server_open and link.read_bytes == link.sent_bytes and not link.server.away
+        if fatal and served and not self._trouble.disturbed(link.opened_us - _PATIENCE_US):
             self.world.violate("protocol", f"the node keeps {link.name}, which has broken the protocol")
         link.close_by_caller()
 

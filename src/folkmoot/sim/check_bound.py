@@ -1,0 +1,107 @@
+"""A13: every queue and buffer of a node has a limit, and what was on its way is gone when everything has come to rest.
+
+Looks inside nodes, like `folkmoot.sim.check_cluster`. Two rules: while a run is disturbed, nothing grows beyond its
+limit (by more than what one turn brought in); at rest, nothing is left of what was under way. The second finds what the
+first cannot see in a short run: something that is never forgotten.
+"""
+
+# ruff: noqa: SLF001 - what a node keeps for itself is what is measured here
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from folkmoot.cluster.stamp import STAMPS_MAX
+from folkmoot.kernel.limits import Limits
+from folkmoot.sim.host import Host
+from folkmoot.sim.machine import Machine
+from folkmoot.sim.world import World
+
+__all__ = ["BoundChecker", "leftovers"]
+
+_EVERY: Final = 64
+"""Turns of a node between two looks at its buffers: what grows without end is seen then, too."""
+
+_FRAME_BYTES: Final = 1 << 20
+"""By how much one message may exceed the limit of a buffer."""
+
+_COPIES: Final = 8
+"""One byte that comes in is kept at most so many times: for the disk, for other nodes, for acknowledgements."""
+
+_EARLY_MAX: Final = 20_000
+"""Messages of a node that is not a member yet."""
+
+
+class BoundChecker:
+    """Measures the buffers of nodes."""
+
+    def __init__(self, world: World, limits: Limits) -> None:
+        self.world = world
+        self.limits = limits
+        self.largest: dict[str, int] = {}  # what was seen, by buffer, for readers
+        self._largest_turn: dict[str, int] = {}  # bytes that came into one turn, by machine
+
+    def turn(self, host: Host) -> None:
+        """A node has ended a turn."""
+        came = host.bytes_in
+        host.bytes_in = 0
+        if came > self._largest_turn.get(host.name, 0):
+            self._largest_turn[host.name] = came
+        if host.turns % _EVERY == 0:
+            self.look(host)
+
+    def look(self, host: Host) -> None:
+        """Compare what a node keeps with the limits."""
+        node: Any = host.node
+        liaison = getattr(node, "liaison", None)
+        if liaison is None:
+            return
+        broker = node._broker
+        limits = self.limits
+        spare = _COPIES * max(_FRAME_BYTES // 16, self._largest_turn.get(host.name, 0))
+        self._check(
+            host, "bytes that wait for disks", broker.commits.backlog_bytes, limits.write_backlog_bytes_max + spare
+        )
+        config = node.config.cluster
+        for node_id in sorted(liaison.peers.up_ids()):
+            backlog = liaison.peers.backlog_bytes(node_id)
+            self._check(host, "bytes of a link", backlog, config.link_buffer_bytes_max + _FRAME_BYTES)
+        standing = liaison.replication.standing
+        self._check(host, "bytes of recent changes", standing.recent.bytes, standing.recent.bytes_max)
+        self._check(host, "topics with routes", len(broker.routes.cache), limits.route_cache_max)
+        early = sum([len(messages) for messages in broker.switch._early.values()])
+        self._check(host, "messages that came early", early, _EARLY_MAX)
+        for partition in range(node.config.partitions):
+            self._check(host, "stamps", standing.stamps.count(partition), STAMPS_MAX)
+        for session in node._state.sessions.values():
+            waiting = session.queue_count - len(session.inflight)
+            self._check(host, "messages of a session", waiting, limits.queue_messages_max + limits.inflight_max)
+        for connection in node._state.connections.values():
+            self._check(host, "bytes for a client", connection.unsent_bytes, limits.send_buffer_bytes_max + spare)
+
+    def _check(self, host: Machine, what: str, size: int, limit: int) -> None:
+        if size > self.largest.get(what, 0):
+            self.largest[what] = size
+        if size > limit:
+            self.world.violate("A13", f"{host.name} has {size} {what}, the limit is {limit}")
+
+
+def leftovers(host: Machine) -> str:
+    """Say what a node still has under way; empty if it is nothing, or cannot be known."""
+    node: Any = host.node
+    liaison = getattr(node, "liaison", None)
+    if liaison is None:
+        return ""
+    broker = node._broker
+    sizes = {
+        "bytes that wait for disks": broker.commits.backlog_bytes,
+        "requests": broker.requests.busy,
+        "requests of others": len(broker.exchange._waiting) + len(broker.exchange._finished),
+        "errands": sum([len(errands) for errands in broker.outbox._errands]),
+        "clients that wait": len(broker.admission.early) + len(broker.admission._parked),
+        "early messages": len(broker.switch._early) + len(broker.hosting._early),
+        "paused publishers": len(broker.commits.paused),
+        "turns that are not committed": len(liaison.replication.standing.pending._turns),
+    }
+    found = [f"{int(size)} {what}" for what, size in sizes.items() if size]
+    return f"{host.name} still has " + ", ".join(found) if found else ""
