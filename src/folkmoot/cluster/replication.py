@@ -199,8 +199,8 @@ class Replication:
         if standing.fresh:
             self._go_on()
         self.turns.written(token)
+        self.takeover.written()
         if not standing.solo:
-            self.takeover.written()
             self.copies.written()
             self.offers.written()
             self.takeover.merge()

@@ -100,10 +100,13 @@ class Turns:
             history = standing.histories[partition]
             if (not history or history[-1][0] != epoch) and standing.phases[partition] == OPEN:
                 self._add_history(batch, partition)
+        parts = followed
         if standing.away():
             for partition, ops in self._own_ops(batch).items():
                 self._stamp(batch, partition, ops)
-        self._flight.append(_Flight(batch.token, touched, followed))
+            # What begins anew as a side of a split is read from the store: it has to be there.
+            parts = followed + [(p, standing.writer.sequence(p), standing.generations[p]) for p in touched]
+        self._flight.append(_Flight(batch.token, touched, parts))
 
     def _stamp(self, batch: Batch, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
         """Note when things changed, for a side of a split that may have changed them too."""
