@@ -239,3 +239,19 @@ def test_all_members_tell_of_a_heal_also_after_a_restart() -> None:
     newcomer = camp.add("n4")
     camp.settle()
     assert of(newcomer).heals() == told
+
+
+def test_the_figures_of_the_links_are_among_the_metrics(camp: Camp) -> None:
+    client = camp["n1"].client("c")
+    client.connect()
+    for number in range(20):
+        client.publish(f"r/{number}", b"x", qos=1, retain=True)
+    camp.advance(3 * SECOND)
+    counters = [camp[name].node.counters for name in NAMES]
+    for one in counters:
+        assert (one.peers_connected, one.peer_losses) == (2, 0)
+        assert one.peer_bytes_sent > 1000
+    assert sum(one.peer_bytes_sent for one in counters) >= sum(one.peer_bytes_received for one in counters)
+    camp["n3"].kill()
+    camp.advance(3 * SECOND)
+    assert (counters[0].peers_connected, counters[0].peer_losses) == (1, 1)

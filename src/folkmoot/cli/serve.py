@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from folkmoot.cli.error import Refusal
-from folkmoot.config import load
+from folkmoot.config import Settings, load
 
 __all__ = ["app", "overrides"]
 
@@ -93,7 +95,14 @@ def serve(
         },
         "log": {"level": log_level, "format": log_format},
     }
-    settings = load(config, os.environ, overrides(sections, listeners, stream))
+    given = overrides(sections, listeners, stream)
+    settings = load(config, os.environ, given)
+    # Seeds in a file may change while the node runs; those of flags cannot.
+    return run(settings, None if seed or config is None else partial(seeds_of, config, given))
+
+
+def run(settings: Settings, reread: Callable[[], list[str]] | None) -> int:
+    """Run a node with these settings, which finds others by the seeds."""
     # Here and not above: wrong settings are told before the event loop and the store are loaded.
     from folkmoot.admin.app import Admin
     from folkmoot.config.identity import with_own_id
@@ -101,12 +110,13 @@ def serve(
     from folkmoot.runtime.directory import stored_node_id
     from folkmoot.runtime.serve import serve as run_node
 
-    def reread() -> list[str]:
-        return [str(one) for one in load(config, os.environ, overrides(sections, listeners, stream)).cluster.seeds]
-
-    # Seeds in a file may change while the node runs.
-    others = Static(map(str, settings.cluster.seeds), reread if config is not None and not seed else None)
+    others = Static(map(str, settings.cluster.seeds), reread)
     return run_node(with_own_id(settings, stored_node_id(settings.node.data)), Admin(), others.lookup)
+
+
+def seeds_of(config: Path, given: dict[str, Any]) -> list[str]:
+    """Read the settings again, and return the seeds."""
+    return [str(one) for one in load(config, os.environ, given).cluster.seeds]
 
 
 def overrides(

@@ -60,6 +60,13 @@ class PeerConnection:
             self._dirty = True
             self._outputs.append(self)
 
+    def output_bytes(self) -> int:
+        """Return how much waits to be taken."""
+        size = 0
+        for data in self._out:
+            size += len(data)
+        return size
+
     def take_output(self) -> bytes:
         """Return the bytes to send and forget them; for drivers, once per turn."""
         self._dirty = False

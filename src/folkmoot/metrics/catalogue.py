@@ -161,7 +161,18 @@ def cluster() -> list[Family]:
         gauge("partitions_damaged", "partitions", "Copies here that were found to be damaged and are not mended yet"),
         counter("digests_compared", "ranges", "Ranges of rows compared with another copy"),
         counter("digests_different", "ranges", "Ranges that were different"),
+        counter("digests_passed_over", "ranges", "Ranges that could not be compared: too much changed meanwhile"),
         gauge("copy_left_bytes", "bytes", "What is left to be copied to this node", "copy_left"),
+        counter("copied_bytes", "bytes", "What was copied to this node to fill partitions"),
+        counter("given_bytes", "bytes", "What this node gave to others to fill partitions"),
+        gauge("peers_connected", "nodes", "Other nodes to which a connection stands"),
+        counter("peer_connects", "events", "Times that a connection to another node came to stand"),
+        counter("peer_losses", "events", "Times that a connection to another node was lost"),
+        counter("peer_bytes_received", "bytes", "Bytes from other nodes"),
+        counter("peer_bytes_sent", "bytes", "Bytes to other nodes"),
+        gauge("peer_backlog_bytes", "bytes", "Bytes sent to other nodes that they have not acknowledged"),
+        counter("peer_messages_dropped", "messages", "Messages to nodes that could not be reached any more"),
+        gauge("peer_round_trip_us", "us", "Time to another node and back, of the slowest"),
     ]  # fmt: skip
 
 

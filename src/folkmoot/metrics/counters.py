@@ -56,6 +56,11 @@ class Counters:
         # Other nodes.
         self.cluster_messages_sent = self.cluster_messages_received = self.cluster_requests_repeated = 0
         self.cluster_messages_void = 0
+        # The links to them, and copies; those that are not counted where they happen are set once a second.
+        self.peers_connected = self.peer_connects = self.peer_losses = 0
+        self.peer_bytes_received = self.peer_bytes_sent = self.peer_backlog_bytes = 0
+        self.peer_messages_dropped = self.peer_round_trip_us = 0
+        self.copied_bytes = self.given_bytes = self.digests_passed_over = 0
         # The cluster as this node sees it, computed when somebody asks.
         self.cluster_member = self.cluster_may_serve = self.cluster_view = 0
         self.cluster_nodes_active = self.cluster_nodes_joining = 0

@@ -117,6 +117,13 @@ class ClusterPicture(Picture):
         """Return when something last came from a node."""
         return self._peers.last_heard_us(node_id)
 
+    def link_of(self, node_id: str) -> dict[str, int]:
+        """Return the time to a node and back, and what it has not acknowledged."""
+        if node_id not in self._peers.up_ids():
+            return {}
+        peers = self._peers
+        return {"round_trip_us": peers.round_trip_us(node_id), "backlog_bytes": peers.backlog_bytes(node_id)}
+
     def leads(self, partition: int) -> bool:
         """Whether this node leads the partition and serves it."""
         return self._replication.leads(partition)
@@ -190,7 +197,7 @@ def picture_of(node: Node) -> Picture:
     config = node.config.cluster
     if liaison is None or config is None:
         return AlonePicture(node)
-    heals = liaison.heals
+    heals = liaison.chronicle.heals
     return ClusterPicture(
         liaison.me, config, liaison.membership, liaison.peers, liaison.replication, liaison.state, heals
     )

@@ -14,34 +14,24 @@ from folkmoot.broker.receipt import Evidence
 from folkmoot.broker.state import State
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.feature import features_on
-from folkmoot.cluster.heals import Heals, encode_heals
-from folkmoot.cluster.holding import Holding
 from folkmoot.cluster.kind import BROKER_FIRST, HEALS, REPLICATION_FIRST
 from folkmoot.cluster.membership import Membership
 from folkmoot.cluster.peer import PeerChange
 from folkmoot.cluster.peers import Peers
 from folkmoot.cluster.replication import Replication
-from folkmoot.cluster.seat import HoldingsSource
 from folkmoot.cluster.view import ACTIVE, Member, View
-from folkmoot.kernel.event import ERROR, Event
+from folkmoot.kernel.event import Event
+from folkmoot.node.chronicle import Chronicle
 from folkmoot.node.effect import Effects
 from folkmoot.node.farewell import Farewell
 from folkmoot.node.load import own_load
+from folkmoot.node.meter import Meter
 from folkmoot.node.pace import Pace
-from folkmoot.node.record import put_heals, put_view, read_heals, read_view
+from folkmoot.node.promised import Promised
+from folkmoot.node.record import put_view, read_view
 from folkmoot.store.batch import Batch
 
 __all__ = ["Liaison"]
-
-
-class _Holdings(HoldingsSource):
-    """What this node tells of its copies when it promises a view."""
-
-    def __init__(self, replication: Replication) -> None:
-        self.replication = replication
-
-    def holdings(self) -> list[Holding]:
-        return self.replication.holdings()
 
 
 class _Disks(Evidence):
@@ -76,12 +66,12 @@ class Liaison:
         broker.receipts.evidence = _Disks(self.replication)
         stored = self.stored = read_view(state.reader)
         self.membership = Membership(
-            self.me, config, state.partitions, state.rng.fork(), _Holdings(self.replication), stored
+            self.me, config, state.partitions, state.rng.fork(), Promised(self.replication), stored
         )
         self.pace = Pace(self.replication.copies)
+        self.meter = Meter(state.counters, self.peers, self.replication)
         self.farewell = Farewell(state, broker, self.membership)
-        self.heals = Heals(fabric.node_id)
-        self.events: list[Event] = []
+        self.chronicle = Chronicle(fabric.node_id, state, self.peers, self.replication)
         self._needs_majority = config.split_policy == "majority"
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
@@ -97,18 +87,10 @@ class Liaison:
         """The installed view."""
         return self.membership.view
 
-    @property
-    def found(self) -> bool:
-        """Whether this node is in a view with others, or knows of no others."""
-        view = self.membership.view
-        if self.membership.state != "member" or view is None:
-            return False
-        return len(view.members) > 1 or not [seed for seed in self.config.seeds if seed != self.config.peer_address]
-
     def open(self) -> None:
         """Read how far this node's copies are; raises CorruptStore or StoreError."""
         self.replication.open(self.state.now, self.stored)
-        read_heals(self.state.reader, self.heals)
+        self.chronicle.open()
         self.membership.wake(self.state.now)
         self.step()
 
@@ -131,44 +113,29 @@ class Liaison:
 
     def _change(self, change: PeerChange, now: int) -> None:
         if change.up:
+            self.state.counters.peer_connects += 1
             self.membership.up(change.member, now)
             self._see_features()
             if not change.resumed:
-                if self.heals.known:
-                    self.peers.send(change.node_id, HEALS, encode_heals(self.heals.known))
+                self.chronicle.greet(change.node_id)
                 self.broker.switch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
                     self._broken[change.node_id] = None
                     self.membership.changed(now)
         else:
+            if not change.refused:  # it was told as lost before
+                self.state.counters.peer_losses += 1
             self.membership.down(change.node_id, change.incarnation, change.refused, now)
 
     def _message(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         if kind == HEALS:
-            self._learn_heals(node_id, body)
+            self.chronicle.learn(node_id, body)
         elif kind < REPLICATION_FIRST:
             self.membership.receive(node_id, kind, body, now)
         elif kind < BROKER_FIRST:
             self.replication.receive(node_id, kind, body, now)
         else:
             self.broker.switch.receive(node_id, kind, body)
-
-    def _learn_heals(self, node_id: str, body: bytes) -> None:
-        try:
-            self.heals.learn(body)
-        except ValueError as fault:
-            self.events.append(Event(ERROR, "peer_nonsense", {"node": node_id, "why": str(fault)}))
-
-    def _tell_heals(self) -> None:
-        """Store the receipts of heals that are new, and tell the others of this node's own."""
-        self.heals.note(self.replication.heals)
-        if self.heals.fresh:
-            body = encode_heals(self.heals.fresh)
-            self.heals.fresh.clear()
-            for node_id in self.peers.up_ids():
-                self.peers.send(node_id, HEALS, body)
-        if self.heals.changed:
-            put_heals(self.state.writer, self.heals)
 
     def _progress(self, now: int) -> None:
         """Tell each part what the others have decided."""
@@ -236,7 +203,8 @@ class Liaison:
         self.membership.wake(now)
         self.replication.wake(now)
         self.farewell.step()
-        self._tell_heals()
+        self.meter.step(now)
+        self.chronicle.step()
         self.step()
 
     def _overload_of(self, node_id: str) -> int:
@@ -405,6 +373,8 @@ class Liaison:
         effects.dials = list(peers.dials)
         peers.dials.clear()
         effects.peer_outputs = list(peers.outputs)
+        for peer in peers.outputs:
+            self.state.counters.peer_bytes_sent += peer.output_bytes()
         peers.outputs.clear()
         effects.peer_closes = list(peers.closes)
         peers.closes.clear()
@@ -412,7 +382,7 @@ class Liaison:
     def take_events(self) -> list[Event]:
         """Return the facts for the log."""
         events: list[Event] = []
-        for source in (self.peers.events, self.membership.events, self.replication.events, self.events):
+        for source in (self.peers.events, self.membership.events, self.replication.events):
             events.extend(source)
             source.clear()
         return events

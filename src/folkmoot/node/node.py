@@ -227,7 +227,14 @@ class Node:
     @property
     def found(self) -> bool:
         """Whether this node is in a view with others, or knows of no others."""
-        return self.liaison is None or self.liaison.found
+        liaison = self.liaison
+        if liaison is None:
+            return True
+        view = liaison.membership.view
+        if view is None or liaison.membership.state != "member":
+            return False
+        config = liaison.config
+        return len(view.members) > 1 or not [seed for seed in config.seeds if seed != config.peer_address]
 
     @property
     def closing(self) -> bool:

@@ -99,6 +99,11 @@ class Picture(ABC):
     def last_heard_us(self, node_id: str) -> int:
         """Return when something last came from a node, in microseconds since 1970; 0 when nothing did."""
 
+    def link_of(self, node_id: str) -> dict[str, int]:
+        """Return round_trip_us and backlog_bytes of the connection to a node, nothing when there is none."""
+        assert node_id, "a node has an id"
+        return {}
+
     @abstractmethod
     def leads(self, partition: int) -> bool:
         """Whether this node leads the partition and serves it."""

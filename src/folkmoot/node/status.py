@@ -108,6 +108,7 @@ class NodeStatus:
         return [found[node_id] for node_id in sorted(found)]
 
     def _member(self, member: Member) -> dict[str, object]:
+        link = self.picture.link_of(member.node_id)
         load = self.picture.load_of(member.node_id)
         state = "active" if member.state == ACTIVE else "joining" if member.state == JOINING else "leaving"
         return {
@@ -122,6 +123,8 @@ class NodeStatus:
             "overload": load.get("overload", 0),
             "copy_left": load.get("copy_left", 0),
             "copy_rate": load.get("copy_rate", 0),
+            "round_trip_us": link.get("round_trip_us", 0),
+            "backlog_bytes": link.get("backlog_bytes", 0),
             "last_heard_us": self.picture.last_heard_us(member.node_id),
         }
 
@@ -139,6 +142,8 @@ class NodeStatus:
             "overload": 0,
             "copy_left": 0,
             "copy_rate": 0,
+            "round_trip_us": 0,
+            "backlog_bytes": 0,
             "last_heard_us": self.picture.last_heard_us(node_id),
             "leads": 0,
             "follows": 0,

@@ -1,0 +1,20 @@
+"""What this node tells of its copies when it promises a view."""
+
+from __future__ import annotations
+
+from folkmoot.cluster.holding import Holding
+from folkmoot.cluster.replication import Replication
+from folkmoot.cluster.seat import HoldingsSource
+
+__all__ = ["Promised"]
+
+
+class Promised(HoldingsSource):
+    """The copies of one node."""
+
+    def __init__(self, replication: Replication) -> None:
+        self.replication = replication
+
+    def holdings(self) -> list[Holding]:
+        """Return what it has of each partition."""
+        return self.replication.holdings()
