@@ -15,7 +15,9 @@ SOURCES := PYTHONPATH=$(CURDIR)/src
 PURE := auth broker cluster kernel metrics mqtt node session store streams topics
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 SEEDS ?= 200
-STEPS ?= 2000
+STEPS ?= 300
+NODES ?= 5
+FROM ?= 1
 ARGS ?=
 
 .PHONY: help run test test-pure check format build bench sim clients clean distclean
@@ -70,8 +72,9 @@ format: .venv  ## Format the code and mend what the linter can mend
 bench: build clients  ## Measure against Mosquitto; ARGS are passed on
 	@$(NATIVE) $(BIN)/python benchmarks/run.py $(ARGS)
 
-sim: build  ## Simulate many seeds with crashes: SEEDS=200 STEPS=2000
-	@$(NATIVE) $(BIN)/python -m folkmoot simulate --seeds $(SEEDS) --steps $(STEPS) --marks $(ARGS)
+sim: build  ## Simulate many clusters with all faults: FROM=1 SEEDS=200 NODES=5 STEPS=300 ARGS=--marks; Ctrl-C tells what it has
+	@$(NATIVE) $(BIN)/python -m folkmoot simulate --mix --nodes $(NODES) --from $(FROM) --seeds $(SEEDS) --steps $(STEPS) \
+		--jobs $(WORKERS) $(ARGS)
 
 clients:  ## Install other people's MQTT clients for the tests where we may (root on Debian, npm)
 	@scripts/clients

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from folkmoot.cli import main, simulate
+from folkmoot.cli import main, seeds
 from folkmoot.sim import Options, Result, Simulation
 from folkmoot.sim.swarm import Swarm
 from tests.sim.plant import ForgetsSessions
@@ -34,7 +34,7 @@ def test_verbose_says_what_was_drawn(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["simulate", "--seed", "3", "--steps", "50", "--verbose", "--marks"]) == 0
     out = capsys.readouterr().out
     assert "on: " in out
-    assert "numbers: clients=" in out
+    assert re.search(r"numbers: .*clients=\d", out)
     assert re.search(r"mark +\d+ session resumed|mark +\d+ event connected", out)
 
 
@@ -124,8 +124,27 @@ def test_a_scenario_runs_from_its_file(capsys: pytest.CaptureFixture[str], tmp_p
 
 
 def test_many_seeds_are_one_digest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["simulate", "--seed", "3", "--seeds", "4", "--steps", "40", "--jobs", "2"]) == 0
-    assert last_line(capsys)[1] == "0"
+    assert main(["simulate", "--from", "3", "--seeds", "4", "--steps", "40", "--jobs", "2", "--mix", "--marks"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"seeds 4 of 4 in \d+ s, failed 0", lines[-2])
+    assert LAST.fullmatch(lines[-1])
+    assert any(line.startswith("mark ") for line in lines)
+
+
+def test_time_that_is_over_ends_a_long_run(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--seeds", "100000", "--steps", "20", "--jobs", "1", "--minutes", "0.001"]
+    assert main(["simulate", *words]) == 0
+    found = re.match(r"seeds (\d+) of 100000 in", capsys.readouterr().out.splitlines()[-2])
+    assert found is not None
+    assert int(found[1]) < 100
+
+
+def test_a_mix_is_drawn_from_each_seed() -> None:
+    runs = [Options(seed, 100, 5).mixed() for seed in range(1, 40)]
+    assert {run.nodes for run in runs} == {3, 4, 5}
+    assert min(run.steps for run in runs) >= 20
+    assert max(run.steps for run in runs) <= 100
+    assert [run.command for run in runs] == [Options(seed, 100, 5).mixed().command for seed in range(1, 40)]
 
 
 def test_a_trace_of_many_seeds_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -134,6 +153,6 @@ def test_a_trace_of_many_seeds_is_refused(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_result_can_cross_processes() -> None:
-    result = simulate.run_in_process(Options(3, 20))
+    result = seeds.run_in_process(Options(3, 20))
     assert isinstance(result, Result)
     assert LAST.fullmatch(result.line)

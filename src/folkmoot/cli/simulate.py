@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from hashlib import blake2b
-from multiprocessing import get_context
 from pathlib import Path
 
 import typer
 
 from folkmoot.cli.error import Refusal
-from folkmoot.sim import Options, Result, Scenario, ScriptError, Shrinker, UnknownOption, parse_scenario
+from folkmoot.cli.seeds import print_marks, run_many
+from folkmoot.sim import Options, Scenario, ScriptError, Shrinker, UnknownOption, parse_scenario
 
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 TAIL_LINES = 60
-SHOWN_FAILURES = 10
 LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
 """What `--shrink` makes smaller, and how small."""
 
 
 @app.command()
 def simulate(
-    seed: int = typer.Option(1, "--seed", min=0, help="The seed; everything in the run follows from it."),
+    seed: int = typer.Option(1, "--seed", "--from", min=0, help="The seed; everything in the run follows from it."),
     steps: int = typer.Option(2_000, "--steps", min=1, help="Actions of clients in the run."),
     nodes: int = typer.Option(1, "--nodes", min=1, max=100, help="Nodes of the cluster."),
     seeds: int = typer.Option(1, "--seeds", min=1, help="Run this many seeds, from --seed on."),
@@ -42,6 +38,10 @@ def simulate(
     trace: bool = typer.Option(False, "--trace", help="Print every line of what happens."),
     verbose: bool = typer.Option(False, "--verbose", help="Say what the seed has drawn: features, faults, limits."),
     marks: bool = typer.Option(False, "--marks", help="Count the rare branches that were reached."),
+    mix: bool = typer.Option(False, "--mix", help="With --seeds: draw nodes (to --nodes) and steps (to --steps) too."),
+    minutes: float = typer.Option(
+        0, "--minutes", min=0, help="With --seeds: begin no seed after this time; 0 is never."
+    ),
     jobs: int = typer.Option(0, "--jobs", min=0, help="Processes for many seeds; 0 is one per core."),
 ) -> int:
     """Run nodes with simulated clients, network, disks and faults, and check that every promise holds.
@@ -64,7 +64,7 @@ def simulate(
         return run_one(Scenario(options, None), options.command, trace, verbose, marks)
     if trace or verbose or shrink:
         raise Refusal("--trace, --verbose and --shrink are for one seed: leave --seeds out")
-    return run_many(options, seeds, jobs or os.cpu_count() or 1, marks=marks)
+    return run_many(options, seeds, jobs or os.cpu_count() or 1, marks=marks, mix=mix, minutes=minutes)
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -112,56 +112,3 @@ def promise_of(options: Options) -> str:
     """Run and return the promise that was broken first, empty if none was."""
     violations = options.simulation().run().violations
     return violations[0].promise if violations else ""
-
-
-def run_in_process(options: Options) -> Result:
-    """Run one seed; in a process of its own for `run_many`."""
-    return options.simulation().run()
-
-
-def run_all(pool: ProcessPoolExecutor, options: Options, seeds: int) -> Iterator[Result]:
-    """Give the results in the order of the seeds."""
-    runs = [options.with_seed(options.seed + number) for number in range(seeds)]
-    yield from pool.map(run_in_process, runs, chunksize=2)
-
-
-def run_many(options: Options, seeds: int, jobs: int, *, marks: bool) -> int:
-    """Run many seeds with a progress bar; name those that found something."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    digest = blake2b(digest_size=12)
-    events = violations = 0
-    failed: list[int] = []
-    reached: dict[str, int] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # Spawned, because a forked child would inherit the threads of whoever calls this.
-    with (
-        ProcessPoolExecutor(min(jobs, seeds), mp_context=get_context("spawn")) as pool,
-        Progress(*columns, console=Console(stderr=True)) as progress,
-    ):
-        task = progress.add_task("simulating", total=seeds)
-        for result in run_all(pool, options, seeds):
-            digest.update(result.digest.encode())
-            events += result.events
-            violations += len(result.violations)
-            for name, count in result.marks.items():
-                reached[name] = reached.get(name, 0) + count
-            if result.violations:
-                failed.append(result.seed)
-                if len(failed) <= SHOWN_FAILURES:
-                    text = f"seed {result.seed}: {result.violations[0]!r}".splitlines()[0]
-                    progress.console.print(text, markup=False, highlight=False)
-            progress.advance(task)
-    if marks:
-        print_marks(reached)
-    for seed in failed:
-        print(f"again: {options.with_seed(seed).command}")
-    print(f"digest {digest.hexdigest()} events {events} violations {violations}")
-    return 1 if failed else 0
-
-
-def print_marks(marks: dict[str, int]) -> None:
-    """Print how often each branch was reached, by name."""
-    for name in sorted(marks):
-        print(f"mark {marks[name]:8d} {name}")

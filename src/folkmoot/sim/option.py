@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from folkmoot.kernel.rng import Rng
 from folkmoot.sim.run import Simulation
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, Swarm
 
@@ -81,6 +82,15 @@ class Options:
         """Return the same options for another seed."""
         other = self.copy()
         other.seed = seed
+        return other
+
+    def mixed(self) -> Options:
+        """Return a run of fewer nodes and steps, drawn from its seed; at least three nodes and a fifth of the steps."""
+        other = self.copy()
+        rng = Rng(self.seed * 2 + 1)
+        if self.nodes > 3:
+            other.nodes = self.nodes if rng.chance(1, 2) else rng.between(3, self.nodes)
+        other.steps = rng.between(max(1, self.steps // 5), self.steps)
         return other
 
     @property

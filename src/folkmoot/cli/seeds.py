@@ -1,0 +1,132 @@
+"""Many seeds of the simulator: processes, progress, and what they came to; owns the loop over seeds and its end.
+
+It ends by itself after the last seed or when its time is over, and Ctrl-C gives what there is.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from hashlib import blake2b
+from multiprocessing import get_context
+
+from folkmoot.sim import Options, Result
+
+__all__ = ["print_marks", "run_in_process", "run_many"]
+
+SHOWN_FAILURES = 10
+RUNS_PER_PROCESS = 1_000
+"""A process is replaced after so many runs, whatever they may have left in it."""
+
+
+class Tally:
+    """What the runs came to so far."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.events = 0
+        self.violations = 0
+        self.failed: list[Options] = []
+        self.promises: dict[str, int] = {}
+        self.marks: dict[str, int] = {}
+        self._digest = blake2b(digest_size=12)
+
+    def add(self, options: Options, result: Result) -> None:
+        """Count one run."""
+        self.runs += 1
+        self._digest.update(result.digest.encode())
+        self.events += result.events
+        self.violations += len(result.violations)
+        for name, count in result.marks.items():
+            self.marks[name] = self.marks.get(name, 0) + count
+        if result.violations:
+            self.failed.append(options)
+            promise = result.violations[0].promise
+            self.promises[promise] = self.promises.get(promise, 0) + 1
+
+    @property
+    def line(self) -> str:
+        """The last line, as for one seed."""
+        return f"digest {self._digest.hexdigest()} events {self.events} violations {self.violations}"
+
+
+def run_in_process(options: Options) -> Result:
+    """Run one seed; in a process of its own for `run_many`."""
+    return options.simulation().run()
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def run_all(
+    pool: ProcessPoolExecutor, runs: list[Options], jobs: int, until: float
+) -> Iterator[tuple[Options, Result]]:
+    """Give the results in the order of the seeds; none is begun after `until` (monotonic seconds, 0: no end)."""
+    under_way: list[tuple[Options, Future[Result]]] = []
+    left = iter(runs)
+    while True:
+        while len(under_way) < 4 * jobs and not (until and time.monotonic() > until):
+            options = next(left, None)
+            if options is None:
+                break
+            under_way.append((options, pool.submit(run_in_process, options)))
+        if not under_way:
+            return
+        options, future = under_way.pop(0)
+        yield options, future.result()
+
+
+def run_many(options: Options, seeds: int, jobs: int, *, marks: bool, mix: bool = False, minutes: float = 0) -> int:
+    """Run many seeds with a progress bar; name those that found something."""
+    runs = [options.with_seed(options.seed + number) for number in range(seeds)]
+    if mix:
+        runs = [run.mixed() for run in runs]
+    tally = Tally()
+    began = time.monotonic()
+    stopped = ""
+    # Spawned, because a forked child would inherit the threads of whoever calls this.
+    pool = ProcessPoolExecutor(
+        min(jobs, seeds),
+        mp_context=get_context("spawn"),
+        initializer=_leave_interrupts_to_the_parent,
+        max_tasks_per_child=RUNS_PER_PROCESS,
+    )
+    try:
+        _count(tally, run_all(pool, runs, jobs, began + 60 * minutes if minutes else 0), seeds)
+    except KeyboardInterrupt:
+        stopped = ", stopped by Ctrl-C"
+    finally:
+        pool.shutdown(wait=not stopped, cancel_futures=True)
+    if marks:
+        print_marks(tally.marks)
+    for failed in tally.failed:
+        print(f"again: {failed.command}")
+    taken_s = time.monotonic() - began
+    broken = "".join([f", {count} of {promise}" for promise, count in sorted(tally.promises.items())])
+    print(f"seeds {tally.runs} of {seeds} in {taken_s:.0f} s, failed {len(tally.failed)}{broken}{stopped}")
+    print(tally.line)
+    return 1 if tally.failed else 0
+
+
+def _count(tally: Tally, results: Iterator[tuple[Options, Result]], seeds: int) -> None:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("simulating", total=seeds)
+        for options, result in results:
+            tally.add(options, result)
+            if result.violations and len(tally.failed) <= SHOWN_FAILURES:
+                text = f"seed {result.seed}: {result.violations[0]!r}".splitlines()[0]
+                progress.console.print(text, markup=False, highlight=False)
+            progress.advance(task)
+
+
+def print_marks(marks: dict[str, int]) -> None:
+    """Print how often each branch was reached, by name."""
+    for name in sorted(marks):
+        print(f"mark {marks[name]:8d} {name}")
