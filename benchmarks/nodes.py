@@ -5,19 +5,31 @@ Owns starting them with fixed ports, asking them whether all is well, killing an
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import random
+import socket
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks import server
 from benchmarks.server import Server
 
 KINDS = ("mqtt", "admin", "peer")
 WHOLE_S = 60.0
 POLL_S = 0.02
+PORTS = (15_000, 32_000)
+
+
+def lasting_port() -> int:
+    """Return a free port below those that the system gives to connections: a node that is started again needs it."""
+    while True:
+        port = random.randrange(*PORTS)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 class Nodes:
@@ -28,7 +40,7 @@ class Nodes:
         self.replicas = replicas
         self.options = options
         self.names = [f"n{number}" for number in range(1, count + 1)]
-        self.ports = {name: {kind: server.free_port() for kind in KINDS} for name in self.names}
+        self.ports = {name: {kind: lasting_port() for kind in KINDS} for name in self.names}
         self.servers: dict[str, Server] = {}
         try:
             for name in self.names:
