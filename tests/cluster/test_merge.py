@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ from folkmoot.store.key import (
     stamp_key,
 )
 from folkmoot.store.message import Message, encode_message
+from folkmoot.store.origin import NUMBER_BITS, origin_of
 from folkmoot.store.row import (
     CursorRow,
     QueueRow,
@@ -67,6 +69,12 @@ def queued(text: str, body: int = 0, created_us: int = 5, properties: bytes = b"
     return encode_queue(QueueRow(1, False, False, b"", b"", body, whole.size, None if body else whole))
 
 
+def requested(text: str, asker: bytes, number: int) -> bytes:
+    whole = message(text)
+    whole.origin = origin_of(asker, number)
+    return encode_queue(QueueRow(1, False, False, b"", b"", 0, whole.size, whole))
+
+
 def session(ends_us: int, expiry_s: int = NEVER, floor: int = 0) -> bytes:
     return encode_session(SessionRow(5, expiry_s, ends_us, floor, "user"))
 
@@ -79,6 +87,7 @@ class Fork:
         self.stamps: list[dict[bytes, Stamp]] = [{}, {}]
         self.clock = 1000
         self.seqs = [FORK, FORK]
+        self.common = -1
 
     def old(self, key: bytes, body: bytes) -> None:
         for rows in self.rows:
@@ -106,7 +115,7 @@ class Fork:
         for key, stamp in self.stamps[number].items():
             rows[stamp_key(key)] = u64(epoch) + u64(FORK + 1) + encode_stamp(stamp)
         history = [(OLD, 0), (epoch, FORK)]
-        return Side(rows, [Holding(COMPLETE, epoch, self.seqs[number] + 1, history)])
+        return Side(rows, [Holding(COMPLETE, epoch, self.seqs[number] + 1, history)], self.common)
 
     def merge(self) -> tuple[dict[bytes, bytes], Merge]:
         """Return the rows of the side that goes on afterwards, without versions and stamps, and the merge."""
@@ -482,3 +491,35 @@ def test_each_subscription_is_what_was_said_last(steps: list[tuple[int, int, int
             last[key] = None
     rows, _merge = fork.merge()
     assert {key: rows.get(key) for key in keys} == last
+
+
+SEVENTH = (5 << NUMBER_BITS) + 7  # the seventh request that was made in the fifth view
+
+
+@pytest.mark.parametrize(
+    ("mark", "common", "kept"),
+    [
+        (SEVENTH, 5, False),  # the other side has applied the same request
+        (SEVENTH + 20, 6, False),  # and later ones
+        (SEVENTH - 1, 5, True),  # it has not
+        (0, 5, True),  # it knows nothing of who asked
+        (SEVENTH + 20, 4, True),  # it was made on one side, after the fork: numbers of the two sides tell nothing
+        (SEVENTH, -1, True),  # nobody knows when they parted: twice rather than never
+    ],
+)
+@pytest.mark.parametrize("asker", [b"n1", b"\0p\0\7"], ids=["node", "partition"])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_message_comes_once_if_both_sides_have_applied_its_request(
+    mark: int, common: int, kept: bool, asker: bytes, base: int
+) -> None:
+    fork = Fork()
+    fork.common = common
+    fork.old(S, session(0))
+    other = THEIRS if base == MINE else MINE
+    fork.put(other, S, session(1 << 60))  # not connected there
+    fork.put(base, S, session(0))
+    fork.put(other, q(1), requested("m", asker, SEVENTH))
+    if mark:
+        fork.put(base, plain_key(0, MARK, asker), u64(mark))
+    rows, _merge = fork.merge()
+    assert texts(rows) == (["m"] if kept else [])
