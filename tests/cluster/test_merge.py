@@ -117,10 +117,15 @@ class Fork:
         history = [(OLD, 0), (epoch, FORK)]
         return Side(rows, [Holding(COMPLETE, epoch, self.seqs[number] + 1, history)], self.common)
 
-    def merge(self) -> tuple[dict[bytes, bytes], Merge]:
-        """Return the rows of the side that goes on afterwards, without versions and stamps, and the merge."""
+    def merge(self, counter: int = -1, foreign: int = -1) -> tuple[dict[bytes, bytes], Merge]:
+        """Return the rows of the side that goes on afterwards, without versions and stamps, and the merge.
+
+        counter: of the newest view that both were in; foreign: a partition that goes on as it was at the other side.
+        """
         mine = self.side(0)
+        mine.fork = counter
         merge = Merge(0, mine, self.side(1), THEIRS, 1 << 40)
+        merge.foreign = {foreign: True}
         merge.plan()
         after = {key: value[16:] for key, value in mine.rows.items() if key[2] != STAMP}
         for unit in merge.units:
@@ -402,6 +407,36 @@ def test_marks_and_producers_keep_the_greater_number_but_not_for_the_outboxes_of
             fork.put(THEIRS, key, u64(theirs))
         rows, _merge = fork.merge()
         assert (rows[producer], rows[node], rows[partition]) == (u64(7), u64(7), u64(mine))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "kept"),
+    [
+        ((8, 5), (8, 2), (8, 2)),  # ours took 5 promises of our own leader; theirs, which goes on, has made others
+        (
+            (8, 5),
+            (0, 0),
+            (7, 0x3FFFFFFFFF),
+        ),  # nothing of its new promises was taken, and all from before the fork may be
+        ((7, 5), (0, 0), (7, 5)),
+        ((7, 5), (7, 2), (7, 5)),  # made before the fork: the same ones
+        ((0, 0), (8, 2), (8, 2)),
+    ],
+)
+def test_what_is_done_for_another_partition_is_counted_as_where_that_one_goes_on(
+    mine: tuple[int, int], theirs: tuple[int, int], kept: tuple[int, int]
+) -> None:
+    key = plain_key(0, MARK, b"\0p\0\1")
+    fork = Fork()
+    if mine[0]:
+        fork.put(MINE, key, u64(mine[0] << 38 | mine[1]))
+    if theirs[0]:
+        fork.put(THEIRS, key, u64(theirs[0] << 38 | theirs[1]))
+    rows, _merge = fork.merge(7, 1)
+    assert rows[key] == u64(kept[0] << 38 | kept[1])
+    if mine[0]:
+        rows, _merge = fork.merge(7, 2)
+        assert rows[key] == u64(mine[0] << 38 | mine[1]), "that one goes on at our side"
 
 
 def test_promises_of_the_other_side_get_new_numbers() -> None:

@@ -95,6 +95,10 @@ class Exchange:
             self._applied.remove(entry)  # its new leader knows whether it has it
             self.requests.park(entry[1])
 
+    def foreign(self, partition: int) -> None:
+        """A partition goes on as it was at another side of a split, which has used the same numbers for its errands."""
+        self._live.pop(partition, None)
+
     def opened(self, partition: int) -> None:
         """The leader of a partition takes requests: those that wait go to it, or are applied here."""
         for part in self.requests.opened(partition):

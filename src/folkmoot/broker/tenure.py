@@ -132,6 +132,8 @@ class Tenure:
                     self.leave(partition)
                 self.requests.moved(partition)
                 self.interest.moved(partition)
+                if partition in merging and leader in fresh:
+                    self.exchange.foreign(partition)
                 self.exchange.moved(partition)
                 self.relays.moved(partition)
             if not leader:

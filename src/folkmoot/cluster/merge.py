@@ -41,6 +41,7 @@ from folkmoot.store.key import (
     sequence_of,
 )
 from folkmoot.store.message import decode_message
+from folkmoot.store.origin import NUMBER_BITS
 from folkmoot.store.row import decode_queue
 from folkmoot.store.writer import VERSION_BYTES, body_of
 
@@ -87,6 +88,7 @@ class Merge:
         self._theirs = theirs
         self._branch = branch
         self._first_number = first_number
+        self.foreign: dict[int, bool] = {}  # partitions that go on as they were at the other side
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
 
     def plan(self) -> None:
@@ -158,11 +160,14 @@ class Merge:
         if kind == RETAINED:
             self._retained(name, key, mine, theirs)
         elif theirs is None:
-            return
+            if kind == MARK and mine is not None:
+                self._mark(name, key, mine, 0)
         elif kind == PRODUCER or (kind == MARK and not plain_name_of(key).startswith(_PARTITION_ORIGIN)):
             newest = get_u64(theirs, VERSION_BYTES)
             if mine is None or get_u64(mine, VERSION_BYTES) < newest:
                 self._add(name, [(PUT, key, u64(newest))])
+        elif kind == MARK:
+            self._mark(name, key, mine, get_u64(theirs, VERSION_BYTES))
         elif kind == STAMP and len(key) > 3:  # that theirs was begun from nothing says nothing of mine
             self._stamp(name, key, mine, theirs)
         elif (kind == MERGED or kind == LEFTOVER) and mine is None:
@@ -172,6 +177,21 @@ class Merge:
             cut = len(key) - 8
             leftover = key[:2] + bytes([LEFTOVER]) + key[3:cut] + u64(self._branch) + key[cut:]
             self._add(name, [(PUT, leftover, body_of(theirs))])
+
+    def _mark(self, name: bytes, key: bytes, mine: bytes | None, theirs: int) -> None:
+        """Keep what this partition has applied of another one's outbox, in the numbers of the side that goes on there.
+
+        Both sides have given the same numbers since the fork: those of the other side are not marked as done by ours.
+        """
+        origin = plain_name_of(key)
+        prefix = len(_PARTITION_ORIGIN)
+        if not origin.startswith(_PARTITION_ORIGIN) or get_u16(origin, prefix) not in self.foreign:
+            return
+        here = 0 if mine is None else get_u64(mine, VERSION_BYTES)
+        common = max(((self._mine.fork + 1) << NUMBER_BITS) - 1, 0)
+        newest = max(theirs, min(here, common))
+        if newest != here:
+            self._add(name, [(PUT, key, u64(newest))])
 
     def _retained(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes | None) -> None:
         if not replaces(key, self._mine, self._theirs, _created_us(mine), _created_us(theirs)):

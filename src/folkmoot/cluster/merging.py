@@ -244,6 +244,7 @@ class Merges:
         mine.meet(holding)
         theirs.meet(standing.holding(partition))
         merge = Merge(partition, mine, theirs, holding.epoch, number)
+        merge.foreign = self._foreign(merging.source)
         merge.plan()
         done = self._marks[partition].get(_mark_key(partition, holding), b"")
         merging.units = [unit for unit in merge.units if unit.name > done]
@@ -253,6 +254,15 @@ class Merges:
         for client, here in merge.homes.items():
             homes[client.decode()] = (here, merging.side)
         merging.rows = {}
+
+    def _foreign(self, source: str) -> dict[int, bool]:
+        """Return the partitions that go on as they were at the side of this branch, and not at this node's."""
+        view = self.standing.view
+        theirs = 0 if view is None else view.bases.get(source, 0)
+        if view is None or theirs == view.bases.get(self.standing.node_id, 0):
+            return {}
+        leaders = [view.leader_of(partition) for partition in range(self.standing.partitions)]
+        return {p: True for p, leader in enumerate(leaders) if view.bases.get(leader, 0) == theirs}
 
     def _fork(self, lineage: list[int]) -> int:
         """Return the counter of the newest view that both sides come from, -1 if that is not known."""
