@@ -77,14 +77,21 @@ class ClusterChecker:
             if left_out and other.up and other.member:
                 self.world.violate("eviction", f"{host.name} installs {view} without {other.node_id}, which is well")
 
-    def expect_out(self, host: Machine, limit_us: int) -> None:
-        """A machine has just failed: the views of all others must be without it in time, if nothing else happens."""
-        count = self.trouble.faults
-        self.world.later(limit_us, self._look_out, host, host.node_id, host.life, host.hung or host.dark, count)
+    def expect_out(self, host: Machine, limit_us: int, more_us: int) -> None:
+        """A machine has just failed: the views of all others must be without it in time, if nothing else happens.
 
-    def _look_out(self, host: Machine, node_id: str, life: int, silent: bool, count: int) -> None:
+        more_us: how much longer it may take when others fail with it, because who is slow must not cost copies.
+        """
+        count = self.trouble.faults
+        silent = host.hung or host.dark
+        self.world.later(limit_us, self._look_out, host, host.node_id, host.life, silent, count, more_us)
+
+    def _look_out(self, host: Machine, node_id: str, life: int, silent: bool, count: int, more_us: int) -> None:
         alive = host.node is not None if not silent else not (host.hung or host.dark)
         if alive or host.life != life or self.trouble.faults != count:
+            return
+        if more_us and any(other is not host and other.member and not other.up for other in self.trouble.hosts):
+            self.world.later(more_us, self._look_out, host, node_id, life, silent, count, 0)
             return
         for other in self.trouble.hosts:
             view = view_of(other)

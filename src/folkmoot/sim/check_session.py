@@ -113,7 +113,9 @@ class SessionChecker:
             return False  # the side that did not see the client has let it expire
         if record.expiry_low_s >= NEVER_EXPIRES_S:
             return True
-        lost_us = min(self.world.now, record.links[-1].cut_us)
+        last = record.links[-1]
+        # Its node may have been put out before the connection broke: from then on nobody sees the client.
+        lost_us = min(self.world.now, last.cut_us, self.trouble.failed_at(last.server.name, last.opened_us))
         return self.world.now < lost_us + record.expiry_low_s * SECOND - self.ledger.slack_us
 
     def _must_be_over(self, record: SessionRecord, life: Life) -> bool:

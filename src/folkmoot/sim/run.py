@@ -197,9 +197,10 @@ class Simulation:
         """A machine has failed: where nothing else is wrong, the others must notice in time."""
         if self._calm_before_us == self.world.now:
             swarm = self.swarm
-            limit = _SILENT_OUT_US if machine.hung or machine.dark or machine.off else _KILLED_OUT_US
+            silent = machine.hung or machine.dark or machine.off
+            limit = _SILENT_OUT_US if silent else _KILLED_OUT_US
             limit += 20 * swarm.latency_us + 50 * swarm.turn_us + 4 * swarm.sync_us
-            self.checker.expect_out(machine, limit)
+            self.checker.expect_out(machine, limit, 0 if silent else _SILENT_OUT_US - _KILLED_OUT_US)
 
     def _output(self, _host: Host, link: Link, data: bytes) -> None:
         self.oracle.sessions.output(link, data)

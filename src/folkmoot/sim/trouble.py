@@ -161,6 +161,10 @@ class Trouble:
         """Whether a machine began to fail in this time, by itself and not in a split."""
         return any(name == host and since_us <= at <= until_us for host, at in self._failures)
 
+    def failed_at(self, name: str, since_us: int) -> int:
+        """Return when a machine began to fail for the first time since then, or NEVER."""
+        return min([at for host, at in self._failures if host == name and at >= since_us], default=NEVER)
+
     def count(self, since_us: int) -> int:
         """Return how often something has gone wrong since."""
         crashes = sum([1 for host in self.hosts for at in host.crashed_us if at >= since_us])
