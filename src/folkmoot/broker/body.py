@@ -43,9 +43,11 @@ class Bodies:
             self._total += 1
         counts[sequence] = counts.get(sequence, 0) + 1
 
-    def seen(self, partition: int, sequence: int) -> None:
-        """A body with this sequence is in the store: new ones come after it."""
-        self._next[partition] = max(self._next[partition], sequence + 1)
+    def take(self, partition: int, counts: dict[int, int], following: int) -> None:
+        """This node begins to lead the partition: its bodies with the rows that name them, and the next sequence."""
+        self._total += len(counts)
+        self._counts[partition] = counts
+        self._next[partition] = following
 
     def forget(self, partition: int) -> None:
         """This node leads the partition no more."""

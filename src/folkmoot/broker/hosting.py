@@ -327,9 +327,9 @@ class Hosting:
             Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, "the session is at the other side of a split"
         )
 
-    def catch_up(self) -> None:
-        """No more clients are about to be attached: what those who were have sent already is handled."""
-        self.expecting = False
+    def catch_up(self, expecting: bool) -> None:
+        """Handle what clients that are attached by now have sent already; `expecting`: others are about to be."""
+        self.expecting = expecting
         early = self._early
         self._early = []
         for node_id, number, packet, first, rest in early:

@@ -8,9 +8,8 @@ needs none: it has no second way to come.
 from __future__ import annotations
 
 from folkmoot.broker.state import State
-from folkmoot.kernel.pack import get_u64, u16, u64
-from folkmoot.store.key import MARK, plain_key, plain_name_of
-from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.kernel.pack import u16, u64
+from folkmoot.store.key import MARK, plain_key
 
 __all__ = ["Marks", "partition_origin"]
 
@@ -49,9 +48,9 @@ class Marks:
         for (partition, origin), sequence in changed.items():
             self.state.writer.put(partition, plain_key(partition, MARK, origin), u64(sequence))
 
-    def load(self, key: bytes, value: bytes, partition: int) -> None:
-        """A row was found when this node began to lead its partition."""
-        self._newest[partition][plain_name_of(key)] = get_u64(value, VERSION_BYTES)
+    def take(self, partition: int, newest: dict[bytes, int]) -> None:
+        """This node begins to lead the partition: its rows, by origin."""
+        self._newest[partition] = newest
 
     def forget(self, partition: int) -> None:
         """This node leads the partition no more."""

@@ -33,9 +33,8 @@ from folkmoot.broker.request import Requests, first_number
 from folkmoot.broker.state import State
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_varint, varint
-from folkmoot.store.key import OUTBOX, kind_prefix, numbered_key, sequence_of
+from folkmoot.store.key import OUTBOX, kind_prefix, numbered_key
 from folkmoot.store.message import Message
-from folkmoot.store.writer import VERSION_BYTES
 
 __all__ = ["Outbox", "decode_errand", "encode_errand"]
 
@@ -129,16 +128,16 @@ class Outbox:
 
     # -- leaders come and go ------------------------------------------------------------------------------------------
 
-    def begin(self, home: int) -> None:
-        """This node begins to lead a partition, in the view that is installed."""
-        self._next[home] = first_number(self.fabric.epoch) + 1
+    def begin(self, home: int, errands: list[Errand]) -> None:
+        """This node begins to lead a partition, in the view that is installed.
 
-    def load(self, home: int, key: bytes, value: bytes) -> None:
-        """A row was found: it goes on its way when all replicas have it. Raises CorruptStore."""
-        errand = decode_errand(home, sequence_of(key), value[VERSION_BYTES:])
-        self._next[home] = max(self._next[home], errand.sequence + 1)
-        if not self._forgetful:
-            self._add(errand)
+        errands: as its rows say, in order; they go on their way when all replicas have them.
+        """
+        self._next[home] = first_number(self.fabric.epoch) + 1
+        for errand in errands:
+            self._next[home] = max(self._next[home], errand.sequence + 1)
+            if not self._forgetful:
+                self._add(errand)
 
     def renumber(self) -> None:
         """A view was installed: no number is given in two of them, so that it tells on which side of a split it was."""

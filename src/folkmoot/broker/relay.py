@@ -206,6 +206,10 @@ class Relays:
             if not relay.connection.writable:
                 self.block(relay, True)
 
+    def has_any(self, partition: int) -> bool:
+        """Whether a partition has relays."""
+        return bool(self._by_partition[partition])
+
     def of_partition(self, partition: int) -> list[Relay]:
         """Return the relays of a partition, in the order in which they came."""
         return list(self._by_partition[partition].values())

@@ -161,6 +161,13 @@ class Retained:
 
     # -- partitions move ----------------------------------------------------------------------------------------------
 
+    def take(self, partition: int, count: int, size: int) -> None:
+        """This node begins to lead the partition, with so many messages and their bytes."""
+        self.counts[partition] = count
+        self.sizes[partition] = size
+        self.state.counters.retained_messages += count
+        self.state.counters.retained_bytes += size
+
     def forget(self, partition: int) -> None:
         """This node leads the partition no more."""
         self.state.counters.retained_messages -= self.counts[partition]

@@ -1,8 +1,8 @@
 """Beginning and ending to lead partitions, while their clients stay connected (DESIGN sections 6 to 9).
 
-A new leader asks all members who is connected, restores the rows, gives the connected clients their sessions back,
-settles the others, and only then takes requests. An old leader forgets what it had in memory and passes packets on
-from then on. Clients notice a pause.
+A new leader asks all members who is connected and reads the rows (`succession`), gives the connected clients their
+sessions back, settles the others, and only then takes requests. An old leader forgets what it had in memory and passes
+packets on from then on. Clients notice a pause.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from folkmoot.broker.restore import Restore
 from folkmoot.broker.retained import Retained
 from folkmoot.broker.route import Routes
 from folkmoot.broker.state import State
+from folkmoot.broker.succession import Arrival, Succession
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.pack import varint
 from folkmoot.mqtt import reason
@@ -39,7 +41,6 @@ from folkmoot.mqtt.connect import decode_connect
 from folkmoot.session.connection import CLOSING, NEW, OPEN, REGISTERING
 from folkmoot.session.relay import ASKED, ENDED, Relay
 from folkmoot.session.session import Session
-from folkmoot.streams.leftover import absorb
 from folkmoot.streams.table import Streams
 
 __all__ = ["Tenure"]
@@ -97,10 +98,9 @@ class Tenure:
         self.inquiries = inquiries
         self.answers = answers
         self.streams = streams
-        self._unasked = "unasked" in fabric.planted
         self.met: dict[str, int] = {}  # in which view all began anew with a node
-        self._awaited: dict[int, dict[str, None]] = {}  # partitions to lead -> members that have not told who is there
-        self._attached: list[tuple[str, HOST_ENTRY]] = []
+        self.succession = Succession(relays, restore, "unasked" in fabric.planted)
+        self._led = 0  # partitions since it was told last
 
     # -- views --------------------------------------------------------------------------------------------------------
 
@@ -162,9 +162,8 @@ class Tenure:
             fabric.open[partition] = False
             fabric.holds[partition] = False
             fabric.leaders[partition] = ""
-        self._awaited.clear()
-        self._attached.clear()
-        self.hosting.catch_up()
+        self.succession.clear()
+        self.hosting.catch_up(False)
         self.requests.drop_all()
         for connection in list(self.state.connections.values()):
             if connection.state < CLOSING:
@@ -199,13 +198,14 @@ class Tenure:
 
     def _again(self) -> None:
         """Ask anew, in the new view, who is connected."""
-        wanted = [partition for partition in self._awaited if self.fabric.leaders[partition] == self.fabric.node_id]
-        self._awaited.clear()
-        self._attached.clear()
+        fabric = self.fabric
+        wanted = [partition for partition in self.succession.arrivals if fabric.leaders[partition] == fabric.node_id]
+        self.succession.clear()
+        self._tell()
         if wanted:
             self.prepare(wanted)
         elif self.hosting.expecting:
-            self.hosting.catch_up()
+            self.hosting.catch_up(False)
 
     def opened(self, partition: int) -> None:
         """Another node has begun to lead a partition."""
@@ -219,69 +219,78 @@ class Tenure:
     def prepare(self, partitions: list[int]) -> None:
         """This node has all changes of these partitions and may lead them: ask who is connected."""
         for partition in partitions:
-            self._awaited[partition] = dict.fromkeys(self.fabric.others)
+            self.succession.begin(partition, self.fabric.others)
         self.hosting.expecting = True
         self.hosting.want(partitions)
 
     def told(self, node_id: str, body: bytes) -> None:
         """A node tells who is connected to it. Raises ValueError for nonsense."""
         epoch, partitions, entries = msgspec.msgpack.decode(body, type=tuple[int, list[int], list[HOST_ENTRY]])
-        if epoch != self.fabric.epoch:
-            return
-        for partition in partitions:
-            missing = self._awaited.get(partition)
-            if missing is not None:
-                missing.pop(node_id, None)
-        self._attached += [(node_id, entry) for entry in entries]
-
-    def complete(self) -> list[int]:
-        """Return the partitions of which all members have told who is connected, if these are all."""
-        for missing in self._awaited.values():
-            if missing and not self._unasked:
-                return []
-        return list(self._awaited)
+        if epoch == self.fabric.epoch:
+            self.succession.told(node_id, partitions, entries)
 
     def lead(self, partitions: list[int], homes: dict[str, tuple[bool, list[str]]]) -> None:
-        """Lead partitions from now on; raises CorruptStore when a row cannot be read.
+        """Lead partitions from now on; those that cannot be read are in `succession.spoiled`.
 
         homes: clients that may be connected at these nodes only (True), or anywhere but there (False).
         """
-        self._awaited.clear()
-        attached = self._attached
-        self._attached = []
-        for partition in partitions:
-            self.restore.load(partition)
-            absorb(self.streams, partition, self.state.reader, self.state.writer, self.state.now)
-            self.interest.lead(partition)
-            self.fabric.open[partition] = True
-        for partition in partitions:
+        arrivals = self._take(partitions)
+        led = [arrival.estate.partition for arrival in arrivals]
+        for partition in led:
             for relay in self.relays.of_partition(partition):
                 if relay.state == ASKED:
                     self.restore.disclaim(relay.connection.client_id, relay.token)
                 else:
                     self._take_back(relay, homes)
-        for node_id, entry in attached:
-            if self.state.leads[entry[1]]:
-                if entry[12]:
-                    self.restore.disclaim(entry[2], entry[11])
-                elif entry[9] and not _is_home(homes, entry[2], node_id):
-                    self.hosting.turn_away(node_id, entry)
-                else:
-                    self.hosting.attach(node_id, entry)
+        for arrival in arrivals:
+            self._attach(arrival, homes)
         self.routes.forget_all()
         self.restore.settle()
-        self.hosting.catch_up()
-        for node_id in self.fabric.others:
-            self.interest.tell(node_id, partitions, False)
+        self.hosting.catch_up(len(self.succession) > 0)
+        if led:
+            for node_id in self.fabric.others:
+                self.interest.tell(node_id, led, False)
         self.inquiries.opened()
-        for partition in partitions:
+        for partition in led:
             self.exchange.opened(partition)
             for relay in self.relays.of_partition(partition):
                 self.relays.forget(relay)
                 connection = relay.connection
                 if connection.state == REGISTERING:
                     self.admission.admit(connection, relay.assigned)
-        self.state.event(INFO, "leads", {"partitions": len(partitions), "sessions": len(self.state.sessions)})
+        self._led += len(led)
+        if not len(self.succession):
+            self._tell()
+
+    def _take(self, partitions: list[int]) -> list[Arrival]:
+        """Give what was read of partitions its place; return those of which that could be done."""
+        arrivals: list[Arrival] = []
+        for partition in partitions:
+            arrival = self.succession.arrivals[partition]
+            try:
+                self.restore.take(arrival.estate)
+            except CorruptStore as fault:
+                self.succession.spoil(arrival, fault)
+                continue
+            del self.succession.arrivals[partition]
+            self.interest.lead(partition)
+            self.fabric.open[partition] = True
+            arrivals.append(arrival)
+        return arrivals
+
+    def _attach(self, arrival: Arrival, homes: dict[str, tuple[bool, list[str]]]) -> None:
+        for node_id, entry in arrival.attached:
+            if entry[12]:
+                self.restore.disclaim(entry[2], entry[11])
+            elif entry[9] and not _is_home(homes, entry[2], node_id):
+                self.hosting.turn_away(node_id, entry)
+            else:
+                self.hosting.attach(node_id, entry)
+
+    def _tell(self) -> None:
+        if self._led:
+            self.state.event(INFO, "leads", {"partitions": self._led, "sessions": len(self.state.sessions)})
+            self._led = 0
 
     def _take_back(self, relay: Relay, homes: dict[str, tuple[bool, list[str]]]) -> None:
         """A client of this very node: its session is here now."""
@@ -289,8 +298,10 @@ class Tenure:
         self.relays.forget(relay)
         session = self.state.sessions.get(connection.client_id)
         if relay.state == ENDED:
-            if session is not None and relay.log and relay.log[-1][1] == GOODBYE:
-                self.lifecycle.wills.cancel(session)
+            if relay.log and relay.log[-1][1] == GOODBYE:
+                left = session if session is not None else self.restore.strays.pop(connection.client_id, None)
+                if left is not None:
+                    self.lifecycle.wills.cancel(left)
             return
         if not relay.durable:
             stray = self.restore.strays.pop(connection.client_id, None)

@@ -15,8 +15,8 @@ A pure function, run by the proposer of a view only; its result is part of the v
 5. A copy that others had to do without, so that they began from nothing, goes before what they began.
 
 Where nobody is in sync, the furthest complete copy leads; where none is complete, the best partial one, because it is
-all there is; where there is nothing, all begin empty. A damaged copy never leads: a partition with nothing else has no
-leader.
+all there is; where there is nothing, all begin empty. A damaged copy never leads, and is never given up for an empty
+one: a partition with nothing else has no leader until somebody brings another copy, or takes the damaged ones away.
 """
 
 from __future__ import annotations
@@ -159,17 +159,8 @@ class _Assigner:
         if partial:
             tip = _furthest(partial)
             return [tip.node_id], self._learners(ideal, [tip.node_id], copies, complete, tip)
-        return self._empty(ideal, copies)
-
-    def _empty(self, ideal: list[str], copies: list[_Copy]) -> tuple[list[str], list[str]]:
-        damaged = [copy.node_id for copy in copies]
-        replicas = [node_id for node_id in ideal if node_id not in damaged]
-        if not replicas:
-            replicas = [node_id for node_id in self._ids if node_id not in damaged][:1]
-        # Beside a new beginning, what can still be read of a damaged copy is worth offering.
-        learners = [node_id for node_id in ideal if node_id not in replicas]
-        learners += [node_id for node_id in damaged if node_id not in learners]
-        return replicas, learners if replicas else []
+        # A copy that one row makes unreadable is whole but for that: it must not be overwritten by a new beginning.
+        return ([], []) if copies else (list(ideal), [])
 
     def _note_branches(
         self, partition: int, replicas: list[str], learners: list[str], complete: list[_Copy], tip: Holding

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from folkmoot.cluster.holding import COMPLETE, NONE
+from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE
 from folkmoot.cluster.kind import READY
 from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.notice import encode_report
 from folkmoot.cluster.standing import IDLE, LEADER, LEARNER, MERGING, NOBODY, OPEN, REPLICA, Standing
 from folkmoot.cluster.takeover import Takeover
 from folkmoot.cluster.view import View
+from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import u64
 
 __all__ = ["Roles"]
@@ -44,6 +45,9 @@ class Roles:
         if previous is not None:
             self.takeover.remember(partition, previous.replicas[partition] if previous.replicas else [me])
         branches = view.branches.get(partition, [])
+        if not leader and standing.states[partition] == DAMAGED and (previous is None or standing.leaders[partition]):
+            why = "no member has a copy that can be read; see what replica_damaged has said, and the documentation"
+            standing.event(ERROR, "cannot_lead", partition, why)
         if leader != standing.leaders[partition] or leader not in kept or branches:
             standing.settled[partition] = False
             standing.opened[partition] = False

@@ -213,6 +213,19 @@ class Takeover:
                     standing.phases[partition] = ADOPTED
                     self.ready.append(partition)
 
+    def may_start(self, partition: int) -> bool:
+        """Whether a partition can be started now, or serves already: nothing that others have is missing here."""
+        return self.standing.phases[partition] in (ADOPTED, MERGED, OPEN)
+
+    def give_up(self, partition: int, why: str) -> None:
+        """The rows of a partition to be led cannot be read: somebody else must lead it, if anybody can."""
+        standing = self.standing
+        standing.spoil(partition, why)
+        standing.phases[partition] = TAKING
+        standing.opened[partition] = False
+        if partition in self.lead.opening:
+            self.lead.opening.remove(partition)
+
     def start(self, partition: int) -> bool:
         """Open a partition, if it is (still) this node's to open."""
         standing = self.standing

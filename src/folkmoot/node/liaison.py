@@ -26,6 +26,7 @@ from folkmoot.node.effect import Effects
 from folkmoot.node.farewell import Farewell
 from folkmoot.node.load import own_load
 from folkmoot.node.meter import Meter
+from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace
 from folkmoot.node.promised import Promised
 from folkmoot.node.record import put_view, read_view
@@ -69,6 +70,7 @@ class Liaison:
             self.me, config, state.partitions, state.rng.fork(), Promised(self.replication), stored
         )
         self.pace = Pace(self.replication.copies)
+        self.opening = Opening(state, broker, self.replication)
         self.meter = Meter(state.counters, self.peers, self.replication)
         self.farewell = Farewell(state, broker, self.membership)
         self.chronicle = Chronicle(fabric.node_id, state, self.peers, self.replication)
@@ -156,14 +158,6 @@ class Liaison:
             ready = list(replication.ready)
             replication.ready.clear()
             self.broker.tenure.prepare(ready)
-        partitions = self.broker.tenure.complete()
-        if partitions:
-            homes: dict[str, tuple[bool, list[str]]] = {}
-            for partition in partitions:
-                replication.start(partition, now)
-                self.broker.streams.hold(partition, not replication.standing.is_readable(partition))
-                homes.update(replication.merges.take_homes(partition))
-            self.broker.tenure.lead(partitions, homes)
         if not self.state.routes_known:
             self.broker.know()
         if replication.abandoned:
@@ -206,6 +200,8 @@ class Liaison:
         self.meter.step(now)
         self.chronicle.step()
         self.step()
+        if self.opening.step():
+            self._progress(now)
 
     def _overload_of(self, node_id: str) -> int:
         return min(self.membership.load_of(node_id).get("overload", 0), LEVEL_MAX)
@@ -390,4 +386,4 @@ class Liaison:
     def more(self) -> bool:
         """Whether there is work that could go on at once."""
         unsealed = self.state.writer.dirty or self.broker.commits.asked  # by what came after the turn's end
-        return unsealed or self.replication.more() or bool(self.membership.installs)
+        return unsealed or self.replication.more() or bool(self.membership.installs) or self.opening.runnable()

@@ -26,11 +26,12 @@ _ROWS: Final = 16
 def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now: int) -> int:
     """Append what is left over in a partition and remove the rows, in one turn; return the number of records.
 
-    Raises CorruptStore. Rows of streams that are not configured here stay.
+    Raises CorruptStore; then all rows stay. Rows of streams that are not configured here stay.
     """
     prefix = kind_prefix(partition, LEFTOVER)
     start = prefix
     appended = 0
+    done: list[bytes] = []
     branch = b""
     parted = False
     ends: dict[bytes, int] = {}  # of the logs before, by row prefix: what is appended here is not in the store yet
@@ -52,10 +53,13 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
                 if parted:
                     log.append(entry.record, now)
                     appended += 1
-            writer.delete(partition, key)
+            done.append(key)
         if len(rows) < _ROWS:
-            return appended
+            break
         start = rows[-1][0] + b"\0"
+    for key in done:  # not before all of them could be read
+        writer.delete(partition, key)
+    return appended
 
 
 def _log_of(streams: Streams, key: bytes) -> StreamLog | None:

@@ -1,0 +1,57 @@
+"""Opening the partitions that this node has taken over: page by page they are read, one by one they open.
+
+Decides only how much of that a turn does. What goes on in a partition is known to replication, what its rows amount to
+to the broker.
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.broker import Broker
+from folkmoot.broker.state import State
+from folkmoot.cluster.replication import Replication
+
+__all__ = ["Opening"]
+
+
+class Opening:
+    """The work of one node on the partitions that it is about to lead."""
+
+    def __init__(self, state: State, broker: Broker, replication: Replication) -> None:
+        self.state = state
+        self.tenure = broker.tenure
+        self.streams = broker.streams
+        self.replication = replication
+
+    def step(self) -> bool:
+        """Read on, a turn's share, and open what is read; return whether something was opened."""
+        succession = self.tenure.succession
+        if not len(succession):
+            return False
+        may = self._startable()
+        succession.read(may)
+        partitions = succession.due(may)
+        if partitions:
+            self._open(partitions)
+        for partition, why in succession.spoiled:
+            self.replication.takeover.give_up(partition, why)
+        succession.spoiled.clear()
+        return bool(partitions)
+
+    def _open(self, partitions: list[int]) -> None:
+        replication = self.replication
+        homes: dict[str, tuple[bool, list[str]]] = {}
+        for partition in partitions:
+            replication.start(partition, self.state.now)
+            self.streams.hold(partition, not replication.standing.is_readable(partition))
+            homes.update(replication.merges.take_homes(partition))
+        self.tenure.lead(partitions, homes)
+
+    def runnable(self) -> bool:
+        """Whether there is something to do at once."""
+        succession = self.tenure.succession
+        return len(succession) > 0 and succession.runnable(self._startable())
+
+    def _startable(self) -> list[int]:
+        """Return the partitions to be led of which nothing newer can come from others any more."""
+        takeover = self.replication.takeover
+        return [partition for partition in self.tenure.succession.arrivals if takeover.may_start(partition)]
