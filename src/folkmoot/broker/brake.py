@@ -14,7 +14,7 @@ from folkmoot.broker.state import TIMER_OVERLOAD, State
 from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.session.connection import CLOSING, Connection
 
-__all__ = ["FOR_BACKLOG", "FOR_HANDSHAKE", "FOR_OVERLOAD", "FOR_RATE", "FOR_RELAY", "Brake"]
+__all__ = ["FOR_BACKLOG", "FOR_HANDSHAKE", "FOR_ORDER", "FOR_OVERLOAD", "FOR_RATE", "FOR_RELAY", "Brake"]
 
 # Why PUBLISH packets of a connection are not taken, in `Connection.paused`; each reason ends on its own.
 FOR_BACKLOG: Final = 1  # too much waits for the disk
@@ -22,6 +22,7 @@ FOR_RATE: Final = 2  # it publishes faster than it may
 FOR_HANDSHAKE: Final = 4  # it sends much before its CONNACK
 FOR_OVERLOAD: Final = 8  # it has published, and the cluster can bear only so much
 FOR_RELAY: Final = 16  # too much waits for the leader of its session
+FOR_ORDER: Final = 32  # a retained message must not overtake one that went another way
 
 _DELAY_US: Final = MILLISECOND  # between two reads of a publisher at level 0, doubled with each level
 _STASH_BYTES_MAX: Final = 64 << 10

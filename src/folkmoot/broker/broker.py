@@ -76,6 +76,8 @@ class Broker(Neighbours):
     def lost(self, connection: Connection, why: str) -> None:
         """The network connection is gone."""
         if connection.stash is not None and connection.state == OPEN:
+            if connection.relay is not None:
+                connection.relay.let_overtake()
             self.ingress.unstash(connection)  # it has sent that before it went
         self.closing.lost(connection, why)
         self.commits.forget(connection)
@@ -160,6 +162,7 @@ class Broker(Neighbours):
                 self.ingress.resume(connection)
             record.connects.clear()
             self.commits.release_ahead(record)
+        self.inbound.go_on()
         self.commits.resume()
 
     def _fail(self, record: Record) -> None:

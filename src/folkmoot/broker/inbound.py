@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.broker.brake import FOR_ORDER
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.errand import Errands
@@ -52,6 +53,7 @@ class Inbound:
         self.state = state
         self.relays = relays
         self.counters = state.counters
+        self._queueing: dict[int, Connection] = {}  # whose retained message waits for another one, by number
         self.forwarded = 0  # messages passed on to the leaders of their publishers
         self.commits = commits
         self.receipts = commits.receipts
@@ -61,8 +63,11 @@ class Inbound:
         self.closing = closing
         self.scrutiny = Scrutiny(state, commits, relays.fabric, routes)
 
-    def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> None:
-        """Handle one PUBLISH; `data[pos:end]` is the packet, `data[body + 2:topic_end]` its topic."""
+    def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> bool:
+        """Handle one PUBLISH; `data[pos:end]` is the packet, `data[body + 2:topic_end]` its topic.
+
+        False when it is not its turn yet: the connection is paused until then.
+        """
         first = data[pos]
         qos = first >> 1 & 3
         if qos == 3:  # [MQTT-3.3.1-4]
@@ -93,11 +98,49 @@ class Inbound:
         if topic not in self.routes.cache:
             self._check_topic(topic)
         relay = connection.relay
-        if relay is not None and relay.durable and (qos == 2 or names_producer(properties)):
-            self._forward(connection, relay, first, packet_id, topic, data[at:end], properties)
-            return
-        self._count(qos, end - at)
-        self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
+        if relay is None or not relay.durable:
+            self._count(qos, end - at)
+            self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
+            return True
+        return self._guest(connection, relay, first, packet_id, topic, data[at:end], properties)
+
+    def _guest(
+        self,
+        connection: Connection,
+        relay: Relay,
+        first: int,
+        packet_id: int,
+        topic: bytes,
+        payload: bytes,
+        properties: Properties | None,
+    ) -> bool:
+        """Publish for a client whose session is elsewhere, or pass it on; False when it is not its turn yet."""
+        qos = first >> 1 & 3
+        passed_on = qos == 2 or names_producer(properties)
+        if first & 1 and not relay.is_ordered(passed_on, self.commits.complete_token):
+            self.commits.pause(connection, FOR_ORDER)
+            self._queueing[connection.id] = connection
+            return False
+        if passed_on:
+            self._forward(connection, relay, first, packet_id, topic, payload, properties)
+            if first & 1:
+                relay.retained = relay.packets
+            return True
+        self._count(qos, len(payload))
+        self._accept(connection, first, qos, packet_id, topic, payload, properties)
+        if first & 1:
+            relay.kept_token = self.commits.newest_token()
+        return True
+
+    def go_on(self) -> None:
+        """What was under way has perhaps arrived: retained messages that waited for it may follow."""
+        if self._queueing:
+            token = self.commits.complete_token
+            for number, connection in list(self._queueing.items()):
+                relay = connection.relay
+                if relay is None or (relay.is_ordered(True, token) and relay.is_ordered(False, token)):
+                    del self._queueing[number]
+                    self.commits.unpause(connection, FOR_ORDER)
 
     def _forward(
         self,

@@ -202,7 +202,11 @@ class Ingress:
                     break
                 first = data[pos]
                 if first >> 4 == 3:
-                    pos = self._publish(connection, data, pos, body, end)
+                    at = self._publish(connection, data, pos, body, end)
+                    if at < 0:
+                        connection.muted = True
+                        return pos + self._sift(connection, data[pos:])
+                    pos = at
                 elif length == 2 and (first == 0x40 or first == 0x50 or first == 0x62 or first == 0x70):
                     self.control.short_ack(connection, first, data[body] << 8 | data[body + 1])
                     pos = end
@@ -255,7 +259,10 @@ class Ingress:
     # -- PUBLISH --------------------------------------------------------------------------------------------------
 
     def _publish(self, connection: Connection, data: bytes, pos: i64, body: i64, end: i64) -> int:
-        """Handle the PUBLISH at `pos`, and with it those that follow and differ in nothing but their payload."""
+        """Handle the PUBLISH at `pos`, and with it those that follow and differ in nothing but their payload.
+
+        Return where the next packet is, -1 when even the first has to wait.
+        """
         topic_end: i64 = body + 2
         if topic_end > end:
             raise MalformedPacket(reason.MALFORMED_PACKET, "PUBLISH ends before its topic")
@@ -267,8 +274,9 @@ class Ingress:
             run_end = self._express(connection, data, pos, body, topic_end, end, first >> 1 & 3)
             if run_end:
                 return int(run_end)
-        self.inbound.publish(connection, data, int(pos), int(body), int(topic_end), int(end))
-        return int(end)
+        if self.inbound.publish(connection, data, int(pos), int(body), int(topic_end), int(end)):
+            return int(end)
+        return -1
 
     def _express(
         self, connection: Connection, data: bytes, pos: i64, body: i64, topic_end: i64, end: i64, qos: int

@@ -25,7 +25,8 @@ class Relay:
 
     token: drawn, so that a new leader can tell what this connection has set with the old one; told: whether any leader
     has heard of it; leader: the node that takes packets now, empty while the partition has none; log: packets whose
-    effects are not known to be safe, as (number, first byte, rest); flights: queue sequences by packet id that the
+    effects are not known to be safe, as (number, first byte, rest); retained: the newest one of a retained message;
+    kept_token: the newest turn in which this node published one itself; flights: queue sequences by packet id that the
     client has got and whose acknowledgement is not known to be safe.
     """
 
@@ -43,7 +44,20 @@ class Relay:
         self.log: deque[tuple[int, int, bytes]] = deque()
         self.log_bytes = 0
         self.packets = 0
+        self.retained = 0
+        self.kept_token = 0
         self.flights: dict[int, int] = {}
+
+    def is_ordered(self, passed_on: bool, complete_token: int) -> bool:
+        """Whether a retained message, passed on or published here, overtakes none that went the other way (A8)."""
+        if passed_on:
+            return self.kept_token <= complete_token
+        return not self.log or self.log[0][0] > self.retained
+
+    def let_overtake(self) -> None:
+        """The client has gone: better out of order than not at all."""
+        self.retained = 0
+        self.kept_token = 0
 
     def handled(self, number: int) -> None:
         """The effects of all packets up to `number` are safe."""
