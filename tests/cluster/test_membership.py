@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.cluster.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
-from folkmoot.cluster.kind import COMMIT, HEARTBEAT, PREPARE, PROMISE
-from folkmoot.cluster.view import ACTIVE, JOINING, View
+from folkmoot.cluster.kind import COMMIT, HEARTBEAT, PREPARE, PROMISE, REFUSE
+from folkmoot.cluster.proposal import Prepare, encode_prepare, encode_refuse
+from folkmoot.cluster.view import ACTIVE, COUNTER_MAX, JOINING, View, counter_of, is_sane
 from tests.cluster.moot import MS, Moot, S, recover
 
 
@@ -390,6 +391,41 @@ def test_figures_of_load_arrive() -> None:
     moot.run(S)
     assert moot.nodes["n000"].live.load_of("n002") == {"clients": 7, "overload": 2}
     assert moot.nodes["n002"].live.load_of("n002") == {"clients": 7, "overload": 2}
+
+
+@pytest.mark.parametrize("counter", [COUNTER_MAX, COUNTER_MAX + 1, 1 << 39])
+def test_a_wild_number_of_a_view_is_taken_over_by_nobody(counter: int) -> None:
+    moot = begun(3)
+    live = moot.nodes["n000"].live
+    other = moot.nodes["n001"].live.view.member("n001")
+    assert other is not None
+    beat = Heartbeat(1, other.incarnation, view_of(moot, "n001").epoch, counter, 16)
+    beat.in_view = True
+    live.receive("n001", HEARTBEAT, encode_heartbeat(beat), moot.now)
+    live.receive("n001", REFUSE, encode_refuse(1, counter, "odd"), moot.now)
+    members = [(member.node_id, member.incarnation) for member in view_of(moot, "n000").members]
+    live.receive("n001", PREPARE, encode_prepare(Prepare(counter << 24, 0, members)), moot.now)
+    moot.kill("n002")
+    moot.run_until(moot.settled, 10 * S)
+    assert counter_of(view_of(moot, "n000").epoch) < 20
+
+
+def test_a_node_that_is_new_takes_any_number_over_and_others_some_that_are_far_ahead() -> None:
+    assert is_sane(COUNTER_MAX, 0)
+    assert is_sane(1_000_000, 3)
+    assert not is_sane(10_000_000, 3)
+    assert not is_sane(COUNTER_MAX + 1, 0)
+
+
+def test_when_no_number_is_left_it_is_said_and_nobody_falls_over() -> None:
+    moot = begun(3)
+    for node in moot.nodes.values():
+        node.live._seat.counter = COUNTER_MAX
+    moot.kill("n002")
+    moot.run(5 * S)
+    kinds = [event.kind for name in ("n000", "n001") for event in moot.nodes[name].live.events]
+    said = [event for name in ("n000", "n001") for event in moot.nodes[name].events]
+    assert len([event for event in said if "views_exhausted" in event]) == 1
 
 
 def test_reach_and_suspects_can_be_seen() -> None:

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from folkmoot.broker.request import first_number
 from folkmoot.cluster.view import (
     ACTIVE,
+    COUNTER_MAX,
     JOINING,
     LEAVING,
     Member,
@@ -20,6 +22,8 @@ from folkmoot.cluster.view import (
     make_epoch,
     tag_of,
 )
+from folkmoot.kernel.pack import u64
+from folkmoot.store.origin import NUMBER_BITS
 
 
 def member(node_id: str, state: int = ACTIVE) -> Member:
@@ -100,6 +104,12 @@ def test_a_damaged_view_is_a_value_error_or_a_view(position: int, byte: int) -> 
         decode_view(bytes(data))
     with contextlib.suppress(ValueError):
         decode_view(bytes(data[: position % len(data)]))
+
+
+def test_numbers_of_requests_fit_in_64_bits_in_the_last_view_too() -> None:
+    assert len(u64(first_number(make_epoch(COUNTER_MAX, "n")) + (1 << NUMBER_BITS) - 1)) == 8
+    with pytest.raises(AssertionError):
+        make_epoch(COUNTER_MAX + 1, "n")
 
 
 def test_epochs_are_ordered_by_counter_and_differ_by_proposer() -> None:

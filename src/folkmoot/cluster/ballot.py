@@ -28,15 +28,14 @@ from folkmoot.cluster.proposal import (
     encode_refuse,
 )
 from folkmoot.cluster.seat import Seat
-from folkmoot.cluster.view import Member, counter_of, make_epoch
+from folkmoot.cluster.view import COUNTER_MAX, Member, counter_of, is_sane, make_epoch
 from folkmoot.kernel.clock import MILLISECOND, SECOND
-from folkmoot.kernel.event import INFO, WARNING
+from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.kernel.pack import varint
 
 __all__ = ["Ballot", "installed_epoch"]
 
 _RETRY_US: Final = 20 * MILLISECOND
-_COUNTER_MAX: Final = 1 << 39  # nobody has made so many views; a larger one is nonsense that would stop all others
 _MUTE_US: Final = 10 * SECOND
 
 
@@ -51,12 +50,16 @@ class Ballot:
         self.leaving: list[str] = []
         self.left: list[str] = []
         self._promises_nothing = "promises_nothing" in seat.config.planted
+        self._told_end = False
         self._seat = seat
         self._detector = detector
 
     def propose(self, ids: list[str], now: int) -> None:
         """Ask these nodes, this one included, for a view with them as members."""
         seat = self._seat
+        if seat.counter >= COUNTER_MAX:
+            self._exhausted()
+            return
         members: list[Member] = []
         for node_id in ids:
             member = self._member(node_id)
@@ -74,6 +77,11 @@ class Ballot:
                 seat.out.append((member.node_id, PREPARE, body))
         seat.event(INFO, "view_proposed", {"epoch": epoch, "members": ids})
         self._promised(seat.me.node_id, self._promise(epoch), now)
+
+    def _exhausted(self) -> None:
+        if not self._told_end:
+            self._told_end = True
+            self._seat.event(ERROR, "views_exhausted", {"why": f"{COUNTER_MAX:,} views were made, no number is left"})
 
     def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         """Take a message of this protocol; raises ValueError when it is none."""
@@ -125,7 +133,7 @@ class Ballot:
             why = "it is for another start of this node"
         elif prepare.epoch <= seat.epoch() or (prepare.epoch <= seat.promised and not self._promises_nothing):
             why = "a later view was promised"
-        elif counter_of(prepare.epoch) > _COUNTER_MAX:
+        elif not is_sane(counter_of(prepare.epoch), seat.counter):
             why = "nobody has made so many views"
         if why:
             seat.out.append((node_id, REFUSE, encode_refuse(prepare.epoch, seat.counter, why)))
@@ -143,7 +151,7 @@ class Ballot:
         self.retry_us = now + _RETRY_US + self._seat.rng.below(4 * _RETRY_US)
 
     def _refused(self, node_id: str, epoch: int, counter: int, why: str, now: int) -> None:
-        if counter <= _COUNTER_MAX:
+        if is_sane(counter, self._seat.counter):
             self._seat.counter = max(self._seat.counter, counter)
         if self.proposal is None or epoch != self.proposal.epoch:
             return

@@ -28,13 +28,12 @@ from folkmoot.cluster.kind import COMMIT, HEARTBEAT, INSTALLED, PREPARE, PROMISE
 from folkmoot.cluster.outside import Outside
 from folkmoot.cluster.roster import Roster, Wish, departs, drained, unsatisfied
 from folkmoot.cluster.seat import STATES, HoldingsSource, Seat
-from folkmoot.cluster.view import LEAVING, Member, View
+from folkmoot.cluster.view import LEAVING, Member, View, is_sane
 from folkmoot.kernel.event import INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 
 __all__ = ["Membership"]
 
-_COUNTER_MAX: Final = 1 << 39
 _FEW: Final = 16
 _KINDS: Final = (PREPARE, PROMISE, REFUSE, COMMIT)
 
@@ -273,7 +272,7 @@ class Membership:
         if beat.partitions != seat.partitions:
             self._complain(peer.node_id, f"has {beat.partitions} partitions, not {seat.partitions}", beat.incarnation)
             return
-        if beat.counter <= _COUNTER_MAX:
+        if is_sane(beat.counter, seat.counter):
             seat.counter = max(seat.counter, beat.counter)
         old = peer.beat
         moved = self._detector.said(peer.node_id, beat, seat.view, now)

@@ -10,9 +10,11 @@ from typing import Final
 from folkmoot.cluster.cursor import Cursor, put_bytes, put_text
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.pack import varint
+from folkmoot.store.origin import NUMBER_BITS
 
 __all__ = [
     "ACTIVE",
+    "COUNTER_MAX",
     "JOINING",
     "LEAVING",
     "LINEAGE_MAX",
@@ -20,6 +22,7 @@ __all__ = [
     "Member",
     "View",
     "counter_of",
+    "is_sane",
     "decode_member",
     "decode_view",
     "encode_member",
@@ -32,6 +35,7 @@ JOINING: Final = 0  # has not yet what the placement gives it, and is not known 
 ACTIVE: Final = 1
 LEAVING: Final = 2  # gives away what it has; the placement counts on it no more
 
+COUNTER_MAX: Final = (1 << 64 - NUMBER_BITS) - 1  # of a view: numbers of requests begin with it; two a second: a year
 LINEAGE_MAX: Final = 16  # epochs; after a split with more views than that nothing is known to be from before it
 MEMBERS_MAX: Final = 4096  # of one view: bounds what bytes from elsewhere can make us hold
 
@@ -42,6 +46,7 @@ _TAG_MASK: Final = (1 << _TAG_BITS) - 1
 _EPOCH_MAX: Final = (1 << 64) - 1
 _INCARNATION_MAX: Final = 1 << 62
 _LASTS_MAX: Final = 8
+_LEAP_MAX: Final = 1 << 22  # views that others may be ahead, weeks of nothing but changes: more is nonsense
 
 
 def make_epoch(counter: int, proposer: str) -> int:
@@ -49,7 +54,7 @@ def make_epoch(counter: int, proposer: str) -> int:
 
     `proposer` names one start of one node, so that a node that is started again never makes an epoch twice.
     """
-    assert 0 <= counter < 1 << 40, "an epoch is a 64-bit number"
+    assert 0 <= counter <= COUNTER_MAX, "numbers of requests begin with it, in 64 bits"
     return counter << _TAG_BITS | hash64(proposer.encode()) & _TAG_MASK
 
 
@@ -61,6 +66,14 @@ def counter_of(epoch: int) -> int:
 def tag_of(epoch: int) -> int:
     """Return what tells the proposers of equal counters apart, 24 bits."""
     return epoch & _TAG_MASK
+
+
+def is_sane(counter: int, own: int) -> bool:
+    """Tell whether a number of a view from elsewhere can be one; own: the highest known here, 0 = none.
+
+    A wild one would be taken over by all, and be the last: nobody could make a view after it.
+    """
+    return counter <= COUNTER_MAX and (own == 0 or counter <= own + _LEAP_MAX)
 
 
 class Member:
