@@ -2,10 +2,14 @@
 
 An origin is a node, or a partition that has promised something (`outbox`). A mark is a row of the partition, in the
 same change as what the request did: whoever leads the partition next knows it. One that this node applied by itself
-needs none: it has no second way to come.
+needs none: it has no second way to come. The marks of nodes that are known no more go: they have left, or an operator
+has forgotten them, and nobody will ask again in their name. So a partition has no more marks than there are nodes and
+partitions.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from folkmoot.broker.state import State
 from folkmoot.kernel.pack import u16, u64
@@ -13,10 +17,12 @@ from folkmoot.store.key import MARK, plain_key
 
 __all__ = ["Marks", "partition_origin"]
 
+_PARTITION: Final = b"\0p"
+
 
 def partition_origin(partition: int) -> bytes:
     """Return the name of a partition as an origin; no node has one like it."""
-    return b"\0p" + u16(partition)
+    return _PARTITION + u16(partition)
 
 
 class Marks:
@@ -29,6 +35,26 @@ class Marks:
         self.state = state
         self._newest: list[dict[bytes, int]] = [{} for _ in range(state.partitions)]
         self._changed: dict[tuple[int, bytes], int] = {}
+        self._known: dict[bytes, None] | None = None  # ids of nodes; None: no view yet
+
+    def know(self, node_ids: list[str]) -> None:
+        """A view was installed: these nodes are members, or may come back."""
+        known = {node_id.encode(): None for node_id in node_ids}
+        if known != self._known:
+            self._known = known
+            for partition in range(self.state.partitions):
+                if self.state.leads[partition]:
+                    self._prune(partition)
+
+    def _prune(self, partition: int) -> None:
+        known = self._known
+        newest = self._newest[partition]
+        if known is None or not newest:
+            return
+        for origin in [origin for origin in newest if origin not in known and not origin.startswith(_PARTITION)]:
+            del newest[origin]
+            self._changed.pop((partition, origin), None)
+            self.state.writer.delete(partition, plain_key(partition, MARK, origin))
 
     def advance(self, partition: int, origin: bytes, sequence: int) -> bool:
         """Return whether the request is new in this partition; then it is the newest from now on."""
@@ -51,6 +77,7 @@ class Marks:
     def take(self, partition: int, newest: dict[bytes, int]) -> None:
         """This node begins to lead the partition: its rows, by origin."""
         self._newest[partition] = newest
+        self._prune(partition)
 
     def forget(self, partition: int) -> None:
         """This node leads the partition no more."""
