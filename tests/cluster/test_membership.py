@@ -302,6 +302,80 @@ def test_under_majority_the_smaller_side_takes_no_writes() -> None:
     assert all(node.live.writable for node in moot.nodes.values())
 
 
+def test_under_majority_the_smaller_side_leaves_its_copies_in_the_view_before() -> None:
+    """What its leaders had not committed must not become so by a view of their own: a merge would count it."""
+    moot = begun(5, policy="majority")
+    before = view_of(moot, "n000").epoch
+    moot.split(["n000", "n001"], ["n002", "n003", "n004"])
+    moot.run(5 * S)
+    seat = moot.nodes["n001"].live._seat
+    assert seat.base is not None
+    assert seat.epoch() > seat.base.epoch == before
+    moot.heal()
+    moot.run_until(moot.settled, 5 * S)
+    assert seat.base is seat.view
+    assert not view_of(moot, "n001").branches
+
+
+def test_under_majority_lost_nodes_are_forgotten_one_by_one() -> None:
+    moot = begun(5, policy="majority")
+    for node_id in ("n001", "n002", "n003", "n004"):
+        moot.kill(node_id)
+    moot.run(3 * S)
+    live = moot.nodes["n000"].live
+    for node_id in ("n001", "n002", "n003", "n004"):
+        assert not live.writable
+        live.forget(node_id, moot.now)
+        moot.run(2 * S)
+    assert live.writable
+    assert view_of(moot, "n000").known == ["n000"]
+
+
+def test_what_is_forgotten_on_one_side_of_a_split_is_known_again_when_the_other_side_still_expects_it() -> None:
+    moot = begun(4)
+    moot.kill("n003")
+    moot.run(S)
+    moot.split(["n000", "n001"], ["n002"])
+    moot.run(4 * S)
+    moot.nodes["n000"].live.forget("n003", moot.now)
+    moot.run(S)
+    assert "n003" not in view_of(moot, "n000").known
+    moot.heal()
+    moot.run(5 * S)
+    assert view_of(moot, "n000").known == sorted(moot.nodes)
+    moot.nodes["n000"].live.forget("n003", moot.now)
+    moot.run(S)
+    assert view_of(moot, "n002").known == ["n000", "n001", "n002"]
+
+
+def test_views_name_those_that_all_members_come_from() -> None:
+    moot = begun(5)
+    common = view_of(moot, "n000").epoch
+    moot.split(["n000", "n001", "n002"], ["n003", "n004"])
+    moot.run(5 * S)
+    more, less = view_of(moot, "n000"), view_of(moot, "n003")
+    assert common in more.lineage
+    assert common in less.lineage
+    moot.heal()
+    moot.run_until(moot.settled, 5 * S)
+    whole = view_of(moot, "n000")
+    assert common in whole.lineage
+    assert not {more.epoch, less.epoch} & set(whole.lineage)
+    moot.run(S)
+    moot.kill("n004")
+    moot.run(2 * S)
+    assert whole.epoch in view_of(moot, "n000").lineage
+
+
+def test_a_node_is_gone_when_it_is_proved_dead_and_not_when_it_is_silent() -> None:
+    moot = begun(3)
+    moot.kill("n001")
+    moot.nodes["n002"].hung = True
+    moot.run(4 * S)
+    assert moot.nodes["n000"].live.is_gone("n001")
+    assert not moot.nodes["n000"].live.is_gone("n002")
+
+
 def test_under_majority_two_that_are_started_again_of_five_wait_for_a_third() -> None:
     moot = begun(5, policy="majority")
     for node_id in sorted(moot.nodes):
