@@ -9,7 +9,7 @@ from folkmoot.cluster.assign import assign
 from folkmoot.cluster.fork import YES, includes
 from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding
 from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.view import ACTIVE, LEAVING, Member, View
+from folkmoot.cluster.view import ACTIVE, LEAVING, Member, View, decode_view, encode_view
 
 IDS = ["a", "b", "c", "d", "e"]
 
@@ -89,6 +89,17 @@ def test_only_the_leader_can_report_a_learner() -> None:
     case.hold(at(9, (1, 0)), "abc")
     case.filled["b"] = [(0, "c")]
     assert case.place()[1] == ["c"]
+
+
+def test_a_report_counts_also_when_each_member_has_sent_the_view() -> None:
+    for name in "ab":  # the proposer knows the one or the other
+        case = Case("abd")
+        view = case.view(2, "abd", "ab", "d")
+        case.hold(at(9, (1, 0)), "abd")
+        case.bases = {one: decode_view(encode_view(view)) for one in ("a", "b", "d", name)}
+        case.filled["a"] = [(0, "d")]
+        replicas, learners = case.place()
+        assert (sorted(replicas), learners) == (["a", "b", "d"], [])
 
 
 def test_when_the_leader_dies_the_next_leads() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from folkmoot.cluster.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from folkmoot.cluster.kind import COMMIT, HEARTBEAT, PREPARE, PROMISE, REFUSE
-from folkmoot.cluster.proposal import Prepare, encode_prepare, encode_refuse
+from folkmoot.cluster.proposal import Prepare, Promise, encode_prepare, encode_promise, encode_refuse
 from folkmoot.cluster.view import ACTIVE, COUNTER_MAX, JOINING, View, counter_of, is_sane
 from tests.cluster.moot import MS, Moot, S, recover
 
@@ -471,7 +471,7 @@ def test_figures_of_load_arrive() -> None:
 def test_a_wild_number_of_a_view_is_taken_over_by_nobody(counter: int) -> None:
     moot = begun(3)
     live = moot.nodes["n000"].live
-    other = moot.nodes["n001"].live.view.member("n001")
+    other = view_of(moot, "n001").member("n001")
     assert other is not None
     beat = Heartbeat(1, other.incarnation, view_of(moot, "n001").epoch, counter, 16)
     beat.in_view = True
@@ -482,6 +482,16 @@ def test_a_wild_number_of_a_view_is_taken_over_by_nobody(counter: int) -> None:
     moot.kill("n002")
     moot.run_until(moot.settled, 10 * S)
     assert counter_of(view_of(moot, "n000").epoch) < 20
+
+
+def test_a_promise_that_comes_late_is_no_fault_of_who_gave_it() -> None:
+    moot = begun(3)
+    live = moot.nodes["n000"].live
+    late = encode_promise(Promise(1 << 24, True, View(7 << 24, []), [], []), 7 << 24)
+    live.receive("n001", PROMISE, late, moot.now)
+    assert [event for event in live.events if event.kind == "node_refused"] == []
+    live.receive("n001", PROMISE, b"", moot.now)
+    assert [event.kind for event in live.events] == ["node_refused"]
 
 
 def test_a_node_that_is_new_takes_any_number_over_and_others_some_that_are_far_ahead() -> None:
@@ -497,7 +507,6 @@ def test_when_no_number_is_left_it_is_said_and_nobody_falls_over() -> None:
         node.live._seat.counter = COUNTER_MAX
     moot.kill("n002")
     moot.run(5 * S)
-    kinds = [event.kind for name in ("n000", "n001") for event in moot.nodes[name].live.events]
     said = [event for name in ("n000", "n001") for event in moot.nodes[name].events]
     assert len([event for event in said if "views_exhausted" in event]) == 1
 

@@ -205,7 +205,9 @@ class _Assigner:
                 continue
             order: list[str] = list(view.replicas[partition])
             for leader, learner in self._filled[partition]:
-                reported = order and leader == order[0] and self._bases[leader] is view and self._same(view, learner)
+                # By its epoch: two members may each have sent the view, when the proposer does not have it.
+                same = leader in self._bases and self._bases[leader].epoch == view.epoch
+                reported = order and leader == order[0] and same and self._same(view, learner)
                 if reported and learner in view.learners[partition] and learner not in order:
                     order.append(learner)
             synced = [copy for copy in complete if copy.node_id in order and self._reached(copy.node_id, view)]

@@ -26,6 +26,7 @@ from folkmoot.cluster.proposal import (
     encode_prepare,
     encode_promise,
     encode_refuse,
+    promised_epoch,
 )
 from folkmoot.cluster.seat import Seat
 from folkmoot.cluster.view import COUNTER_MAX, Member, counter_of, is_sane, make_epoch
@@ -88,9 +89,10 @@ class Ballot:
         if kind == PREPARE:
             self._asked(node_id, decode_prepare(body), now)
         elif kind == PROMISE:
-            promise = decode_promise(body, self._seat.base)
-            if self.proposal is not None and promise.epoch == self.proposal.epoch:
-                self._promised(node_id, promise, now)
+            # A late one may name a view that this node has replaced meanwhile: then it cannot even be read.
+            epoch = promised_epoch(body)
+            if self.proposal is not None and epoch == self.proposal.epoch:
+                self._promised(node_id, decode_promise(body, self._seat.base), now)
         elif kind == REFUSE:
             epoch, counter, why = decode_refuse(body)
             self._refused(node_id, epoch, counter, why, now)

@@ -28,6 +28,7 @@ __all__ = [
     "encode_prepare",
     "encode_promise",
     "encode_refuse",
+    "promised_epoch",
 ]
 
 _CHAIN_MAX: Final = 8
@@ -116,6 +117,11 @@ def encode_promise(promise: Promise, known_epoch: int) -> bytes:
             *filled,
         ]
     )
+
+
+def promised_epoch(data: bytes) -> int:
+    """Return which proposal a PROMISE answers; raises ValueError."""
+    return Cursor(data, "a promise").integer()
 
 
 def decode_promise(data: bytes, own: View | None) -> Promise:
