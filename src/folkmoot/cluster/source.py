@@ -21,6 +21,8 @@ _ADJUST_US: Final = 50 * MILLISECOND
 _IDLE_US: Final = SECOND  # without pulls for so long, commits show how long they take by themselves
 _LONGER: Final = 2  # so many times as long as without copying a commit may take
 _LEARNING: Final = 4
+_LEARN_US: Final = 2 * SECOND  # hardly anything is copied for so long: what commits still take is not because of that
+_CALM_MAX: Final = 4  # adjustments without need to slow down, before the speed is doubled
 _EQUAL_DISCOUNT: Final = 8  # rows that are only compared cost reading, not sending and writing
 _PULLS_MAX: Final = 65_536  # one per partition and node is all that there can be at a time
 
@@ -30,7 +32,8 @@ class Source:
 
     A commit may take `copy_latency_us`, or twice as long as it takes without copying where that is more: on a busy
     machine, or a slow disk, it is not copying that makes it slow, and to stop copying would help nobody. How long it
-    takes without is seen before copying begins, and whenever hardly anything is copied (`quiet_us`).
+    takes without is seen before copying begins, and when hardly anything has been copied for a while (`quiet_us`); not
+    at once, for disks have to catch up, and other nodes that give to the same one slow down at the same time.
     """
 
     def __init__(self, standing: Standing, lead: Lead) -> None:
@@ -45,6 +48,8 @@ class Source:
         self._adjusted_us = 0
         self._asked_us = -_IDLE_US
         self._settled = 0
+        self._slowest_us = 0
+        self._calm = 0
 
     def installed(self) -> None:
         """A new view: those who still need pages ask again."""
@@ -101,16 +106,23 @@ class Source:
     def _adjust(self) -> None:
         """Choose the speed by what commits have taken since the last time; without any, nobody is held up."""
         pending = self.standing.pending
+        now = self.standing.now
         latency_us = pending.latency_us
+        if self.slow < _SLOW_MAX:
+            self._slowest_us = now
         if pending.settled == self._settled:
             latency_us = 0
-        elif latency_us < self.quiet_us or self.slow == _SLOW_MAX:
+        elif latency_us < self.quiet_us or now - self._slowest_us >= _LEARN_US:
             self.quiet_us += (latency_us - self.quiet_us) // _LEARNING
         self._settled = pending.settled
         if latency_us > max(self.standing.config.copy_latency_us, _LONGER * self.quiet_us):
             self.slow = min(2 * self.slow, _SLOW_MAX)
+            self._calm = 0
         else:
-            self.slow = max(self.slow // 2, 1)
+            self._calm += 1
+            if self._calm >= _CALM_MAX:
+                self._calm = 0
+                self.slow = max(self.slow // 2, 1)
 
     def _serve(self, node_id: str, pull: PullNotice) -> None:
         standing = self.standing
