@@ -12,6 +12,7 @@ import random
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,20 +103,33 @@ class Nodes:
 
     def await_whole(self, timeout_s: float = WHOLE_S) -> None:
         """Wait until all nodes that run are members of one view with all copies whole; raises RuntimeError."""
+        self._await(self.whole, timeout_s)
+
+    def await_members(self, timeout_s: float = WHOLE_S) -> None:
+        """Wait until all nodes that run are members of one view; raises RuntimeError."""
+        self._await(self.together, timeout_s)
+
+    def _await(self, condition: Callable[[], bool], timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while not self.whole():
+        while not condition():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the nodes did not find together in {timeout_s:.0f} s: see {self.folder}")
             time.sleep(POLL_S)
 
-    def whole(self) -> bool:
+    def statuses(self) -> list[Any]:
+        """Return what all nodes say of themselves if they are members of one view, and nobody else is; else nothing."""
         found = [self.ask(name, "/api/v1/status") for name in self.servers]
         if any(status is None or status["state"] != "member" for status in found):
-            return False
+            return []
         names = sorted(self.servers)
         for status in found:
-            parts = status["partitions"]
-            members = sorted(node["id"] for node in status["nodes"] if node["state"] == "active")
-            if members != names or parts["open"] != parts["total"] or parts["moving"]:
-                return False
-        return len({status["epoch"] for status in found}) == 1
+            if sorted(node["id"] for node in status["nodes"] if node["state"] == "active") != names:
+                return []
+        return found if len({status["epoch"] for status in found}) == 1 else []
+
+    def together(self) -> bool:
+        return bool(self.statuses())
+
+    def whole(self) -> bool:
+        found = [status["partitions"] for status in self.statuses()]
+        return bool(found) and all(parts["open"] == parts["total"] and not parts["moving"] for parts in found)

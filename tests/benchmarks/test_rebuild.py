@@ -16,6 +16,7 @@ def figures() -> Figures:
         "megabytes": 1000,
         "messages": 1_000_000,
         "fill_s": 40.0,
+        "back_s": 3.0,
         "whole_s": 31.0,
         "mb_per_s": 33.3,
         "disk_mb": 1200.0,
@@ -32,7 +33,7 @@ def test_a_rebuild_is_told_with_its_price() -> None:
     assert "| 1,000 MB in 1,000,000 queued messages, filled in 40.0 s |" in text
     assert "| seconds from the kill until all copies are whole | 31.0 |" in text
     assert "| CPU seconds of the rebuilt node, and of the busier of the others | 9.00 and 6.00 |" in text
-    assert "| PUBACK, until whole | 2,000 | 1.50 | 9.00 | 20.0 |" in text
+    assert "| PUBACK, while it is filled | 2,000 | 1.50 | 9.00 | 20.0 |" in text
     assert "failed" not in text
     assert rebuild.table(figures() | {"faults": {"flow": "lost"}}).endswith("- failed: {'flow': 'lost'}")
 
