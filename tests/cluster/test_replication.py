@@ -10,8 +10,9 @@ from collections.abc import Callable
 import pytest
 
 from folkmoot.cluster.config import ClusterConfig
-from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE
-from folkmoot.cluster.kind import DURABLE, OPENED, SHIP
+from folkmoot.cluster.copy import _Copy
+from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, Holding
+from folkmoot.cluster.kind import DURABLE, OPENED, PULL, SHIP
 from folkmoot.cluster.notice import PullNotice, decode_sequences
 from folkmoot.cluster.replication import Replication
 from folkmoot.cluster.view import ACTIVE, Member, View, make_epoch
@@ -334,6 +335,24 @@ def test_copies_do_not_wait_for_a_machine_that_is_slow_by_itself() -> None:
 
 def test_copies_are_at_full_speed_when_nobody_writes() -> None:
     assert set(speeds(lambda slow: SECOND, 1, commits=0)) == {1}
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [("aaaaaaaa", "aaaa"), ("aaaaabbbbb", "aabb"), ("aaaaab", "aab"), ("abcdefg", "abcd"), ("ab", "ab"), ("", "")],
+)
+def test_copies_come_from_all_who_give_at_the_same_time(sources: str, expected: str) -> None:
+    world = settled(2, len(sources) or 1, 2)
+    leader, _ = leader_and_follower(world)
+    copies = leader.replication.copies
+    standing = leader.replication.standing
+    for partition, source in enumerate(sources):
+        standing.pending.written = 1
+        copies.active[partition] = _Copy(partition, source, 0, Holding(COMPLETE, 1, 1, []))
+    standing.out.clear()
+    copies.step()
+    copies.step()  # what was asked for is not asked for again
+    assert "".join(sorted(node_id for node_id, kind, _ in standing.out if kind == PULL)) == expected
 
 
 def test_a_stale_leader_commits_nothing() -> None:

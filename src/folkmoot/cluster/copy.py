@@ -159,15 +159,22 @@ class Copies:
                 self._ask_anew(copy.source, partition)
 
     def step(self) -> None:
-        """Ask for the next pages."""
+        """Ask for the next pages, of all who give at the same time: each has less to do beside its clients."""
         standing = self.standing
-        running = 0
-        for copy in self.active.values():
-            if running >= standing.config.copy_parallel:
-                return
-            if copy.waiting or copy.done_token:
+        parallel = standing.config.copy_parallel
+        unfinished = [copy for copy in self.active.values() if not copy.waiting and not copy.done_token]
+        if not unfinished:
+            return
+        share = max(parallel // len({copy.source: None for copy in unfinished}), 1)
+        running: dict[str, int] = {}
+        for copy in unfinished:
+            count = running.get(copy.source, 0)
+            if count >= share:
                 continue
-            running += 1
+            if not parallel:
+                return
+            parallel -= 1
+            running[copy.source] = count + 1
             if not copy.asked and standing.pending.written >= copy.readable:
                 self._ask(copy)
 
