@@ -22,7 +22,7 @@ class StallNode(FakeNode):
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, stall_us: int = STALL_US) -> None:
         self.node = StallNode()
         self.loop = FakeLoop()
         node: Any = self.node
@@ -30,7 +30,7 @@ class Bench:
         self.turns = Turns(node, loop)
         self.turns.clock = Clock(self.time_ns, self.time_ns)
         self.turns.submit = lambda batch: None
-        self.watch = StallWatch(self.turns)
+        self.watch = StallWatch(self.turns, stall_us)
         self.watch.start()
 
     def time_ns(self) -> int:
@@ -72,17 +72,27 @@ def test_a_busy_disk_is_no_stall(bench: Bench) -> None:
     assert bench.node.named("stalled") == []
 
 
-def test_a_loop_that_stood_still_learns_of_it(bench: Bench) -> None:
-    bench.pass_time(1.0)
+@pytest.mark.parametrize(("setting_us", "told_s"), [(200_000, 0.2), (450_000, 0.5), (2_000_000, 0.5)])
+def test_a_shorter_stall_that_counts_is_told_in_time(setting_us: int, told_s: float) -> None:
+    bench = Bench(setting_us)
+    since = bench.submit(1)
+    bench.pass_time(told_s - LOOK_S)
     assert bench.node.named("stalled") == []
-    bench.loop.advance(3.0)
-    (began, over) = bench.node.named("stalled")
-    assert began[0] == "loop"
-    assert began[2] - began[1] == pytest.approx(2_900_000, abs=2)
-    assert over[:2] == ("loop", 0)
+    bench.pass_time(LOOK_S)
+    assert [call[:2] for call in bench.node.named("stalled")] == [("disk", since)]
+
+
+def test_who_has_stopped_looks_no_more(bench: Bench) -> None:
+    bench.submit(1)
     bench.watch.stop()
     bench.pass_time(5.0)
-    assert len(bench.node.named("stalled")) == 2
+    assert bench.node.named("stalled") == []
+
+
+def test_a_loop_that_stood_still_says_nothing_of_the_disk(bench: Bench) -> None:
+    bench.pass_time(1.0)
+    bench.loop.advance(3.0)
+    assert bench.node.named("stalled") == []
 
 
 def test_a_loop_that_comes_late_tells_how_late_and_when_it_is_over(bench: Bench) -> None:

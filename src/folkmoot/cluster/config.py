@@ -25,7 +25,7 @@ class ClusterConfig:
         self.join_wait_us: int = 2 * SECOND  # how long a fresh or restarted node waits to be taken in
         self.view_pause_us: int = 500 * MILLISECOND  # between planned changes of the view: joins are taken together
         self.link_patience_us: int = 2 * SECOND  # a bad link between two that live costs one its place after this
-        self.stall_us: int = 2 * SECOND  # a node whose disk or loop stands still for so long counts as dead
+        self.stall_us: int = 2 * SECOND  # a node whose disk stands still for so long counts as dead
         self.promise_us: int = 3 * SECOND  # who is heard but does not answer a proposal for so long is left out
         # Links
         self.link_buffer_bytes_max: int = 64 << 20  # sent to a peer and not acknowledged by its link

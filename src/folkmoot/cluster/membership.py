@@ -188,7 +188,7 @@ class Membership:
         return min(self._next_us, self._retry())
 
     def stalled(self, what: str, since_us: int) -> None:
-        """The disk or the loop stands still since then; 0 = it goes on."""
+        """What this node needs to be of use, its disk, stands still since then; 0 = it goes on."""
         self._seat.stall(what, since_us)
 
     def filled(self, partition: int, node_id: str, now: int) -> None:

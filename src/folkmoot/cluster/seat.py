@@ -85,7 +85,7 @@ class Seat:
         self.events.append(Event(level, kind, fields))
 
     def stall(self, what: str, since_us: int) -> None:
-        """Note that the disk or the loop stands still since then, 0 = goes on."""
+        """Note that the disk stands still since then, 0 = goes on."""
         if since_us:
             self._stalled[what] = since_us
         else:

@@ -164,8 +164,9 @@ class ClusterSettings(Section):
         ge=200 * MILLISECOND,
         le=60 * SECOND,
         description=(
-            "How long the disk or the loop of a node may stand still before the others go on without it. A disk that "
-            "pauses longer than this under load costs the node its place each time."
+            "How long the disk of a node may stand still before the others go on without it (a process that stands "
+            "still is silent, see silence). A disk that pauses longer than this under load costs the node its place "
+            "each time."
         ),
     )
     promise: Duration = Field(

@@ -201,7 +201,7 @@ class Node:
         liaison.step()
 
     def stalled(self, what: str, since_us: int, now: int) -> None:
-        """The "disk" or the "loop" stands still since then; 0 = it goes on."""
+        """The "disk" stands still since then; 0 = it goes on."""
         self._tick(now)
         if self.liaison is not None:
             self.liaison.membership.stalled(what, since_us)

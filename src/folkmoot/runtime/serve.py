@@ -33,7 +33,7 @@ from folkmoot.runtime.peers import PeerNetwork
 from folkmoot.runtime.room import Room
 from folkmoot.runtime.seek import Lookup, Seeker
 from folkmoot.runtime.tcp import Gate
-from folkmoot.runtime.watch import StallWatch
+from folkmoot.runtime.watch import STALL_US, StallWatch
 
 __all__ = ["Lookup", "Service", "ServingNode", "serve"]
 
@@ -218,7 +218,8 @@ async def serve_until_stopped(
 ) -> None:
     """Accept, say so, wait, and bring everything to an end."""
     limits = serving.node.config.limits
-    watch = StallWatch(serving.turns)
+    cluster = serving.node.config.cluster
+    watch = StallWatch(serving.turns, STALL_US if cluster is None else cluster.stall_us)
     if serving.peers is not None:
         await serving.peers.start(serving.turns)
         watch.start()

@@ -52,7 +52,6 @@ class Machine(Server):
         self.full_since_us = NEVER
         self.full_spans: list[tuple[int, int]] = []
         self._news: list[tuple[int, Callable[..., None], tuple[Any, ...]]] = []  # for a process that hangs
-        self._hung_us = 0
         self._stall_told = False
         disk.on_written = self._written
 
@@ -86,7 +85,6 @@ class Machine(Server):
             self.world.mark("hang")
             self.world.note(self.name, "hang")
             self.hung = True
-            self._hung_us = self.clock()
             self.reach()
             self.on_fail(self)
 
@@ -94,7 +92,6 @@ class Machine(Server):
         """Let the process go on (SIGCONT)."""
         if self.hung and self.node is not None:
             self.world.note(self.name, "goes on")
-            self._stalled("loop", self._hung_us)
             self.hung = False
             news = self._news
             self._news = []
@@ -102,7 +99,7 @@ class Machine(Server):
             for life, action, arguments in news:
                 if life == self.life:
                     action(*arguments)
-            self._stalled("loop", 0)
+            self.set_turn()
 
     def darken(self, *, on: bool) -> None:
         """Cut the machine off from everybody, or let it be heard again."""
