@@ -25,7 +25,7 @@ def test_the_cost_of_a_replica_a_role_and_a_hop() -> None:
         "hops": {cluster.ALONE: hops, cluster.THERE: hops},
     }
     text = cluster.table(figures)
-    assert f"| {three} | 0.50 | 9.00 | 4.50 x | 0.50 | 0.001 | - | - | 50.0 |" in text
+    assert f"| {three} | 0.50 | 9.00 | 4.50 x | 0.50 | 9.00 | 0.001 | - | - | 50.0 |" in text
     assert f"| {three} | 1.00 | 2.00 | 3.00 |" in text
     assert f"| {cluster.THERE} | {cluster.HOPS[0].name} | 0.50 | 4.00 | 1.00 x | 0.50 |" in text
     kept[cluster.KEPT.name]["faults"] = {"lost": 3}
