@@ -10,7 +10,7 @@ import pytest
 
 from folkmoot.cli import main
 from folkmoot.cli.error import Refusal
-from folkmoot.cli.place import HOST, Hold, find_places
+from folkmoot.cli.place import HOST, Hold, find_places, left_out
 
 
 def ports(folder: Path, count: int, first: int = 0) -> dict[str, dict[str, int]]:
@@ -69,3 +69,12 @@ def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["cluster", "--data", str(tmp_path / "c"), "--port", "65534", "--nodes", "3"]) == 2
     assert "65535" in capsys.readouterr().err
     assert main(["cluster", "--nodes", "0"]) == 2
+
+
+def test_nodes_with_data_that_are_not_started_are_known(tmp_path: Path) -> None:
+    for name in ("n1", "n2", "n3", "n10", "new", "n4"):
+        (tmp_path / name).mkdir()
+        if name != "n4":
+            (tmp_path / name / "format").touch()
+    assert left_out(tmp_path, 2) == ["n3", "n10"]
+    assert left_out(tmp_path, 10) == []

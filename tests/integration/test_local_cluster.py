@@ -136,3 +136,15 @@ def test_the_end_of_the_terminal_ends_all(start: Callable[..., Local]) -> None:
     pid = local.pid("n1")
     assert local.end(signal.SIGHUP) == 0
     assert not alive(pid)
+
+
+def test_a_node_that_has_left_is_not_started_again(start: Callable[..., Local]) -> None:
+    local = start("--nodes", "2", "--replicas", "2", "--restart")
+    places = local.ready()
+    admin = ",".join(place["admin"] for place in places.values())
+    words = [sys.executable, "-m", "folkmoot", "leave", "n2", "--admin", admin]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done
+    await_true(lambda: "n2 | the others go on: n1" in local.log())
+    assert "starts again" not in local.log()
+    assert local.end() == 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
 
 import typer
 
 from folkmoot.cli.error import Refusal
-from folkmoot.cli.place import Hold, find_places
+from folkmoot.cli.place import Hold, find_places, left_out
 
 __all__ = ["app"]
 
@@ -41,6 +42,9 @@ def cluster(
     hold = Hold(data)
     try:
         places = find_places(data, nodes, port)
+        if absent := left_out(data, nodes):
+            names = ", ".join(absent)
+            print(f"note: {names} not started, though {data} has data of it: the others wait for it", file=sys.stderr)
 
         async def run() -> int:
             return await LocalCluster(data, places, replicas, arguments or [], restart).run()

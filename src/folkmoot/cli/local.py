@@ -91,8 +91,8 @@ class LocalCluster:
                 self._failed = True
                 self._stop.set()
                 return
-            if not self._restart:
-                self._one_less(child)
+            if not self._restart or status == 0:  # it has left, or somebody has stopped it
+                self._one_less(child, status)
                 return
             pause_s = RESTART_S if time.monotonic() - begun > STEADY_S else min(2 * pause_s, RESTART_S_MAX)
             say(child.name, f"starts again in {pause_s:g} s")
@@ -106,10 +106,11 @@ class LocalCluster:
         except TimeoutError:
             return
 
-    def _one_less(self, child: Child) -> None:
+    def _one_less(self, child: Child, status: int) -> None:
         left = [other.name for other in self._children if other.pid]
         if left:
-            say(child.name, f"the others go on: {', '.join(left)} (with --restart it would be started again)")
+            hint = " (with --restart it would be started again)" if status else ""
+            say(child.name, f"the others go on: {', '.join(left)}{hint}")
         else:
             say(child.name, "it was the last")
             self._failed = True

@@ -11,7 +11,7 @@ from typing import Final
 
 from folkmoot.cli.error import Refusal
 
-__all__ = ["HOST", "Hold", "Place", "find_places"]
+__all__ = ["HOST", "Hold", "Place", "find_places", "left_out"]
 
 HOST: Final = "127.0.0.1"
 KINDS: Final = ("mqtt", "admin", "peer")
@@ -71,8 +71,17 @@ def find_places(folder: Path, count: int, first_port: int) -> list[Place]:
             probe.close()
     # Nodes that are left out this time keep their ports for the next.
     last.update({place.name: place.ports for place in places})
-    (folder / "ports.json").write_text(json.dumps(last, indent=1) + "\n", encoding="utf-8")
+    try:
+        (folder / "ports.json").write_text(json.dumps(last, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise Refusal(f"cannot write to the folder {folder}: {error.strerror}; choose another with --data") from None
     return places
+
+
+def left_out(folder: Path, count: int) -> list[str]:
+    """The nodes that have data in a folder and are not among the first `count`."""
+    found = [path.name for path in folder.glob("n[1-9]*") if (path / "format").exists() and path.name[1:].isdigit()]
+    return sorted([name for name in found if int(name[1:]) > count], key=lambda name: int(name[1:]))
 
 
 def take_port(wanted: int, held: list[socket.socket], must: bool) -> int:
