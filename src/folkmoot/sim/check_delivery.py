@@ -145,7 +145,9 @@ class DeliveryChecker:
         if message.index > newest:
             record.newest[key] = message.index
             return
-        if message.number in record.ever or self.trouble.torn(message.first_us):
+        if message.number in record.ever:
+            return
+        if self.trouble.torn(message.first_us) and self._is_parted(record, [message, message.lane.messages[newest]]):
             return
         first = message.attempts[0]
         if message.qos == 0 and not self.trouble.alone:
@@ -174,7 +176,8 @@ class DeliveryChecker:
             return
         applied = 1 if message.once or message.qos == 0 else len(message.attempts)
         if self.trouble.torn(0 if message.is_will else message.first_us):
-            return  # the sides do not know of each other's deliveries, and take each other's clients for dead
+            if message.is_will or groups or self._is_parted(record, [message]):
+                return  # the sides do not know of each other's deliveries, and take each other's clients for dead
         if packet.qos == 0 and self.trouble.disturbed(message.first_us):
             # QoS 0 goes out before the disk knows of the message: a crash then makes its publisher repeat it.
             applied = max(1, len(message.attempts))
@@ -197,6 +200,13 @@ class DeliveryChecker:
         if packet.qos != 1 and count > allowed:
             promise = "A4" if packet.qos else "A2"
             self.world.violate(promise, f"{record} got {message} {count} times with QoS {packet.qos}")
+
+    def _is_parted(self, record: SessionRecord, messages: list[Message]) -> bool:
+        """Whether the publisher, or the client of the session, may have been told something on both sides of a split."""
+        since_us = messages[0].first_us
+        links = [attempt.link for message in messages for attempt in message.attempts]
+        links += [link for link in record.links if link.ended_us >= since_us]
+        return self.trouble.parted(links, since_us)
 
     # What is missing
 

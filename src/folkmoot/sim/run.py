@@ -115,6 +115,7 @@ class Simulation:
         hosts = self.site.hosts
         fleet = Fleet(self.swarm, world.fork())
         self.trouble = Trouble(world, hosts, self.swarm.replicas)
+        self.trouble.majority = self.swarm.majority
         self.ledger = Ledger(world, hosts, self.trouble)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
         self.checker = ClusterChecker(world, self.trouble, self.swarm.partitions)

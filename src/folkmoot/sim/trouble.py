@@ -59,6 +59,7 @@ class Trouble:
         self.splits: list[Span] = []
         self.weak: dict[str, bool] = {}  # machines that may lack something since the cluster was whole
         self.faults = 0  # told so far
+        self.majority = False  # the smaller side of a split does nothing
         self.exhausted = False  # nothing else may go wrong until the cluster is whole
         self._failures: list[tuple[str, int]] = []  # (machine, when)
         self._open: list[Span] = []
@@ -182,6 +183,23 @@ class Trouble:
         for span in self.splits:
             if span.overlaps(since_us, until_us) and not span.together(first.server.name, second.server.name):
                 return True
+        return False
+
+    def parted(self, links: list[Link], since_us: int) -> bool:
+        """Whether both sides of a split since then may have told something over these connections.
+
+        With the policy "majority" only one side tells anything. Of what is beyond the budget nobody knows the sides.
+        """
+        for span in self.splits:
+            if span.end_us < since_us:
+                continue
+            if not span.groups:
+                return True
+            if self.majority:
+                continue
+            for link in links[1:]:
+                if not span.together(links[0].server.name, link.server.name):
+                    return True
         return False
 
     def reaches(self, known: Link, known_us: int, used: Link, used_us: int, until_us: int) -> bool:
