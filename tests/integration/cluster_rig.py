@@ -130,7 +130,10 @@ class ClusterNode(Serving):
 
 
 class Rig:
-    """Nodes n1 to nN and HAProxy before them; `net` puts each in its namespace, `disks` some on disks of their own."""
+    """Nodes n1 to nN and HAProxy before them; `net` puts each in its namespace, `disks` some on disks of their own.
+
+    more: lines of the configuration, the first of them of the section [cluster].
+    """
 
     def __init__(
         self,
@@ -140,6 +143,7 @@ class Rig:
         *,
         policy: str = "available",
         disks: dict[str, Path] | None = None,
+        more: str = "",
     ) -> None:
         self.folder = folder
         self.net = net
@@ -151,7 +155,7 @@ class Rig:
         (folder / "secret").chmod(0o600)
         self.names = [f"n{number}" for number in range(1, count + 1)]
         self.places = {name: self._place(name) for name in self.names}
-        self.config = CONFIG.format(folder=folder, policy=policy)
+        self.config = CONFIG.format(folder=folder, policy=policy) + more
         self.nodes = {name: self._node(name, (disks or {}).get(name, folder)) for name in self.names}
         self.haproxy: subprocess.Popen[bytes] | None = None
         self.door = Door(LOOPBACK, free_ports(1)[0]) if net is None else Door("", 1883, str(self.sockets / "mqtt"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from folkmoot.kernel.event import INFO, Event
-from folkmoot.runtime.loop import LINGER_S, WAKE_S_MAX, Turns
+from folkmoot.runtime.loop import LARGE_BYTES, LINGER_S, TURN_BYTES_MAX, WAKE_S_MAX, Turns
 from folkmoot.runtime.tcp import Gate, TcpProtocol
 from folkmoot.store.batch import Batch
 from tests.runtime.fake import FakeLoop, FakeNode, FakeTransport
@@ -162,6 +162,26 @@ def test_reading_is_paused_and_resumed_but_not_on_a_lost_connection(bench: Bench
     effects.resumes += bench.node.connections
     bench.turn()
     assert (here.calls, away.calls) == (["pause", "resume"], [])
+
+
+def test_a_turn_takes_only_so_much_from_those_who_push(bench: Bench) -> None:
+    """Else it would be as large as what all of them can push while the loop empties their sockets."""
+    bench.node.echo = False
+    (pusher, here), (other, there), (late, away) = bench.connected(), bench.connected(), bench.connected()
+    bench.turn()
+    for _ in range(TURN_BYTES_MAX // LARGE_BYTES):
+        pusher.data_received(bytes(LARGE_BYTES))
+    assert here.calls == []
+    pusher.data_received(bytes(LARGE_BYTES))
+    other.data_received(b"small")
+    late.data_received(bytes(LARGE_BYTES))
+    assert (here.calls, there.calls, away.calls) == (["pause"], [], ["pause"])
+    bench.node.connections[2].deaf = True  # the node itself wants to hear no more of this one
+    bench.turn()
+    assert (here.calls, there.calls, away.calls) == (["pause", "resume"], [], ["pause"])
+    pusher.data_received(bytes(LARGE_BYTES))
+    bench.turn()
+    assert here.calls == ["pause", "resume"], "the next turn has its own measure"
 
 
 def test_checks_and_events_are_passed_on(bench: Bench) -> None:

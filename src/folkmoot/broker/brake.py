@@ -37,6 +37,7 @@ class Brake:
         self.stash_bytes = 0
         self.paused: dict[int, Connection] = {}  # for the backlog, by number
         self._fresh: list[Connection] = []  # paused in this turn
+        self._slowed: dict[int, tuple[Connection, int]] = {}  # for overload, since when
 
     def pause(self, connection: Connection, why: int) -> None:
         """Take no PUBLISH packets of a connection until `unpause` is called for the same reason.
@@ -60,16 +61,26 @@ class Brake:
         """The turn ends: what comes from now on from those who were paused in it is sifted."""
         for connection in self._fresh:
             connection.muted = connection.paused != 0
-            if connection.paused & FOR_OVERLOAD and connection.state < CLOSING:
-                due_us = self.state.now + (_DELAY_US << self.state.overload)
-                self.state.timers.set(due_us, TIMER_OVERLOAD, connection.id)
+            if connection.paused & FOR_OVERLOAD and connection.state < CLOSING and connection.id not in self._slowed:
+                self._slowed[connection.id] = (connection, self.state.now)
+                self._set_end(connection, self.state.now)
         self._fresh.clear()
+
+    def _set_end(self, connection: Connection, since_us: int) -> None:
+        self.state.timers.set(since_us + (_DELAY_US << self.state.overload), TIMER_OVERLOAD, connection.id)
+
+    def relax(self) -> None:
+        """The level has fallen: nobody waits for longer than it says now."""
+        for connection, since_us in list(self._slowed.values()):
+            self._set_end(connection, since_us)
 
     def unpause(self, connection: Connection, why: int) -> None:
         """One reason not to read the connection is gone; without another it is read again."""
         if not connection.paused & why:
             return
         connection.paused &= ~why
+        if why == FOR_OVERLOAD:
+            self._slowed.pop(connection.id, None)
         if connection.paused:
             return
         connection.muted = False
@@ -120,6 +131,7 @@ class Brake:
             connection.paused = 0
             self.state.counters.publishers_paused -= 1
             self.paused.pop(connection.id, None)
+            self._slowed.pop(connection.id, None)
 
 
 def _converses(connection: Connection) -> bool:

@@ -59,6 +59,7 @@ class Commits(Brake):
         self.complete_token = 0
         self.asked = False  # this turn has asked something of another node, and its answer counts
         self.backlog_bytes = 0
+        self.backlog_bytes_max = state.limits.write_backlog_bytes_max
         self._records: dict[int, Record] = {}
         self._open: deque[int] = deque()  # batches that are not committed
         self._owed: dict[int, int] = {}  # by token: answers of other nodes that are missing
@@ -269,7 +270,7 @@ class Commits(Brake):
     def is_full(self) -> bool:
         """Whether more waits for disks and other nodes than may."""
         waiting = self.backlog_bytes + self.state.writer.batch.bytes
-        return waiting > self.state.limits.write_backlog_bytes_max or self.congested
+        return waiting > self.backlog_bytes_max or self.congested
 
     def slow_down(self, connection: Connection) -> None:
         """Take nothing more from a client that makes nodes write while too much waits."""
@@ -288,7 +289,7 @@ class Commits(Brake):
         """Read those again who were paused for the backlog, if it has halved and the disk has room."""
         if not self.paused or self.state.storage_full:
             return
-        if self.congested or self.backlog_bytes > self.state.limits.write_backlog_bytes_max // 2:
+        if self.congested or self.backlog_bytes > self.backlog_bytes_max // 2:
             return
         paused = self.paused
         self.paused = {}

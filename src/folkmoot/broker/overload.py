@@ -17,7 +17,7 @@ from folkmoot.kernel.event import INFO, WARNING
 __all__ = ["LEVEL_MAX", "Overload", "Pressures", "next_level"]
 
 LEVEL_MAX: Final = 10
-FALL_US: Final = 100 * MILLISECOND  # a level is left downwards after this time, one at a time
+FALL_US: Final = 50 * MILLISECOND  # a level is left downwards after this time, one at a time
 _FULL: Final = 1000  # a pressure, in thousandths of what makes level 10
 _STEP: Final = _FULL // LEVEL_MAX
 _CALM: Final = _STEP // 2  # how far below its beginning a level is left
@@ -89,7 +89,7 @@ class Overload:
         # On a full disk everything waits, and that is told in another way: nobody gains if all that is live stands too.
         age_us = 0 if state.storage_full else state.now - commits.oldest_us()
         return Pressures(
-            waiting * _FULL // state.limits.write_backlog_bytes_max,
+            waiting * _FULL // commits.backlog_bytes_max,
             age_us * _FULL // _STILL_US,
             self.link_bytes * _FULL // self.link_bytes_full,
             self.lag_us * _FULL // _STILL_US,
@@ -113,7 +113,10 @@ class Overload:
             state.timers.set(max(self._moved_us, state.now - FALL_US + MILLISECOND) + FALL_US, TIMER_LEVEL, 0)
         self._tell(level)
         highest = max(level, self.others)
+        fallen = highest < state.overload
         state.overload = highest
+        if fallen:
+            self.commits.relax()
         state.counters.cluster_overload = highest
         full = pressures.links >= _FULL
         if full or (self.commits.congested and pressures.links < _FULL // 2):

@@ -160,7 +160,7 @@ class Peers(Switch):
             self.messages_dropped += 1
             return
         waiting = link.queue_bytes + link.frames_bytes
-        if waiting > 0 and waiting + len(body) > self._config.link_buffer_bytes_max:
+        if waiting > self._config.link_buffer_bytes_max:
             link.overflow = True
         else:
             link.put(kind, body)

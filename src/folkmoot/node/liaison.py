@@ -272,6 +272,9 @@ class Liaison:
         for node_id in list(self.fabric.choked):
             if node_id not in members:
                 del self.fabric.choked[node_id]
+        # What waits at all nodes may be in partitions with one leader, who has to send it to each follower.
+        waiting_max = self._link_bytes_max // (2 * (len(members) + 1))
+        self.broker.commits.backlog_bytes_max = min(self.state.limits.write_backlog_bytes_max, waiting_max)
         self._see_features()
         self._epoch = view.epoch
         self.replication.closed.clear()  # the broker compares the leaders itself

@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from folkmoot.session.connection import Authenticate, Connection
     from folkmoot.store.batch import Batch
 
-__all__ = ["Carrier", "Handle", "Turns"]
+__all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Handle", "Turns"]
 
 # The wall clock may be set: a timer is never trusted for longer than this.
 WAKE_S_MAX: Final = 60.0
+# Of what is read in pieces of this size and above, a turn takes so much, and one piece more of each connection.
+LARGE_BYTES: Final = 16_384
+TURN_BYTES_MAX: Final = 256 << 10
 # A peer that does not take the last bytes, or does not answer the close, is cut off after this time.
 LINGER_S: Final = 5.0
 
@@ -94,6 +97,9 @@ class Turns(CommitListener, CheckListener):
         self.answered: Callable[[Call], None] = _no_call
         self.carrier: Carrier | None = None  # None: there are no other nodes
         self._written = False
+        self._read_bytes = 0  # in large pieces, in this turn
+        self._full: list[Connection] = []  # whose sockets are not read until the turn ends
+        self._full_peers: list[Handle] = []
         self._waiting: deque[tuple[int, int, int]] = deque()  # token, since when, bytes
         self._wake_handle: TimerHandle | None = None
         self._wake_us = NEVER
@@ -109,6 +115,33 @@ class Turns(CommitListener, CheckListener):
             self.loop.call_soon(self._end)
         return self.now
 
+    def took(self, connection: Connection, size: int) -> None:
+        """A large piece was read: who has more waits for the next turn, when this one has had enough.
+
+        The loop would read on until the socket is empty, and a turn would be as large as all that publishers can push.
+        """
+        self._read_bytes += size
+        if self._read_bytes > TURN_BYTES_MAX and connection.id in self.open:
+            cast("Handle", connection.handle).pause_reading()
+            self._full.append(connection)
+
+    def took_from_peer(self, handle: Handle, size: int) -> None:
+        """A large piece of another node was read."""
+        self._read_bytes += size
+        if self._read_bytes > TURN_BYTES_MAX:
+            handle.pause_reading()
+            self._full_peers.append(handle)
+
+    def _go_on_reading(self) -> None:
+        self._read_bytes = 0
+        for handle in self._full_peers:
+            handle.resume_reading()
+        self._full_peers.clear()
+        for connection in self._full:
+            if not connection.deaf and connection.id in self.open:
+                cast("Handle", connection.handle).resume_reading()
+        self._full.clear()
+
     def _end(self) -> None:
         """Do the effects of the turn."""
         if self.halted:
@@ -116,6 +149,8 @@ class Turns(CommitListener, CheckListener):
         self.begun = False
         try:
             effects = self.node.drain(self.clock.read())
+            if self._read_bytes:
+                self._go_on_reading()
             if effects.write is not None:
                 self._hand_over(effects.write)
             if self.carrier is not None:

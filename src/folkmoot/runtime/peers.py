@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from folkmoot.cluster.peer import PeerConnection
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.unit import Address, parse_address
-from folkmoot.runtime.loop import Carrier, Turns
+from folkmoot.runtime.loop import LARGE_BYTES, Carrier, Turns
 from folkmoot.runtime.tcp import listen, peer_info, set_keepalive
 from folkmoot.runtime.tls import Certificates, fill
 
@@ -65,6 +65,8 @@ class PeerProtocol(asyncio.Protocol):
         turns = self._turns
         if not turns.halted and self._peer is not None:
             turns.node.peer_received(self._peer, data, turns.begin())
+            if len(data) >= LARGE_BYTES and not turns.halted:
+                turns.took_from_peer(self._peer.handle, len(data))
 
     def pause_writing(self) -> None:
         """The peer does not read as fast as we send."""

@@ -13,7 +13,7 @@ from asyncio import BaseTransport, Transport
 from typing import Any, Final, cast
 
 from folkmoot.kernel.errors import FolkmootError
-from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.loop import LARGE_BYTES, Turns
 from folkmoot.runtime.tls import common_name
 from folkmoot.session.connection import PeerInfo
 
@@ -140,6 +140,8 @@ class TcpProtocol(asyncio.Protocol):
         if not turns.begun:
             turns.begin()
         turns.receive(self._connection, data, turns.now)
+        if len(data) >= LARGE_BYTES:
+            turns.took(self._connection, len(data))
 
     def pause_writing(self) -> None:
         """The peer does not read as fast as we send."""

@@ -20,7 +20,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from folkmoot.runtime.loop import Handle, Turns
+from folkmoot.runtime.loop import LARGE_BYTES, Handle, Turns
 from folkmoot.runtime.tcp import Gate, peer_info
 from folkmoot.runtime.tls import common_name
 
@@ -88,6 +88,8 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
             return
         turns = self._turns
         now = turns.begin()
+        if len(data) >= LARGE_BYTES and self._connection is not None:
+            turns.took(self._connection, len(data))
         self._ws.receive_data(data)
         for event in self._ws.events_received():
             if isinstance(event, Frame):
