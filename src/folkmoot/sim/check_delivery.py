@@ -202,7 +202,7 @@ class DeliveryChecker:
             self.world.violate(promise, f"{record} got {message} {count} times with QoS {packet.qos}")
 
     def _is_parted(self, record: SessionRecord, messages: list[Message]) -> bool:
-        """Whether the publisher, or the client of the session, may have been told something on both sides of a split."""
+        """Whether the publisher, or the client of the session, may have been told something on both sides."""
         since_us = messages[0].first_us
         links = [attempt.link for message in messages for attempt in message.attempts]
         links += [link for link in record.links if link.ended_us >= since_us]
