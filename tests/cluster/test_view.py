@@ -145,3 +145,17 @@ def test_a_view_says_when_those_who_are_away_were_last_seen() -> None:
     assert back.lasts == {"b": [4, 7]}
     assert back.anchors() == [0, 4, 7], "nobody knows of c"
     assert View(9, [member("a")], [["a"]], [[]], ["a"]).anchors() == []
+
+
+def test_a_view_says_who_was_forgotten_and_begins_anew_in_it() -> None:
+    view = View(9 << 24, [member("a"), member("b")], [["a"]], [[]], ["a"])
+    view.forgotten = [("b", 7), ("z", 3)]
+    back = decode_view(encode_view(view))
+    assert back.forgotten == [("b", 7), ("z", 3)]
+    before = View(8 << 24, [member("b")])
+    assert back.begins_anew("b", before) is back.begins_anew("b", None) is True
+    assert back.begins_anew("a", before) is False
+    before.forgotten = [("b", 7)]
+    assert back.begins_anew("b", before) is False, "it has done so"
+    before.forgotten = [("b", 6)]
+    assert back.begins_anew("b", before) is True, "it was forgotten twice"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from folkmoot.cluster.assign import assign
 from folkmoot.cluster.heartbeat import EVICT, FORGET, Request
-from folkmoot.cluster.proposal import Proposal
+from folkmoot.cluster.proposal import Promise, Proposal
 from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, LINEAGE_MAX, Member, View
+from folkmoot.cluster.view import ACTIVE, FORGOTTEN_MAX, JOINING, LEAVING, LINEAGE_MAX, Member, View
 
 __all__ = ["chain_for", "compose"]
 
@@ -18,6 +18,10 @@ def compose(
 
     requests: what operators asked for. leaving: ids that want to go. left: ids that went, with nothing left to give.
     """
+    fresh = _fresh(proposal)
+    told = proposal
+    if fresh:
+        proposal = _without(proposal, fresh)
     tops = _tops(proposal)
     previous = _foremost(tops)
     leaving = [*leaving, *_interrupted(tops)]
@@ -26,9 +30,10 @@ def compose(
     ring = Ring(View(proposal.epoch, _placed(members, before, leaving, requests, replicas)), partitions, replicas)
     bases: dict[str, View] = {}
     served: dict[str, int] = {}
-    for node_id, promise in proposal.promises.items():
+    for node_id, promise in told.promises.items():
         if promise.base is not None:
-            bases[node_id] = promise.base
+            if node_id not in fresh:
+                bases[node_id] = promise.base
             served[node_id] = promise.base_epoch if promise.serving else proposal.epoch
     branches: dict[int, list[str]] = {}
     kept, fill = assign(
@@ -46,7 +51,49 @@ def compose(
     view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
     view.lineage = _lineage(bases)
     view.lasts = _lasts(tops, absent)
+    view.forgotten = _forgotten(view, tops, fresh, before, requests)
     return view
+
+
+def _fresh(proposal: Proposal) -> dict[str, int]:
+    """Return who was forgotten, with the epoch, and has not heard of it: what these hold counts for nothing any more.
+
+    What the foremost of the views says holds: the smaller side of a split cannot have the larger one forgotten.
+    """
+    view = _foremost(_tops(proposal))
+    found: dict[str, int] = {}
+    if view is not None:
+        for node_id, epoch in view.forgotten:
+            promise = proposal.promises.get(node_id)
+            if promise is not None and promise.base is not None and (node_id, epoch) not in promise.base.forgotten:
+                found[node_id] = epoch
+    return found
+
+
+def _without(proposal: Proposal, fresh: dict[str, int]) -> Proposal:
+    """Return the proposal as if those who were forgotten had nothing."""
+    same = Proposal(proposal.epoch, proposal.members, proposal.started_us)
+    same.promises.update(proposal.promises)
+    for node_id in fresh:
+        same.promises[node_id] = Promise(proposal.epoch, False, None, [], [])
+    return same
+
+
+def _forgotten(
+    view: View, tops: list[View], fresh: dict[str, int], before: dict[str, bool], requests: list[Request]
+) -> list[tuple[str, int]]:
+    """Return who is forgotten, and whoever comes back from that in this very view, with the epochs of the orders."""
+    marks = dict(fresh)
+    for top in tops:
+        for node_id, epoch in top.forgotten:
+            if view.member(node_id) is None and node_id not in view.known:
+                marks[node_id] = max(epoch, marks.get(node_id, 0))
+    for request in requests:
+        node_id = request.node_id
+        if request.kind == FORGET and node_id in before and node_id not in view.known:
+            marks[node_id] = view.epoch
+    newest = sorted([(epoch, node_id) for node_id, epoch in marks.items()])[-FORGOTTEN_MAX:]
+    return sorted([(node_id, epoch) for epoch, node_id in newest])
 
 
 def _lineage(bases: dict[str, View]) -> list[int]:

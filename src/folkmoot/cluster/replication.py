@@ -15,6 +15,7 @@ from folkmoot.cluster.copy import Copies
 from folkmoot.cluster.digest import Digests
 from folkmoot.cluster.drop import Drops
 from folkmoot.cluster.early import Early
+from folkmoot.cluster.gap import Gaps
 from folkmoot.cluster.holding import Holding
 from folkmoot.cluster.kind import (
     ASK,
@@ -41,7 +42,6 @@ from folkmoot.cluster.notice import (
     decode_pull,
     decode_report,
     decode_sequences,
-    encode_report,
     encode_sequences,
     epoch_of,
 )
@@ -53,9 +53,7 @@ from folkmoot.cluster.standing import MERGING, OPEN, Standing
 from folkmoot.cluster.takeover import Takeover
 from folkmoot.cluster.turn import Turns
 from folkmoot.cluster.view import View
-from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, Event
-from folkmoot.kernel.pack import u64
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import history_key
 from folkmoot.store.reader import Reader
@@ -64,7 +62,6 @@ from folkmoot.store.writer import Writer
 __all__ = ["Replication"]
 
 _ANY_SEQ: Final = 1 << 62
-_PATIENCE_US: Final = SECOND  # for what was asked for
 
 
 class Replication:
@@ -81,6 +78,7 @@ class Replication:
         self.offers = Offers(self.standing)
         self.takeover = Takeover(self.standing, self.lead, self.merges)
         self.copies = Copies(self.standing)
+        self.gaps = Gaps(self.standing)
         self.source = Source(self.standing, self.lead)
         self.drops = Drops(self.standing)
         self.digests = Digests(self.standing, self.lead)
@@ -90,7 +88,6 @@ class Replication:
         self._early = Early()
         self._again = False
         self._untidy = False
-        self._fetched: dict[int, int] = {}  # when the leader was asked for what a partition lacks
 
     # -- what the node asks -------------------------------------------------------------------------------------------
 
@@ -171,7 +168,8 @@ class Replication:
 
     def next_wake(self) -> int:
         """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
-        return min(self.source.due_us(), self.digests.due_us(), self.drops.due_us())
+        waiting = min(self.gaps.due_us(), self.takeover.due_us())
+        return min(self.source.due_us(), self.digests.due_us(), self.drops.due_us(), waiting)
 
     def more(self) -> bool:
         """Whether there is work that goes on at once, in the next turn."""
@@ -185,6 +183,8 @@ class Replication:
             self._go_on()
         self.source.step()
         self.digests.step()
+        self.gaps.step()
+        self.takeover.step()
         if self._untidy:
             self._untidy = False
             self.merges.tidy()
@@ -236,6 +236,8 @@ class Replication:
         if standing.view is not None and view.epoch <= standing.epoch:
             return
         previous = standing.view
+        if view.begins_anew(standing.node_id, previous if previous is not None else standing.lived):
+            standing.renounce()
         was_solo = standing.solo and not standing.fresh
         for partition in list(standing.writer.touched):
             if standing.phases[partition] >= MERGING:
@@ -252,7 +254,7 @@ class Replication:
         standing.bases = [standing.writer.sequence(partition) for partition in range(standing.partitions)]
         if was_solo and not standing.solo:
             self.turns.join()
-        self._fetched.clear()
+        self.gaps.installed()
         self._untidy = True
         self.offers.installed()
         self.merges.installed()
@@ -333,7 +335,7 @@ class Replication:
         elif kind == COPY:
             notice = decode_copy(body, partitions)
             if self.standing.leaders[notice.partition] == node_id and self.standing.follows(notice.partition):
-                self._fetched.pop(notice.partition, None)
+                self.gaps.closed(notice.partition)
                 self.copies.begin(node_id, notice)
         else:
             self._receive_role(node_id, kind, body)
@@ -384,17 +386,9 @@ class Replication:
                     continue
             follows = change.prev_seq == standing.head_seqs[partition]
             if follows and change.prev_epoch == standing.head_epochs[partition]:
-                self._fetched.pop(partition, None)
+                self.gaps.closed(partition)
                 self.copies.touch(partition, standing.apply(partition, change))
             elif standing.gaps and change.seq > standing.head_seqs[partition]:
                 standing.apply(partition, change)
             elif not standing.has(partition, change):
-                self._ask_for(partition, node_id)
-
-    def _ask_for(self, partition: int, leader: str) -> None:
-        """What came does not follow what is here: ask for what is between, and again if nothing comes."""
-        standing = self.standing
-        asked_us = self._fetched.get(partition, -_PATIENCE_US)
-        if standing.now - asked_us >= _PATIENCE_US:
-            self._fetched[partition] = standing.now
-            standing.out.append((leader, FETCH, u64(standing.epoch) + encode_report(standing.report(partition))))
+                self.gaps.found(partition)

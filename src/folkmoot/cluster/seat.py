@@ -131,6 +131,8 @@ class Seat:
                 )
                 self.base.lineage = old.lineage
                 self.base.lasts = view.lasts
+                me = self.me.node_id  # nothing was given up in such a view
+                self.base.forgotten = [mark for mark in view.forgotten if mark[0] != me or mark in old.forgotten]
             self.installs.append(view)
             self.state = MEMBER
             self.installed_us = now

@@ -17,7 +17,7 @@ from folkmoot.cluster.pending import Pending
 from folkmoot.cluster.recent import Recent
 from folkmoot.cluster.stamp import Stamps
 from folkmoot.cluster.view import View
-from folkmoot.kernel.event import ERROR, Event
+from folkmoot.kernel.event import ERROR, WARNING, Event
 from folkmoot.kernel.hash import hash64
 from folkmoot.store.batch import PUT
 from folkmoot.store.key import HISTORY, history_key, partition_end, partition_start
@@ -259,6 +259,16 @@ class Standing:
         self.head_seqs[partition] = seq
         self.histories[partition] = history
         self.writer.adopt(partition, epoch, seq, PARTIAL)
+
+    def renounce(self) -> None:
+        """Say that all copies here count for nothing: the others were told to forget this node."""
+        for partition in range(self.partitions):
+            if self.holds(partition):
+                epoch, seq = self.writer.position(partition)
+                self.writer.adopt(partition, epoch, seq, PARTIAL)
+                self.recent.clear(partition)
+        why = "this node was forgotten while it was away, and begins anew"
+        self.events.append(Event(WARNING, "copies_renounced", {"epoch": self.epoch, "why": why}))
 
     def spoil(self, partition: int, why: str) -> None:
         """Say that the copy here must not lead and is to be filled anew."""

@@ -17,8 +17,8 @@ from folkmoot.cluster.lead import Lead
 from folkmoot.cluster.merging import Merges
 from folkmoot.cluster.notice import Report, encode_report
 from folkmoot.cluster.standing import ADOPTED, MERGED, MERGING, OPEN, TAKING, Standing
-from folkmoot.kernel.clock import NEVER
-from folkmoot.kernel.event import ERROR, WARNING
+from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.kernel.event import ERROR, WARNING, Event
 from folkmoot.kernel.pack import get_u16, u16, u64
 
 __all__ = ["Takeover"]
@@ -28,6 +28,8 @@ _MORE: Final = 0
 _LAST: Final = 1
 _CANNOT: Final = 2
 _HEAD_BYTES: Final = 11
+_PATIENCE_US: Final = 2 * SECOND  # for what others have to say before a partition can open
+_TRIES: Final = 5  # then another view is asked for: in it everybody says anew what he has
 
 
 class Takeover:
@@ -42,12 +44,42 @@ class Takeover:
         self._expected: dict[int, list[str]] = {}  # who has not reported yet
         self._asked: dict[int, str] = {}  # who sends what is missing here
         self._writing: dict[int, int] = {}  # adopted up to this sequence, not yet on the disk
+        self._since_us = 0  # the view, or the last look at what it waits for
+        self._tries = 0
 
     def installed(self) -> None:
         """A new view: who takes over begins anew."""
         self._expected.clear()
         self._asked.clear()
         self._writing.clear()
+        self._since_us = self.standing.now
+        self._tries = 0
+
+    def due_us(self) -> int:
+        """Return when to look whom it still waits for, NEVER if for nobody."""
+        return self._since_us + _PATIENCE_US if self._expected or self._asked else NEVER
+
+    def step(self) -> None:
+        """Say whom it waits for, if it does for long, and ask again."""
+        standing = self.standing
+        if standing.now < self.due_us():
+            return
+        self._since_us = standing.now
+        self._tries += 1
+        nodes: dict[str, bool] = {}
+        for expected in self._expected.values():
+            for node_id in expected:
+                nodes[node_id] = True
+        for partition, source in self._asked.items():
+            nodes[source] = True
+            self._fetch(partition, source, standing.holding(partition))
+        fields: dict[str, object] = {"epoch": standing.epoch, "for": sorted(nodes)}
+        fields["partitions"] = len(self._expected) + len(self._asked)
+        fields["waited_us"] = self._tries * _PATIENCE_US
+        if self._tries == 1 or self._tries % _TRIES == 0:
+            standing.events.append(Event(WARNING, "takeover_waits", fields))
+        if self._tries % _TRIES == 0:
+            standing.unfit.extend(self._expected)
 
     def remember(self, partition: int, replicas: list[str]) -> None:
         """A view ends in which these were the replicas of a partition."""

@@ -15,6 +15,7 @@ from folkmoot.store.origin import NUMBER_BITS
 __all__ = [
     "ACTIVE",
     "COUNTER_MAX",
+    "FORGOTTEN_MAX",
     "JOINING",
     "LEAVING",
     "LINEAGE_MAX",
@@ -36,6 +37,7 @@ ACTIVE: Final = 1
 LEAVING: Final = 2  # gives away what it has; the placement counts on it no more
 
 COUNTER_MAX: Final = (1 << 64 - NUMBER_BITS) - 1  # of a view: numbers of requests begin with it; two a second: a year
+FORGOTTEN_MAX: Final = 1024  # nodes; one that returns after so many others is merged like any that was away
 LINEAGE_MAX: Final = 16  # epochs; after a split with more views than that nothing is known to be from before it
 MEMBERS_MAX: Final = 4096  # of one view: bounds what bytes from elsewhere can make us hold
 
@@ -130,7 +132,8 @@ class View:
     bases: by member the epoch of the view in which it served until now, and this one's if it served in none: who served
     in one that others have not seen has forgotten what was between them. lineage: the newest epochs, newest first, that
     all its members come from: each of them has been in these views, or goes on from one who was. lasts: by id of
-    those who are absent the epochs of the last views in which they were, one per side of a split.
+    those who are absent the epochs of the last views in which they were, one per side of a split. forgotten: (id, epoch
+    of the order) of nodes that an operator had forgotten; one that is a member of such a view begins anew with it.
     """
 
     def __init__(
@@ -156,6 +159,7 @@ class View:
         self.bases: dict[str, int] = {} if bases is None else bases
         self.lineage: list[int] = []
         self.lasts: dict[str, list[int]] = {}
+        self.forgotten: list[tuple[str, int]] = []
         self.proposer: str = ""  # who proposed it, "" = not known
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
@@ -172,6 +176,11 @@ class View:
     def ancestry(self) -> list[int]:
         """Return the epoch of this view and of those before it that all its members come from, newest first."""
         return [self.epoch, *self.lineage]
+
+    def begins_anew(self, node_id: str, before: View | None) -> bool:
+        """Tell whether a member has to give up what it holds: it was forgotten, and `before` did not know of it."""
+        known = [] if before is None else before.forgotten
+        return len([mark for mark in self.forgotten if mark[0] == node_id and mark not in known]) > 0
 
     def anchors(self) -> list[int]:
         """Return the epochs of the last views of those who are away; 0 where nobody knows."""
@@ -262,7 +271,6 @@ def _put_placement(view: View, ids: list[str]) -> bytes:
 
 def encode_view(view: View) -> bytes:
     """Return a view as bytes: sections behind their lengths, so that later versions may append to each, and more."""
-    refused = [put_text(node_id) + varint(incarnation) for node_id, incarnation in view.refused]
     return bytes([_FORMAT]) + b"".join(
         [
             put_bytes(varint(view.epoch)),
@@ -270,14 +278,28 @@ def encode_view(view: View) -> bytes:
             put_bytes(_put_placement(view, [member.node_id for member in view.members])),
             put_bytes(varint(len(view.known)) + b"".join([put_text(node_id) for node_id in view.known])),
             put_bytes(_put_members(view.absent)),
-            put_bytes(varint(len(refused)) + b"".join(refused)),
+            put_bytes(_put_marks(view.refused)),
             put_bytes(_put_branches(view)),
             put_bytes(b"".join([varint(view.bases.get(member.node_id, 0)) for member in view.members])),
             put_bytes(put_text(view.proposer)),
             put_bytes(varint(len(view.lineage)) + b"".join([varint(epoch) for epoch in view.lineage])),
             put_bytes(_put_lasts(view)),
+            put_bytes(_put_marks(view.forgotten)),
         ]
     )
+
+
+def _put_marks(marks: list[tuple[str, int]]) -> bytes:
+    return varint(len(marks)) + b"".join([put_text(node_id) + varint(number) for node_id, number in marks])
+
+
+def _take_marks(data: bytes) -> list[tuple[str, int]]:
+    cursor = Cursor(data, "a view's refused or forgotten nodes")
+    marks: list[tuple[str, int]] = []
+    for _ in range(cursor.count(MEMBERS_MAX)):
+        node_id = cursor.text()
+        marks.append((node_id, cursor.integer()))
+    return marks
 
 
 def _put_lasts(view: View) -> bytes:
@@ -355,11 +377,7 @@ def decode_view(data: bytes) -> View:
     names = Cursor(cursor.bytes_(), "a view's known ids")
     known = [names.text() for _ in range(names.count(MEMBERS_MAX))]
     absent = _take_members(cursor.bytes_())
-    marks = Cursor(cursor.bytes_(), "a view's refused nodes")
-    refused: list[tuple[str, int]] = []
-    for _ in range(marks.count(MEMBERS_MAX)):
-        node_id = marks.text()
-        refused.append((node_id, marks.integer()))
+    refused = _take_marks(cursor.bytes_())
     branches = {} if cursor.done() else _take_branches(cursor.bytes_(), learners)  # older versions know none
     bases: dict[str, int] = {}
     if not cursor.done():
@@ -374,4 +392,6 @@ def decode_view(data: bytes) -> View:
         view.lineage = [epochs.integer() for _ in range(epochs.count(LINEAGE_MAX))]
     if not cursor.done():
         view.lasts = _take_lasts(cursor.bytes_())
+    if not cursor.done():
+        view.forgotten = _take_marks(cursor.bytes_())
     return view

@@ -264,6 +264,10 @@ class Liaison:
         put_view(self.state.writer, view)
         if self._serving and self._is_torn(view):
             self._begin_apart()
+        elif self._serving and view.begins_anew(self.me.node_id, self.replication.standing.view):
+            self._serving = False
+            self.broker.tenure.stand_down("this node was forgotten, and begins anew")
+            self.broker.flush()
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
         before = self._members
