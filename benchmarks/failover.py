@@ -83,7 +83,7 @@ class Failing(threading.Thread):
         self.session = f"failover-s{number_of_client}"
         self.topic = b"failover/%d" % number_of_client
         self.ended = threading.Event()
-        self.acknowledged: list[float] = []
+        self.acknowledged: list[tuple[float, float]] = []  # when it was sent (again), when PUBACK came
         self.count = 0
 
     def prepare(self) -> None:
@@ -112,23 +112,21 @@ class Failing(threading.Thread):
         at = self.at
         while not self.ended.is_set() and self.at == at:
             packet_id = self.count % 60_000 + 1
+            sent = time.monotonic()
             line.send(Publish(self.topic, b"%d" % (self.count + 1), 1, False, False, packet_id))
             answer = line.receive(WAIT_S)
             if not isinstance(answer, Ack) or answer.kind != PUBACK:
                 raise ConnectionError(f"no PUBACK: {answer}")
             self.count += 1
-            self.acknowledged.append(time.monotonic())
+            self.acknowledged.append((sent, time.monotonic()))
             self.ended.wait(PACE_S)
 
     def next_after(self, moment: float) -> float | None:
-        """Return when the first acknowledgement after a moment came."""
-        for when in reversed(self.acknowledged):
-            if when <= moment:
-                break
-            found = when
-        else:
-            return None
-        return found if self.acknowledged[-1] > moment else None
+        """Return when the first message that was sent after a moment was acknowledged.
+
+        One that was on its way at that moment may have been safe already.
+        """
+        return next((came for sent, came in list(self.acknowledged) if sent > moment), None)
 
     def missing(self) -> int:
         """Return how many acknowledged messages its session does not have."""

@@ -39,12 +39,12 @@ def test_pauses_are_quantiles_in_milliseconds() -> None:
     assert found == {"count": 200, "p50_ms": 101, "p99_ms": 199, "max_ms": 200}
 
 
-def test_a_pause_ends_with_the_first_acknowledgement_after_the_kill() -> None:
+def test_a_pause_ends_when_a_message_is_acknowledged_that_was_sent_after_the_kill() -> None:
     client = Failing(0, {"n1": 1})
     assert client.next_after(1.0) is None
-    client.acknowledged = [1.0, 2.0]
+    client.acknowledged = [(0.9, 1.0), (1.9, 2.1)]
     assert client.next_after(2.0) is None
-    client.acknowledged += [3.5, 4.0]
+    client.acknowledged += [(2.2, 3.5), (3.6, 4.0)]
     assert client.next_after(2.0) == 3.5
 
 
