@@ -7,7 +7,7 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.packet import V311, Ack, Disconnect, Publish
+from folkmoot.mqtt.packet import V311, Ack, Disconnect, Publish, Will
 from tests.harness.camp import Camp
 from tests.harness.peer import Peer
 
@@ -107,3 +107,17 @@ def test_what_waits_for_a_partition_when_its_last_copy_is_found_to_be_damaged_is
     near, _ = topic_of(camp, "n1", lost)
     send(other, near, 1)
     assert acks(other) == [1]
+
+
+def test_a_will_that_nobody_can_retain_holds_up_no_subscription() -> None:
+    camp = Camp(3, partitions=PARTITIONS)
+    far, lost = topic_of(camp, "n3")
+    mortal = next(f"m{n}" for n in range(99) if hash64(b"m%d" % n) % PARTITIONS != lost)
+    peer = camp["n1"].client(mortal)
+    peer.connect(will=Will(far.encode(), b"will", 1, True, None))
+    subscriber = camp["n2"].client(next(f"s{n}" for n in range(99) if hash64(b"s%d" % n) % PARTITIONS != lost))
+    subscriber.connect()
+    spoil(camp, lost)
+    peer.lose()
+    camp.advance(SECOND)
+    assert subscriber.subscribe("other", qos=1) == [1]

@@ -166,6 +166,8 @@ class Requests:
         leader = self.fabric.leaders[partition]
         parked = self._parked.get(partition)
         if parked is not None or not self.fabric.open[partition] or leader == self.fabric.node_id:
+            if not leader and share.bits & RETAIN:
+                self.barrier.end(blank.ticket)  # nobody can keep it: no subscription waits for that
             if parked is None:
                 parked = []
                 self._parked[partition] = parked
