@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from folkmoot.broker.message import REQUESTS, encode_parcel
 from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.pack import varint
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import PUBACK, V5, Ack, Publish, Suback, Subscribe
 from tests.harness.camp import Camp
@@ -134,3 +136,30 @@ def test_after_a_suback_nothing_is_missed_though_the_leader_has_changed_meanwhil
     camp.held.clear()
     camp.advance(SECOND)
     assert reader.payloads() == [b"first"]
+
+
+def test_a_message_of_another_node_that_cannot_be_read_is_not_half_done_and_its_publisher_asks_again() -> None:
+    camp = Camp(3, partitions=PARTITIONS)
+    partition = next(p for p in range(PARTITIONS) if leader(camp, "n1", p) == "n2")
+    reader = camp["n2"].client(named(camp, partition))
+    reader.resume()
+    reader.subscribe("q", qos=1)
+    publisher = camp["n3"].client("pub")
+    publisher.connect()
+    camp.advance(SECOND)
+    camp.held.add(("n3", "n2"))
+    publisher.send(Publish(b"q", b"first", 1, False, False, 1))
+    requests = camp["n3"].node._broker.requests
+    ((number, parts),) = requests._sent["n2"].items()
+    out = [varint(number), varint(2)]
+    parts[0].parcel.shares.append(parts[0].share)
+    encode_parcel(parts[0].parcel, out)
+    switch = camp["n2"].node._broker.switch
+    switch.receive("n3", REQUESTS, b"".join(out))  # a second one is said to follow, and does not
+    camp.freeze()
+    camp["n2"].turn()
+    camp.thaw()
+    assert camp["n2"].kinds().count("peer_nonsense") == 1
+    camp.advance(SECOND)
+    assert reader.payloads() == []
+    assert publisher.closed, "it was not stored, and may be sent again"

@@ -9,6 +9,7 @@ from folkmoot.cluster.ring import Ring
 from folkmoot.cluster.stamp import Stamps, read_stamps
 from folkmoot.cluster.view import View, make_epoch
 from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
 from folkmoot.store.key import (
     MERGED,
@@ -23,6 +24,7 @@ from folkmoot.store.key import (
 )
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.message import Message, encode_message
+from folkmoot.store.reader import Reader
 from tests.cluster.replica import Cell, World
 
 KNOWN = ["n0", "n1", "n2"]
@@ -181,6 +183,68 @@ def test_a_branch_that_the_view_does_not_name_is_kept_out_and_calls_for_another_
     split.view(KNOWN)
     for name in KNOWN:
         assert split.topics(name) == ["less", "more", "old"]
+
+
+class Failing(Reader):
+    """Cannot read pages for some times, as a disk with a bad contact."""
+
+    def __init__(self, store: MemoryStore, times: int) -> None:
+        self.store = store
+        self.times = times
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.store.get(key)
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        if self.times:
+            self.times -= 1
+            raise CorruptStore("a block is damaged")
+        return self.store.scan(start, end, limit)
+
+    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        return self.store.last(start, end)
+
+
+@pytest.mark.parametrize(
+    ("times", "topics"), [(1, ["less", "more", "old"]), (2, ["less", "more", "old"]), (3, ["more", "old"])]
+)
+def test_a_branch_that_cannot_be_read_is_asked_for_again_before_it_is_lost(times: int, topics: list[str]) -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0", "n1"], ["n2"])
+    split.put(split.leader("n0", "n1"), "more")
+    split.put(split.cell("n2"), "less")
+    split.cell("n2").replication.standing.reader = Failing(split.cell("n2").store, times)
+    split.view(KNOWN)
+    split.view(KNOWN)
+    for name in KNOWN:
+        assert split.topics(name) == topics
+    lost = [line for line in split.world.log if "branch_lost" in line]
+    assert len(lost) == (1 if times == 3 else 0)
+
+
+def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:
+    split = Split()
+    leader = split.leader(*KNOWN)
+    split.put(leader, "old")
+    left = [name for name in KNOWN if name != leader.node_id]
+    split.view(left)
+    heir = split.leader(*left)
+    split.view(KNOWN)
+    split.view(KNOWN)
+    assert split.leader(*KNOWN) is leader
+    batch = Batch(1)
+    batch.put(kind_prefix(0, MERGED) + b"odd", bytes(16) + b"?")
+    heir.store.apply(batch)
+    split.world.view_due = False
+    split.view(left)
+    assert not heir.replication.leads(0)
+    assert split.world.view_due
+    split.view(left)
+    assert split.leader(*left) is not heir
+    split.view(left)
+    assert split.topics(heir.node_id) == ["old"]
+    assert split.kind(heir.node_id, MERGED) == 0, "its copy was replaced"
 
 
 def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:

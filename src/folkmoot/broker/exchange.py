@@ -17,6 +17,7 @@ from folkmoot.broker.message import (
     LIVE,
     RUN,
     WITH_RECEIPT,
+    Application,
     Parcel,
     Share,
     decode_application,
@@ -29,6 +30,7 @@ from folkmoot.broker.receipt import Place
 from folkmoot.broker.request import Part, Requests
 from folkmoot.broker.run import Runs
 from folkmoot.broker.state import State
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.store.origin import origin_of
@@ -127,8 +129,7 @@ class Exchange:
         count, pos = get_varint(body, pos)
         group = _Group(node_id, number)
         answered = False
-        for _ in range(count):
-            parcel, pos = decode_parcel(body, pos)
+        for parcel in self._decode(group, body, pos, count):
             if parcel.flags & RUN:
                 self.runs.deliver(parcel.body)
             elif parcel.flags & LIVE:
@@ -141,13 +142,27 @@ class Exchange:
         if answered and not group.left:
             self._finish(group)
 
+    def _decode(self, group: _Group, body: bytes, pos: int, count: int) -> list[Parcel]:
+        """Read all of a message before anything of it is done; tell who sent it when that is not possible."""
+        parcels: list[Parcel] = []
+        try:
+            for _ in range(count):
+                parcel, pos = decode_parcel(body, pos)
+                if not parcel.flags & RUN:
+                    parcel.application = decode_application(parcel.body, parcel.flags)
+                parcels.append(parcel)
+        except (IndexError, ValueError, CorruptStore):
+            self.fabric.send(group.node_id, DONE, varint(group.number) + varint(1) + varint(self.state.partitions))
+            raise
+        return parcels
+
     def _deliver(self, parcel: Parcel) -> None:
         if parcel.home >= 0:
             if parcel.sequence <= self._live.get(parcel.home, 0):
                 self.state.counters.cluster_requests_repeated += 1
                 return
             self._live[parcel.home] = parcel.sequence
-        application = decode_application(parcel.body, parcel.flags)
+        application = _application_of(parcel)
         self.publishing.deliver(application, parcel.groups)
         self.state.counters.cluster_messages_received += 1
 
@@ -181,7 +196,7 @@ class Exchange:
             epoch, sequence = self.state.writer.position(share.partition)
             return Place(share.partition, epoch, sequence, 0)
         self.state.counters.cluster_messages_received += 1
-        application = decode_application(parcel.body, parcel.flags)
+        application = _application_of(parcel)
         source = origin_of(origin, parcel.sequence)
         if not parcel.flags & WITH_RECEIPT:
             self.publishing.apply(application, share, source)
@@ -242,3 +257,9 @@ class Exchange:
                 self.commits.receipts.count(place)
             put_places(group.places, out)
         self.fabric.send(group.node_id, DONE, b"".join(out))
+
+
+def _application_of(parcel: Parcel) -> Application:
+    """Return the message; of another node's parcel it has been read."""
+    application = parcel.application
+    return decode_application(parcel.body, parcel.flags) if application is None else application

@@ -141,7 +141,8 @@ class Parcel:
 
     sequence: grows per node where messages are published, or (home >= 0) per partition that has promised it; body: the
     message, packed; groups: of which a transient member at the node gets it; order, ticket, errand, receipt: at its
-    sender, the place among all that it sends, that at the barrier, whose part this is, and where the answer is noted.
+    sender, the place among all that it sends, that at the barrier, whose part this is, and where the answer is noted;
+    application: at its receiver, the message.
     """
 
     def __init__(self, sequence: int, token: int, flags: int, body: bytes) -> None:
@@ -155,6 +156,7 @@ class Parcel:
         self.errand: Errand | None = None
         self.connection: Connection | None = None  # over which it was published
         self.receipt: Receipt | None = None
+        self.application: Application | None = None
         self.groups: list[bytes] = []
         self.shares: list[Share] = []
 

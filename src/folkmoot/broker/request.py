@@ -207,7 +207,12 @@ class Requests:
             partition, pos = get_varint(body, pos)
             refused.add(partition)
         places = get_places(body, pos)
+        unread = self.state.partitions in refused  # there is none of that number: it stands for all of the message
         for part in self._sent.get(node_id, {}).pop(number, []):
+            if unread and part.parcel.errand is None:
+                self.commits.fail(part.parcel.token)
+                self.settle(part)
+                continue
             if part.share.partition in refused:
                 self.park(part)
                 continue

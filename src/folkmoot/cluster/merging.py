@@ -47,6 +47,7 @@ _TURN_BYTES: Final = 1 << 20  # of operations, about, in one turn
 _TAKEN_MAX: Final = 16  # branches of a partition that are remembered
 _HEALS_MAX: Final = 16
 _DONE: Final = b"\xff\xff"
+_TRIES: Final = 3  # to read a branch, before it counts as lost
 
 
 class _Merging:
@@ -63,6 +64,7 @@ class _Merging:
         self.next = 0
         self.planned = False
         self.receipt = Receipt()
+        self.tries: dict[str, int] = {}  # by node: how often its branch could not be read
 
 
 class Merges:
@@ -89,8 +91,11 @@ class Merges:
         self._homes.clear()
         self.done.clear()
 
-    def load(self, partition: int) -> None:
-        """This node takes a partition over: what was merged before; the rows are on its disk."""
+    def load(self, partition: int) -> bool:
+        """This node takes a partition over: what was merged before; the rows are on its disk.
+
+        Whoever cannot read that must not lead: it would take in again what it has taken in.
+        """
         prefix = kind_prefix(partition, MERGED)
         taken: list[Holding] = []
         marks: dict[bytes, bytes] = {}
@@ -102,9 +107,11 @@ class Merges:
                 if cursor == _DONE:
                     taken.append(holding)
         except (CorruptStore, ValueError, IndexError) as fault:
-            self.standing.event(ERROR, "merged_unreadable", partition, str(fault))
+            self.standing.spoil(partition, f"what was merged before cannot be read: {fault}")
+            return False
         self.lead.taken[partition] = taken
         self._marks[partition] = marks
+        return True
 
     def begin(self, partition: int, nodes: list[str]) -> None:
         """Take in the branches of these nodes, the longest first: others of the same branch have nothing more."""
@@ -220,7 +227,14 @@ class Merges:
         self.step()
 
     def _give_up(self, partition: int, merging: _Merging, why: str) -> None:
-        """What cannot be read is lost, as with any damaged copy."""
+        """What cannot be read is lost, as with any damaged copy: if it is so again, and no other node has it either."""
+        source = merging.source
+        merging.tries[source] = merging.tries.get(source, 0) + 1
+        if merging.tries[source] < _TRIES:
+            merging.nodes.append(source)
+            merging.source = ""
+            self._next(partition, merging)
+            return
         self._heal.drop(why, 1)
         self.standing.event(ERROR, "branch_lost", partition, why)
         merging.units = []

@@ -234,7 +234,8 @@ class Takeover:
         for partition in list(self._writing):
             if standing.durable[partition] >= self._writing[partition]:
                 del self._writing[partition]
-                self.merges.load(partition)
+                if not self.merges.load(partition):
+                    continue
                 branches = [] if standing.view is None else standing.view.branches.get(partition, [])
                 if branches:
                     standing.phases[partition] = MERGING
