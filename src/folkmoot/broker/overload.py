@@ -95,9 +95,20 @@ class Overload:
             self.lag_us * _FULL // _STILL_US,
         )
 
+    def _is_calm(self) -> bool:
+        """Whether nothing can make level 1: almost every turn ends so, and should pay little for it."""
+        commits = self.commits
+        if commits.backlog_bytes * LEVEL_MAX >= commits.backlog_bytes_max:
+            return False
+        if self.link_bytes * LEVEL_MAX >= self.link_bytes_full or commits.congested:
+            return False
+        return not commits.backlog_bytes or self.state.now - commits.oldest_us() < _STILL_US // LEVEL_MAX
+
     def step(self) -> None:
         """End of a turn: see what the level is."""
         state = self.state
+        if not (state.overload or self.others or self.lag_us) and self._is_calm():
+            return
         pressures = self.pressures()
         before = state.overload_own
         level = next_level(before, pressures.highest(), state.now - self._moved_us >= FALL_US)
