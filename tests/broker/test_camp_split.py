@@ -124,6 +124,30 @@ def test_a_client_that_only_seems_to_be_at_the_smaller_side_is_told_nothing_ther
     assert split.got() == split.everywhere(b"m")
 
 
+def test_what_the_smaller_side_takes_back_and_the_larger_one_has_got_in_time_is_not_lost() -> None:
+    """The others have it on their disks, and could not say so any more; the session that it waits for is not here."""
+    split = Split("available")
+    absent = split.subscribers[0]
+    absent.lose()
+    publisher = split.lone.client(client_id_in(0))
+    publisher.connect(session_expiry=EVER)
+    for site in split.others:
+        site.hold_writes()
+    publisher.send(Publish(b"t", b"m", 2, False, False, 7, None))
+    assert not [packet for packet in publisher.inbox if isinstance(packet, Ack)]
+    split.cut()
+    for site in split.others:
+        site.release_writes()
+    split.move(publisher, split.others[0])
+    split.camp.advance(5 * SECOND)
+    assert split.gone_on()
+    publisher.resume()
+    again(publisher, 7, b"m")
+    split.heal()
+    absent.closed = True
+    assert split.got() == split.everywhere(b"m")
+
+
 @pytest.mark.parametrize("expiry", [0, EVER])
 def test_what_both_sides_have_of_a_message_that_was_on_its_way_comes_once(expiry: int) -> None:
     """The cut-off leader has applied a request, and told nobody; the publisher's node has given it to the next one."""
@@ -173,6 +197,28 @@ def test_what_a_node_could_not_hand_over_does_not_come_behind_newer_messages(pol
     for name, payloads in split.got().items():
         assert payloads == sorted(payloads), f"{name} got {payloads}"
         assert {b"1", b"3"} <= set(payloads)
+
+
+def test_a_subscriber_that_goes_to_the_smaller_side_in_the_middle_of_a_flow_gets_every_message() -> None:
+    """It has one message of QoS 2 half, from the larger side, when the smaller one sends it another."""
+    split = Split("available")
+    reader = split.subscribers[0]
+    reader.acks = False
+    publisher = split.others[0].client("more")
+    publisher.connect()
+    split.cut()
+    split.camp.advance(5 * SECOND)
+    publisher.publish("t", b"more", 2)
+    half = reader.take(Publish)
+    assert half.payload == b"more"
+    split.move(reader, split.lone)  # it has answered, and that is lost with the connection
+    reader.resume()
+    publisher = split.lone.client("less")
+    publisher.connect()
+    publisher.publish("t", b"less", 2)
+    other = reader.take(Publish)
+    assert other.payload == b"less"
+    assert other.packet_id != half.packet_id
 
 
 def test_a_minority_shows_that_it_does_not_write() -> None:

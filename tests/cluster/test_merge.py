@@ -120,10 +120,12 @@ class Fork:
     def merge(self, counter: int = -1, foreign: int = -1) -> tuple[dict[bytes, bytes], Merge]:
         """Return the rows of the side that goes on afterwards, without versions and stamps, and the merge.
 
-        counter: of the newest view that both were in; foreign: a partition that goes on as it was at the other side.
+        counter: of the newest view that both were in, if not `common`; foreign: a partition that goes on as it was at
+        the other side.
         """
         mine = self.side(0)
-        mine.fork = counter
+        if counter >= 0:
+            mine.fork = counter
         merge = Merge(0, mine, self.side(1), THEIRS, 1 << 40)
         merge.foreign = {foreign: True}
         merge.plan()
@@ -558,3 +560,25 @@ def test_a_message_comes_once_if_both_sides_have_applied_its_request(
         fork.put(base, plain_key(0, MARK, asker), u64(mark))
     rows, _merge = fork.merge()
     assert texts(rows) == (["m"] if kept else [])
+
+
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_flow_that_the_client_has_begun_at_the_other_side_ends_after_the_merge(base: int) -> None:
+    fork = Fork()
+    fork.old(S, session(0))
+    other = THEIRS if base == MINE else MINE
+    fork.put(other, S, session(1 << 60))  # not connected there
+    fork.put(base, S, session(0))
+    begun, taken, mine = r(40), r(3), r(4)
+    fork.put(other, begun, b"")
+    fork.put(other, taken, b"")
+    fork.put(base, q(3), queued("another message has its packet id"))
+    fork.put(base, mine, b"")
+    rows, _merge = fork.merge()
+    assert begun in rows
+    assert mine in rows
+    assert taken not in rows
+
+
+def r(sequence: int) -> bytes:
+    return numbered_key(name_prefix(0, RELEASED, b"c"), sequence)

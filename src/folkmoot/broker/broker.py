@@ -17,12 +17,14 @@ from folkmoot.broker.state import (
     TIMER_WILL,
     State,
 )
+from folkmoot.cluster.stamp import Stamp, encode_stamp
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.kernel.pack import varint
 from folkmoot.mqtt import reason
 from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, OPEN, REGISTERING, Connection, PeerInfo
 from folkmoot.store.batch import Batch
+from folkmoot.store.key import QUEUE, kind_of, stamp_key
 from folkmoot.streams.table import Streams
 
 __all__ = ["Broker"]
@@ -191,6 +193,9 @@ class Broker(Neighbours):
         for token, partition, key in state.revocable:
             if token > self.commits.committed_token and state.leads[partition]:
                 state.writer.delete(partition, key)
+                if kind_of(key) == QUEUE:
+                    # The other side may have got it in time: that it is removed here says nothing then.
+                    state.writer.put(partition, stamp_key(key), encode_stamp(Stamp(0, 0)))
         state.revocable.clear()
 
     def flush(self) -> None:

@@ -23,7 +23,7 @@ from folkmoot.broker.state import TIMER_SESSION, TIMER_WILL, State
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
-from folkmoot.session.session import Session
+from folkmoot.session.session import PACKET_IDS, Session
 from folkmoot.session.subscription import REPLAY_PREFIX, Subscription
 from folkmoot.store.key import SENT, WILL, plain_key
 from folkmoot.store.row import CursorRow
@@ -88,7 +88,7 @@ class Restore:
         self._open_streams(partition)
         state.leads[partition] = True
         for session in estate.sessions.values():
-            _find_ends(session)
+            _find_ends(session, state.apart)
             state.sessions[session.client_id] = session
             self._fresh.append(session)
         for found in estate.filters:
@@ -211,9 +211,15 @@ class Restore:
             self.state.writer.put(session.partition, key, u64(session.sent_below))
 
 
-def _find_ends(session: Session) -> None:
-    """Say where the restored queue of a session begins and where it goes on."""
+def _find_ends(session: Session, apart: bool) -> None:
+    """Say where the restored queue of a session begins and where it goes on.
+
+    apart: the other side of a split gives packet ids as well, and a client that goes from one to the other must not
+    take a message of QoS 2 for another one that it has begun to get.
+    """
     session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
+    if apart:
+        session.queue_next += PACKET_IDS // 3
     session.durable_next = session.queue_next
     if not session.queue_count:
         session.queue_head = session.queue_next

@@ -90,6 +90,7 @@ class State:
         self.alone = True  # no cluster is configured
         self.routes_known = True  # all that others have subscribed to is known: nothing is published before
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
+        self.apart = False  # in this view the node goes on as the smaller side of a split
         # Rows that go when this node finds itself in a minority before they are committed: what a client has sent and
         # was not told of, as (token, partition, key)
         self.revocable: deque[tuple[int, int, bytes]] = deque()

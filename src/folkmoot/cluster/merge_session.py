@@ -198,6 +198,7 @@ class SessionMerge:
             kind = key[2]
             if kind != SUBSCRIPTION and kind != CURSOR and kind != QUEUE:
                 self.final[key] = body_of(value)
+        self._released(base)
         self._subscriptions(base)
         self._queue(base)
         if base == THEIRS:
@@ -206,6 +207,18 @@ class SessionMerge:
             for key, value in self._their_rows.items():
                 if key[2] != SUBSCRIPTION and key[2] != CURSOR and not self._mine.knows(value):
                     self.changed = True
+
+    def _released(self, base: int) -> None:
+        """Let flows end that the client has begun at the other side: it has those messages, and may wait for PUBREL.
+
+        Not where the packet id is that of another message at the base.
+        """
+        own, rows = (self._mine, self._my_rows) if base == MINE else (self._theirs, self._their_rows)
+        prefix = name_prefix(self._partition, QUEUE, self._client)
+        for key, value in (self._their_rows if base == MINE else self._my_rows).items():
+            if key[2] == RELEASED and key not in self.final and not own.knows(value):
+                if numbered_key(prefix, sequence_of(key)) not in rows:
+                    self.final[key] = body_of(value)
 
     def _subscriptions(self, base: int) -> None:
         """Each by itself; the place of a feed goes with its subscription, the base's where both have it."""
@@ -240,7 +253,8 @@ class SessionMerge:
         for key, value in own_rows.items():
             if key[2] != QUEUE:
                 continue
-            if key not in other_rows and other.knows(value) and sequence_of(key) >= self._floor(other_rows):
+            gone = key not in other_rows and other.knows(value) and not other.took_back(key)
+            if gone and sequence_of(key) >= self._floor(other_rows):
                 self.removed += 1  # the client has acknowledged it at the other side
                 continue
             body = body_of(value) if base == MINE else self._inline(key, value)
@@ -252,7 +266,7 @@ class SessionMerge:
         following = max(self._end(own_rows), self._end(other_rows))
         for key in sorted(other_rows):
             value = other_rows[key]
-            if key[2] != QUEUE or own.knows(value) or sequence_of(key) < floor:
+            if key[2] != QUEUE or sequence_of(key) < floor or (own.knows(value) and not own.took_back(key)):
                 continue
             body = body_of(value) if base == THEIRS else self._inline(key, value)
             origin = self._origin(body) if body else b""

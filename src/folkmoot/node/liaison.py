@@ -262,6 +262,7 @@ class Liaison:
         if self._needs_majority and not view.has_majority():
             return  # copies stay as they are: what was not committed when the split came must not become so
         put_view(self.state.writer, view)
+        self.state.apart = False
         if self._serving and self._is_torn(view):
             self._begin_apart()
         elif self._serving and view.begins_anew(self.me.node_id, self.replication.standing.view):
@@ -319,6 +320,7 @@ class Liaison:
         Clients that seem to be here may be with the others by now, and send there again what was not answered here.
         """
         self._serving = False
+        self.state.apart = True
         self.broker.take_back()
         self.broker.tenure.stand_down("this is the smaller side of a split")
         self.broker.flush()
