@@ -42,7 +42,7 @@ class MemberFaults(Acting):
     def join(self) -> None:
         """Let a new machine join."""
         for host in self.site.hosts:
-            if not host.member:
+            if not host.member and host.node is None:  # one that leaves runs until it has left
                 self._note("join", [host])
                 self.trouble.disturb()
                 host.member = True

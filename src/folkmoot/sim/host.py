@@ -75,15 +75,14 @@ class Host(Machine):
             self.reach()
         self.node.open(self.clock())
         self.set_turn()
+        if self._leaving:
+            self.tell(self._leave)  # who dies before it has left goes on with it: the operator asks again
 
     def crash(self) -> None:
         """Kill the process: unsynced writes and all connections are lost."""
         assert self.node is not None, "only a running node can crash"
         self.hung = False
         self._news = []
-        if self._leaving:
-            self._leaving = False
-            self.member = True  # who dies before it has left comes back, and stays
         self.world.mark("crash")
         self.crashed_us.append(self.world.now)
         self.stops_us.append(self.world.now)
