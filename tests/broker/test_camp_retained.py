@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Subscribe
 from tests.harness.camp import Camp, Site
 from tests.harness.peer import Peer
@@ -131,3 +132,30 @@ def test_what_has_expired_is_not_sent_and_removed_by_its_leader() -> None:
         assert peer.payloads() == []
     assert sum(site.node.counters.retained_messages for site in camp.live()) == 0
     assert sum(site.node.counters.dropped_expired for site in camp.live()) == 40
+
+
+@pytest.mark.parametrize("wait", [0, 1])
+def test_what_was_delivered_live_does_not_come_again_as_retained_when_the_leader_dies(wait: int) -> None:
+    camp = Camp(3, replicas=3)
+    source = fill(camp)
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    leaders = liaison.fabric.leaders
+    name = next(f"r{n}" for n in range(99) if leaders[hash64(b"r%d" % n) % camp.partitions] == "n3")
+    peer = camp["n2"].client(name, acks=False)
+    peer.connect(receive_max=3, session_expiry=100)
+    peer.subscribe("r/#", qos=1)
+    held = peer.publishes()
+    fresh = {number: number + COUNT for number in range(0, COUNT, 9)}
+    for number, value in fresh.items():
+        source.publish(f"r/{number % 7}/{number}", b"%d" % value, qos=1, retain=True)
+    camp.advance(wait * SECOND)
+    camp["n3"].kill()
+    peer.acks = True
+    for packet in held:
+        peer.raw(b"\x40\x02" + packet.packet_id.to_bytes(2, "big"))
+    camp.advance(5 * SECOND)
+    came = [int(packet.payload) for packet in held] + values(peer)
+    assert len(came) == len(set(came)), "twice"
+    assert set(fresh.values()) <= set(came)
+    assert set(range(COUNT)) - set(fresh) <= set(came)

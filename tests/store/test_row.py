@@ -163,3 +163,14 @@ def test_a_format_of_the_future_is_named(codec: str, data: st.DataObject, versio
 def test_a_queue_row_without_message_and_body_is_a_mistake() -> None:
     with pytest.raises(AssertionError, match="body"):
         encode_queue(QueueRow(1, False, False, b"", b"", 0, 1, None))
+
+
+@given(st.lists(st.binary(min_size=1, max_size=300), min_size=1, max_size=5), st.binary(max_size=9))
+def test_a_scan_remembers_what_was_delivered_live(live: list[bytes], key: bytes) -> None:
+    row = CursorRow(0, [3, 200], key)
+    row.live = live
+    data = encode_cursor(row)
+    again = decode_cursor(data)
+    assert (again.kind, again.positions, again.key, again.live) == (0, [3, 200], key, live)
+    with pytest.raises(CorruptStore):
+        decode_cursor(data[: len(data) - len(key) - 1])

@@ -211,6 +211,9 @@ class Broker(Neighbours):
         if self.shared.homeless:
             self.errands.pass_on()
         self._unfeed()
+        if self.retained.news:
+            self.feeds.remember(self.retained.news)
+            self.retained.news.clear()
         if self.streams.dirty:
             self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
         if not self.fabric.alone:

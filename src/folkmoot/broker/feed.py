@@ -61,6 +61,9 @@ class Feed(Waiter):
     def rest(self) -> None:
         """The session takes nothing for now: hold no messages for it."""
 
+    def pass_over(self, feeds: Feeds, live: list[tuple[int, bytes]]) -> None:
+        """Retained messages of topics were delivered live, to sessions of partitions: also a successor must know."""
+
     @abstractmethod
     def save(self, feeds: Feeds) -> None:
         """Store the position, if the session is persistent."""
@@ -257,6 +260,12 @@ class Feeds:
             self.active[feed] = None
         elif feed not in self.active and feed not in self.fresh:
             feed.rest()
+
+    def remember(self, live: list[tuple[int, bytes]]) -> None:
+        """The turn ends, in which retained messages were delivered live, as (partition of sessions, topic)."""
+        for known in self._known.values():
+            for feed in known.values():
+                feed.pass_over(self, live)
 
     def hold(self) -> int:
         """Let what this turn acknowledges wait, until `release`; return the turn's token."""

@@ -184,7 +184,9 @@ class Restore:
             offsets = row.positions + [0] * (wish.stream.config.partitions - len(row.positions))
             feed = ReplayFeed(subscription, 0, wish.stream, wish.start, offsets)
         else:
-            feed = RetainedFeed(subscription, 0, self.retained, row.positions, row.key)
+            scan = RetainedFeed(subscription, 0, self.retained, row.positions, row.key)
+            scan.live = dict.fromkeys(row.live)
+            feed = scan
         self.feeds.start(feed)
 
     def _settle(self, session: Session) -> None:

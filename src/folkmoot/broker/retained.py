@@ -45,6 +45,7 @@ class Retained:
         self._feeds = 0  # that run
         self._live: dict[tuple[int, bytes], int] = {}  # by sessions and topic: what came live while feeds run
         self._live_count = 0
+        self.news: list[tuple[int, bytes]] = []  # what came live in this turn, to be remembered by feeds
 
     def set(self, message: Message) -> bool:
         """Keep or clear the message of its topic; False when the limit on retained messages refuses a new topic."""
@@ -154,6 +155,8 @@ class Retained:
             if len(self._live) >= _LIVE_MAX:
                 del self._live[next(iter(self._live))]
             self._live[key] = self._live_count
+            if sessions >= 0:
+                self.news.append(key)
 
     def has_come(self, sessions: int, topic: bytes, since: int) -> bool:
         """Whether a message on this topic was delivered to these sessions since the number `since`."""

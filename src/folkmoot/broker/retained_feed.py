@@ -20,6 +20,7 @@ from folkmoot.topics.name import has_wildcard, matches
 __all__ = ["CURSOR_RETAINED", "RetainedFeed", "maybe_retained_feed"]
 
 CURSOR_RETAINED = 0
+_LIVE_MAX = 256  # topics; beyond, after a crash the oldest may come once more as retained
 _SCANS_PER_PAGE = 16  # partitions looked at in one turn: most have few rows that a filter can match
 
 
@@ -40,6 +41,7 @@ class RetainedFeed(Feed):
         self.left: dict[int, None] = dict.fromkeys(left)
         self.key = key
         self.since = 0
+        self.live: dict[bytes, None] = {}  # topics of which something newer was delivered, as the row says
         self._feeds: Feeds | None = None
         self._inquiry: Inquiry | None = None
         self._found: list[_Found] = []  # of an answer, not yet delivered
@@ -190,7 +192,8 @@ class RetainedFeed(Feed):
         session = subscription.session
         if not matches(subscription.topic_filter, message.topic):
             return
-        if self.retained.has_come(session.partition if session.durable else TO_TRANSIENT, message.topic, self.since):
+        sessions = session.partition if session.durable else TO_TRANSIENT
+        if message.topic in self.live or self.retained.has_come(sessions, message.topic, self.since):
             return
         if message.expires_us and message.expires_us <= feeds.state.now:
             self.retained.expire(message)
@@ -200,11 +203,27 @@ class RetainedFeed(Feed):
         feeds.deliver(self, message, message.qos, True)  # [MQTT-3.3.1-8]
         feeds.state.counters.retained_sent += 1
 
+    def pass_over(self, feeds: Feeds, live: list[tuple[int, bytes]]) -> None:
+        """Remember what was delivered live in the same change as its delivery."""
+        session = self.subscription.session
+        if not session.durable or session.ended:
+            return
+        topic_filter = self.subscription.topic_filter
+        topics = [topic for partition, topic in live if partition == session.partition and matches(topic_filter, topic)]
+        for topic in topics:
+            self.live.pop(topic, None)
+            if len(self.live) >= _LIVE_MAX:
+                del self.live[next(iter(self.live))]
+            self.live[topic] = None
+        if topics:
+            self.save(feeds)
+
     def save(self, feeds: Feeds) -> None:
         """Store the position."""
         session = self.subscription.session
         if session.durable:
             row = CursorRow(CURSOR_RETAINED, list(self.left), self.key)
+            row.live = list(self.live)
             key = cursor_key(session, self.subscription.name)
             feeds.state.writer.put(session.partition, key, encode_cursor(row))
 

@@ -31,6 +31,7 @@ __all__ = [
 
 _FORMAT: Final = 1
 _FORMAT_TOKEN: Final = 2  # of wills
+_SCAN_WITH_LIVE: Final = 2  # a kind of cursor
 _BODY_MAX: Final = (1 << 64) - 1  # sequences of bodies are 8 bytes of a key
 
 
@@ -189,19 +190,26 @@ class CursorRow:
     """How far a feed (a retained scan or a stream replay) has filled a session's queue.
 
     kind: 0 retained scan, 1 replay of a stream; positions: of a scan the partitions that are left; of a replay the next
-    offset of each stream partition; key: where the scan goes on in the first of its partitions.
+    offset of each stream partition; key: where the scan goes on in the first of its partitions; live: topics of a scan
+    that it passes over, for something newer was delivered meanwhile.
     """
 
     def __init__(self, kind: int, positions: list[int], key: bytes) -> None:
         self.kind = kind
         self.positions = positions
         self.key = key
+        self.live: list[bytes] = []
 
 
 def encode_cursor(row: CursorRow) -> bytes:
     """Return the value of a CURSOR row."""
     numbers = b"".join([varint(n) for n in row.positions])
-    return bytes([_FORMAT, row.kind]) + varint(len(row.positions)) + numbers + row.key
+    kind = row.kind
+    topics = b""
+    if row.live:
+        kind = _SCAN_WITH_LIVE
+        topics = varint(len(row.live)) + b"".join([varint(len(topic)) + topic for topic in row.live])
+    return bytes([_FORMAT, kind]) + varint(len(row.positions)) + numbers + topics + row.key
 
 
 def decode_cursor(data: bytes) -> CursorRow:
@@ -213,8 +221,23 @@ def decode_cursor(data: bytes) -> CursorRow:
         for _ in range(count):
             number, pos = get_varint(data, pos)
             positions.append(number)
+        live, pos = _get_topics(data, pos) if data[1] == _SCAN_WITH_LIVE else ([], pos)
     except IndexError:
         raise CorruptStore("a cursor row is damaged: it ends too early") from None
-    if data[1] > 1:
+    if data[1] > _SCAN_WITH_LIVE:
         raise CorruptStore(f"a cursor row is damaged: there is no kind {data[1]} of feed")
-    return CursorRow(data[1], positions, data[pos:])
+    row = CursorRow(data[1] % _SCAN_WITH_LIVE, positions, data[pos:])
+    row.live = live
+    return row
+
+
+def _get_topics(data: bytes, pos: int) -> tuple[list[bytes], int]:
+    count, pos = get_varint(data, pos)
+    topics: list[bytes] = []
+    for _ in range(count):
+        length, pos = get_varint(data, pos)
+        if pos + length > len(data):
+            raise IndexError("a topic ends too early")
+        topics.append(data[pos : pos + length])
+        pos += length
+    return topics, pos
