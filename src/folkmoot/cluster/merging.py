@@ -20,7 +20,7 @@ from folkmoot.cluster.merge import Merge, Unit
 from folkmoot.cluster.offer import AskNotice, OfferNotice, encode_ask
 from folkmoot.cluster.page import read_page
 from folkmoot.cluster.receipt import Receipt
-from folkmoot.cluster.side import Side
+from folkmoot.cluster.side import Side, foreign_homes, fork_of
 from folkmoot.cluster.standing import MERGING, OPEN, Standing
 from folkmoot.cluster.view import counter_of
 from folkmoot.kernel.errors import CorruptStore
@@ -245,7 +245,7 @@ class Merges:
         standing = self.standing
         holding = self._holding_of(merging.source, partition)
         assert holding is not None, "it was asked because of its report"
-        fork = self._fork(merging.lineage)
+        fork = fork_of(standing.view, merging.lineage)
         mine = Side(self._own_rows(partition), self._seen(partition), fork)
         others = [holding]
         for key, value in merging.rows.items():
@@ -258,7 +258,7 @@ class Merges:
         mine.meet(holding)
         theirs.meet(standing.holding(partition))
         merge = Merge(partition, mine, theirs, holding.epoch, number)
-        merge.foreign = self._foreign(merging.source)
+        merge.foreign = foreign_homes(standing.view, standing.node_id, merging.source)
         merge.plan()
         done = self._marks[partition].get(_mark_key(partition, holding), b"")
         merging.units = [unit for unit in merge.units if unit.name > done]
@@ -268,21 +268,6 @@ class Merges:
         for client, here in merge.homes.items():
             homes[client.decode()] = (here, merging.side)
         merging.rows = {}
-
-    def _foreign(self, source: str) -> dict[int, bool]:
-        """Return the partitions that go on as they were at the side of this branch, and not at this node's."""
-        view = self.standing.view
-        theirs = 0 if view is None else view.bases.get(source, 0)
-        if view is None or theirs == view.bases.get(self.standing.node_id, 0):
-            return {}
-        leaders = [view.leader_of(partition) for partition in range(self.standing.partitions)]
-        return {p: True for p, leader in enumerate(leaders) if view.bases.get(leader, 0) == theirs}
-
-    def _fork(self, lineage: list[int]) -> int:
-        """Return the counter of the newest view that both sides come from, -1 if that is not known."""
-        view = self.standing.view
-        common = [] if view is None else [epoch for epoch in view.lineage if epoch in lineage]
-        return max([counter_of(epoch) for epoch in common], default=-1)
 
     def _own_rows(self, partition: int) -> dict[bytes, bytes]:
         """Return the rows of this copy, but for the records of streams: they are only appended to."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from folkmoot.cluster.fork import YES, has_change, shared
 from folkmoot.cluster.holding import Holding
 from folkmoot.cluster.stamp import Stamp, decode_stamp
+from folkmoot.cluster.view import View, counter_of
 from folkmoot.kernel.pack import get_u64
 from folkmoot.store.key import MARK, QUEUE, STAMP, plain_key, stamped_key_of
 from folkmoot.store.origin import NUMBER_BITS, name_of, number_of
 from folkmoot.store.writer import VERSION_BYTES, version_of
 
-__all__ = ["Side", "replaces"]
+__all__ = ["Side", "foreign_homes", "fork_of", "replaces"]
 
 
 class Side:
@@ -89,3 +90,18 @@ def replaces(key: bytes, mine: Side, theirs: Side, mine_us: int, theirs_us: int)
     if version_of(my_row) == version_of(their_row) or mine.knows(their_row):
         return False
     return theirs.knows(my_row) or theirs_us > mine_us
+
+
+def fork_of(view: View | None, lineage: list[int]) -> int:
+    """Return the counter of the newest view that both sides come from, -1 if that is not known."""
+    common = [] if view is None else [epoch for epoch in view.lineage if epoch in lineage]
+    return max([counter_of(epoch) for epoch in common], default=-1)
+
+
+def foreign_homes(view: View | None, node_id: str, source: str) -> dict[int, bool]:
+    """Return the partitions that go on as they were at the side of a branch's node, and not at this one's."""
+    theirs = 0 if view is None else view.bases.get(source, 0)
+    if view is None or theirs == view.bases.get(node_id, 0):
+        return {}
+    leaders = [view.leader_of(partition) for partition in range(len(view.replicas))]
+    return {partition: True for partition, leader in enumerate(leaders) if view.bases.get(leader, 0) == theirs}
