@@ -21,7 +21,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
 from folkmoot.kernel.rng import Rng
 from folkmoot.store.batch import Batch
-from folkmoot.store.key import HISTORY, QUEUE, kind_of, kind_prefix, partition_end, partition_start
+from folkmoot.store.key import HISTORY, QUEUE, history_key, kind_of, kind_prefix, partition_end, partition_start
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
@@ -263,6 +263,33 @@ def test_a_copy_that_cannot_be_read_is_filled_anew(who: int) -> None:
             store.broken = (b"", b"") if who == 0 else store.broken
         world.write_everywhere()
     store.broken = (b"", b"")
+    world.settle()
+    assert victim.replication.holdings()[0].state == COMPLETE
+
+
+class NoHistory(BrokenReader):
+    """Cannot read the history of a partition."""
+
+    def get(self, key: bytes) -> bytes | None:
+        if key == history_key(0):
+            raise CorruptStore("a block is damaged")
+        return super().get(key)
+
+
+def test_a_node_starts_with_a_history_that_cannot_be_read_and_gets_that_copy_anew() -> None:
+    world = settled(3, 2)
+    _, victim = leader_and_follower(world)
+    world.crash(victim)
+    for _ in range(3):
+        world.look()
+        world.run(world.now + 100 * MILLISECOND)
+    store = victim.store
+    victim.store = NoHistory(store)  # type: ignore[assignment]
+    world.start(victim.node_id)
+    victim.store = store
+    victim.replication.standing.reader = store
+    states = [holding.state for holding in victim.replication.holdings()]
+    assert states == [DAMAGED, COMPLETE]
     world.settle()
     assert victim.replication.holdings()[0].state == COMPLETE
 

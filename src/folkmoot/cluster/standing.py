@@ -17,6 +17,7 @@ from folkmoot.cluster.pending import Pending
 from folkmoot.cluster.recent import Recent
 from folkmoot.cluster.stamp import Stamps
 from folkmoot.cluster.view import View
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, WARNING, Event
 from folkmoot.kernel.hash import hash64
 from folkmoot.store.batch import PUT
@@ -113,13 +114,20 @@ class Standing:
         self.writer.restore(positions)
         for partition in range(self.partitions):
             if positions.sequences[partition] and positions.found:
-                self.histories[partition] = read_history(self.reader, partition)
+                self._open_history(partition)
             elif positions.sequences[partition]:
                 self.histories[partition] = [(positions.epochs[partition], 0)]
             self.durable[partition] = positions.sequences[partition]
         if self.config.incomplete:
             self._doubt()
         self.sync_heads()
+
+    def _open_history(self, partition: int) -> None:
+        """Read a history; a copy whose history cannot be read is filled anew, and the others of this node are not."""
+        try:
+            self.histories[partition] = read_history(self.reader, partition)
+        except CorruptStore as fault:
+            self.spoil(partition, str(fault))
 
     def _doubt(self) -> None:
         """Let no copy count before it is filled from another: acknowledged changes may be missing at its end."""
