@@ -9,9 +9,11 @@ import random
 
 import pytest
 
+from folkmoot.broker.relay import BLOCKED, UNBLOCKED
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import PUBCOMP, PUBREC, PUBREL, Ack, Publish
+from folkmoot.node.liaison import Liaison
 from tests.harness.camp import Camp, Site
 from tests.harness.peer import EVER, Peer
 
@@ -34,7 +36,7 @@ class Split:
             peer.subscribe("#", qos=2)
             self.subscribers.append(peer)
 
-    def liaison(self, site: Site) -> object:
+    def liaison(self, site: Site) -> Liaison:
         found = site.node.liaison
         assert found is not None
         return found
@@ -284,3 +286,20 @@ def test_packets_sent_to_a_leader_that_begins_anew_do_not_overtake_those_that_it
     assert answered == set(range(1, sent + 1))
     expected = [b"%d" % number for number in range(1, sent + 1)]
     assert split.got() == split.everywhere(*expected)
+
+
+def test_a_packet_that_comes_before_those_that_it_follows_is_taken_when_they_have_come() -> None:
+    split = Split("available")
+    publisher = split.others[0].client(client_id_in(0))
+    publisher.connect(session_expiry=EVER)
+    hosting = split.lone.node._broker.hosting
+    hosted = next(one for one in hosting.remotes.values() if one.client_id == publisher.client_id)
+    remote = hosted.remote
+    assert remote is not None
+    first = remote.packets + 1
+    hosting._packet(hosted, first + 1, UNBLOCKED, b"")
+    assert remote.packets == first - 1
+    hosting._packet(hosted, first, BLOCKED, b"")
+    hosting._packet(hosted, first + 1, UNBLOCKED, b"")
+    assert remote.packets == first + 1
+    assert hosted.writable

@@ -1,8 +1,8 @@
 """Networks that fail under a cluster: a cable pulled, one direction lost, a split in the middle, all of it on and off.
 
 Each node is in a network namespace of its own, and so are HAProxy and the bridge between them. With `majority` nobody
-sees anything of it but a pause. With `available` both sides of a split serve clients, and a message that was on its way
-may be delivered by both; nothing that either side acknowledged may be lost.
+sees anything of it but a pause. With `available` both sides of a split serve clients, and one that goes from one
+side to the other may get a message at both; nothing that either side acknowledged may be lost.
 """
 
 from __future__ import annotations
@@ -15,10 +15,6 @@ import pytest
 from tests.integration.cluster_fleet import Fleet
 from tests.integration.cluster_net import HUB, Net
 from tests.integration.cluster_rig import Rig
-
-# Known faults, each seen in some runs, none with processes that are killed: after a network has failed and healed, a
-# QoS 2 message may come twice, one that nobody acknowledged may come late, and one subscriber may miss one.
-pytestmark = pytest.mark.xfail(strict=False, reason="known faults after networks that fail and heal")
 
 CUT_S = 6.0
 HEAL_S = 25.0
