@@ -2,9 +2,9 @@
 
 An origin is a node, or a partition that has promised something (`outbox`). A mark is a row of the partition, in the
 same change as what the request did: whoever leads the partition next knows it. One that this node applied by itself
-needs none: it has no second way to come. The marks of nodes that are known no more go: they have left, or an operator
-has forgotten them, and nobody will ask again in their name. So a partition has no more marks than there are nodes and
-partitions.
+needs none: it has no second way to come. The marks of nodes that are known no more go when all who are known are there:
+those have left, or an operator has forgotten them, and nobody will ask again in their name. So a partition has no more
+marks than there are nodes and partitions.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ class Marks:
         self._known: dict[bytes, None] | None = None  # ids of nodes; None: no view yet
 
     def know(self, node_ids: list[str]) -> None:
-        """A view was installed: these nodes are members, or may come back."""
-        known = {node_id.encode(): None for node_id in node_ids}
+        """A view was installed: these nodes are all that are known; none: some are away, and nothing goes.
+
+        Who is away may have a branch, and a merge looks at the marks too.
+        """
+        known = {node_id.encode(): None for node_id in node_ids} if node_ids else None
         if known != self._known:
             self._known = known
             for partition in range(self.state.partitions):

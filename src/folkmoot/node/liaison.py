@@ -300,7 +300,7 @@ class Liaison:
             self.broker.streams.hold(partition, not self.replication.standing.is_readable(partition))
         merging = list(view.branches)
         self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before, merging)
-        self.broker.marks.know([*view.known, *members, self.me.node_id])
+        self.broker.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
         self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
         self.broker.know()
