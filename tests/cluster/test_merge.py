@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from folkmoot.cluster.holding import COMPLETE, Holding
 from folkmoot.cluster.merge import Merge
+from folkmoot.cluster.merge_session import STEP_ROWS
 from folkmoot.cluster.side import Side
 from folkmoot.cluster.stamp import Stamp, encode_stamp
 from folkmoot.kernel.pack import u16, u64
@@ -128,7 +129,8 @@ class Fork:
             mine.fork = counter
         merge = Merge(0, mine, self.side(1), THEIRS, 1 << 40)
         merge.foreign = {foreign: True}
-        merge.plan()
+        for _ in merge.steps():
+            pass
         after = {key: value[16:] for key, value in mine.rows.items() if key[2] != STAMP}
         for unit in merge.units:
             for kind, key, body in unit.ops:
@@ -560,6 +562,21 @@ def test_a_message_comes_once_if_both_sides_have_applied_its_request(
         fork.put(base, plain_key(0, MARK, asker), u64(mark))
     rows, _merge = fork.merge()
     assert texts(rows) == (["m"] if kept else [])
+
+
+def test_the_plan_for_a_long_queue_is_made_in_steps() -> None:
+    fork = Fork()
+    fork.old(S, session(0))
+    count = 3 * STEP_ROWS
+    for number in range(1, count + 1):
+        fork.rows[0][q(number)] = u64(MINE) + u64(FORK + number) + queued("mine")
+        fork.rows[1][q(number)] = u64(THEIRS) + u64(FORK + number) + queued("theirs")
+    fork.seqs = [FORK + count, FORK + count]
+    merge = Merge(0, fork.side(0), fork.side(1), THEIRS, 1 << 40)
+    # Every row of the base, every row of the other side, and every row of the result.
+    assert len([None for _ in merge.steps()]) >= 4 * count // STEP_ROWS - 3
+    assert [unit.name for unit in merge.units] == [b"0c"]
+    assert len(merge.units[0].ops) == count
 
 
 @pytest.mark.parametrize("base", [MINE, THEIRS])

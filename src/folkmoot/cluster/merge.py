@@ -8,9 +8,10 @@ although it has seen the change that wrote them, it has removed. The rules and t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from folkmoot.cluster.merge_session import NOBODY, THEIRS, SessionMerge
+from folkmoot.cluster.merge_session import NOBODY, STEP_ROWS, THEIRS, SessionMerge
 from folkmoot.cluster.receipt import Receipt
 from folkmoot.cluster.side import Side, replaces
 from folkmoot.cluster.stamp import Stamp, decode_stamp, encode_stamp
@@ -51,6 +52,7 @@ _NAMED: Final = (SUBSCRIPTION, QUEUE, RELEASED, RECEIVED, CURSOR)  # the client 
 _PLAIN: Final = (SESSION, WILL, SENT)
 _PARTITION_ORIGIN: Final = b"\0p"  # of a MARK: the outbox of a partition, see `broker.mark`
 _LAST: Final = b"\xff"
+_SWEEP_ROWS: Final = 16_384  # in one step, where next to nothing is done with each
 
 
 class Unit:
@@ -72,7 +74,7 @@ def client_of(key: bytes) -> bytes | None:
 
 
 class Merge:
-    """The merge of one branch into the rows of the side that goes on; `plan` fills units, receipt and homes.
+    """The merge of one branch into the rows of the side that goes on; `steps` fill units, receipt and homes.
 
     mine: the side that goes on. theirs: the other one; a row of 16 bytes is one that has not changed since the fork.
     first_number: from here on no outbox has numbers. homes: clients whose connections may stay at one side only: at
@@ -91,16 +93,24 @@ class Merge:
         self.foreign: dict[int, bool] = {}  # partitions that go on as they were at the other side
         self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
 
-    def plan(self) -> None:
-        """Make the units, in order; raises CorruptStore, IndexError or ValueError when a row cannot be read."""
+    def steps(self) -> Iterator[None]:
+        """Make the units, in order, a bounded number of rows per step.
+
+        Raises CorruptStore, IndexError or ValueError when a row cannot be read.
+        """
         self.receipt.partitions = 1
-        self._sessions()
+        yield from self._sessions()
         keys: dict[bytes, bool] = {}
-        for key in [*self._mine.rows, *self._theirs.rows]:
-            if client_of(key) is None:
-                keys[key] = True
+        for rows in (self._mine.rows, self._theirs.rows):
+            for count, key in enumerate(rows):
+                if count % _SWEEP_ROWS == _SWEEP_ROWS - 1:
+                    yield
+                if client_of(key) is None:
+                    keys[key] = True
         outbox: list[bytes] = []
-        for key in sorted(keys):
+        for count, key in enumerate(sorted(keys)):
+            if count % STEP_ROWS == 0:
+                yield
             if key[2] == OUTBOX:
                 outbox.append(key)
             else:
@@ -117,15 +127,26 @@ class Merge:
 
     # -- clients ------------------------------------------------------------------------------------------------------
 
-    def _sessions(self) -> None:
-        mine = _by_client(self._mine.rows)
-        theirs = _by_client(self._theirs.rows)
+    def _sessions(self) -> Iterator[None]:
+        mine: dict[bytes, dict[bytes, bytes]] = {}
+        theirs: dict[bytes, dict[bytes, bytes]] = {}
+        yield from _group(self._mine.rows, mine)
+        yield from _group(self._theirs.rows, theirs)
+        handled = 0
         for client in sorted({**mine, **theirs}):
             my_rows = mine.get(client, {})
-            merge = SessionMerge(self._partition, client, self._mine, self._theirs, my_rows, theirs.get(client, {}))
+            their_rows = theirs.get(client, {})
+            handled += len(my_rows) + len(their_rows)
+            if handled >= STEP_ROWS:
+                handled = 0
+                yield
+            merge = SessionMerge(self._partition, client, self._mine, self._theirs, my_rows, their_rows)
+            yield from merge.steps()
             ops: list[tuple[int, bytes, bytes]] = []
             ops.extend([(DELETE, key, b"") for key in my_rows if key not in merge.final])
-            for key, body in merge.final.items():
+            for count, (key, body) in enumerate(merge.final.items()):
+                if count % STEP_ROWS == STEP_ROWS - 1:
+                    yield
                 row = my_rows.get(key)
                 if row is None or body_of(row) != body:
                     ops.append((PUT, key, body))
@@ -235,9 +256,11 @@ def _name_of(unit: Unit) -> bytes:
     return unit.name
 
 
-def _by_client(rows: dict[bytes, bytes]) -> dict[bytes, dict[bytes, bytes]]:
-    found: dict[bytes, dict[bytes, bytes]] = {}
-    for key, value in rows.items():
+def _group(rows: dict[bytes, bytes], found: dict[bytes, dict[bytes, bytes]]) -> Iterator[None]:
+    """Put the rows of each client together."""
+    for count, (key, value) in enumerate(rows.items()):
+        if count % _SWEEP_ROWS == _SWEEP_ROWS - 1:
+            yield
         client = client_of(key)
         if client is not None:
             group = found.get(client)
@@ -245,7 +268,6 @@ def _by_client(rows: dict[bytes, bytes]) -> dict[bytes, dict[bytes, bytes]]:
                 found[client] = {key: value}
             else:
                 group[key] = value
-    return found
 
 
 def _created_us(value: bytes | None) -> int:

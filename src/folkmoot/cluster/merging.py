@@ -1,22 +1,22 @@
 """Taking in the branches of a healed split, at the leader: before it opens a partition, while nobody serves it.
 
-One branch after the other: ask its node for all rows, make the plan (`merge`), write it as changes of the partition's
-own, a bounded number of bytes per turn; a row MERGED says how far it has come, so that another leader goes on from
-there, and in the end that the branch is taken in. Its node then follows as a learner. The store is read only when what
-was written before is on the disk.
+One branch after the other: ask its node for all rows, read one's own, make the plan (`merge`), each a page or a step at
+a time, over turns; write it as changes of the partition's own, some `_TURN_BYTES` per turn; a row MERGED says how far
+it has come, so that another leader goes on from there, and in the end that the branch is taken in. Its node then
+follows as a learner. The store is read only when what was written before is on the disk.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.cursor import Cursor, put_bytes
 from folkmoot.cluster.fork import YES, includes
-from folkmoot.cluster.history import put_history, take_history
 from folkmoot.cluster.holding import COMPLETE, Holding, later
+from folkmoot.cluster.intake import Intake
 from folkmoot.cluster.kind import ASK
 from folkmoot.cluster.lead import Lead
-from folkmoot.cluster.merge import Merge, Unit
+from folkmoot.cluster.merge import Merge
+from folkmoot.cluster.merged import decode_mark, encode_mark, mark_key
 from folkmoot.cluster.offer import AskNotice, OfferNotice, encode_ask
 from folkmoot.cluster.page import read_page
 from folkmoot.cluster.receipt import Receipt
@@ -25,7 +25,6 @@ from folkmoot.cluster.standing import MERGING, OPEN, Standing
 from folkmoot.cluster.view import counter_of
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, WARNING, Event
-from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.store.batch import PUT
 from folkmoot.store.key import (
     CHUNK,
@@ -39,7 +38,6 @@ from folkmoot.store.key import (
     partition_start,
 )
 from folkmoot.store.origin import NUMBER_BITS
-from folkmoot.store.writer import VERSION_BYTES
 
 __all__ = ["Merges"]
 
@@ -48,23 +46,7 @@ _TAKEN_MAX: Final = 16  # branches of a partition that are remembered
 _HEALS_MAX: Final = 16
 _DONE: Final = b"\xff\xff"
 _TRIES: Final = 3  # to read a branch, before it counts as lost
-
-
-class _Merging:
-    """The merge of one partition: the nodes that are left, and how far the present one has come."""
-
-    def __init__(self, nodes: list[str]) -> None:
-        self.nodes = nodes
-        self.source = ""
-        self.cursor = b""
-        self.rows: dict[bytes, bytes] = {}
-        self.side: list[str] = []
-        self.lineage: list[int] = []
-        self.units: list[Unit] = []
-        self.next = 0
-        self.planned = False
-        self.receipt = Receipt()
-        self.tries: dict[str, int] = {}  # by node: how often its branch could not be read
+_ROWS_HELD: Final = 500_000  # of partitions that merge at once, both sides; one alone may have more
 
 
 class Merges:
@@ -79,7 +61,7 @@ class Merges:
         self.done: list[int] = []
         self._homes: dict[int, dict[str, tuple[bool, list[str]]]] = {}
         self.heals: list[dict[str, object]] = []
-        self._active: dict[int, _Merging] = {}
+        self._active: dict[int, Intake] = {}
         self._marks: list[dict[bytes, bytes]] = [{} for _ in range(standing.partitions)]  # how far: by key
         self._heal = Receipt()
         self._began_us = 0
@@ -102,7 +84,7 @@ class Merges:
         try:
             self.standing.stamps.load(partition)
             for key, value in self.standing.reader.scan(prefix, end_of(prefix), _TAKEN_MAX * 4):
-                holding, cursor = _decode_mark(key, value)
+                holding, cursor = decode_mark(key, value)
                 marks[key] = cursor
                 if cursor == _DONE:
                     taken.append(holding)
@@ -127,25 +109,28 @@ class Merges:
             self._heal = Receipt()
             self._began_us = self.standing.now
             self._sources = {}
-        self._active[partition] = _Merging([node_id for node_id, _holding in found])
+        self._active[partition] = Intake([node_id for node_id, _holding in found])
         self.step()
 
     def runnable(self) -> bool:
         """Whether there is something to write at once."""
         for partition, merging in self._active.items():
-            if merging.planned and self._settled(partition):
+            if (merging.planned or merging.offered) and self._settled(partition):
                 return True
         return False
 
     def step(self) -> None:
-        """Go on with those that can, a few at a time."""
+        """Go on with those that can, a few at a time, fewer if they are large: a page or a step of the plan each."""
         running = 0
+        rows = sum([len(merging.rows) + len(merging.own) for merging in self._active.values()])
         for partition in list(self._active):
             if running >= self.standing.config.copy_parallel:
                 return
             merging = self._active[partition]
             if self.standing.phases[partition] != MERGING:
                 del self._active[partition]
+                continue
+            if running and rows > _ROWS_HELD and not merging.source:
                 continue
             running += 1
             if self._settled(partition):
@@ -155,13 +140,18 @@ class Merges:
         """Whether the store shows all that was written."""
         return self.standing.durable[partition] >= self.standing.writer.sequence(partition)
 
-    def _go_on(self, partition: int, merging: _Merging) -> None:
+    def _go_on(self, partition: int, merging: Intake) -> None:
         if merging.planned:
             self._write(partition, merging)
+        elif merging.offered:
+            try:
+                self._prepare(partition, merging)
+            except (CorruptStore, ValueError, IndexError) as fault:
+                self._give_up(partition, merging, str(fault))
         elif not merging.source:
             self._next(partition, merging)
 
-    def _next(self, partition: int, merging: _Merging) -> None:
+    def _next(self, partition: int, merging: Intake) -> None:
         """Ask the next node that has something."""
         while merging.nodes:
             node_id = merging.nodes.pop(0)
@@ -170,7 +160,9 @@ class Merges:
                 continue
             merging.source = node_id
             merging.cursor = partition_start(partition)
-            merging.rows = {}
+            merging.forget_rows()
+            merging.offered = False
+            merging.reached = partition_start(partition)
             merging.side = []
             merging.units = []
             merging.next = 0
@@ -199,7 +191,7 @@ class Merges:
                 return True
         return False
 
-    def _ask(self, partition: int, merging: _Merging) -> None:
+    def _ask(self, partition: int, merging: Intake) -> None:
         ask = AskNotice(partition, merging.cursor, self._seen(partition))
         self.standing.out.append((merging.source, ASK, encode_ask(self.standing.epoch, ask)))
 
@@ -207,7 +199,9 @@ class Merges:
         """A page of a branch has come."""
         partition = offer.partition
         merging = self._active.get(partition)
-        if merging is None or merging.source != node_id or merging.planned or merging.cursor != offer.start:
+        if merging is None or merging.source != node_id or merging.cursor != offer.start:
+            return
+        if merging.planned or merging.offered:
             return
         if not offer.end:
             self._give_up(partition, merging, f"{node_id} cannot read its copy")
@@ -220,14 +214,15 @@ class Merges:
         if offer.end < partition_end(partition):
             self._ask(partition, merging)
             return
-        try:
-            self._plan(partition, merging)
-        except (CorruptStore, ValueError, IndexError) as fault:
-            self._give_up(partition, merging, str(fault))
+        merging.offered = True
         self.step()
 
-    def _give_up(self, partition: int, merging: _Merging, why: str) -> None:
+    def _give_up(self, partition: int, merging: Intake, why: str) -> None:
         """What cannot be read is lost, as with any damaged copy: if it is so again, and no other node has it either."""
+        if merging.offered and merging.reached < partition_end(partition):
+            del self._active[partition]  # the branch is sound, this copy is not
+            self.standing.spoil(partition, why)
+            return
         source = merging.source
         merging.tries[source] = merging.tries.get(source, 0) + 1
         if merging.tries[source] < _TRIES:
@@ -238,19 +233,30 @@ class Merges:
         self._heal.drop(why, 1)
         self.standing.event(ERROR, "branch_lost", partition, why)
         merging.units = []
-        merging.rows = {}
+        merging.forget_rows()
         merging.planned = True
 
-    def _plan(self, partition: int, merging: _Merging) -> None:
+    def _prepare(self, partition: int, merging: Intake) -> None:
+        """Read a page of what is here, or make a step of the plan; raises CorruptStore, ValueError, IndexError."""
+        if merging.reached < partition_end(partition):
+            self._read_own(partition, merging)
+        elif merging.steps is None:
+            self._begin_plan(partition, merging)
+        else:
+            for _ in merging.steps:
+                return
+            self._end_plan(partition, merging)
+
+    def _begin_plan(self, partition: int, merging: Intake) -> None:
         standing = self.standing
         holding = self._holding_of(merging.source, partition)
         assert holding is not None, "it was asked because of its report"
         fork = fork_of(standing.view, merging.lineage)
-        mine = Side(self._own_rows(partition), self._seen(partition), fork)
+        mine = Side(merging.own, self._seen(partition), fork)
         others = [holding]
         for key, value in merging.rows.items():
             if key[2] == MERGED:
-                other, cursor = _decode_mark(key, value)
+                other, cursor = decode_mark(key, value)
                 if cursor == _DONE:
                     others.append(other)
         theirs = Side(merging.rows, others, fork)
@@ -259,29 +265,35 @@ class Merges:
         theirs.meet(standing.holding(partition))
         merge = Merge(partition, mine, theirs, holding.epoch, number)
         merge.foreign = foreign_homes(standing.view, standing.node_id, merging.source)
-        merge.plan()
-        done = self._marks[partition].get(_mark_key(partition, holding), b"")
+        merging.merge = merge
+        merging.steps = merge.steps()
+
+    def _end_plan(self, partition: int, merging: Intake) -> None:
+        merge = merging.merge
+        holding = self._holding_of(merging.source, partition)
+        assert merge is not None, "it was begun"
+        assert holding is not None, "it was asked because of its report"
+        done = self._marks[partition].get(mark_key(partition, holding), b"")
         merging.units = [unit for unit in merge.units if unit.name > done]
         merging.receipt = merge.receipt
         merging.planned = True
         homes = self._homes.setdefault(partition, {})
         for client, here in merge.homes.items():
             homes[client.decode()] = (here, merging.side)
-        merging.rows = {}
+        merging.forget_rows()
 
-    def _own_rows(self, partition: int) -> dict[bytes, bytes]:
-        """Return the rows of this copy, but for the records of streams: they are only appended to."""
+    def _read_own(self, partition: int, merging: Intake) -> None:
+        """Read a page of the rows of this copy, but for the records of streams: they are only appended to."""
         standing = self.standing
-        rows: dict[bytes, bytes] = {}
         chunks = kind_prefix(partition, CHUNK)
-        spans = [(partition_start(partition), chunks), (end_of(chunks), partition_end(partition))]
-        for start, end in spans:
-            while start < end:
-                page, start = read_page(standing.reader, start, end, standing.config.page_bytes)
-                rows.update({key: value for key, value in page if key[2] != HISTORY and key[2] != STREAM})
-        return rows
+        behind = end_of(chunks)
+        start = merging.reached
+        end = chunks if start < chunks else partition_end(partition)
+        page, following = read_page(standing.reader, start, end, standing.config.page_bytes)
+        merging.own.update({key: value for key, value in page if key[2] != HISTORY and key[2] != STREAM})
+        merging.reached = behind if following == chunks else following
 
-    def _write(self, partition: int, merging: _Merging) -> None:
+    def _write(self, partition: int, merging: Intake) -> None:
         """Write the next units, and how far that is."""
         writer = self.standing.writer
         size = 0
@@ -297,18 +309,18 @@ class Merges:
         holding = self._holding_of(merging.source, partition)
         assert holding is not None, "it was asked because of its report"
         cursor = _DONE if merging.next == len(merging.units) else merging.units[merging.next - 1].name
-        key = _mark_key(partition, holding)
+        key = mark_key(partition, holding)
         self._marks[partition][key] = cursor
-        writer.put(partition, key, _encode_mark(holding, cursor))
+        writer.put(partition, key, encode_mark(holding, cursor))
         if cursor == _DONE:
             self._end(partition, merging, holding)
 
-    def _end(self, partition: int, merging: _Merging, holding: Holding) -> None:
+    def _end(self, partition: int, merging: Intake, holding: Holding) -> None:
         taken = self.lead.taken[partition]
         taken.append(holding)
         while len(taken) > _TAKEN_MAX:
             oldest = taken.pop(0)
-            self.standing.writer.delete(partition, _mark_key(partition, oldest))
+            self.standing.writer.delete(partition, mark_key(partition, oldest))
         self._heal.add(merging.receipt)
         fields = merging.receipt.fields()
         fields["partition"] = partition
@@ -316,6 +328,7 @@ class Merges:
         fields["branch"] = f"{holding.epoch}:{holding.seq}"
         self.standing.events.append(Event(WARNING, "branch_merged", fields))
         merging.planned = False
+        merging.offered = False
         merging.source = ""
 
     def _report(self) -> None:
@@ -356,20 +369,3 @@ class Merges:
         self.lead.taken[partition] = []
         self._marks[partition] = {}
         self.standing.stamps.forget(partition)
-
-
-def _mark_key(partition: int, holding: Holding) -> bytes:
-    return kind_prefix(partition, MERGED) + u64(holding.epoch) + u64(holding.seq)
-
-
-def _encode_mark(holding: Holding, cursor: bytes) -> bytes:
-    return b"\1" + put_bytes(cursor) + put_history(holding.history)
-
-
-def _decode_mark(key: bytes, value: bytes) -> tuple[Holding, bytes]:
-    """Read a row MERGED: the branch, and how far it has been taken in; raises ValueError."""
-    if len(key) != 19 or value[VERSION_BYTES : VERSION_BYTES + 1] != b"\1":
-        raise ValueError("the row of a merged branch has a format that this version does not read")
-    reading = Cursor(value[VERSION_BYTES + 1 :], "the row of a merged branch")
-    cursor = reading.bytes_()
-    return Holding(COMPLETE, get_u64(key, 3), get_u64(key, 11), take_history(reading)), cursor
