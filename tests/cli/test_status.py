@@ -26,6 +26,7 @@ def run(picture: Drawn, capsys: pytest.CaptureFixture[str], *words: str, status:
 def test_the_status_shows_view_nodes_and_data(capsys: pytest.CaptureFixture[str]) -> None:
     picture = Drawn([["a", "b"], ["b"]], [[], ["a"]], members="ab", known="abc")
     picture.closed = {1}
+    picture.loads = {"a": {"copy_left": 7, "copy_rate": 2}}
     lines = run(picture, capsys, "status").splitlines()
     assert "a (folkmoot 1.a): member of view 7, proposed by b (epoch 77)" in lines[0]
     assert lines[1].split() == [
@@ -39,7 +40,7 @@ def test_the_status_shows_view_nodes_and_data(capsys: pytest.CaptureFixture[str]
     assert "partitions: 2, only 1 open, 1 moving" in text
     assert "UNDER-REPLICATED: 2 of 2 partitions have fewer than 3 copies" in text
     assert "DAMAGED: 1 copies damaged" in text
-    assert "copying: 1 partitions get copies; to this node 30 B done, 10 B to go" in text
+    assert "copying: 1 partitions get copies, 7 B to go at 2 B a second; to this node 30 B done, 10 B to go" in text
     assert "last heal: none" in text
 
 

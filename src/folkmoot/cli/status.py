@@ -90,9 +90,10 @@ def partition_line(total: dict[str, Any]) -> str:
 
 
 def copy_line(copy: dict[str, Any], moving: int) -> str:
-    """How far the copies are that this node makes of others' partitions."""
-    left = "" if copy["bytes_left"] is None else f", {size_text(copy['bytes_left'])} to go"
-    return f"copying: {moving} partitions get copies; to this node {size_text(copy['bytes_done'])} done{left}"
+    """How far the copies are that nodes make of others' partitions."""
+    left = f"{size_text(copy['all_left'])} to go at {size_text(copy['all_rate'])} a second"
+    here = f"to this node {size_text(copy['bytes_done'])} done, {size_text(copy['bytes_left'])} to go"
+    return f"copying: {moving} partitions get copies, {left}; {here}"
 
 
 def node_table(found: dict[str, Any]) -> Any:

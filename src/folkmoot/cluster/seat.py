@@ -147,7 +147,8 @@ class Seat:
     def exclude(self, why: str) -> None:
         """Note that others go on without this node."""
         self.state = EXCLUDED
-        self.event(WARNING, "view_excluded", {"epoch": self.epoch(), "why": why})
+        level = INFO if self.departing else WARNING
+        self.event(level, "view_excluded", {"epoch": self.epoch(), "why": why})
 
     def _branched(self, before: View, view: View) -> bool:
         """Tell whether this node may hold changes that nobody with a role knows of.
