@@ -12,6 +12,7 @@ from folkmoot.cli.admin import ADMIN, TOKEN, connect, size_text
 __all__ = ["app", "progress"]
 
 POLL_S: Final = 0.5
+AGAIN_S: Final = 5.0
 AWAY: Final = "away"
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
@@ -43,12 +44,16 @@ def leave(
         return 0
     shown = ""
     began = False
+    asked_s = time.monotonic()
     while True:
         entry = next((one for one in found["nodes"] if one["id"] == node), None)
         if entry is None:
             print(f"{node} has left: nothing depends on it any more")
             return 0
         began = began or entry["state"] == "leaving"
+        if not began and time.monotonic() - asked_s > AGAIN_S:  # the node that took the order may have died with it
+            client.leave(node)
+            asked_s = time.monotonic()
         line, over = progress(found, entry, began)
         if line != shown:
             print(line, flush=True)
