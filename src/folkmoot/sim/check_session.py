@@ -89,7 +89,7 @@ class SessionChecker:
         """Whether nobody could tell the node of this connection that its client is elsewhere now."""
         if self.trouble.alone or not self.trouble.disturbed(older.opened_us):
             return False
-        if self.trouble.torn(older.opened_us) or older.server.name in self.trouble.weak:
+        if self.trouble.cut_off(older.opened_us) or older.server.name in self.trouble.weak:
             return True
         return self.trouble.failed(older.server.name, older.opened_us, self.world.now)
 

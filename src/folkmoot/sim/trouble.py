@@ -172,9 +172,19 @@ class Trouble:
         return crashes if self.alone else crashes + 2 * sum([1 for span in self.spans if span.end_us >= since_us])
 
     def torn(self, since_us: int, until_us: int = NEVER) -> bool:
-        """Whether the cluster was split, or had lost too much, at some moment of this time."""
+        """Whether two sides of a split may have served, or too much was lost, at some moment of this time.
+
+        With the policy "majority" only one side serves.
+        """
         for span in self.splits:
-            if span.overlaps(since_us, until_us):
+            if span.overlaps(since_us, until_us) and not (self.majority and span.groups):
+                return True
+        return False
+
+    def cut_off(self, since_us: int) -> bool:
+        """Whether some machines could not reach others at some moment since then, whatever the policy."""
+        for span in self.splits:
+            if span.end_us >= since_us:
                 return True
         return False
 
