@@ -212,9 +212,12 @@ class SessionMerge:
         if base == THEIRS:
             self.changed = True
         else:
-            for key, value in self._their_rows.items():
+            for count, (key, value) in enumerate(self._their_rows.items()):
+                if count % STEP_ROWS == STEP_ROWS - 1:
+                    yield
                 if key[2] != SUBSCRIPTION and key[2] != CURSOR and not self._mine.knows(value):
                     self.changed = True
+                    break
 
     def _released(self, base: int) -> None:
         """Let flows end that the client has begun at the other side: it has those messages, and may wait for PUBREL.
@@ -273,7 +276,10 @@ class SessionMerge:
         positions = self._replay(other_rows)
         floor = self._floor(other_rows)
         sent_below = self._sent_below(other_rows)
-        following = max(self._end(own_rows), self._end(other_rows))
+        yield
+        following = self._end(own_rows)
+        yield
+        following = max(following, self._end(other_rows))
         yield
         for count, key in enumerate(sorted(other_rows)):
             if count % STEP_ROWS == STEP_ROWS - 1:
