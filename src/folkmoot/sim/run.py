@@ -153,7 +153,8 @@ class Simulation:
 
     def _connect_hosts(self) -> None:
         world = self.world
-        self.mesh = Mesh(world, world.fork(), self.swarm.latency_us, self.swarm.split)
+        latency_us = self.swarm.mesh_latency_us or self.swarm.latency_us
+        self.mesh = Mesh(world, world.fork(), latency_us, self.swarm.split)
         clocks = world.fork()
         for number, host in enumerate(self.site.hosts, 1):
             host.peering = Peering(host, peer_address(number))

@@ -116,6 +116,7 @@ class Swarm:
         self.majority = False
         self.spares = 0  # machines that may join later
         self.lean = False  # before everything heals, those that live must serve everybody
+        self.mesh_latency_us = 0  # between machines; 0: as to clients
         self.planted: list[str] = []  # bugs of the nodes, by tests of the checkers
         # How often nodes talk when nothing happens; most of what a quiet cluster costs.
         self.heartbeat_us = 100 * MILLISECOND
