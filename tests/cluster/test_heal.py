@@ -188,15 +188,17 @@ def test_a_branch_that_the_view_does_not_name_is_kept_out_and_calls_for_another_
 class Failing(Reader):
     """Cannot read pages for some times, as a disk with a bad contact."""
 
-    def __init__(self, store: MemoryStore, times: int) -> None:
+    def __init__(self, store: MemoryStore, times: int, well: int = 0) -> None:
         self.store = store
         self.times = times
+        self.well = well  # so often it can before
 
     def get(self, key: bytes) -> bytes | None:
         return self.store.get(key)
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        if self.times:
+        self.well -= 1
+        if self.times and self.well < 0:
             self.times -= 1
             raise CorruptStore("a block is damaged")
         return self.store.scan(start, end, limit)
@@ -267,3 +269,19 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     again = Stamps(1, store)
     again.load(0)
     assert again.count(0) == 3
+
+
+@pytest.mark.parametrize("well", range(6))
+def test_a_leader_that_cannot_read_its_own_copy_does_not_call_the_branch_lost(well: int) -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0", "n1"], ["n2"])
+    leader = split.leader("n0", "n1")
+    split.put(leader, "more")
+    split.put(split.cell("n2"), "less")
+    leader.replication.standing.reader = Failing(leader.store, 4, well)
+    for _ in range(5):
+        split.view(KNOWN)
+    assert [line for line in split.world.log if "branch_lost" in line] == []
+    for name in KNOWN:
+        assert split.topics(name) == ["less", "more", "old"]
