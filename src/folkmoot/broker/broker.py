@@ -266,6 +266,10 @@ class Broker(Neighbours):
             for session in self.queue.unfed:
                 self.feeds.unpark(session)
             self.queue.unfed.clear()
+        while self.queue.unreadable:
+            session, fault = self.queue.unreadable.pop()
+            if session.connection is not None:
+                self.closing.unreadable(session.connection, fault)
         while self.feeds.failures:
             subscription, why = self.feeds.failures.pop()
             session = subscription.session

@@ -12,6 +12,7 @@ from typing import Final
 from folkmoot.broker.backlog import Backlog
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.state import State
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.mqtt.encode import encode_ack
 from folkmoot.mqtt.kind import PUBREL
 from folkmoot.session.connection import OPEN, Connection
@@ -44,6 +45,7 @@ class Queue:
         self.commits = commits
         self.backlog = backlog
         self.unfed: list[Session] = []  # sessions with feeds whose queue has room again
+        self.unreadable: list[tuple[Session, CorruptStore]] = []  # whose messages cannot be read
         self.unfinished: dict[str, Session] = {}  # sessions whose messages go on later: next turn has room again
         self.lost: list[Entry] = []  # shared messages that need another member
 
@@ -141,6 +143,14 @@ class Queue:
 
     # -- leaving --------------------------------------------------------------------------------------------------
 
+    def _load(self, session: Session) -> bool:
+        """Load a page of what waits; False when there is none, or when it cannot be read."""
+        try:
+            return self.backlog.load(session)
+        except CorruptStore as fault:
+            self.unreadable.append((session, fault))
+            return False
+
     def pump(self, session: Session) -> None:
         """Send what may be sent: in order, durable, within the window, as fast as the peer takes it."""
         connection = session.connection
@@ -153,7 +163,7 @@ class Queue:
                 if pages > _PAGES_MAX:
                     self.unfinished[session.client_id] = session
                     break
-                if not self.backlog.load(session):
+                if not self._load(session):
                     break
                 if not session.waiting:
                     continue  # nothing of that page is to be sent
