@@ -1,13 +1,60 @@
-"""Whole runs of clusters: no violation while machines crash, hang, lose their disks, join and are cut off."""
+"""Whole runs of clusters: no violation while machines crash, hang, lose their disks, join, leave and are cut off.
+
+The compiled run takes many seeds, the interpreted one some of the same: it is several times slower.
+"""
 
 from __future__ import annotations
 
 import pytest
 
+from folkmoot.cli.version import is_compiled
 from folkmoot.sim import Simulation
 from folkmoot.sim.swarm import SPLITTING, Swarm
 
 STEPS = 150
+SEEDS = 300 if is_compiled() else 24
+SPLIT_SEEDS = range(111, 121)
+
+RARE = (
+    "bad checksum",
+    "bad checksum repaired",
+    "bit flip",
+    "disk full",
+    "disk lost with the power",
+    "empty restart",
+    "evict",
+    "failed node left the view in time",
+    "flipped bit repaired",
+    "forget",
+    "hang",
+    "join",
+    "leave",
+    "left",
+    "loss",
+    "mass crash",
+    "peer reset",
+    "peer transport full",
+    "power loss",
+    "slow link",
+    "stalled disk reported",
+    "sync failure",
+    "thinned out",
+    "told the others before it stopped",
+    "crash kept unreported batches",
+    "crash lost unsynced batches",
+    "event branch_overwritten",
+    "event replica_damaged",
+    "event replica_dropped",
+    "event replica_filled",
+    "event view_excluded",
+    "QoS 2 duplicate recognised",
+    "resent PUBLISH",
+    "resent PUBREL",
+    "session resumed",
+    "takeover",
+    "will yes",
+)
+"""What no run proves anything about that never gets there."""
 
 
 def united(swarm: Swarm) -> None:
@@ -16,11 +63,18 @@ def united(swarm: Swarm) -> None:
         swarm.on[name] = False
 
 
-@pytest.mark.parametrize("seed", range(1, 41))
-def test_five_nodes_break_no_promise(seed: int) -> None:
-    assert Simulation(seed, STEPS, shape=united, nodes=5).run().violations == []
+def test_five_nodes_break_no_promise_and_reach_what_is_rare() -> None:
+    broken: list[tuple[int, object]] = []
+    reached: dict[str, bool] = {}
+    for seed in range(1, SEEDS + 1):
+        result = Simulation(seed, STEPS, shape=united, nodes=5).run()
+        broken += [(seed, violation) for violation in result.violations]
+        reached.update(dict.fromkeys(result.marks, True))
+    assert broken == []
+    # A few seeds cannot reach all of it.
+    assert not is_compiled() or [name for name in RARE if name not in reached] == []
 
 
-@pytest.mark.parametrize("seed", range(111, 121))
+@pytest.mark.parametrize("seed", SPLIT_SEEDS)
 def test_three_nodes_break_no_promise_in_splits_either(seed: int) -> None:
     assert Simulation(seed, STEPS, nodes=3).run().violations == []

@@ -1,0 +1,117 @@
+"""Wrong variants of the cluster's protocol, planted in the nodes, are each found by the checkers within few seeds.
+
+A checker that catches nothing is worth nothing. Each bug has the faults under which it shows, and the number of seeds,
+from 1, within which it must; `docs/simulation.md` has the same table.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from folkmoot.cluster.config import ClusterConfig
+from folkmoot.config import Settings
+from folkmoot.sim import Simulation
+from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, Shape, Swarm
+
+STEPS = 120
+NODES = 5
+KILLS = ("crashes", "mass crashes", "power loss", "peer resets")
+
+
+class Planted:
+    """A bug: its name, what is wrong, the faults and numbers under which it shows, and within how many seeds."""
+
+    def __init__(self, name: str, what: str, seeds: int, faults: tuple[str, ...], **numbers: int) -> None:
+        self.name = name
+        self.what = what
+        self.seeds = seeds
+        self.faults = faults
+        self.numbers = numbers
+
+
+FAR = 60_000
+"""Machines so far apart, in microseconds, that much is under way between them when something happens."""
+
+BUGS = [
+    Planted("leader_alone", "a leader acknowledges without its followers", 15, ("crashes",), mesh_latency_us=FAR),
+    Planted("early_ack", "followers confirm what is not on their disks", 20, ("power loss",), sync_us=100_000),
+    Planted("gaps", "followers apply changes over a gap", 10, KILLS),
+    Planted("own_tail", "a new leader keeps to its own changes", 15, ("mass crashes",), mesh_latency_us=FAR),
+    Planted(
+        "untouched", "pages of a copy overwrite newer changes", 15, ("empty restarts",), sync_us=60_000, pace_us=5000
+    ),
+    Planted("deaf_digests", "copies that differ are left as they are", 10, ("bit flips",)),
+    Planted("clears_kept", "a retained message is cleared at its leader only", 10, KILLS),
+    Planted("unmarked", "what is asked again is applied again", 10, KILLS),
+    Planted("unfenced", "a client comes in before its older connection is fenced", 10, ("slow links",), fault_every=4),
+    Planted("outbox_forgotten", "a new leader does not go on with what was promised", 10, KILLS),
+    Planted("wills_twice", "a will stays stored when it is published", 15, KILLS),
+    Planted("unasked", "a new leader does not ask who is connected", 10, KILLS),
+    Planted(
+        "no_barrier",
+        "SUBACK does not wait for the other nodes",
+        20,
+        (),
+        replicas=1,
+        mesh_latency_us=FAR,
+        latency_us=50,
+        pace_us=5000,
+    ),
+]
+
+
+def shape_of(bug: Planted, *, healthy: bool = False) -> Shape:
+    """Return a run with the faults of a bug, and without the bug if `healthy`."""
+
+    def shape(swarm: Swarm) -> None:
+        for name in FAULTS + CLUSTER_FAULTS:
+            swarm.on[name] = name in bug.faults
+        for name in FEATURES:
+            swarm.on[name] = name not in ("own limits", "expiring messages", "finite sessions")
+        swarm.fault_every = 8
+        swarm.pace_us = 20_000
+        swarm.rounds = 1
+        swarm.majority = False
+        swarm.short_queues = False
+        swarm.replicas = 3
+        swarm.lean = True
+        swarm.topics = min(swarm.topics, 4)
+        swarm.partitions = 4
+        for name, value in bug.numbers.items():
+            setattr(swarm, name, value)
+        swarm.planted = [] if healthy else [bug.name]
+
+    return shape
+
+
+def broken(bug: Planted, seed: int, *, healthy: bool = False) -> str:
+    """The first promise that a run breaks, empty if none."""
+    found = Simulation(seed, STEPS, shape=shape_of(bug, healthy=healthy), nodes=NODES).run().violations
+    return found[0].promise if found else ""
+
+
+def seeds_until(bug: Planted) -> int:
+    """The first seed that breaks a promise because of the bug: without it the same run is clean; 0 if there is none."""
+    for seed in range(1, bug.seeds + 1):
+        if broken(bug, seed) and not broken(bug, seed, healthy=True):
+            return seed
+    return 0
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
+def test_a_wrong_protocol_is_found(bug: Planted) -> None:
+    assert seeds_until(bug)
+
+
+def test_the_table_of_the_documentation_is_this_one() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \| (\d+) \|$", text, re.MULTILINE)
+    assert rows == [(bug.name, bug.what, str(bug.seeds)) for bug in BUGS]
+
+
+def test_no_configuration_plants_a_bug() -> None:
+    assert ClusterConfig().planted == []
+    assert "planted" not in Settings().cluster.__class__.model_fields
