@@ -61,7 +61,7 @@ class ClusterFaults(Acting):
     def heal(self) -> None:
         """End everything, for good."""
         self.end_all()
-        self.members.end_all()
+        self.members.heal()
         self._split = False
         for host in self.site.hosts:
             host.go_on()

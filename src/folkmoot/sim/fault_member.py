@@ -28,6 +28,9 @@ class MemberFaults(Acting):
 
     def __init__(self, world: World, rng: Rng, site: Site, trouble: Trouble) -> None:
         super().__init__(world, rng, site, trouble)
+        self._evicted: list[
+            tuple[Host, int]
+        ] = []  # machines that are to be started again, with the life that ends then
         self._lost: dict[str, bool] = {}  # ids that will never come back, and whether somebody was told to forget them
 
     def actions(self) -> list[tuple[int, str, Action]]:
@@ -70,12 +73,20 @@ class MemberFaults(Acting):
         self.trouble.weaken([victim])
         self._note("evict", [victim])
         other.operate(picture.evict, victim.node_id)
+        self._evicted.append((victim, victim.life))
         self._until(SECOND + self.duration(), self._restart, victim, victim.life)
 
     def _restart(self, host: Host, life: int) -> None:
+        self._evicted.remove((host, life))
         if host.life == life:
             host.crash()
             host.start()
+
+    def heal(self) -> None:
+        """End everything: who was evicted is started again."""
+        self.end_all()
+        for host, life in list(self._evicted):
+            self._restart(host, life)
 
     def lose(self) -> None:
         """Lose a machine for good: what it had is rebuilt, and another one may join."""
