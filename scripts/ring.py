@@ -45,12 +45,13 @@ members (see `cluster/ring.py`); the view follows it as fast as copies are fille
 - **Leaders change** when a node comes, against the newcomer's fair share, and when a node goes, against what it led. No
   data moves for that: a leader is always a node that has the copy, and it costs a pause of one takeover per partition.
 
-| nodes | partitions | zones | most replicas | most leaders | comes: copies | comes: leaders | goes: copies | goes: leaders |
+| nodes | partitions | zones | most replicas | most leaders | comes: copies | leaders | goes: copies | leaders |
 |---|---|---|---|---|---|---|---|---|
 {rows}
 
-What goes is the last node of a cluster with one node more. That copies move at all beyond the least possible is the price of
-the bound on the fullest node, and of zones: with fewer zones than nodes a copy may have to make room for another one.
+What goes is the last node of a cluster with one node more. That copies move at all beyond the least possible is the
+price of the bound on the fullest node, and of zones: with fewer zones than nodes a copy may have to make room for
+another one.
 
 Time to compute the placement of 4,096 partitions on 200 nodes: {seconds:.1f} s on the machine that made this page,
 {mode}. Only the proposer of a view computes it, when members change.
