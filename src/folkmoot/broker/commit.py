@@ -41,6 +41,7 @@ class Record:
         self.ack_connections: list[Connection] = []
         self.acks: list[bytes] = []
         self.receipts: dict[int, Receipt] | None = None  # of some of the acknowledgements, by their index
+        self.packets: dict[int, int] | None = None  # of other nodes: what acknowledgements are for, by their index
         self.handled: list[Connection] = []  # of other nodes: how far their packets are taken care of
         self.handled_packets: list[int] = []
         self.sessions: list[Session] = []
@@ -105,6 +106,10 @@ class Commits(Brake):
             if record.receipts is None:
                 record.receipts = {}
             record.receipts[len(record.acks)] = receipt
+        if own and connection.remote is not None:
+            if record.packets is None:
+                record.packets = {}
+            record.packets[len(record.acks)] = connection.remote.packets
         record.ack_connections.append(connection)
         record.acks.append(ack)
         if connection.held_turns is None:
@@ -235,13 +240,19 @@ class Commits(Brake):
 
     def _send_ahead(self, record: Record, i: int) -> bool:
         """Send an acknowledgement if its connection waits for it before all others; tell whether so."""
-        turns = record.ack_connections[i].held_turns
+        connection = record.ack_connections[i]
+        turns = connection.held_turns
         if not turns or turns[0] != record.token:
             return False
         size = len(record.acks[i]) + _HELD_BYTES
         record.bytes -= size
         self.backlog_bytes -= size
         self._send(record, i)
+        remote = connection.remote
+        if remote is not None and record.packets is not None and i in record.packets and connection.state == OPEN:
+            # Its node must not pass it on to the next leader, who would answer it once more. What it has passed on
+            # before is safe as well: it has been answered, or did nothing but to rows that are committed.
+            remote.handled = max(remote.handled, record.packets[i])
         return True
 
     def _send(self, record: Record, i: int) -> None:

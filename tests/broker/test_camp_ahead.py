@@ -1,0 +1,71 @@
+"""An answer of QoS 2 that leaves before older turns are complete, to a client of another node (MQTT 5 section 4.3)."""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.hash import hash64
+from folkmoot.mqtt.kind import PUBCOMP, PUBREC, PUBREL
+from folkmoot.mqtt.packet import Ack, Publish
+from tests.harness.camp import Camp, Site
+from tests.harness.peer import EVER, Peer
+
+PARTITIONS = 16
+
+
+def led_at(camp: Camp, node_id: str, stem: str, copy_at: str) -> str:
+    """Return a name whose partition one node leads and another one has a copy of."""
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    view = liaison.replication.standing.view
+    assert view is not None
+    for number in range(999):
+        replicas = view.replicas[hash64(f"{stem}{number}".encode()) % PARTITIONS]
+        if replicas[0] == node_id and copy_at in replicas:
+            return f"{stem}{number}"
+    raise AssertionError(f"{node_id} leads nothing that {copy_at} has")
+
+
+def answers(peer: Peer) -> list[tuple[int, int]]:
+    return [(packet.kind, packet.packet_id) for packet in peer.receive() if isinstance(packet, Ack)]
+
+
+def start(camp: Camp, away: Site) -> Peer:
+    """Return a client at `away` that has got PUBREC from n2, where an older turn waits for n3, which hangs."""
+    client = away.client(led_at(camp, "n2", "c", "n1"), acks=False)
+    client.connect(session_expiry=EVER)
+    other = camp["n2"].client(led_at(camp, "n2", "o", "n1"))
+    other.connect()
+    far, near = led_at(camp, "n3", "far", "n1"), led_at(camp, "n2", "near", "n1")
+    camp["n3"].up = False  # it hangs: nobody knows yet
+    other.send(Publish(far.encode(), b"x", 1, True, False, 1))
+    client.send(Publish(near.encode(), b"x", 2, False, False, 7))
+    camp.run()
+    assert answers(other) == [], "n2 has a turn that is not complete"
+    assert answers(client) == [(PUBREC, 7)]
+    return client
+
+
+def test_what_was_answered_is_not_answered_again_by_the_next_leader() -> None:
+    camp = Camp(3, replicas=2, partitions=PARTITIONS)
+    client = start(camp, camp["n1"])
+    camp["n2"].kill()
+    camp["n3"].up = True
+    camp.advance(5 * SECOND)
+    assert answers(client) == []
+    client.send(Ack(PUBREL, 7))
+    camp.run()
+    assert answers(client) == [(PUBCOMP, 7)]
+
+
+def test_what_was_not_answered_is_answered_by_the_next_leader() -> None:
+    camp = Camp(3, replicas=2, partitions=PARTITIONS)
+    client = start(camp, camp["n1"])
+    far = led_at(camp, "n3", "far", "n1")
+    client.send(Publish(far.encode(), b"x", 2, True, False, 8))
+    client.send(Ack(PUBREL, 7))
+    camp.run()
+    assert (PUBREC, 8) not in answers(client), "it waits for n3"
+    camp["n2"].kill()
+    camp["n3"].up = True
+    camp.advance(5 * SECOND)
+    assert sorted(answers(client)) == [(PUBREC, 8), (PUBCOMP, 7)]
