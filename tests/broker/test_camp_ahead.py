@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
-from folkmoot.mqtt.kind import PUBCOMP, PUBREC, PUBREL
+from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL
 from folkmoot.mqtt.packet import Ack, Publish
 from tests.harness.camp import Camp, Site
-from tests.harness.peer import EVER, Peer
+from tests.harness.peer import EVER, Peer, properties
 
 PARTITIONS = 16
 
@@ -69,3 +69,19 @@ def test_what_was_not_answered_is_answered_by_the_next_leader() -> None:
     camp["n3"].up = True
     camp.advance(5 * SECOND)
     assert sorted(answers(client)) == [(PUBREC, 8), (PUBCOMP, 7)]
+
+
+def test_what_could_be_answered_at_once_is_not_answered_twice() -> None:
+    camp = Camp(3, replicas=2, partitions=PARTITIONS)
+    client = camp["n1"].client(led_at(camp, "n2", "c", "n1"))
+    client.connect(session_expiry=EVER)
+    other = camp["n2"].client(led_at(camp, "n2", "o", "n1"))
+    other.connect()
+    camp["n2"].hold_writes()
+    other.send(Publish(led_at(camp, "n2", "near", "n1").encode(), b"x", 1, True, False, 1))
+    producer = properties(user_properties=[("folkmoot-producer", "p"), ("folkmoot-seq", "1")])
+    client.send(Publish(b"nobody/wants/it", b"x", 1, False, False, 3, producer))
+    came = answers(client)
+    camp["n2"].kill()
+    camp.advance(5 * SECOND)
+    assert came + answers(client) == [(PUBACK, 3)]

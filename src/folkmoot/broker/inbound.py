@@ -342,6 +342,8 @@ class Inbound:
         """Acknowledge [MQTT-3.3.4-1]; a message of QoS 0 has no answer. own: as of `Commits.acknowledge`."""
         if packet_id == 0:
             return
+        if connection.remote is not None:
+            wait = True  # and leave with the word that the packet is taken care of, or the next leader answers it again
         if kind == PUBACK:
             self.counters.sent_puback += 1
         elif kind == PUBREC:
