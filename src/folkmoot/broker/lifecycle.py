@@ -20,7 +20,7 @@ from folkmoot.store.row import SessionRow, encode_session
 __all__ = ["EXPIRY_NEVER", "Lifecycle"]
 
 EXPIRY_NEVER: Final = 0xFFFF_FFFF
-_ENDINGS_MAX: Final = 1024  # beyond so many remembered endings those that are durable are forgotten
+_ENDINGS_MAX: Final = 1024  # beyond so many remembered endings those that are committed are forgotten
 
 
 class Lifecycle:
@@ -124,13 +124,16 @@ class Lifecycle:
             self.end(session)
 
     def is_ending(self, client_id: str) -> bool:
-        """Whether the end of a stored session of this client id is not durable: a crash would bring it back."""
-        return self._endings.get(client_id, 0) > self.queue.commits.durable_token
+        """Whether the end of a stored session of this client id is not committed.
+
+        A crash would bring it back, and what it has published together with its partition may be under way still.
+        """
+        return self._endings.get(client_id, 0) > self.queue.commits.committed_token
 
     def _note_ending(self, client_id: str) -> None:
         if len(self._endings) >= _ENDINGS_MAX:
-            durable = self.queue.commits.durable_token
-            self._endings = {known: token for known, token in self._endings.items() if token > durable}
+            committed = self.queue.commits.committed_token
+            self._endings = {known: token for known, token in self._endings.items() if token > committed}
         self._endings[client_id] = self.state.writer.token
 
     def end(self, session: Session) -> None:
