@@ -52,6 +52,7 @@ class Ballot:
         self.left: list[str] = []
         self._promises_nothing = "promises_nothing" in seat.config.planted
         self._told_end = False
+        self._differing: dict[str, int] = {}  # number of copies that another node is set to
         self._seat = seat
         self._detector = detector
 
@@ -126,7 +127,9 @@ class Ballot:
 
     def _promise(self, epoch: int) -> Promise:
         seat = self._seat
-        return Promise(epoch, seat.writable(), seat.base, seat.holdings.holdings(), list(seat.filled))
+        return Promise(
+            epoch, seat.writable(), seat.base, seat.holdings.holdings(), list(seat.filled), seat.config.replicas
+        )
 
     def _asked(self, node_id: str, prepare: Prepare, now: int) -> None:
         seat = self._seat
@@ -161,6 +164,18 @@ class Ballot:
         self.proposal = None
         self._later(now)
 
+    def _copies(self, proposal: Proposal) -> int:
+        """Return how many copies there shall be: the most that any member is set to, so that a slip loses nothing."""
+        own = self._seat.config.replicas
+        most = own
+        for node_id, promise in proposal.promises.items():
+            most = max(most, promise.copies)
+            if promise.copies and promise.copies != own and self._differing.get(node_id) != promise.copies:
+                self._differing[node_id] = promise.copies
+                fields: dict[str, object] = {"setting": "cluster.replicas", "here": own}
+                self._seat.event(WARNING, "settings_differ", {**fields, "node": node_id, "there": promise.copies})
+        return most
+
     def _promised(self, node_id: str, promise: Promise, now: int) -> None:
         proposal = self.proposal
         assert proposal is not None, "a promise answers a proposal"
@@ -170,7 +185,7 @@ class Ballot:
         if proposal.missing():
             return
         seat = self._seat
-        view = compose(proposal, seat.partitions, seat.config.replicas, self.requests, self.leaving, self.left)
+        view = compose(proposal, seat.partitions, self._copies(proposal), self.requests, self.leaving, self.left)
         view.proposer = seat.me.node_id
         chain = chain_for(proposal, view, seat.recent)
         body = encode_commit(chain)

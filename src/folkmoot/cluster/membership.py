@@ -251,8 +251,8 @@ class Membership:
         return self._detector.matrix()
 
     def set_load(self, load: dict[str, int]) -> None:
-        """Set the figures that all others shall see of this node; names of at most 1,024 bytes, 64 of them."""
-        self._beater.set_load(load)
+        """Set the figures that all others shall see of this node, beside `replicas`: 63, names of up to 1,024 bytes."""
+        self._beater.set_load({**load, "replicas": self._config.replicas})
 
     def load_of(self, node_id: str) -> dict[str, int]:
         """Return the figures of a node, empty when it sent none."""

@@ -48,11 +48,18 @@ class Promise:
     """A member's answer: it will take part in no view before `epoch`.
 
     serving: it is a member of its view, neither new nor excluded. base: the view that it has installed, None = none.
-    holdings: one per partition. filled: (partition, learner) that it reports as their leader.
+    holdings: one per partition. filled: (partition, learner) that it reports as their leader. copies: of each partition
+    that there shall be by its settings.
     """
 
     def __init__(
-        self, epoch: int, serving: bool, base: View | None, holdings: list[Holding], filled: list[tuple[int, str]]
+        self,
+        epoch: int,
+        serving: bool,
+        base: View | None,
+        holdings: list[Holding],
+        filled: list[tuple[int, str]],
+        copies: int = 0,
     ) -> None:
         self.epoch = epoch
         self.serving = serving
@@ -60,6 +67,7 @@ class Promise:
         self.base_epoch = 0 if base is None else base.epoch
         self.holdings = holdings
         self.filled = filled
+        self.copies = copies
 
 
 class Proposal:
@@ -115,6 +123,7 @@ def encode_promise(promise: Promise, known_epoch: int) -> bytes:
             put_bytes(encode_holdings(promise.holdings)),
             varint(len(filled)),
             *filled,
+            varint(promise.copies),
         ]
     )
 
@@ -143,7 +152,7 @@ def decode_promise(data: bytes, own: View | None) -> Promise:
     for _ in range(cursor.count(_PARTITIONS_MAX * 8)):
         partition = cursor.integer()
         filled.append((partition, cursor.text()))
-    return Promise(epoch, serving, base, holdings, filled)
+    return Promise(epoch, serving, base, holdings, filled, 0 if cursor.done() else cursor.integer())
 
 
 def encode_refuse(epoch: int, counter: int, why: str) -> bytes:

@@ -71,7 +71,8 @@ class ClusterSettings(Section):
         ge=1,
         le=16,
         description=(
-            "Copies of everything that is stored; equal on all nodes. A message is acknowledged when so many nodes "
+            "Copies of everything that is stored; equal on all nodes (else the most counts, and the log says "
+            "`settings_differ`: to have fewer, change all nodes). A message is acknowledged when so many nodes "
             "have it on disk: all but one of them may be lost. Each copy costs disk, network and CPU. With fewer nodes "
             "there are as many copies as nodes, and the status says under-replicated."
         ),

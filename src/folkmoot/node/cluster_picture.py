@@ -70,8 +70,11 @@ class ClusterPicture(Picture):
         return self._membership.writable
 
     def replicas(self) -> int:
-        """Return how many copies of each partition there should be."""
-        return self._config.replicas
+        """Return how many copies of each partition there should be: the most that any member is set to."""
+        view = self._membership.view
+        members = [] if view is None else view.members
+        told = [self._membership.load_of(member.node_id).get("replicas", 0) for member in members]
+        return max([self._config.replicas, *told])
 
     def partitions(self) -> int:
         """Return the number of partitions."""
