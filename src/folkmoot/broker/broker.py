@@ -239,8 +239,11 @@ class Broker(Neighbours):
             self.state.routes_known = known
             if known:
                 self.routes.forget_all()
+                self.hosting.inform()
                 self.wills.go_on()
                 self.connecting.let_in()
+        elif known:
+            self.hosting.inform()
 
     def speak(self) -> None:
         """Hand over what other nodes are to be told, rows aside."""

@@ -71,7 +71,9 @@ class Hosting:
         self.remotes: dict[tuple[str, int], Connection] = {}
         self._lanes: dict[str, Lane] = {}  # by node
         self.expecting = False  # clients of partitions that this node is about to lead will be attached
-        self._early: list[tuple[str, int, int, int, bytes]] = []  # what they have sent already
+        # Whether all who are members have told who subscribes to what, since this node is one
+        self.informed = False
+        self._early: list[tuple[str, int, int, int, bytes]] = []  # what clients have sent before that
         # Clients of sessions that others lead now, and the view in which they went: what their nodes have sent here
         # before they knew of it is for the next leader, to which they will send it again.
         self._left: dict[tuple[str, int], int] = {}
@@ -133,9 +135,9 @@ class Hosting:
 
     def _come(self, node_id: str, number: int, packet: int, first: int, rest: bytes) -> None:
         connection = self.remotes.get((node_id, number))
-        if connection is not None:
+        if connection is not None and (self.informed or not packet):
             self._packet(connection, packet, first, rest)
-        elif self.expecting:
+        elif connection is not None or self.expecting:
             self._early.append((node_id, number, packet, first, rest))
         elif packet and (node_id, number) not in self._left:
             # Nobody that this node knows: whatever it was about is over.
@@ -212,6 +214,12 @@ class Hosting:
             del self.remotes[(remote.node_id, remote.number)]
         self.commits.forget(connection)
 
+    def inform(self) -> None:
+        """It is known who subscribes to what: what clients have sent before goes to all who shall have it (A5)."""
+        if not self.informed:
+            self.informed = True
+            self.catch_up(self.expecting)
+
     def installed(self) -> None:
         """A view was installed: by the second one after it left, everybody knows that a session has moved."""
         self._views += 1
@@ -221,6 +229,7 @@ class Hosting:
 
     def gone(self, node_id: str) -> None:
         """A node is no member any more: its clients have lost their connections (A7)."""
+        self._early = [early for early in self._early if early[0] != node_id]
         for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
             remote = connection.remote
             assert remote is not None, "a hosted connection is elsewhere"

@@ -145,6 +145,8 @@ class Tenure:
             self.requests.barrier.forget(node_id)
             self.hosting.gone(node_id)
             self.answers.gone(node_id)
+        if len(fresh) == len(members):
+            self.hosting.informed = False  # nobody has told yet
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
         for node_id in fresh:
             self.requests.renew(node_id)
