@@ -209,9 +209,10 @@ def test_an_emptied_node_with_its_old_incarnation_is_another_process() -> None:
     assert again.inbox == [("a", KIND, b"after")]
 
 
-def test_two_living_nodes_of_one_id_do_not_take_turns() -> None:
+@pytest.mark.parametrize("incarnation", [1, 7])
+def test_two_living_nodes_of_one_id_do_not_take_turns(incarnation: int) -> None:
     net, a, _b = pair()
-    twin = Site("b", 1, config_of(), 77, None)
+    twin = Site("b", incarnation, config_of(), 77, None)
     twin.address = "twin:1"
     for _ in range(5):
         net.connect(twin, "a:1")

@@ -25,6 +25,7 @@ INTERNAL = {
     "ack_delay_us",
     "features",
     "incomplete",
+    "refusal_us",
     "planted",
     "page_bytes",
     "drop_wait_us",

@@ -23,6 +23,7 @@ class ClusterConfig:
         self.heartbeat_us: int = 100 * MILLISECOND
         self.silence_us: int = 2 * SECOND  # a peer that is silent for so long is suspect
         self.join_wait_us: int = 2 * SECOND  # how long a fresh or restarted node waits to be taken in
+        self.refusal_us: int = 10 * SECOND  # so long after a refusal by others a node does not begin to serve alone
         self.view_pause_us: int = 500 * MILLISECOND  # between planned changes of the view: joins are taken together
         self.link_patience_us: int = 2 * SECOND  # a bad link between two that live costs one its place after this
         self.stall_us: int = 2 * SECOND  # a node whose disk stands still for so long counts as dead

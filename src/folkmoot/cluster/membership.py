@@ -62,7 +62,7 @@ class Membership:
         self._agenda = Agenda(self._seat, self._detector)
         self._ballot = Ballot(self._seat, self._detector)
         self._beater = Beater(self._seat, self._detector)
-        self._outside = Outside(self._seat, self._detector, self._roster, self._ballot)
+        self.outside = Outside(self._seat, self._detector, self._roster, self._ballot)
         self._due_since_us: int = -1  # since when a planned change is due
         self._next_us: int = 0
         self._lower: list[str] = []  # whom evidence is sent to at once
@@ -174,10 +174,10 @@ class Membership:
         if now < self._next_us and now < self._retry():
             return
         if now >= self._next_us:
-            self._outside.begin(now)
+            self.outside.begin(now)
             silent = self._detector.tick(now, self._beater.interval())
             self._next_us = now + self._beater.interval()
-            self._beater.beat(now, self._outside.patient(now))
+            self._beater.beat(now, self.outside.patient(now))
             if silent:
                 self._tell(now)
         self._ballot.late(now)
@@ -314,7 +314,7 @@ class Membership:
     def _installed(self, now: int) -> None:
         view = self._seat.view
         assert view is not None, "a view was installed"
-        self._outside.again(now)
+        self.outside.again(now)
         self._due_since_us = -1
         self._agenda.reset()
         self._seat.requests = unsatisfied(self._seat.requests, view)
@@ -339,7 +339,7 @@ class Membership:
         if self._seat.state == MEMBER:
             self._look_as_member(now)
         elif not self._seat.departing:
-            self._outside.look(now)
+            self.outside.look(now)
         if self._seat.epoch() != before:
             self._installed(now)
 

@@ -23,6 +23,7 @@ class Outside:
         self._roster = roster
         self._ballot = ballot
         self._since_us: int = -1  # since when no member is in sight
+        self.refused_us: int = 0  # when another node and this one last did not want each other
 
     def begin(self, now: int) -> None:
         """Begin to wait, unless it does already."""
@@ -56,6 +57,8 @@ class Outside:
             return
         if not waited and not self._all_here(ids):
             return
+        if len(ids) == 1 and self.refused_us and now - self.refused_us < seat.config.refusal_us:
+            return  # it has a wrong secret, name or id: a cluster is there, and what this one took in would be apart
         if seat.config.split_policy == "majority" and not self._enough(ids):
             return
         self._ballot.requests = []

@@ -50,6 +50,7 @@ class Switch:
         self.bytes_received = 0
         self.messages_dropped = 0  # sent to nodes without a link
         self.frames_unknown = 0
+        self.refused_us = 0  # when another node and this one last did not want each other; 0 = never
         self._config = config
         self._now = 0
         self._wake_us: int = NEVER
@@ -134,6 +135,7 @@ class Switch:
                 target.itself = True
             self._close(peer, fault)
         else:
+            self.refused_us = self._now
             self._reject(peer, fault, ERROR if fault == SAME_ID else WARNING)
 
     def _measure(self, peer: PeerConnection, sent_us: int) -> None:
@@ -150,9 +152,9 @@ class Switch:
         assert hello is not None, "no proof without a HELLO"
         link = self._links.get(hello.node_id)
         if link is not None and link.run != hello.run:
-            # Another process of this id. A higher incarnation is its successor. So is any other once the old one has
-            # no connection: a node whose store was emptied counts its starts from 1 again.
-            if link.current is not None and hello.incarnation <= link.member.incarnation:
+            # Another process of this id: the successor of one that is not heard any more, the double of one that is.
+            alive = self._now - link.heard_us < self._config.silence_us
+            if link.current is not None and (alive or hello.incarnation <= link.member.incarnation):
                 other = link.member.address
                 why = f"another node with its id {hello.node_id!r} is connected, at {other}: ids must differ"
                 self._reject(peer, why, ERROR)
@@ -272,6 +274,8 @@ class Switch:
     def _closed_by_peer(self, peer: PeerConnection, body: bytes) -> None:
         reason = body[1 : 1 + REASON_BYTES_MAX].decode("utf-8", "replace")
         if body[:1] != bytes([_QUIET]):
+            if peer.state != OPEN:
+                self.refused_us = self._now
             same = peer.hello is not None and peer.hello.node_id == self.me.node_id
             self._complain(ERROR if same else WARNING, "peer_refuses", peer, f"it says: {reason}")
         self.closes.append(peer)

@@ -190,6 +190,7 @@ class Liaison:
         now = self.state.now
         for node_id in self._members:
             self.membership.heard(node_id, self.peers.last_heard_us(node_id))
+        self.membership.outside.refused_us = self.peers.refused_us
         self.membership.set_load({**own_load(self.state), **self.pace.figures(now)})
         self.broker.overload.others = max([self._overload_of(node_id) for node_id in self._members], default=0)
         self.fabric.full = {node_id: None for node_id in self._members if self._is_full(node_id)}
