@@ -47,7 +47,7 @@ BUGS = [
     Planted("clears_kept", "a retained message is cleared at its leader only", 10, KILLS),
     Planted("unmarked", "what is asked again is applied again", 10, KILLS),
     Planted("unfenced", "a client comes in before its older connection is fenced", 10, ("slow links",), fault_every=4),
-    Planted("outbox_forgotten", "a new leader does not go on with what was promised", 10, KILLS),
+    Planted("outbox_forgotten", "a new leader does not go on with what was promised", 30, KILLS),
     Planted("wills_twice", "a will stays stored when it is published", 15, KILLS),
     Planted("unasked", "a new leader does not ask who is connected", 10, KILLS),
     Planted(

@@ -140,8 +140,8 @@ def test_a_process_that_hangs_hears_nothing_and_loses_no_connection() -> None:
     assert all(end.open for end in ends)
     host.go_on()
     talkers.run(SECOND)
-    assert [what for what, _ in talkers.talker("n1").stalls] == ["loop", "loop"]
-    assert talkers.talker("n1").stalls[1][1] == 0
+    assert host.turns > turns
+    assert talkers.talker("n1").stalls == [], "a loop that stands still cannot say so"
 
 
 def test_lives_and_faults_at_random_end_in_order() -> None:
