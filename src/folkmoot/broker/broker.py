@@ -152,20 +152,22 @@ class Broker(Neighbours):
         for record in self.commits.complete():
             if record.failed:
                 self._fail(record)
-            for connection in record.connects:
-                self.attaching.opened(connection)
-                self.ingress.resume(connection)
+            self._let_in(record)
             self.commits.release(record)
             if record.handled:
                 self.hosting.handled(record.handled, record.handled_packets)
         for record in self.commits.ahead():
-            for connection in record.connects:
-                self.attaching.opened(connection)
-                self.ingress.resume(connection)
-            record.connects.clear()
+            self._let_in(record)
             self.commits.release_ahead(record)
         self.inbound.go_on()
         self.commits.resume()
+
+    def _let_in(self, record: Record) -> None:
+        """Those whose sessions waited for a turn get their CONNACK, once."""
+        for connection in record.connects:
+            self.attaching.opened(connection)
+            self.ingress.resume(connection)
+        record.connects.clear()
 
     def _fail(self, record: Record) -> None:
         """A turn is void: whoever waits for its acknowledgement must ask again, and is told so by losing the line."""

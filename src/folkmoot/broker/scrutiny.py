@@ -10,7 +10,7 @@ from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
 from folkmoot.broker.receipt import RECEIPT_PROPERTY
-from folkmoot.broker.route import Routes, is_reserved
+from folkmoot.broker.route import Route, Routes, is_reserved
 from folkmoot.broker.state import TIMER_RATE, State
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
@@ -136,11 +136,10 @@ class Scrutiny:
                 return True
         if self.fabric.alone:
             return retain
-        return self._is_full(self._partitions(topic, retain))
+        return self._is_full(self._partitions(route, topic, retain))
 
-    def _partitions(self, topic: bytes, retain: bool) -> list[int]:
+    def _partitions(self, route: Route, topic: bytes, retain: bool) -> list[int]:
         """Return the partitions that a message goes to, beside those that this node leads."""
-        route = self.routes.lookup(topic)
         partitions = route.away + route.away_logs
         return [*partitions, self.state.partition_of(topic)] if retain else partitions
 
@@ -149,7 +148,7 @@ class Scrutiny:
 
         To be refused at once: what waits for such a partition would wait until somebody repairs it.
         """
-        for partition in self._partitions(topic, retain):
+        for partition in self._partitions(self.routes.lookup(topic), topic, retain):
             if not self.fabric.leaders[partition]:
                 return partition
         return -1

@@ -157,10 +157,11 @@ class NodeStatus:
         opened = 0
         under = 0
         moving = 0
+        wanted = picture.replicas()
         for partition in range(total if there else 0):
             if picture.leader_open(partition):
                 opened += 1
-            if len(picture.replicas_of(partition)) < picture.replicas():
+            if len(picture.replicas_of(partition)) < wanted:
                 under += 1
             if picture.learners_of(partition):
                 moving += 1
