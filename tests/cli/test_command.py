@@ -19,7 +19,12 @@ def test_a_valid_file_is_said_to_be_valid(tmp_path: Path, capsys: pytest.Capture
     file = tmp_path / "folkmoot.toml"
     file.write_text('[node]\nid = "n7"\n', encoding="utf-8")
     assert main(["config", "check", str(file)]) == 0
-    assert "n7" in capsys.readouterr().out
+    found = capsys.readouterr().out
+    assert "n7" in found
+    assert found.endswith("no cluster\n")
+    file.write_text('[cluster]\nlisten = "127.0.0.1:7883"\nname = "prod"\nreplicas = 2\n', encoding="utf-8")
+    assert main(["config", "check", str(file)]) == 0
+    assert capsys.readouterr().out.endswith("cluster 'prod' at 127.0.0.1:7883 with 2 replicas\n")
 
 
 def test_a_wrong_file_is_refused_with_every_fault(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

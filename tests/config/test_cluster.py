@@ -62,6 +62,12 @@ def test_without_a_listener_for_peers_a_node_is_alone() -> None:
     assert cluster().peer_address(7) == ""
 
 
+def test_a_secret_without_a_cluster_is_a_mistake(secret: str) -> None:
+    assert "cluster.secret_file: without cluster.listen" in refused(secret_file=secret)
+    assert cluster(listen=LOCAL, secret_file=secret).secret_file is not None
+    assert load(None, {}, {"cluster": {}}).cluster.listen is None, "an empty section says nothing"
+
+
 def test_the_defaults_are_those_of_the_core() -> None:
     config, plain = told(listen=LOCAL), ClusterConfig()
     names = {name for name in dir(plain) if not name.startswith("_")} - MADE
@@ -136,6 +142,10 @@ def test_others_are_told_an_address_that_leads_here(fields: dict[str, Any], expe
         ({"listen": LOCAL, "seeds": ["node2:x"]}, ["cluster.seeds[0]", "HOST:PORT"]),
         ({"seeds": [LOCAL]}, ["cluster.seeds", "without cluster.listen (--peer HOST:PORT)"]),
         ({"advertise": LOCAL}, ["cluster.advertise", "without cluster.listen"]),
+        ({"replicas": 3}, ["cluster.replicas: without cluster.listen", "leave replicas out"]),
+        ({"split_policy": "available"}, ["cluster.split_policy: without cluster.listen"]),
+        ({"zone": "rack7", "name": "prod"}, ["cluster.zone: without", "cluster.name: without"]),
+        ({"heartbeat": "1s"}, ["cluster.heartbeat: without"]),
         ({"listen": "0.0.0.0:7883"}, ["cluster.listen", "Set cluster.advertise"]),
         ({"listen": "0.0.0.0:7883", "advertise": "[::]:1"}, ["cluster.advertise: other nodes cannot"]),
         ({"listen": LOCAL, "seeds": ["10.0.0.2:7883"]}, ["cluster.advertise", "is this machine alone"]),

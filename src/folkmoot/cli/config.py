@@ -31,8 +31,19 @@ def check_file(
     if found:
         raise ConfigError(str(file), found)
     places = ", ".join(f"{entry.protocol} {entry.address}" for entry in settings.listeners)
-    print(f"{file}: valid. Node {settings.node.id}, {places}, {len(settings.streams)} streams")
+    print(
+        f"{file}: valid. Node {settings.node.id}, {places}, {len(settings.streams)} streams, {cluster_text(settings)}"
+    )
     return 0
+
+
+def cluster_text(settings: Settings) -> str:
+    """What the node will be part of."""
+    cluster = settings.cluster
+    if cluster.listen is None:
+        return "no cluster"
+    copies = "1 replica" if cluster.replicas == 1 else f"{cluster.replicas} replicas"
+    return f"cluster {cluster.name!r} at {cluster.listen} with {copies}"
 
 
 def unusable(settings: Settings) -> list[str]:

@@ -47,8 +47,9 @@ class ClusterSettings(Section):
     listen: AddressField | None = Field(
         None,
         description=(
-            "HOST:PORT where other nodes connect, on the network that nodes share. Left out: no cluster. Use a fixed "
-            "port, by which the others find the node again; 0 picks one, for tests."
+            "HOST:PORT where other nodes connect, on the network that nodes share. Left out: no cluster, and nothing "
+            "else of this section may be set. Use a fixed port, by which the others find the node again; 0 picks one, "
+            "for tests."
         ),
     )
     advertise: AddressField | None = Field(

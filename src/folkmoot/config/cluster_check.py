@@ -33,11 +33,14 @@ def cluster_problems(cluster: ClusterSettings) -> list[str]:
 
 
 def alone_problems(cluster: ClusterSettings) -> list[str]:
-    """What only makes sense in a cluster, where there is none."""
+    """What was set and only makes sense in a cluster, where there is none: who forgets `listen` believes in copies.
+
+    Nothing of the section has a use for a node alone, its name neither: that is what peers compare.
+    """
     return [
         f"cluster.{name}: without cluster.listen (--peer HOST:PORT) there is no cluster. Set it, or leave {name} out"
-        for name, given in (("seeds", cluster.seeds), ("advertise", cluster.advertise), ("tls", cluster.tls))
-        if given
+        for name in ClusterSettings.model_fields
+        if name in cluster.model_fields_set
     ]
 
 
