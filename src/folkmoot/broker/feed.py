@@ -36,11 +36,16 @@ def cursor_key(session: Session, name: bytes) -> bytes:
 
 
 class Feed(Waiter):
-    """A source of messages for one subscription; `token`: the batch after which the store has all that it must read."""
+    """A source of messages for one subscription.
+
+    token: the batch after which the store has all that it must read; source: which packet began it, see
+    `folkmoot.broker.source`.
+    """
 
     def __init__(self, subscription: Subscription, token: int) -> None:
         self.subscription = subscription
         self.token = token
+        self.source = b""
 
     @abstractmethod
     def begin(self, feeds: Feeds) -> None:
@@ -122,13 +127,13 @@ class Feeds:
 
         MQTT 5 section 3.8.4: replacing a subscription loses no message.
         """
-        feed = self._feed_of(subscription.session, subscription.name)
+        feed = self.find(subscription.session, subscription.name)
         if feed is not None:
             feed.subscription = subscription
 
     def cancel(self, session: Session, name: bytes) -> None:
         """A subscription ends, and its feed with it."""
-        feed = self._feed_of(session, name)
+        feed = self.find(session, name)
         if feed is not None:
             self._finish(feed)
 
@@ -140,7 +145,8 @@ class Feeds:
                 if feed.subscription.session is session:  # a new session may have the client id already
                     self._drop(feed)
 
-    def _feed_of(self, session: Session, name: bytes) -> Feed | None:
+    def find(self, session: Session, name: bytes) -> Feed | None:
+        """Return the feed of a subscription, if it has one."""
         known = self._known.get(session.client_id)
         feed = None if known is None else known.get(name)
         return feed if feed is not None and feed.subscription.session is session else None

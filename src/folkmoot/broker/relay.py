@@ -61,6 +61,7 @@ class Relays:
             self._ask(relay)
 
     def _add(self, relay: Relay) -> None:
+        relay.packets = relay.connection.passed_on
         relay.connection.relay = relay
         self.relays[relay.number] = relay
         self._by_partition[relay.partition][relay.number] = relay
@@ -157,6 +158,7 @@ class Relays:
     def forget(self, relay: Relay) -> None:
         """Nothing is owed to anybody."""
         self.brake.unpause(relay.connection, FOR_RELAY)
+        relay.connection.passed_on = relay.packets
         self.relays.pop(relay.number, None)
         self._by_partition[relay.partition].pop(relay.number, None)
         if relay.connection.relay is relay:

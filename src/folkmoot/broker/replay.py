@@ -142,6 +142,11 @@ class ReplayFeed(Feed):
         self._held = 0
         self._why = ""  # it cannot go on
 
+    def asked_again(self, feeds: Feeds) -> None:
+        """The SUBSCRIBE that began it has come again, to another leader: it is answered as the first one would be."""
+        if UNKNOWN in self.offsets and self.start.kind == _LATEST and not self._held:
+            self._held = feeds.hold()
+
     # -- what the feeds ask -------------------------------------------------------------------------------------------
 
     def begin(self, feeds: Feeds) -> None:
@@ -312,7 +317,8 @@ class ReplayFeed(Feed):
         session: Session = self.subscription.session
         if session.durable:
             key = cursor_key(session, self.subscription.name)
-            feeds.state.writer.put(session.partition, key, encode_cursor(CursorRow(CURSOR_STREAM, self.offsets, b"")))
+            row = CursorRow(CURSOR_STREAM, self.offsets, self.source)
+            feeds.state.writer.put(session.partition, key, encode_cursor(row))
 
 
 def _message_of(entry: Entry, partition: int) -> Message:

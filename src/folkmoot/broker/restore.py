@@ -183,6 +183,7 @@ class Restore:
                 return
             offsets = row.positions + [0] * (wish.stream.config.partitions - len(row.positions))
             feed = ReplayFeed(subscription, 0, wish.stream, wish.start, offsets)
+            feed.source = row.key
         else:
             scan = RetainedFeed(subscription, 0, self.retained, row.positions, row.key)
             scan.live = dict.fromkeys(row.live)

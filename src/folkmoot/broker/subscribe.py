@@ -8,6 +8,7 @@ from folkmoot.broker.replay import ReplayFeed, Start, first_offsets, parse_repla
 from folkmoot.broker.retained import Retained
 from folkmoot.broker.retained_feed import maybe_retained_feed
 from folkmoot.broker.route import Routes
+from folkmoot.broker.source import is_later, source_of
 from folkmoot.broker.state import State
 from folkmoot.broker.sys import SysTopics
 from folkmoot.mqtt import reason
@@ -117,6 +118,11 @@ class Subscribing:
             if topic_filter.startswith((REPLAY_PREFIX, _SHARE)):
                 self._why = "only topics can be shared"
                 return reason.TOPIC_FILTER_INVALID
+        if name.startswith(REPLAY_PREFIX):
+            going = self._find_going(connection, session, name)
+            if going is not None:
+                started.append(going)
+                return going.options & QOS_MASK
         offsets: list[int] = []
         stream = None
         start: Start | None = None
@@ -141,6 +147,7 @@ class Subscribing:
         if stream is not None and start is not None:
             token = self.commits.newest_token()
             replay = ReplayFeed(subscription, token, stream, start, offsets)
+            replay.source = source_of(connection)
             self._start(session, replay)
         elif not share:
             self.feeds.hand_over(subscription)
@@ -151,6 +158,17 @@ class Subscribing:
                     self._start(session, feed)
         started.append(subscription)
         return granted
+
+    def _find_going(self, connection: Connection, session: Session, name: bytes) -> Subscription | None:
+        """Return the subscription to a replay that this very packet, or a later one, has begun with an earlier leader.
+
+        What it has sent before may have come to the client: it goes on, and must not begin again (A9).
+        """
+        feed = self.feeds.find(session, name)
+        if not isinstance(feed, ReplayFeed) or is_later(source_of(connection), feed.source):
+            return None
+        feed.asked_again(self.feeds)
+        return feed.subscription
 
     def _start(self, session: Session, feed: Feed) -> None:
         if session.durable:
@@ -199,12 +217,15 @@ class Subscribing:
         """Remove subscriptions [MQTT-3.10.4-1]; what is on its way to the client still arrives [MQTT-3.10.4-2]."""
         session = connection.session
         assert session is not None, "an open connection has a session"
-        codes = [
-            reason.SUCCESS if self.remove(session, name) else reason.NO_SUBSCRIPTION_EXISTED for name in packet.filters
-        ]
+        codes = [self._remove(connection, session, name) for name in packet.filters]
         data = encode(Unsuback(packet.packet_id, codes if connection.v5 else []), connection.version)
         self.commits.acknowledge(connection, data, session.durable)
         self.state.counters.sent_unsuback += 1
+
+    def _remove(self, connection: Connection, session: Session, name: bytes) -> int:
+        if name.startswith(REPLAY_PREFIX) and self._find_going(connection, session, name) is not None:
+            return reason.SUCCESS  # it has come again, behind the SUBSCRIBE that followed it
+        return reason.SUCCESS if self.remove(session, name) else reason.NO_SUBSCRIPTION_EXISTED
 
     def remove(self, session: Session, name: bytes) -> bool:
         """Remove one subscription; False when there is none."""

@@ -318,9 +318,11 @@ class Tenure:
             self.closing.close(connection)
             return
         self.attaching.resume(connection, session, packet, list(relay.flights.values()))
-        for _, first, rest in relay.log:
+        for packet, first, rest in relay.log:
             if connection.state == OPEN and first >= 0x10:
+                connection.again = packet
                 self.hosting.handle(connection, first, rest)
+        connection.again = 0
 
     # -- ending -------------------------------------------------------------------------------------------------------
 

@@ -190,8 +190,9 @@ class CursorRow:
     """How far a feed (a retained scan or a stream replay) has filled a session's queue.
 
     kind: 0 retained scan, 1 replay of a stream; positions: of a scan the partitions that are left; of a replay the next
-    offset of each stream partition; key: where the scan goes on in the first of its partitions; live: topics of a scan
-    that it passes over, for something newer was delivered meanwhile.
+    offset of each stream partition; key: where the scan goes on in the first of its partitions, or which packet began
+    the replay (`folkmoot.broker.source`; empty = not known); live: topics of a scan that it passes over, for something
+    newer was delivered meanwhile.
     """
 
     def __init__(self, kind: int, positions: list[int], key: bytes) -> None:
