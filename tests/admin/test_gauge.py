@@ -46,6 +46,16 @@ def test_a_minority_that_may_not_serve_shows() -> None:
     assert figures(camp["n2"]).cluster_may_serve == 1
 
 
+def test_settings_that_differ_show() -> None:
+    camp = Camp(3)
+    assert figures(camp["n1"]).cluster_settings_differ == 0
+    camp["n2"].kill()
+    camp["n2"].cluster.split_policy = "majority"
+    camp["n2"].revive()
+    camp.settle()
+    assert [figures(site).cluster_settings_differ for site in camp.live()] == [1, 2, 1]
+
+
 def test_a_node_alone_has_its_figures_too() -> None:
     counters = Counters()
     measure(NodeStatus(AlonePicture(Box().node)).status(), counters)

@@ -68,6 +68,19 @@ def test_a_pressure_and_what_some_nodes_cannot_do_are_named() -> None:
     assert "OFF: receipts, until b, c can do it too" in summary(found)
 
 
+def test_settings_that_differ_are_named_by_node() -> None:
+    found = NodeStatus(Drawn(FULL)).status()
+    assert not [line for line in summary(found) if line.startswith("SETTINGS")]
+    found["settings_differ"] = [
+        {"node": "b", "setting": "cluster.replicas", "here": "3", "there": "1"},
+        {"node": "b", "setting": "cluster.silence", "here": "2000ms", "there": "9000ms"},
+        {"node": "c", "setting": "streams", "here": "none declared", "there": "1 declared, hash 7"},
+    ]
+    both = "cluster.replicas is 1 there, 3 here; cluster.silence is 9000ms there, 2000ms here"
+    assert f"SETTINGS DIFFER on b: {both}" in summary(found)
+    assert "SETTINGS DIFFER on c: streams is 1 declared, hash 7 there, none declared here" in summary(found)
+
+
 def test_every_state_has_its_words() -> None:
     picture = Drawn(FULL)
     assert not [line for line in heading(picture) if line.startswith("UNDER")]

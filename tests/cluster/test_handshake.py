@@ -34,6 +34,7 @@ def hello() -> Hello:
     made.wire_min, made.wire_max = 1, 3
     made.address, made.zone, made.software = "10.0.0.1:7883", "rack ü", "0.1.0"
     made.features = ["merge", "zip"]
+    made.settings = {"cluster.replicas": "3", "streams": "a=b"}
     made.cluster, made.partitions = "folkmoot", 256
     made.nonce = bytes(range(16))
     made.has_secret = True
@@ -47,7 +48,7 @@ def test_a_hello_is_read_as_it_was_written() -> None:
 
 
 def vars_of(one: Hello) -> list[object]:
-    names = "wire_min wire_max node_id incarnation run address zone software features cluster partitions nonce"
+    names = "wire_min wire_max node_id incarnation run address zone software features settings cluster partitions nonce"
     return [getattr(one, name) for name in [*names.split(), "has_secret"]]
 
 

@@ -17,7 +17,7 @@ from folkmoot.kernel.errors import FolkmootError
 LOCAL = "127.0.0.1:7883"
 WORD = "a-word-of-more-than-sixteen-characters"
 # No settings: made of several fields, of what a file has or another section says, or nobody's business but the core's.
-MADE = {"peer_address", "secret", "partitions"}
+MADE = {"peer_address", "secret", "partitions", "streams"}
 INTERNAL = {
     "handshake_us",
     "dial_us_min",
@@ -106,6 +106,21 @@ def test_the_number_of_partitions_is_told_to_the_peers() -> None:
     config = node_config(load(None, {}, {"node": {"partitions": 16}, "cluster": {"listen": LOCAL}}))
     assert config.cluster is not None
     assert config.cluster.partitions == 16
+
+
+def test_the_declared_streams_are_told_to_the_peers_in_short() -> None:
+    def told_of(**streams: dict[str, object]) -> str:
+        config = node_config(load(None, {}, {"cluster": {"listen": LOCAL}, "streams": streams}))
+        assert config.cluster is not None
+        return config.cluster.streams
+
+    one = {"filter": "a/#", "partitions": 4}
+    other = {"filter": "b/#", "retention": "7d"}
+    assert told_of(x=one, y=other) == told_of(y=dict(other), x=dict(one)), "the order in the file does not count"
+    texts = [told_of(), told_of(x=one), told_of(x={**one, "partitions": 5}), told_of(y=one), told_of(x=one, y=other)]
+    assert len(set(texts)) == len(texts)
+    assert texts[0] == "none declared"
+    assert [text.split()[0] for text in texts[1:]] == ["1", "1", "1", "2"]
 
 
 def test_one_list_of_seeds_serves_all_nodes() -> None:

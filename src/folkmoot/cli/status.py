@@ -46,6 +46,7 @@ def summary(found: dict[str, Any]) -> list[str]:
     if found.get("storage", {}).get("full"):
         lines.append(f"DISK FULL on {found['node']}: nothing is stored there")
     lines += feature_lines(found.get("features", {}))
+    lines += setting_lines(found.get("settings_differ", []))
     if total["moving"]:
         lines.append(copy_line(found["copy"], total["moving"]))
     lines.append(f"last heal: {heal_text(found['last_heal']) if found['last_heal'] else 'none'}")
@@ -78,6 +79,14 @@ def overload_text(found: dict[str, Any]) -> str:
 def feature_lines(features: dict[str, list[str]]) -> list[str]:
     """A line for each feature that is off because some nodes do not have it."""
     return [f"OFF: {feature}, until {', '.join(nodes)} can do it too" for feature, nodes in features.items() if nodes]
+
+
+def setting_lines(differing: list[dict[str, str]]) -> list[str]:
+    """A line for each other member whose settings are not those of the node that answers."""
+    by_node: dict[str, list[str]] = {}
+    for one in differing:
+        by_node.setdefault(one["node"], []).append(f"{one['setting']} is {one['there']} there, {one['here']} here")
+    return [f"SETTINGS DIFFER on {node}: {'; '.join(texts)}" for node, texts in by_node.items()]
 
 
 def partition_line(total: dict[str, Any]) -> str:

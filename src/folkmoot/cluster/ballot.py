@@ -52,7 +52,6 @@ class Ballot:
         self.left: list[str] = []
         self._promises_nothing = "promises_nothing" in seat.config.planted
         self._told_end = False
-        self._differing: dict[str, int] = {}  # number of copies that another node is set to
         self._seat = seat
         self._detector = detector
 
@@ -166,14 +165,9 @@ class Ballot:
 
     def _copies(self, proposal: Proposal) -> int:
         """Return how many copies there shall be: the most that any member is set to, so that a slip loses nothing."""
-        own = self._seat.config.replicas
-        most = own
-        for node_id, promise in proposal.promises.items():
+        most = self._seat.config.replicas
+        for promise in proposal.promises.values():
             most = max(most, promise.copies)
-            if promise.copies and promise.copies != own and self._differing.get(node_id) != promise.copies:
-                self._differing[node_id] = promise.copies
-                fields: dict[str, object] = {"setting": "cluster.replicas", "here": own}
-                self._seat.event(WARNING, "settings_differ", {**fields, "node": node_id, "there": promise.copies})
         return most
 
     def _promised(self, node_id: str, promise: Promise, now: int) -> None:

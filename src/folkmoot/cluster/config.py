@@ -40,6 +40,7 @@ class ClusterConfig:
         self.partitions: int = 256
         self.features: list[str] = list(FEATURES)  # what this node can do beyond the wire version
         # What the driver found at the start: rows that were acknowledged may be missing in this store
+        self.streams: str = ""  # those that are declared, in a few characters: equal where the declarations are
         self.incomplete: bool = False
         # Replication
         self.recent_bytes_max: int = 32 << 20  # changes kept in memory: a replica that lacks only these is not copied

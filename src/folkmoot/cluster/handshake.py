@@ -19,6 +19,7 @@ import hashlib
 import hmac
 from typing import Final
 
+from folkmoot.cluster.accord import settings_of
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.frame import HELLO, PROOF, frame
 from folkmoot.cluster.peer import PROVING, RESUMING, PeerConnection
@@ -60,11 +61,13 @@ _FEATURE: Final = 6  # once for each
 _CLUSTER: Final = 7  # partitions u32, then the name
 _NONCE: Final = 8
 _SECRET: Final = 9  # u8: 1 when the node has one
+_SETTING: Final = 10  # NAME=VALUE, once for each that should be equal on all nodes
 
 _NONCE_BYTES: Final = 16
 _ID_CHARACTERS_MAX: Final = 64
 _TEXT_CHARACTERS_MAX: Final = 255
 _FEATURES_MAX: Final = 64
+_SETTINGS_MAX: Final = 64
 _ID_CHARACTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
 _INCARNATION_MAX: Final = 1 << 62
 
@@ -82,6 +85,7 @@ class Hello:
         self.zone = ""
         self.software = ""
         self.features: list[str] = []
+        self.settings: dict[str, str] = {}
         self.cluster = ""
         self.partitions = 0
         self.nonce = b""
@@ -107,6 +111,8 @@ class Hello:
         _put(parts, _CLUSTER, u32(self.partitions) + self.cluster.encode())
         _put(parts, _NONCE, self.nonce)
         _put(parts, _SECRET, b"\x01" if self.has_secret else b"\x00")
+        for name, value in self.settings.items():
+            _put(parts, _SETTING, f"{name}={value}".encode())
         return b"".join(parts)
 
     def __repr__(self) -> str:
@@ -152,7 +158,7 @@ def _read_field(hello: Hello, tag: int, value: bytes) -> str:
         hello.nonce = value
     elif tag == _SECRET:
         hello.has_secret = value[:1] == b"\x01"
-    elif tag in (_NODE_ID, _ADDRESS, _ZONE, _SOFTWARE, _FEATURE):
+    elif tag in (_NODE_ID, _ADDRESS, _ZONE, _SOFTWARE, _FEATURE, _SETTING):
         return _read_text(hello, tag, value)
     return ""
 
@@ -174,6 +180,10 @@ def _read_text(hello: Hello, tag: int, value: bytes) -> str:
         hello.software = text
     elif tag == _CLUSTER:
         hello.cluster = text
+    elif tag == _SETTING:
+        if len(hello.settings) < _SETTINGS_MAX:
+            name, _equals, setting = text.partition("=")
+            hello.settings[name] = setting
     elif len(hello.features) < _FEATURES_MAX:
         hello.features.append(text)
     return ""
@@ -235,6 +245,7 @@ class Greeter:
         hello.wire_min = me.wire_min
         hello.wire_max = me.wire_max
         hello.features = config.features
+        hello.settings = settings_of(config)
         hello.cluster = config.name
         hello.partitions = config.partitions
         hello.has_secret = bool(config.secret)

@@ -68,6 +68,7 @@ class Link:
         self.peer_tag = 0  # 0: it has not told
         self.wire = 0
         self.features: list[str] = []
+        self.settings: dict[str, str] = {}
         # Connections
         self.current: PeerConnection | None = None
         self.pending: PeerConnection | None = None  # we sent RESUME on it and await the answer

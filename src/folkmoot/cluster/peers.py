@@ -216,6 +216,10 @@ class Peers(Switch):
         """Return what each node that is known has said that it can do, by its id."""
         return {link.node_id: link.features for link in self._links.values()}
 
+    def settings(self) -> dict[str, dict[str, str]]:
+        """Return what each node that is known has said of its settings, by its id."""
+        return {link.node_id: link.settings for link in self._links.values()}
+
     def links(self) -> list[Link]:
         """Return what is known of each peer, for status; not to be changed."""
         return list(self._links.values())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.cluster.accord import disagreements
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.dial import Dials
 from folkmoot.cluster.frame import CLOSE, FRAME_BYTES_MAX, HELLO, PING, PONG, PROOF, RESUME, frame
@@ -170,6 +171,7 @@ class Switch:
             self._links[hello.node_id] = link
         link.wire = peer.wire
         link.features = hello.features
+        link.settings = hello.settings
         return link
 
     def _choose(self, peer: PeerConnection) -> None:
@@ -328,11 +330,14 @@ class Switch:
         change.features = link.features
         change.resumed = link.was_up
         link.up = True
-        link.was_up = True
         self.changes.append(change)
         fields: dict[str, object] = {"node": link.node_id, "incarnation": link.member.incarnation}
         fields["address"] = link.member.address
         self.events.append(Event(INFO, "peer_up", fields))
+        if not link.was_up:  # once for each start of either
+            for found in disagreements(self._greeter.hello.settings, link.settings):
+                self.events.append(Event(WARNING, "settings_differ", found.fields(link.node_id)))
+        link.was_up = True
         for address in self._targets.targets:
             if address == link.member.address:
                 self._targets.met(address, link.node_id)

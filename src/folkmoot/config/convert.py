@@ -13,6 +13,7 @@ from folkmoot.config.limit import LimitSettings
 from folkmoot.config.secret import read_word
 from folkmoot.config.settings import AuthSettings, RuleSettings, Settings
 from folkmoot.config.unit import NEVER_US
+from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.limits import Limits
 from folkmoot.node.config import NodeConfig
 from folkmoot.streams.config import StreamConfig
@@ -43,6 +44,7 @@ def node_config(settings: Settings) -> NodeConfig:
     config.cluster = cluster_config(settings.cluster)
     if config.cluster is not None:
         config.cluster.partitions = settings.node.partitions
+        config.cluster.streams = streams_text(config.streams)
     return config
 
 
@@ -92,6 +94,14 @@ def stream_configs(settings: Settings) -> list[StreamConfig]:
         )
         for name, stream in sorted(settings.streams.items())
     ]
+
+
+def streams_text(streams: list[StreamConfig]) -> str:
+    """The number of streams and a hash of what is declared of them, so that nodes of all versions can be compared."""
+    if not streams:
+        return "none declared"
+    declared = [(one.name, one.filter, one.partitions, one.retention_us, one.retention_bytes) for one in streams]
+    return f"{len(streams)} declared, hash {hash64(repr(declared).encode()):016x}"
 
 
 def policy_of(auth: AuthSettings) -> Policy:

@@ -150,6 +150,7 @@ def cluster() -> list[Family]:
         counter("cluster_messages_void", "messages", "Messages of other nodes from before a split had healed"),
         gauge("cluster_member", "flag", "1 while this node is a member of the cluster's view"),
         gauge("cluster_may_serve", "flag", "0 while the split policy forbids it to serve, or it has no view"),
+        gauge("cluster_settings_differ", "settings", "Settings of other members that must be as here, and are not"),
         gauge("cluster_view", "views", "Number of the view that is installed here: each change of members adds to it"),
         split("cluster_nodes", GAUGE, "nodes", "Nodes that belong to the cluster, by state", "state",
               "cluster_nodes_", ["active", "joining", "leaving", "away"]),

@@ -62,7 +62,7 @@ class Counters:
         self.peer_messages_dropped = self.peer_round_trip_us = 0
         self.copied_bytes = self.given_bytes = self.digests_passed_over = 0
         # The cluster as this node sees it, computed when somebody asks.
-        self.cluster_member = self.cluster_may_serve = self.cluster_view = 0
+        self.cluster_member = self.cluster_may_serve = self.cluster_view = self.cluster_settings_differ = 0
         self.cluster_nodes_active = self.cluster_nodes_joining = 0
         self.cluster_nodes_leaving = self.cluster_nodes_away = 0
         self.partitions_role_leads = self.partitions_role_follows = self.partitions_role_fills = 0

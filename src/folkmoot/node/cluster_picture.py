@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from folkmoot.broker.state import State
+from folkmoot.cluster.accord import disagreements, settings_of
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.feature import lacking
 from folkmoot.cluster.heals import Heals
@@ -115,6 +116,18 @@ class ClusterPicture(Picture):
         others = [node_id for node_id in members if node_id != self._me.node_id]
         told = self._peers.features()
         return {feature: lacking(feature, others, told) for feature in self._config.features}
+
+    def disagreements(self) -> list[dict[str, object]]:
+        """Return the settings in which other members differ from this node."""
+        view = self._membership.view
+        told = self._peers.settings()
+        own = settings_of(self._config)
+        found: list[dict[str, object]] = []
+        for member in [] if view is None else view.members:
+            theirs = told.get(member.node_id)
+            if theirs is not None:
+                found.extend([one.fields(member.node_id) for one in disagreements(own, theirs)])
+        return found
 
     def last_heard_us(self, node_id: str) -> int:
         """Return when something last came from a node."""

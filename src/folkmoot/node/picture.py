@@ -95,6 +95,10 @@ class Picture(ABC):
         """Return the features of this node, each with the members that do not have it: on when there are none."""
         return {}
 
+    def disagreements(self) -> list[dict[str, object]]:
+        """Return the settings in which other members differ from this node: node, setting, here, there."""
+        return []
+
     @abstractmethod
     def last_heard_us(self, node_id: str) -> int:
         """Return when something last came from a node, in microseconds since 1970; 0 when nothing did."""

@@ -43,6 +43,7 @@ class NodeStatus:
             "overload": self._overload(),
             "overload_why": picture.overload_why(),
             "features": picture.lacking(),
+            "settings_differ": picture.disagreements(),
             "replicas": picture.replicas(),
             "nodes": self._nodes(),
             "partitions": self._partition_figures(figures),
