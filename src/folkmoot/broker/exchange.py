@@ -13,6 +13,7 @@ from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.mark import Marks, partition_origin
 from folkmoot.broker.message import (
+    ASKED_AGAIN,
     DONE,
     LIVE,
     RUN,
@@ -111,7 +112,7 @@ class Exchange:
                 self._one_less(waiting.group)
 
     def _apply_own(self, part: Part) -> None:
-        place = self._apply(self.fabric.node_id, part.parcel, part.share)
+        place = self._apply(self.fabric.node_id, part.parcel, part.share, part.given)
         if place is not None and part.parcel.receipt is not None:
             part.parcel.receipt.places[place.partition] = place
         token = self.commits.newest_token()
@@ -182,12 +183,15 @@ class Exchange:
             group.refused.append(partition)
 
     def _apply_for(self, group: _Group, parcel: Parcel, share: Share) -> None:
-        place = self._apply(group.node_id, parcel, share)
+        place = self._apply(group.node_id, parcel, share, parcel.flags & ASKED_AGAIN != 0)
         if place is not None:
             group.places.append((parcel.sequence, place))
 
-    def _apply(self, node_id: str, parcel: Parcel, share: Share) -> Place | None:
-        """Apply a request unless it is known; return where it is, if its publisher wants to know and it is stored."""
+    def _apply(self, node_id: str, parcel: Parcel, share: Share, again: bool) -> Place | None:
+        """Apply a request unless it is known; return where it is, if its publisher wants to know and it is stored.
+
+        again: an earlier leader was asked as well.
+        """
         origin = node_id.encode() if parcel.home < 0 else partition_origin(parcel.home)
         if not self.marks.advance(share.partition, origin, parcel.sequence) and not self._unmarked:
             self.state.counters.cluster_requests_repeated += 1
@@ -197,6 +201,7 @@ class Exchange:
             return Place(share.partition, epoch, sequence, 0)
         self.state.counters.cluster_messages_received += 1
         application = _application_of(parcel)
+        application.message.asked_again = again
         source = origin_of(origin, parcel.sequence)
         if not parcel.flags & WITH_RECEIPT:
             self.publishing.apply(application, share, source)

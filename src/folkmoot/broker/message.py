@@ -16,6 +16,7 @@ __all__ = [
     "ANNOUNCE",
     "ANSWER",
     "ASK",
+    "ASKED_AGAIN",
     "ATTACHED",
     "CHOOSE",
     "CONFIRM",
@@ -82,6 +83,7 @@ TO_GROUPS: Final = 8  # of the transient subscribers of a node, only members of 
 OF_PARTITION: Final = 4  # numbered by the partition whose change it belongs to, not by a node
 RUN: Final = 16  # not a message but a run of PUBLISH packets, for transient subscribers alone
 WITH_RECEIPT: Final = 32  # the answer is to say where it is, and on how many nodes
+ASKED_AGAIN: Final = 64  # an earlier leader was asked for it, and may have sent it to some (QoS 0 has one chance)
 
 
 class Application:

@@ -385,6 +385,9 @@ class Publishing:
         qos = min(message.qos, wish.qos)
         retain = message.retain and wish.retain
         if qos == 0:
+            if message.asked_again:
+                self.state.counters.dropped_qos0_moved += 1  # at most once [MQTT-4.3.1-1]: it may be there already
+                return False
             if self.queue.sends_qos0(session):
                 self.queue.send_qos0(session, message, retain, wish.identifiers)
                 return False

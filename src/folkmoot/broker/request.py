@@ -17,6 +17,7 @@ from folkmoot.broker.barrier import Barrier
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import (
+    ASKED_AGAIN,
     LIVE,
     OF_PARTITION,
     REQUESTS,
@@ -49,11 +50,12 @@ def first_number(epoch: int) -> int:
 
 
 class Part:
-    """A partition's part in a message, until it is committed."""
+    """A partition's part in a message, until it is committed; given: a leader was asked for it, in vain perhaps."""
 
     def __init__(self, parcel: Parcel, share: Share) -> None:
         self.parcel = parcel
         self.share = share
+        self.given = False
 
     def __repr__(self) -> str:
         return f"Part({self.parcel.sequence} {self.share!r})"
@@ -239,7 +241,8 @@ class Requests:
             self.finished.append(errand)
 
     def park(self, part: Part) -> None:
-        """Let a part wait for its partition, in its place."""
+        """Let a part that was given to a leader wait for the partition's next one, in its place."""
+        part.given = True
         parked = self._parked.setdefault(part.share.partition, [])
         at = len(parked)
         while at and parked[at - 1].parcel.order > part.parcel.order:
@@ -331,6 +334,8 @@ class Requests:
         for part in parts:
             again = _copy(part.parcel)
             again.shares.append(part.share)
+            if part.given:
+                again.flags |= ASKED_AGAIN
             self._outgoing.setdefault(leader, []).append(again)
         return []
 

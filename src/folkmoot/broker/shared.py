@@ -118,6 +118,9 @@ class Shared:
         retain = message.retain and bool(member.options & RETAIN_AS_PUBLISHED)
         identifiers = encode_identifier(member.identifier)
         if qos == 0:
+            if message.asked_again:
+                self.queue.state.counters.dropped_qos0_moved += 1  # a member may have got it
+                return 1
             return 1 if self._send_qos0(session, message, retain, identifiers) else 0
         if session.durable:
             return 2 if self.queue.append(session, message, qos, retain, identifiers, group.name, 0) else 0

@@ -50,7 +50,8 @@ class SysTopics:
         c = state.counters
         received = c.publish_received_qos0 + c.publish_received_qos1 + c.publish_received_qos2
         sent = c.publish_sent_qos0 + c.publish_sent_qos1 + c.publish_sent_qos2
-        dropped = c.dropped_queue_full + c.dropped_qos0_slow + c.dropped_expired + c.dropped_too_large
+        dropped = c.dropped_queue_full + c.dropped_qos0_slow + c.dropped_qos0_moved
+        dropped += c.dropped_expired + c.dropped_too_large
         values: list[tuple[str, str]] = [
             ("version", "folkmoot version " + state.identity.version),
             ("node", state.identity.node_id),

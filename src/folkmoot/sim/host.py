@@ -18,6 +18,7 @@ from folkmoot.sim.disk import Disk
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.network import Link
 from folkmoot.sim.peering import Peering
+from folkmoot.sim.pipe import CUT
 from folkmoot.sim.world import World
 from folkmoot.store.batch import Batch
 from folkmoot.store.reader import Reader
@@ -105,6 +106,9 @@ class Host(Machine):
             else:
                 link.reset(self.rng.below(50 * MILLISECOND), NEVER)
         self.links.clear()
+        for link in self.parting:
+            link.reset(self.rng.below(50 * MILLISECOND), NEVER)
+        self.parting.clear()
         self.on_fail(self)
 
     def leave(self) -> None:
@@ -203,6 +207,8 @@ class Host(Machine):
         if link.server_open and self.node is not None:
             self._end(link)
             del self.links[link.number]
+            if link.to_client.held & CUT:
+                self.parting.append(link)
             self.tell(self._lost, link, reason)
 
     def _lost(self, link: Link, reason: str) -> None:

@@ -46,6 +46,7 @@ class Machine(Server):
         self.dark = False  # cut off from everybody
         self.hung = False  # the process is stopped: its sockets stay open and nobody reads them
         self.links: dict[int, Link] = {}  # open ones, by number
+        self.parting: list[Link] = []  # that the node has closed, while their clients could not hear of it
         self.on_fail: Callable[[Machine], None] = lambda _machine: None
         self.clock_offset_us = 0
         self.clock_drift_ppm = 0
@@ -112,10 +113,13 @@ class Machine(Server):
     def reach(self) -> None:
         """Apply to all connections whether the machine can be reached and its process reads."""
         self.away = (STOPPED if self.hung else 0) | (CUT if self.off or self.dark else 0)
-        for link in list(self.links.values()):
+        parting = self.parting
+        self.parting = []
+        for link in [*self.links.values(), *parting]:
             link.stop(STOPPED, on=self.hung)
             if bool(link.to_node.held & CUT) != (self.off or self.dark):
                 link.stop(CUT, on=self.off or self.dark)
+        self.parting = [link for link in parting if link.to_client.held & CUT]
         if self.peering is not None and self.peering.mesh is not None:
             self.peering.mesh.update()
 

@@ -20,7 +20,8 @@ class Message:
 
     topic: UTF-8 bytes; properties: the MQTT 5 properties that a server forwards unaltered, encoded, without a length;
     expires_us: when it must no longer be sent (0 = never); created_us: when it was published; origin: how its queue
-    rows came about, see `folkmoot.store.origin` (empty = in a way that concerns nobody).
+    rows came about, see `folkmoot.store.origin` (empty = in a way that concerns nobody); asked_again: an earlier leader
+    may have sent it already to those who get it with QoS 0.
     The wire_* attributes remember the last encoding: a message for many sessions is encoded once per variant.
     """
 
@@ -44,6 +45,7 @@ class Message:
         self.created_us = created_us
         self.expires_us = expires_us
         self.origin = b""
+        self.asked_again = False
         self.wire_kind = -1
         self.wire_left = b""
         self.wire_right = b""
