@@ -318,9 +318,9 @@ class Tenure:
             self.closing.close(connection)
             return
         self.attaching.resume(connection, session, packet, list(relay.flights.values()))
-        for packet, first, rest in relay.log:
+        for number, first, rest in relay.log:
             if connection.state == OPEN and first >= 0x10:
-                connection.again = packet
+                connection.again = number
                 self.hosting.handle(connection, first, rest)
         connection.again = 0
 
