@@ -90,6 +90,27 @@ def test_of_all_that_leave_one_stays() -> None:
     assert not moot.lost()
 
 
+@pytest.mark.parametrize("later", [0, S // 10, S // 2])
+@pytest.mark.parametrize("comes", [True, False])
+def test_one_that_leaves_while_another_joins_goes_when_that_one_has_all(later: int, comes: bool) -> None:
+    moot = Moot(2, 1, replicas=2)
+    moot.fill_us = 3 * S
+    moot.start("n000")
+    moot.run_until(lambda: moot.settled(["n000"]), 15 * S)
+    moot.start("n001", ["n000"])
+    moot.run(later)
+    moot.nodes["n000"].live.leave(moot.now)
+    moot.run_until(lambda: len(view_of(moot, "n000").members) == 2 and state_of(moot, "n000", "n000") == LEAVING, S)
+    if comes:
+        finish(moot, "n000")
+    else:
+        moot.kill("n001")
+    rest = ["n001"] if comes else ["n000"]
+    moot.run_until(lambda: moot.settled(rest) and state_of(moot, rest[0], rest[0]) == ACTIVE, 15 * S)
+    assert any("leave_refused" in event for event in moot.nodes["n000"].events) is not comes
+    assert not moot.lost()
+
+
 def test_while_another_is_away_it_keeps_what_it_has() -> None:
     moot = begun(3)
     moot.nodes["n002"].live.leave(moot.now)

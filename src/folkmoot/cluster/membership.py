@@ -325,9 +325,10 @@ class Membership:
             self._next_us = now + self._beater.interval()
 
     def _stay_if_last(self, view: View) -> None:
-        """When all members are to leave, the one with the lowest id has nobody to give anything to, and stays."""
-        going = [member.node_id for member in [*view.members, *view.absent] if member.state == LEAVING]
-        if view.members[0].node_id == self._seat.me.node_id and set(view.known) <= set(going):
+        """When all are to leave, the one with the lowest id has nobody to give anything to, and stays."""
+        ids = {*view.known, *[member.node_id for member in view.members]}  # who joins is not known yet
+        going = {member.node_id for member in [*view.members, *view.absent] if member.state == LEAVING}
+        if view.members[0].node_id == self._seat.me.node_id and ids == going:
             self._seat.leaving = False
             self._seat.event(WARNING, "leave_refused", {"why": "nobody would be left"})
 

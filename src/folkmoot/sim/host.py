@@ -125,9 +125,14 @@ class Host(Machine):
         self.set_turn()
         self._look_whether_left(self.life)
 
+    def _stay(self) -> None:
+        """Nobody would be left: the operator hears so, and takes the order back."""
+        self.member = True
+        self._leaving = False
+
     def _look_whether_left(self, life: int) -> None:
         node: Any = self.node
-        if life != self.life or node is None:
+        if life != self.life or node is None or not self._leaving:
             return
         if self.hung or not node.left:
             self.world.later(50 * MILLISECOND, self._look_whether_left, life)
@@ -282,6 +287,8 @@ class Host(Machine):
             self.world.mark(f"event {event.kind}")
             if event.kind == "disconnected":
                 self._expelled(event.fields["connection"])
+            elif event.kind == "leave_refused":
+                self._stay()
 
     def carry_out_peers(self, peering: Peering, effects: Effects) -> None:
         """Do what a turn wants done with other nodes."""

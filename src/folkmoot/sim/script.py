@@ -5,6 +5,7 @@
     publish NAME TOPIC TEXT QOS [retain]                   TEXT `-` is an empty payload
     move NAME HOST     drop NAME     disconnect NAME       (move: connects there, wherever it is; drop: without a word)
     crash HOST...      start HOST... wipe HOST             (crash: at once; wipe: its disk, while it is down)
+    leave HOST...                                          (told to leave for good; whoever has left is off)
     hang HOST          continue HOST
     dark HOST          light HOST                          (cut off from everybody)
     cut HOST HOST      mend HOST HOST                      (one way)
@@ -193,6 +194,12 @@ class Script:
         for name in words:
             self._host(name).start()
 
+    def step_leave(self, words: list[str]) -> None:
+        """Tell nodes to leave for good."""
+        self.simulation.trouble.disturb()
+        for name in words:
+            self._host(name).leave()
+
     def step_wipe(self, words: list[str]) -> None:
         """Replace the disk of a machine whose node is down."""
         self._host(words[0]).wipe()
@@ -320,6 +327,7 @@ _STEPS = {
     "disconnect": 1,
     "crash": 1,
     "start": 1,
+    "leave": 1,
     "wipe": 1,
     "hang": 1,
     "continue": 1,
