@@ -56,6 +56,18 @@ def test_settings_that_differ_show() -> None:
     assert [figures(site).cluster_settings_differ for site in camp.live()] == [1, 2, 1]
 
 
+def test_a_full_disk_shows_at_every_node() -> None:
+    camp = Camp(3)
+    mine = figures(camp["n2"]).partitions_role_leads
+    camp["n2"].storage(True)
+    camp.advance(SECOND)
+    for site in camp.live():
+        assert (figures(site).cluster_disks_full, figures(site).partitions_refusing) == (1, mine)
+    camp.advance(5 * SECOND)
+    for site in camp.live():
+        assert (figures(site).cluster_disks_full, figures(site).partitions_refusing) == (1, 0)
+
+
 def test_a_node_alone_has_its_figures_too() -> None:
     counters = Counters()
     measure(NodeStatus(AlonePicture(Box().node)).status(), counters)

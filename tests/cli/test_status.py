@@ -69,6 +69,19 @@ def test_a_pressure_and_what_some_nodes_cannot_do_are_named() -> None:
 
 
 def test_settings_that_differ_are_named_by_node() -> None:
+def test_full_disks_are_named_with_what_they_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = Drawn([["a", "b"], ["b", "a"], ["b", "a"]], members="abc", known="abcd")
+    assert not [line for line in heading(picture) if line.startswith("DISK")]
+    picture.loads = {name: {"storage_full": 1} for name in "bcd"}
+    assert [line for line in heading(picture) if line.startswith("DISK")] == [
+        "DISK FULL on b: its 2 partitions refuse what must be stored",
+        "DISK FULL on c: others lead, it follows as long as its reserve lasts",
+        "DISK FULL on d: it is out, and comes back when there is room",
+    ]
+    rows = run(picture, capsys, "partitions").splitlines()
+    assert ["refuses" in row for row in rows] == [False, False, True, True]
+
+
     found = NodeStatus(Drawn(FULL)).status()
     assert not [line for line in summary(found) if line.startswith("SETTINGS")]
     found["settings_differ"] = [

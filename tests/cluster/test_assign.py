@@ -36,6 +36,7 @@ class Case:
         self.previous: View | None = None
         self.serving: list[str] | None = None
         self.branches: list[str] = []
+        self.crowded: list[str] = []
 
     def view(self, epoch: int, ids: str, replicas: str, learners: str = "", known: str = "") -> View:
         """A view that those of `ids` who live have installed."""
@@ -53,7 +54,15 @@ class Case:
     def place(self) -> tuple[list[str], list[str]]:
         branches: dict[int, list[str]] = {}
         replicas, learners = assign(
-            self.members, self.ring, self.previous, self.holdings, self.bases, self.filled, branches, self.serving
+            self.members,
+            self.ring,
+            self.previous,
+            self.holdings,
+            self.bases,
+            self.filled,
+            branches,
+            self.serving,
+            self.crowded,
         )
         self.branches = branches.get(0, [])
         return replicas[0], learners[0]

@@ -463,8 +463,8 @@ def test_figures_of_load_arrive() -> None:
     moot = begun(3)
     moot.nodes["n002"].live.set_load({"clients": 7, "overload": 2})
     moot.run(S)
-    assert moot.nodes["n000"].live.load_of("n002") == {"clients": 7, "overload": 2, "replicas": 3}
-    assert moot.nodes["n002"].live.load_of("n002") == {"clients": 7, "overload": 2, "replicas": 3}
+    assert moot.nodes["n000"].live.load_of("n002") == {"clients": 7, "overload": 2, "replicas": 3, "no_room": 0}
+    assert moot.nodes["n002"].live.load_of("n002") == {"clients": 7, "overload": 2, "replicas": 3, "no_room": 0}
 
 
 @pytest.mark.parametrize("counter", [COUNTER_MAX, COUNTER_MAX + 1, 1 << 39])

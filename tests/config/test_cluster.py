@@ -26,6 +26,8 @@ INTERNAL = {
     "features",
     "incomplete",
     "refusal_us",
+    "full_wait_us",
+    "full_hold_us",
     "planted",
     "page_bytes",
     "drop_wait_us",

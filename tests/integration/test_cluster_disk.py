@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from folkmoot.mqtt.packet import Ack, Publish
 from tests.integration.cluster_fleet import Fleet
 from tests.integration.cluster_rig import Rig
-from tests.integration.serving import await_true
+from tests.integration.serving import RawClient, await_true
 from tests.integration.small_disk import mounted
 from tests.integration.test_disk import fill
 
@@ -60,3 +61,56 @@ def test_kill_9_of_a_node_with_a_full_disk(rig: Rig, fleet: Fleet, small_disk: P
     fleet.flow()
     rig.await_whole()
     fleet.expect_no_fault()
+
+
+def keep(rig: Rig, through: str, size: int = 1) -> list[str]:
+    """Publish forty retained messages; why some were refused."""
+    found = []
+    with RawClient(rig.nodes[through]) as client:
+        client.connect("keeper", clean=True, session_s=0)
+        for number in range(1, 41):
+            client.send(Publish(b"kept/%d" % number, b"m" * size, 1, True, False, number))
+            answer = client.receive()
+            assert isinstance(answer, Ack)
+            if answer.code >= 0x80:
+                assert answer.properties is not None
+                found.append(f"{answer.code:#x} {answer.properties.reason}")
+    return found
+
+
+def disks(rig: Rig, asked: str) -> tuple[list[str], int, int]:
+    """The full disks that a node names, how many partitions refuse, and how many the second node leads."""
+    status = rig.nodes[asked].ask("/api/v1/status")
+    assert status is not None
+    leads = {node["id"]: node["leads"] for node in status["nodes"]}
+    return status["disks_full"], status["partitions"]["refusing"], leads["n2"]
+
+
+def test_others_lead_what_a_full_disk_leads_and_nothing_is_refused(rig: Rig, small_disk: Path) -> None:
+    filler = fill(small_disk, 50 << 20)
+    await_true(lambda: all(disks(rig, name)[0] == ["n2"] and disks(rig, name)[1] > 0 for name in rig.names))
+    assert set(keep(rig, "n1")) == {"0x97 no room on the disk of n2"}
+    await_true(lambda: all(disks(rig, name) == (["n2"], 0, 0) for name in rig.names), 20.0)
+    for name in rig.names:
+        assert keep(rig, name) == []
+    assert not rig.lacks()
+    filler.unlink()
+    await_true(lambda: disks(rig, "n1")[0] == [] and disks(rig, "n1")[2] > 0, 30.0)
+    rig.await_whole()
+    assert keep(rig, "n3") == []
+
+
+def test_a_node_whose_reserve_is_used_up_is_out_until_it_has_room(rig: Rig, small_disk: Path) -> None:
+    filler = fill(small_disk, 1 << 20)
+    await_true(lambda: all(disks(rig, name) == (["n2"], 0, 0) for name in rig.names), 20.0)
+    assert keep(rig, "n1", 100_000) == []  # the last copies wait until it is out
+    rig.await_out("n2", 15.0)
+    status = rig.nodes["n1"].ask("/api/v1/status")
+    assert [(node["id"], node["state"]) for node in status["nodes"] if node["disk_full"]] == [("n2", "away")]
+    assert keep(rig, "n3", 100_000) == []
+    filler.unlink()
+    rig.await_whole(40.0)
+    await_true(lambda: disks(rig, "n1")[2] > 0, 20.0)
+    log = rig.nodes["n2"].log()
+    assert "replica_dropped" not in log
+    assert log.count("storage_full ") == log.count("storage_has_room") == 1

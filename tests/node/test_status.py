@@ -29,6 +29,7 @@ def test_the_status_counts_roles_and_copies() -> None:
         "open": 2,
         "under_replicated": 2,
         "moving": 1,
+        "refusing": 0,
         "damaged": 1,
         "digest_checked": 4,
         "digest_different": 0,
@@ -106,6 +107,7 @@ def test_partitions_say_who_serves_them() -> None:
         "epoch": 77,
         "sequence": 100,
         "state": "open",
+        "refuses": False,
     }
 
 

@@ -99,9 +99,15 @@ class Pages:
         return PlainTextResponse("live\n")
 
     async def ready(self, _request: Request) -> Response:
-        """GET /health/ready: 200 when the node has its data and takes clients, else 503 with the reason."""
+        """GET /health/ready: 200 when the node has its data and takes clients, else 503 with the reason.
+
+        A full disk, of whatever node, is named in a second line.
+        """
         why = "stopping" if self._serving.stopping else self._cluster.unready()
-        return PlainTextResponse(f"{why}\n", status_code=503) if why else PlainTextResponse("ready\n")
+        if why:
+            return PlainTextResponse(f"{why}\n", status_code=503)
+        caution = self._cluster.caution()
+        return PlainTextResponse(f"ready\n{caution}\n" if caution else "ready\n")
 
     def metrics(self) -> Response:
         """GET /metrics: all figures as Prometheus text."""

@@ -79,6 +79,10 @@ class ClusterStatus(ABC):
     def unready(self) -> str:
         """Return why this node should get no clients now, or ""."""
 
+    def caution(self) -> str:
+        """Return what is wrong though this node serves, or ""."""
+        return ""
+
 
 class OwnStatus(ClusterStatus):
     """The answers of a node in this process; `begin` begins a turn of its loop and returns the time."""
@@ -138,6 +142,10 @@ class OwnStatus(ClusterStatus):
     def unready(self) -> str:
         """Return why this node should get no clients now, or ""."""
         return self._node.unready()
+
+    def caution(self) -> str:
+        """Return what is wrong though this node serves, or ""."""
+        return self._node.caution()
 
 
 class ClusterApi:

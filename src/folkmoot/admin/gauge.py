@@ -28,6 +28,8 @@ def measure(status: Mapping[str, Any], counters: Counters) -> None:
     counters.cluster_nodes_away = len(nodes) - (
         counters.cluster_nodes_active + counters.cluster_nodes_joining + counters.cluster_nodes_leaving
     )
+    counters.cluster_disks_full = len(status["disks_full"])
+    counters.partitions_refusing = partitions["refusing"]
     counters.partitions_role_leads = own.get("leads", 0)
     counters.partitions_role_follows = own.get("follows", 0)
     counters.partitions_role_fills = own.get("fills", 0)

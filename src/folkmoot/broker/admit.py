@@ -85,7 +85,9 @@ class Admission:
         resumes_stored = old is not None and old.durable and not anew  # that makes room, when its messages go
         if self.state.storage_full and (expiry_s or will is not None) and not resumes_stored:
             self.state.counters.storage_refused += 1
-            self.closing.refuse(connection, reason.QUOTA_EXCEEDED, "no room on the disk to keep a session or a will")
+            where = "" if self.fabric.alone else f" of {self.fabric.node_id}"
+            why = f"no room on the disk{where} to keep a session or a will"
+            self.closing.refuse(connection, reason.QUOTA_EXCEEDED, why)
             return
         assigned_id = connection.client_id if assigned else ""  # [MQTT-3.2.2-16]
         properties = connack_properties(self.state, packet, expiry_s, assigned_id) if connection.v5 else None

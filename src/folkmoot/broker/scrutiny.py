@@ -80,13 +80,15 @@ class Scrutiny:
                 why = f"partition {partition} has no leader, because no copy of it is sound: ask the operator"
                 return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
         full = self.state.storage_full or bool(self.fabric.full)
-        if full and wanted and self._needs_room(topic, qos, keeps, session):
+        short = self._short_of(topic, qos, keeps, session) if full and wanted else ""
+        if short:
             self.counters.storage_refused += 1
+            why = "no room on the disk" if self.fabric.alone else f"no room on the disk of {short}"
             if self.producer:
                 # Were a later number taken before this one is repeated, the repetition would count as known: so
                 # nothing more is read, and the client repeats from here when it is back.
-                raise MalformedPacket(reason.QUOTA_EXCEEDED, "no room on the disk for an idempotent producer")
-            return reason.QUOTA_EXCEEDED, "no room on the disk"
+                raise MalformedPacket(reason.QUOTA_EXCEEDED, f"{why} for an idempotent producer")
+            return reason.QUOTA_EXCEEDED, why
         if self.state.limits.publish_rate_max:
             self._slow_down(connection)
         return 0, ""
@@ -129,14 +131,16 @@ class Scrutiny:
         self.number = int(sequence)
         return 0, ""
 
-    def _needs_room(self, topic: bytes, qos: int, retain: bool, session: Session) -> bool:
+    def _short_of(self, topic: bytes, qos: int, retain: bool, session: Session) -> str:
+        """Return the id of a node whose full disk forbids to take a message, "" if there is none."""
         route = self.routes.lookup(topic)
+        own = self.fabric.node_id
         if self.state.storage_full:
             if route.durable or route.logs or (qos == 2 and session.durable):
-                return True
+                return own
         if self.fabric.alone:
-            return retain
-        return self._is_full(self._partitions(route, topic, retain))
+            return own if retain else ""
+        return self._full_leader(self._partitions(route, topic, retain))
 
     def _partitions(self, route: Route, topic: bytes, retain: bool) -> list[int]:
         """Return the partitions that a message goes to, beside those that this node leads."""
@@ -153,14 +157,14 @@ class Scrutiny:
                 return partition
         return -1
 
-    def _is_full(self, partitions: list[int]) -> bool:
-        """Whether the disk of a node that leads one of these partitions is full."""
+    def _full_leader(self, partitions: list[int]) -> str:
+        """Return a node that leads one of these partitions and whose disk is full, "" if there is none."""
         fabric = self.fabric
         for partition in partitions:
             leader = fabric.leaders[partition]
             if leader in fabric.full or (leader == fabric.node_id and self.state.storage_full):
-                return True
-        return False
+                return leader
+        return ""
 
     def _slow_down(self, connection: Connection) -> None:
         """Count against the rate limit; a client that is a second ahead is not read until its average is right."""

@@ -21,7 +21,7 @@ def partitions(
     """List the partitions.
 
     "sequence" is that of the copy of the node that answers, and so is "state": open (it leads and serves), opening
-    (it takes over), elsewhere (another node leads).
+    (it takes over), elsewhere (another node leads); "refuses" is added where the disk of the leader is full.
     """
     found = connect(admin, token).partitions()
     if node:
@@ -39,6 +39,7 @@ def partitions(
         table.add_column(title, justify="right", no_wrap=True)
     for entry in found:
         roles = [entry["leader"] or "-", named(entry["replicas"][1:]), named(entry["learners"])]
-        table.add_row(str(entry["partition"]), *roles, entry["state"], str(entry["epoch"]), str(entry["sequence"]))
+        state = entry["state"] + (" refuses" if entry["refuses"] else "")
+        table.add_row(str(entry["partition"]), *roles, state, str(entry["epoch"]), str(entry["sequence"]))
     print_table(table)
     return 0

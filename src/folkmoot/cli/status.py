@@ -43,8 +43,7 @@ def summary(found: dict[str, Any]) -> list[str]:
         lines.append(f"DAMAGED: {bad}; they are copied anew")
     if not found["writable"] and found["state"] == "member":
         lines.append("NOT WRITABLE: this part of the cluster has no majority, and the split policy asks for one")
-    if found.get("storage", {}).get("full"):
-        lines.append(f"DISK FULL on {found['node']}: nothing is stored there")
+    lines += disk_lines(found)
     lines += feature_lines(found.get("features", {}))
     lines += setting_lines(found.get("settings_differ", []))
     if total["moving"]:
@@ -74,6 +73,22 @@ def overload_text(found: dict[str, Any]) -> str:
     """The level of the cluster, and why this node is part of it."""
     why = found.get("overload_why")
     return f"overload {found['overload']}{f' (here: {why})' if why else ''}"
+
+
+def disk_lines(found: dict[str, Any]) -> list[str]:
+    """A line for each node whose disk is full: what that costs."""
+    lines = []
+    for node in found["nodes"]:
+        if not node["disk_full"]:
+            continue
+        if node["state"] == "away":
+            cost = "it is out, and comes back when there is room"
+        elif node["leads"]:
+            cost = f"its {node['leads']} partitions refuse what must be stored"
+        else:
+            cost = "others lead, it follows as long as its reserve lasts"
+        lines.append(f"DISK FULL on {node['id']}: {cost}")
+    return lines
 
 
 def feature_lines(features: dict[str, list[str]]) -> list[str]:

@@ -16,10 +16,14 @@ __all__ = ["Agenda"]
 
 
 class Agenda:
-    """What one member would bring into the next view beside who belongs to it; left: who has gone with nothing left."""
+    """What one member would bring into the next view beside who belongs to it.
+
+    left: who has gone with nothing left. crowded: whose disks have no room.
+    """
 
     def __init__(self, seat: Seat, detector: Detector) -> None:
         self.left: list[str] = []
+        self.crowded: list[str] = []
         self._seat = seat
         self._detector = detector
         self._astray_since_us: int = -1
@@ -65,6 +69,7 @@ class Agenda:
             if request.kind == EVICT or request.kind == FORGET:
                 wish.reasons.append(f"{'evict' if request.kind == EVICT else 'forget'} {request.node_id}")
         leaving = self.leaving(view)
+        self._see_disks(view, wish)
         for member in view.members:
             if member.node_id in leaving and member.state != LEAVING:
                 wish.reasons.append(f"{member.node_id} leaves")
@@ -85,6 +90,18 @@ class Agenda:
                 if peer.serves() and peer.beat.epoch > view.epoch and not peer.beat.in_view:
                     wish.reasons.append(f"{node_id} went on in another view")
         self._wait_for_strays(astray, wish, now)
+
+    def _see_disks(self, view: View, wish: Wish) -> None:
+        """Have others lead what a member without room leads, and give it back when it has room."""
+        self.crowded = []
+        for node_id in wish.ids:
+            peer = self._detector.peers.get(node_id)
+            own = node_id == self._seat.me.node_id
+            lacks = self._seat.room.lacks if own else peer is not None and peer.lacks_room()
+            if lacks:
+                self.crowded.append(node_id)
+            if view.member(node_id) is not None and lacks != (node_id in view.crowded):
+                wish.reasons.append(f"{node_id} has {'no room on its disk' if lacks else 'room on its disk again'}")
 
     def _has_left(self, view: View, member: Member) -> bool:
         """Tell whether a member has given away all that it had, and has said goodbye."""

@@ -79,6 +79,7 @@ def assign(
     filled: dict[str, list[tuple[int, str]]] | None = None,
     branches: dict[int, list[str]] | None = None,
     serving: list[str] | None = None,
+    crowded: list[str] | None = None,
 ) -> tuple[list[list[str]], list[list[str]]]:
     """Return for each partition its replicas (leader first) and its learners in the next view.
 
@@ -87,7 +88,8 @@ def assign(
     view that it has installed, this one included when it was started again since; without it all members of `previous`
     have installed that. filled: per member the (partition, learner) that it reports as filled, as their leader.
     branches: is given per partition the learners with another branch, see `is_branch`. serving: who serves in the view
-    that it has installed (all who have one, if None); the others were started again since.
+    that it has installed (all who have one, if None); the others were started again since. crowded: who has no room on
+    its disk: it keeps what it has, leads only what nobody else can, and is given nothing new.
     """
     if bases is None:
         bases = {}
@@ -98,6 +100,7 @@ def assign(
     current = bases if serving is None else _current_bases(bases, serving)
     assigner = _Assigner(members, ring, previous, holdings, current, {} if filled is None else filled)
     assigner.told_bases = bases
+    assigner.crowded = {} if crowded is None else dict.fromkeys(crowded, True)
     replicas: list[list[str]] = []
     learners: list[list[str]] = []
     for partition in range(ring.partitions):
@@ -128,6 +131,7 @@ class _Assigner:
         self._bases: dict[str, View] = {}
         self.branches: dict[int, list[str]] = {}
         self.told_bases = bases
+        self.crowded: dict[str, bool] = {}
         self._copies: list[list[_Copy]] = [[] for _ in range(ring.partitions)]
         self._filled: list[list[tuple[str, str]]] = [[] for _ in range(ring.partitions)]
         views: dict[int, View] = {}
@@ -151,7 +155,7 @@ class _Assigner:
         complete = [copy for copy in copies if copy.holding.state == COMPLETE]
         if complete:
             group = self._winner(partition, complete)
-            replicas = _chosen(ideal, group.order)
+            replicas = _chosen(ideal, group.order, self.crowded)
             learners = self._learners(ideal, replicas, copies, complete, group.tip)
             self._note_branches(partition, replicas, learners, complete, group.tip.holding)
             return replicas, learners
@@ -160,7 +164,7 @@ class _Assigner:
             tip = _furthest(partial)
             return [tip.node_id], self._learners(ideal, [tip.node_id], copies, complete, tip)
         # A copy that one row makes unreadable is whole but for that: it must not be overwritten by a new beginning.
-        return ([], []) if copies else (list(ideal), [])
+        return ([], []) if copies else (_chosen(ideal, ideal, self.crowded), [])
 
     def _note_branches(
         self, partition: int, replicas: list[str], learners: list[str], complete: list[_Copy], tip: Holding
@@ -244,7 +248,7 @@ class _Assigner:
     def _learners(
         self, ideal: list[str], replicas: list[str], copies: list[_Copy], complete: list[_Copy], tip: _Copy
     ) -> list[str]:
-        learners = [node_id for node_id in ideal if node_id not in replicas]
+        learners = [node_id for node_id in ideal if node_id not in replicas and self._has_room(node_id, complete)]
         for copy in copies:
             node_id = copy.node_id
             if node_id in replicas or node_id in learners or includes(tip.holding, copy.holding) == YES:
@@ -255,14 +259,20 @@ class _Assigner:
             learners.append(node_id)
         return learners
 
+    def _has_room(self, node_id: str, complete: list[_Copy]) -> bool:
+        """Tell whether a node can be filled: without room on its disk only if little more than what it has comes."""
+        return node_id not in self.crowded or len([copy for copy in complete if copy.node_id == node_id]) > 0
 
-def _chosen(ideal: list[str], order: list[str]) -> list[str]:
+
+def _chosen(ideal: list[str], order: list[str], crowded: dict[str, bool]) -> list[str]:
     """Return the replicas, leader first: the ideal ones that are in sync, and others until the number is full."""
     replicas = [node_id for node_id in ideal if node_id in order]
     for node_id in order:
         if len(replicas) < len(ideal) and node_id not in replicas:
             replicas.append(node_id)
     leader = ideal[0] if ideal[0] in order else _first(order, replicas)
+    if leader in crowded:
+        leader = ([node_id for node_id in replicas if node_id not in crowded] or [leader])[0]
     replicas.remove(leader)
     return [leader, *replicas]
 

@@ -50,6 +50,7 @@ class Ballot:
         self.requests: list[Request] = []  # of all members, for the proposal under way
         self.leaving: list[str] = []
         self.left: list[str] = []
+        self.crowded: list[str] = []
         self._promises_nothing = "promises_nothing" in seat.config.planted
         self._told_end = False
         self._seat = seat
@@ -71,6 +72,7 @@ class Ballot:
         seat.promised = epoch
         seat.promised_us = now
         self.proposal = Proposal(epoch, members, now)
+        self.proposal.crowded = [member.node_id for member in members if member.node_id in self.crowded]
         base = 0 if seat.base is None else seat.base.epoch
         body = encode_prepare(Prepare(epoch, base, [(member.node_id, member.incarnation) for member in members]))
         for member in members:
@@ -114,6 +116,20 @@ class Ballot:
         """Return who is left out because it did not answer."""
         self.muted = {node_id: until for node_id, until in self.muted.items() if until > now}
         return sorted(self.muted)
+
+    def is_hopeless(self, ids: list[str]) -> bool:
+        """Tell whether the proposal under way waits for somebody who is gone; `ids` live."""
+        proposal = self.proposal
+        if proposal is None:
+            return False
+        for node_id in proposal.missing():
+            if node_id not in ids:
+                return True
+        for member in proposal.members:
+            peer = self._detector.peers.get(member.node_id)
+            if peer is not None and peer.member is not None and peer.incarnation() != member.incarnation:
+                return True
+        return False
 
     def _member(self, node_id: str) -> Member | None:
         seat = self._seat

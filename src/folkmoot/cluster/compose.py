@@ -45,10 +45,12 @@ def compose(
         {node_id: promise.filled for node_id, promise in proposal.promises.items()},
         branches,
         [node_id for node_id in bases if proposal.promises[node_id].serving],
+        told.crowded,
     )
     final = _with_joining(members, fill, before)
     known, absent = _known(final, before, tops, requests, left)
     view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
+    view.crowded = list(told.crowded)
     view.lineage = _lineage(bases)
     view.lasts = _lasts(tops, absent)
     view.forgotten = _forgotten(view, tops, fresh, before, requests)

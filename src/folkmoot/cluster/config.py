@@ -27,6 +27,8 @@ class ClusterConfig:
         self.view_pause_us: int = 500 * MILLISECOND  # between planned changes of the view: joins are taken together
         self.link_patience_us: int = 2 * SECOND  # a bad link between two that live costs one its place after this
         self.stall_us: int = 2 * SECOND  # a node whose disk stands still for so long counts as dead
+        self.full_wait_us: int = 3 * SECOND  # a node whose disk is full for so long leads no more, if another can
+        self.full_hold_us: int = 10 * SECOND  # and so long after it has room again it leads again; longer if it flaps
         self.promise_us: int = 3 * SECOND  # who is heard but does not answer a proposal for so long is left out
         # Links
         self.link_buffer_bytes_max: int = 64 << 20  # sent to a peer and not acknowledged by its link
@@ -38,9 +40,9 @@ class ClusterConfig:
         # What nodes must agree on
         self.name: str = "folkmoot"  # of the cluster
         self.partitions: int = 256
+        self.streams: str = ""  # those that are declared, in a few characters: equal where the declarations are
         self.features: list[str] = list(FEATURES)  # what this node can do beyond the wire version
         # What the driver found at the start: rows that were acknowledged may be missing in this store
-        self.streams: str = ""  # those that are declared, in a few characters: equal where the declarations are
         self.incomplete: bool = False
         # Replication
         self.recent_bytes_max: int = 32 << 20  # changes kept in memory: a replica that lacks only these is not copied

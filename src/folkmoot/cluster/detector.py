@@ -6,11 +6,16 @@ has a slot, and sets of nodes are integers with a bit per slot, so that looking 
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.cluster.heartbeat import MEMBER, Heartbeat
 from folkmoot.cluster.view import Member, View
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 
-__all__ = ["Detector", "Peer"]
+__all__ = ["NO_ROOM", "Detector", "Peer"]
+
+NO_ROOM: Final = "no_room"
+"""The figure by which a node tells others that it should lead nothing, because its disk is full."""
 
 # A link that was lost more than once lately must hold for a while before its node is taken in again.
 _CALM_MIN_US = 250 * MILLISECOND
@@ -48,6 +53,10 @@ class Peer:
     def serves(self) -> bool:
         """Tell whether it says that it is a member of a view."""
         return self.beat is not None and self.beat.state == MEMBER
+
+    def lacks_room(self) -> bool:
+        """Tell whether it says that its disk has been full for long."""
+        return self.load.get(NO_ROOM, 0) > 0
 
     def calm(self, now: int) -> bool:
         """Tell whether its link has held for long enough to take it in again."""

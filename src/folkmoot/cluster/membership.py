@@ -12,7 +12,7 @@ from folkmoot.cluster.agenda import Agenda
 from folkmoot.cluster.ballot import Ballot, installed_epoch
 from folkmoot.cluster.beat import Beater
 from folkmoot.cluster.config import ClusterConfig
-from folkmoot.cluster.detector import Detector, Peer
+from folkmoot.cluster.detector import NO_ROOM, Detector, Peer
 from folkmoot.cluster.heartbeat import (
     DEPART,
     EVICT,
@@ -26,7 +26,7 @@ from folkmoot.cluster.heartbeat import (
 )
 from folkmoot.cluster.kind import COMMIT, HEARTBEAT, INSTALLED, PREPARE, PROMISE, REFUSE
 from folkmoot.cluster.outside import Outside
-from folkmoot.cluster.roster import Roster, Wish, departs, drained, unsatisfied
+from folkmoot.cluster.roster import Roster, departs, drained, unsatisfied
 from folkmoot.cluster.seat import STATES, HoldingsSource, Seat
 from folkmoot.cluster.view import LEAVING, Member, View, is_sane
 from folkmoot.kernel.event import INFO, WARNING, Event
@@ -175,6 +175,8 @@ class Membership:
             return
         if now >= self._next_us:
             self.outside.begin(now)
+            if self._seat.room.look(now):
+                self.set_load(self._beater.load)
             silent = self._detector.tick(now, self._beater.interval())
             self._next_us = now + self._beater.interval()
             self._beater.beat(now, self.outside.patient(now))
@@ -190,6 +192,10 @@ class Membership:
     def stalled(self, what: str, since_us: int) -> None:
         """What this node needs to be of use, its disk, stands still since then; 0 = it goes on."""
         self._seat.stall(what, since_us)
+
+    def set_full(self, full: bool) -> None:
+        """The disk of this node has no room, or has room: for long, it makes others lead what this node leads."""
+        self._seat.room.full = full
 
     def filled(self, partition: int, node_id: str, now: int) -> None:
         """A learner of a partition that this node leads is complete; from now on the leader waits for it too."""
@@ -251,8 +257,9 @@ class Membership:
         return self._detector.matrix()
 
     def set_load(self, load: dict[str, int]) -> None:
-        """Set the figures that all others shall see of this node, beside `replicas`: 63, names of up to 1,024 bytes."""
-        self._beater.set_load({**load, "replicas": self._config.replicas})
+        """Set the figures that all others shall see of this node, beside two of its own: 62, names up to 1,024 bytes."""
+        lacks = int(self._seat.room.lacks)
+        self._beater.set_load({**load, "replicas": self._config.replicas, NO_ROOM: lacks})
 
     def load_of(self, node_id: str) -> dict[str, int]:
         """Return the figures of a node, empty when it sent none."""
@@ -349,6 +356,7 @@ class Membership:
         assert view is not None, "a member has a view"
         stalled = self._seat.stalled(now)
         requests = unsatisfied(self._agenda.requests(view), view)
+        self._roster.lacks_room = self._seat.room.lacks
         wish = self._roster.survey(view, stalled, requests, self._ballot.mute(now), self._beater.doubt_us(), now)
         self._lower = wish.ids[:3]
         self._agenda.plan(view, wish, requests, now)
@@ -361,7 +369,7 @@ class Membership:
             return
         proposal = self._ballot.proposal
         if wish.urgent:
-            if proposal is not None and not self._hopeless(wish):
+            if proposal is not None and not self._ballot.is_hopeless(wish.ids):
                 return
         else:
             settled = now - self._due_since_us >= self._config.heartbeat_us
@@ -370,23 +378,10 @@ class Membership:
                 return
         self._ballot.requests = requests
         self._ballot.left = self._agenda.left
+        self._ballot.crowded = self._agenda.crowded
         self._ballot.leaving = self._agenda.leaving(view)
         self._seat.event(INFO, "view_due", {"reasons": wish.reasons, "urgent": wish.urgent})
         self._ballot.propose(wish.ids, now)
-
-    def _hopeless(self, wish: Wish) -> bool:
-        """Tell whether the proposal under way waits for somebody who is gone."""
-        proposal = self._ballot.proposal
-        if proposal is None:
-            return False
-        for node_id in proposal.missing():
-            if node_id not in wish.ids:
-                return True
-        for member in proposal.members:
-            peer = self._detector.peers.get(member.node_id)
-            if peer is not None and peer.member is not None and peer.incarnation() != member.incarnation:
-                return True
-        return False
 
     def _tell(self, now: int) -> None:
         """Send evidence at once to those who may have to propose, others get it with the next beat."""

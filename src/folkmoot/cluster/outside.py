@@ -64,6 +64,7 @@ class Outside:
         self._ballot.requests = []
         self._ballot.leaving = []
         self._ballot.left = []
+        self._ballot.crowded = []
         self._ballot.propose(ids, now)
 
     def _all_here(self, ids: list[str]) -> bool:

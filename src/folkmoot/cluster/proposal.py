@@ -71,13 +71,14 @@ class Promise:
 
 
 class Proposal:
-    """What a proposer has gathered."""
+    """What a proposer has gathered; crowded: ids of members without room on their disks."""
 
     def __init__(self, epoch: int, members: list[Member], now: int) -> None:
         self.epoch = epoch
         self.members = members
         self.started_us = now
         self.promises: dict[str, Promise] = {}
+        self.crowded: list[str] = []
 
     def missing(self) -> list[str]:
         """Return the ids of those who have not answered."""

@@ -44,6 +44,7 @@ class Roster:
         self._me = me
         self._detector = detector
         self._patience_us = patience_us
+        self.lacks_room = False  # this node's own disk
         self._bad_since: dict[int, int] = {}  # by the two bits of the link
         self._bad_now: dict[int, int] = {}
 
@@ -253,7 +254,7 @@ class Roster:
         for peer in self._candidates(touch & ~stay, requests, now):
             assert peer.beat is not None, "candidates have sent a heartbeat"
             assert peer.member is not None, "candidates have introduced themselves"
-            if _refused(view, peer.member) or not self._compatible(peer, view):
+            if _refused(view, peer.member) or not self._compatible(peer, view) or self._barred(peer, view, stay):
                 continue
             if peer.serves():
                 groups.setdefault(peer.beat.epoch, []).append(peer)
@@ -264,6 +265,19 @@ class Roster:
         for epoch in sorted(groups):
             here = self._merged(groups[epoch], here, stay, touch, now, wish)
         return here
+
+    def _barred(self, peer: Peer, view: View, stay: int) -> bool:
+        """Tell whether a node stays outside until its disk has room: it would have to be filled, and be out again soon.
+
+        Unless nobody else has room either, a majority depends on it, or it comes with data of its own.
+        """
+        if peer.serves() or not peer.lacks_room():
+            return False
+        ids = self._detector.ids(stay)
+        roomy = [one for one in ids if one in self._detector.peers and not self._detector.peers[one].lacks_room()]
+        if not roomy and self.lacks_room:
+            return False
+        return View(0, [one for one in view.members if one.node_id in ids], known=view.known).has_majority()
 
     def _merged(self, group: list[Peer], here: int, stay: int, touch: int, now: int, wish: Wish) -> int:
         """Add a component that has a view of its own: all of it, or after the patience those that are in touch."""

@@ -13,6 +13,7 @@ from mypy_extensions import mypyc_attr
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.heartbeat import EXCLUDED, MEMBER, WAITING, Request
 from folkmoot.cluster.holding import Holding
+from folkmoot.cluster.room import Room
 from folkmoot.cluster.view import LEAVING, Member, View, counter_of
 from folkmoot.kernel.event import INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
@@ -74,6 +75,7 @@ class Seat:
         self.strangers: list[str] = []  # members of views that were made without this node: they have forgotten it
         self.installed_us: int = 0
         self.promised_us: int = 0
+        self.room = Room(config.full_wait_us, config.full_hold_us)
         self._stalled: dict[str, int] = {}
 
     def epoch(self) -> int:

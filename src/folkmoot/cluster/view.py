@@ -106,16 +106,9 @@ class Member:
 
     def in_state(self, state: int) -> Member:
         """Return the same member in another state."""
-        return Member(
-            self.node_id,
-            self.incarnation,
-            self.address,
-            self.zone,
-            state,
-            self.wire_min,
-            self.wire_max,
-            self.software,
-        )
+        same = Member(self.node_id, self.incarnation, self.address, self.zone, state, self.wire_min, self.wire_max)
+        same.software = self.software
+        return same
 
     def __repr__(self) -> str:
         return f"Member({self.node_id!r} incarnation={self.incarnation} zone={self.zone!r} state={self.state})"
@@ -134,6 +127,7 @@ class View:
     all its members come from: each of them has been in these views, or goes on from one who was. lasts: by id of
     those who are absent the epochs of the last views in which they were, one per side of a split. forgotten: (id, epoch
     of the order) of nodes that an operator had forgotten; one that is a member of such a view begins anew with it.
+    crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead.
     """
 
     def __init__(
@@ -160,6 +154,7 @@ class View:
         self.lineage: list[int] = []
         self.lasts: dict[str, list[int]] = {}
         self.forgotten: list[tuple[str, int]] = []
+        self.crowded: list[str] = []
         self.proposer: str = ""  # who proposed it, "" = not known
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
@@ -285,6 +280,7 @@ def encode_view(view: View) -> bytes:
             put_bytes(varint(len(view.lineage)) + b"".join([varint(epoch) for epoch in view.lineage])),
             put_bytes(_put_lasts(view)),
             put_bytes(_put_marks(view.forgotten)),
+            put_bytes(varint(len(view.crowded)) + b"".join([put_text(node_id) for node_id in view.crowded])),
         ]
     )
 
@@ -394,4 +390,7 @@ def decode_view(data: bytes) -> View:
         view.lasts = _take_lasts(cursor.bytes_())
     if not cursor.done():
         view.forgotten = _take_marks(cursor.bytes_())
+    if not cursor.done():
+        names = Cursor(cursor.bytes_(), "a view's members without room")
+        view.crowded = [names.text() for _ in range(names.count(len(members)))]
     return view

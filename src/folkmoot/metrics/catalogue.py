@@ -157,6 +157,8 @@ def cluster() -> list[Family]:
         split("partitions", GAUGE, "partitions", "Partitions that this node has a part in", "role",
               "partitions_role_", ["leads", "follows", "fills"]),
         gauge("partitions_closed", "partitions", "Partitions whose leader does not serve at the moment"),
+        gauge("cluster_disks_full", "nodes", "Nodes that have told that their disks are full, this one included"),
+        gauge("partitions_refusing", "partitions", "Partitions that store nothing: the disk of their leader is full"),
         gauge("partitions_under_replicated", "partitions", "Partitions with fewer copies than there should be"),
         gauge("partitions_moving", "partitions", "Partitions of which a copy is being made"),
         gauge("partitions_damaged", "partitions", "Copies here that were found to be damaged and are not mended yet"),

@@ -65,10 +65,10 @@ class Counters:
         # The cluster as this node sees it, computed when somebody asks.
         self.cluster_member = self.cluster_may_serve = self.cluster_view = self.cluster_settings_differ = 0
         self.cluster_nodes_active = self.cluster_nodes_joining = 0
-        self.cluster_nodes_leaving = self.cluster_nodes_away = 0
+        self.cluster_nodes_leaving = self.cluster_nodes_away = self.cluster_disks_full = 0
         self.partitions_role_leads = self.partitions_role_follows = self.partitions_role_fills = 0
-        self.partitions_closed = self.partitions_under_replicated = 0
-        self.partitions_moving = self.partitions_damaged = 0
+        self.partitions_closed = self.partitions_under_replicated = self.partitions_refusing = 0
+        self.partitions_missing = self.partitions_moving = self.partitions_damaged = 0
         self.digests_compared = self.digests_different = self.copy_left_bytes = 0
         # The node's own work.
         self.turns = self.wakes = self.route_misses = self.route_cached = 0

@@ -24,7 +24,7 @@ from folkmoot.kernel.event import Event
 from folkmoot.node.chronicle import Chronicle
 from folkmoot.node.effect import Effects
 from folkmoot.node.farewell import Farewell
-from folkmoot.node.load import own_load
+from folkmoot.node.load import is_full, own_load
 from folkmoot.node.meter import Meter
 from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace
@@ -191,9 +191,10 @@ class Liaison:
         for node_id in self._members:
             self.membership.heard(node_id, self.peers.last_heard_us(node_id))
         self.membership.outside.refused_us = self.peers.refused_us
+        self.membership.set_full(self.state.storage_full)
         self.membership.set_load({**own_load(self.state), **self.pace.figures(now)})
         self.broker.overload.others = max([self._overload_of(node_id) for node_id in self._members], default=0)
-        self.fabric.full = {node_id: None for node_id in self._members if self._is_full(node_id)}
+        self.fabric.full = {node_id: None for node_id in self._members if is_full(self.membership.load_of(node_id))}
         self.peers.wake(now)
         self.membership.wake(now)
         self.replication.wake(now)
@@ -206,9 +207,6 @@ class Liaison:
 
     def _overload_of(self, node_id: str) -> int:
         return min(self.membership.load_of(node_id).get("overload", 0), LEVEL_MAX)
-
-    def _is_full(self, node_id: str) -> bool:
-        return self.membership.load_of(node_id).get("storage_full", 0) > 0
 
     def next_wake(self) -> int:
         """Return when `wake` is due, in microseconds."""

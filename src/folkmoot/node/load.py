@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from folkmoot.broker.state import State
 
-__all__ = ["own_load"]
+__all__ = ["is_full", "own_load"]
 
 
 def own_load(state: State) -> dict[str, int]:
@@ -16,3 +16,8 @@ def own_load(state: State) -> dict[str, int]:
         "overload": state.overload_own,
         "storage_full": counters.storage_full,
     }
+
+
+def is_full(load: dict[str, int]) -> bool:
+    """Whether a node has told that its disk is full."""
+    return load.get("storage_full", 0) > 0

@@ -10,6 +10,7 @@ from typing import Final
 from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, Member
 from folkmoot.kernel.hash import hash64
 from folkmoot.node.picture import ALONE, EXCLUDED, MEMBER, Picture
+from folkmoot.node.shortage import caution, full_disks, has_full_disk, refusing, stranded
 
 __all__ = ["NodeStatus"]
 
@@ -44,6 +45,7 @@ class NodeStatus:
             "overload_why": picture.overload_why(),
             "features": picture.lacking(),
             "settings_differ": picture.disagreements(),
+            "disks_full": full_disks(picture),
             "replicas": picture.replicas(),
             "nodes": self._nodes(),
             "partitions": self._partition_figures(figures),
@@ -124,6 +126,7 @@ class NodeStatus:
             "overload": load.get("overload", 0),
             "copy_left": load.get("copy_left", 0),
             "copy_rate": load.get("copy_rate", 0),
+            "disk_full": has_full_disk(self.picture, member.node_id),
             "round_trip_us": link.get("round_trip_us", 0),
             "backlog_bytes": link.get("backlog_bytes", 0),
             "last_heard_us": self.picture.last_heard_us(member.node_id),
@@ -143,6 +146,7 @@ class NodeStatus:
             "overload": 0,
             "copy_left": 0,
             "copy_rate": 0,
+            "disk_full": has_full_disk(self.picture, node_id),
             "round_trip_us": 0,
             "backlog_bytes": 0,
             "last_heard_us": self.picture.last_heard_us(node_id),
@@ -171,6 +175,7 @@ class NodeStatus:
             "open": opened,
             "under_replicated": under if there else total,
             "moving": moving,
+            "refusing": len(refusing(picture, full_disks(picture))),
             "damaged": figures.get("damaged", 0),
             "digest_checked": figures.get("digest_checked", 0),
             "digest_different": figures.get("digest_different", 0),
@@ -179,12 +184,16 @@ class NodeStatus:
         }
 
     def partitions(self) -> list[dict[str, object]]:
-        """Return one entry for each partition; `sequence` is that of this node's own copy."""
+        """Return one entry for each partition; `sequence` is that of this node's own copy.
+
+        refuses: its leader's disk is full, so it takes nothing that must be stored.
+        """
         picture = self.picture
         view = picture.view()
         if view is None:
             return []
         found: list[dict[str, object]] = []
+        full = full_disks(picture)
         for partition in range(picture.partitions()):
             replicas = picture.replicas_of(partition)
             leader = replicas[0] if replicas else None
@@ -200,6 +209,7 @@ class NodeStatus:
                     "epoch": view.epoch,
                     "sequence": picture.sequence(partition),
                     "state": state,
+                    "refuses": leader in full,
                 }
             )
         return found
@@ -267,6 +277,9 @@ class NodeStatus:
             return _answer(node_id, False, f"it has the only copy of {_named(only)}", only)
         if few:
             return _answer(node_id, False, f"other copies of {_named(few)} are missing or not open yet", few)
+        alone = stranded(picture, node_id, full_disks(picture))
+        if alone:
+            return _answer(node_id, False, f"the disks with the other copies of {_named(alone)} are full", alone)
         return _answer(node_id, True, "others have copies of all that it has", [])
 
     def heals(self) -> list[dict[str, object]]:
@@ -300,6 +313,10 @@ class NodeStatus:
             return f"it is taking over {opening} partitions"
         self._had_data = True
         return ""
+
+    def caution(self) -> str:
+        """Return what is wrong though this node serves: full disks, and what they refuse; "" when nothing is."""
+        return caution(self.picture)
 
     def evict(self, node_id: str, now: int) -> str:
         """Put a member out of the view; return why not, or "" when it is on its way."""

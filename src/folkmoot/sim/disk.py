@@ -99,7 +99,10 @@ class Disk:
         self.bad.clear()
 
     def _start(self) -> None:
-        if self._syncing or not self._waiting or self.full:
+        if self._syncing or not self._waiting:
+            return
+        if self.full:
+            self.syncing_since_us = min(self.syncing_since_us, self._world.now)  # it tries, and nothing comes of it
             return
         self._syncing = self._waiting
         self._waiting = []

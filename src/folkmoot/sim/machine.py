@@ -144,6 +144,7 @@ class Machine(Server):
         if self.full_since_us == NEVER:
             self.full_since_us = self.world.now
         self._storage(full=True)
+        self.world.later(_STALL_US, self._watch, self.life)
 
     def free(self) -> None:
         """There is room on the disk again."""
@@ -176,7 +177,7 @@ class Machine(Server):
                 self._stall_told = True
                 self.world.mark("stalled disk reported")
                 self.tell(self._stalled, "disk", since + self.clock() - self.world.now)
-            elif since < NEVER or self.disk.stall_until_us > self.world.now:
+            elif since < NEVER or self.disk.stall_until_us > self.world.now or self.disk.full:
                 self.world.later(_STALL_US // 2, self._watch, life)
 
     def _written(self, token: int) -> None:

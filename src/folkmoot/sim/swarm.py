@@ -152,6 +152,9 @@ class Swarm:
         cluster.split_policy = "majority" if self.majority else "available"
         cluster.planted = self.planted
         cluster.history_epochs = 2 if self.rounds == 1 else 16  # nobody may need more than what is remembered
+        # Short, as the faults are: others lead what a full disk leads, and give it back.
+        cluster.full_wait_us = 200 * MILLISECOND
+        cluster.full_hold_us = SECOND
         cluster.heartbeat_us = self.heartbeat_us
         cluster.ack_delay_us = self.ack_delay_us
         cluster.digest_us = self.digest_us
