@@ -68,7 +68,6 @@ def test_a_pressure_and_what_some_nodes_cannot_do_are_named() -> None:
     assert "OFF: receipts, until b, c can do it too" in summary(found)
 
 
-def test_settings_that_differ_are_named_by_node() -> None:
 def test_full_disks_are_named_with_what_they_cost(capsys: pytest.CaptureFixture[str]) -> None:
     picture = Drawn([["a", "b"], ["b", "a"], ["b", "a"]], members="abc", known="abcd")
     assert not [line for line in heading(picture) if line.startswith("DISK")]
@@ -82,6 +81,7 @@ def test_full_disks_are_named_with_what_they_cost(capsys: pytest.CaptureFixture[
     assert ["refuses" in row for row in rows] == [False, False, True, True]
 
 
+def test_settings_that_differ_are_named_by_node() -> None:
     found = NodeStatus(Drawn(FULL)).status()
     assert not [line for line in summary(found) if line.startswith("SETTINGS")]
     found["settings_differ"] = [
