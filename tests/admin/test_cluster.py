@@ -52,12 +52,12 @@ class Told(ClusterStatus):
     def outside(self) -> str:
         return self.no_member
 
-    def evict(self, node_id: str) -> str:
-        self.orders.append(f"evict {node_id}")
+    def evict(self, node_id: str, force: bool = False) -> str:
+        self.orders.append(f"evict {node_id}{' by force' if force else ''}")
         return self.why_not
 
-    def forget(self, node_id: str) -> str:
-        self.orders.append(f"forget {node_id}")
+    def forget(self, node_id: str, force: bool = False) -> str:
+        self.orders.append(f"forget {node_id}{' by force' if force else ''}")
         return self.why_not
 
     def own_id(self) -> str:
@@ -123,6 +123,17 @@ def test_orders_are_passed_on_and_accepted(app: ASGIApp, told: Told) -> None:
     assert order(app, "nodes/n2/leave").json() == {"accepted": True, "node": "n2"}
     assert order(app, "leave").json() == {"accepted": True, "node": "n1"}
     assert told.orders == ["evict n2", "forget n2", "leave n2", "leave n1"]
+
+
+def test_force_is_asked_for_by_name(app: ASGIApp, told: Told) -> None:
+    assert order(app, "nodes/n2/evict?force=true").status == 202
+    assert order(app, "nodes/n2/forget?force=true").status == 202
+    assert order(app, "nodes/n2/forget?force=false").status == 202
+    assert told.orders == ["evict n2 by force", "forget n2 by force", "forget n2"]
+    for value in ("", "1", "yes"):
+        reply = order(app, f"nodes/n2/evict?force={value}")
+        assert (reply.status, reply.json()) == (400, {"error": "parameter 'force': give true or false"})
+    assert len(told.orders) == 3
 
 
 def test_an_order_that_cannot_be_is_refused_with_the_reason(app: ASGIApp, told: Told) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from folkmoot.cli import main
 from folkmoot.cli.status import ago, summary
+from folkmoot.cluster.loss import Loss
 from folkmoot.node.picture import ALONE, EXCLUDED, WAITING
 from folkmoot.node.status import NodeStatus
 from tests.harness.picture import Drawn, Roles, Shown
@@ -92,6 +93,27 @@ def test_settings_that_differ_are_named_by_node() -> None:
     both = "cluster.replicas is 1 there, 3 here; cluster.silence is 9000ms there, 2000ms here"
     assert f"SETTINGS DIFFER on b: {both}" in summary(found)
     assert "SETTINGS DIFFER on c: streams is 1 declared, hash 7 there, none declared here" in summary(found)
+
+
+def test_copies_that_are_away_and_those_that_are_lost_are_named() -> None:
+    picture = Drawn(FULL, members="ab", known="abcd")
+    assert not [line for line in heading(picture) if line.startswith(("COPIES", "last loss"))]
+    picture.losses.missing = {0: ["c", "d"], 1: ["c", "d"]}
+    picture.losses.past = [Loss(5, 9, ["x"]), Loss(1_700_000_000_000_000, 122, ["e"])]
+    lines = heading(picture)
+    assert "COPIES MISSING: 2 partitions go on without what they had, which is only on c and d (away)" in lines
+    assert "last loss: 2023-11-14T22:13:20Z 122 partitions lost what only e had" in lines
+
+
+def test_orders_that_cost_something_need_force(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = Drawn([["a", "b"], ["b"]], members="ab", known="abc")
+    picture.heard = ["c"]
+    assert "only copy of 1 partitions (1)" in run(picture, capsys, "evict", "b", status=2)
+    assert "c runs and is heard" in run(picture, capsys, "forget", "c", status=2)
+    assert picture.orders == []
+    assert "go on without it" in run(picture, capsys, "evict", "b", "--force")
+    assert "forgotten" in run(picture, capsys, "forget", "c", "--force")
+    assert picture.orders == [("evict", "b"), ("forget", "c")]
 
 
 def test_every_state_has_its_words() -> None:

@@ -11,6 +11,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from folkmoot.admin.cluster import OwnStatus, cluster_routes
+from folkmoot.cluster.loss import Losses
 from folkmoot.cluster.view import ACTIVE, Member, View
 from folkmoot.node.picture import MEMBER, Picture
 from folkmoot.node.status import NodeStatus
@@ -38,6 +39,8 @@ class Drawn(Picture):
         self.closed: set[int] = set()
         self.receipts: list[dict[str, object]] = []
         self.orders: list[tuple[str, str]] = []
+        self.losses = Losses()
+        self.heard: list[str] = []
         self.there = True
         self.loads: dict[str, dict[str, int]] = {}
 
@@ -48,7 +51,9 @@ class Drawn(Picture):
         return self.now_state
 
     def view(self) -> View | None:
-        return View(77, self.members, absent=self.absent) if self.there else None
+        view = View(77, self.members, absent=self.absent)
+        view.losses = self.losses
+        return view if self.there else None
 
     def counter(self) -> int:
         return 7
@@ -85,6 +90,9 @@ class Drawn(Picture):
 
     def last_heard_us(self, node_id: str) -> int:
         return 5
+
+    def hears(self, node_id: str) -> bool:
+        return node_id in self.heard
 
     def leads(self, partition: int) -> bool:
         return self.roles[partition][0] == "a" and partition not in self.closed

@@ -60,12 +60,12 @@ class ClusterStatus(ABC):
         """Return why this node is not the one to ask for orders, because it is no member; "" when it is."""
 
     @abstractmethod
-    def evict(self, node_id: str) -> str:
-        """Put a node out of the view; return why not, or ""."""
+    def evict(self, node_id: str, force: bool = False) -> str:
+        """Put a node out of the view, with `force` whatever it costs; return why not, or ""."""
 
     @abstractmethod
-    def forget(self, node_id: str) -> str:
-        """Expect a node no more; return why not, or ""."""
+    def forget(self, node_id: str, force: bool = False) -> str:
+        """Expect a node no more, with `force` whatever is lost; return why not, or ""."""
 
     @abstractmethod
     def own_id(self) -> str:
@@ -123,13 +123,13 @@ class OwnStatus(ClusterStatus):
         """Return why this node is not the one to ask for orders."""
         return self._node.outside()
 
-    def evict(self, node_id: str) -> str:
+    def evict(self, node_id: str, force: bool = False) -> str:
         """Put a node out of the view, in a turn of the loop."""
-        return self._node.evict(node_id, self._begin())
+        return self._node.evict(node_id, self._begin(), force)
 
-    def forget(self, node_id: str) -> str:
+    def forget(self, node_id: str, force: bool = False) -> str:
         """Expect a node no more, in a turn of the loop."""
-        return self._node.forget(node_id, self._begin())
+        return self._node.forget(node_id, self._begin(), force)
 
     def own_id(self) -> str:
         """Return the id of this node."""
@@ -205,16 +205,22 @@ class ClusterApi:
         return self._no_node(request) if found is None else JSONResponse(found)
 
     async def evict(self, request: Request) -> Response:
-        """POST /api/v1/nodes/NODE/evict."""
-        return self._refusal(request) or self._order(request, self._cluster.evict)
+        """POST /api/v1/nodes/NODE/evict, with ?force=true whatever it costs."""
+        return self._refusal(request) or self._forcible(request, self._cluster.evict)
 
     async def forget(self, request: Request) -> Response:
-        """POST /api/v1/nodes/NODE/forget."""
-        return self._refusal(request) or self._order(request, self._cluster.forget)
+        """POST /api/v1/nodes/NODE/forget, with ?force=true whatever is lost."""
+        return self._refusal(request) or self._forcible(request, self._cluster.forget)
 
     async def leave(self, request: Request) -> Response:
         """POST /api/v1/nodes/NODE/leave, or /api/v1/leave for the node that is asked."""
         return self._refusal(request) or self._order(request, self._cluster.leave)
+
+    def _forcible(self, request: Request, order: Callable[[str, bool], str]) -> Response:
+        force = request.query_params.get("force", "false")
+        if force not in ("true", "false"):
+            return _error(400, "parameter 'force': give true or false")
+        return self._order(request, lambda node_id: order(node_id, force == "true"))
 
     def _order(self, request: Request, order: Callable[[str], str]) -> Response:
         node_id = _node(request) if "node" in request.path_params else self._cluster.own_id()

@@ -38,6 +38,7 @@ def summary(found: dict[str, Any]) -> list[str]:
     if total["under_replicated"]:
         few = f"{total['under_replicated']} of {total['total']} partitions have fewer than {found['replicas']} copies"
         lines.append(f"UNDER-REPLICATED: {few}")
+    lines += missing_lines(found.get("copies_missing", []))
     if total["damaged"] or total["digest_different"]:
         bad = f"{total['damaged']} copies damaged, {total['digest_different']} digests different"
         lines.append(f"DAMAGED: {bad}; they are copied anew")
@@ -48,6 +49,8 @@ def summary(found: dict[str, Any]) -> list[str]:
     lines += setting_lines(found.get("settings_differ", []))
     if total["moving"]:
         lines.append(copy_line(found["copy"], total["moving"]))
+    if found.get("last_loss"):
+        lines.append(f"last loss: {loss_text(found['last_loss'])}")
     lines.append(f"last heal: {heal_text(found['last_heal']) if found['last_heal'] else 'none'}")
     return lines
 
@@ -89,6 +92,23 @@ def disk_lines(found: dict[str, Any]) -> list[str]:
             cost = "others lead, it follows as long as its reserve lasts"
         lines.append(f"DISK FULL on {node['id']}: {cost}")
     return lines
+
+
+def missing_lines(missing: list[dict[str, Any]]) -> list[str]:
+    """A line for each group of nodes that have the only copies of something and are away."""
+    return [
+        f"COPIES MISSING: {len(one['partitions'])} partitions go on without what they had, which is only on "
+        f"{' and '.join(one['nodes'])} (away)"
+        for one in missing
+    ]
+
+
+def loss_text(loss: dict[str, Any]) -> str:
+    """When what was lost for good, and with whom."""
+    from folkmoot.client.entry import rfc3339
+
+    when = rfc3339(loss["time_us"])[:19] + "Z"
+    return f"{when} {loss['partitions']} partitions lost what only {' and '.join(loss['nodes'])} had"
 
 
 def feature_lines(features: dict[str, list[str]]) -> list[str]:

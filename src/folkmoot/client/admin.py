@@ -81,21 +81,25 @@ class AdminClient:
         """Return whether a node can be stopped, why (not), and which partitions forbid it; raises NoSuchNode."""
         return self._object(f"safe-to-stop/{quote(node_id, safe='')}")
 
-    def evict(self, node_id: str) -> None:
-        """Have a node put out of the view; raises NoSuchNode, or NotPossible with the reason."""
-        _checked(self.nodes.post(f"/api/v1/nodes/{quote(node_id, safe='')}/evict"))
+    def evict(self, node_id: str, force: bool = False) -> None:
+        """Have a node put out of the view, with `force` whatever it costs; raises NoSuchNode, NotPossible with why."""
+        self._order(node_id, "evict", force)
 
-    def forget(self, node_id: str) -> None:
-        """Have a node that is away expected no more; raises NoSuchNode, or NotPossible with the reason."""
-        _checked(self.nodes.post(f"/api/v1/nodes/{quote(node_id, safe='')}/forget"))
+    def forget(self, node_id: str, force: bool = False) -> None:
+        """Have a node that is away expected no more, with `force` whatever is lost; raises as `evict` does."""
+        self._order(node_id, "forget", force)
 
     def leave(self, node_id: str) -> None:
         """Have a node hand over what it has and leave for good; raises NoSuchNode, or NotPossible with the reason."""
-        _checked(self.nodes.post(f"/api/v1/nodes/{quote(node_id, safe='')}/leave"))
+        self._order(node_id, "leave", False)
 
     def close(self) -> None:
         """Close all connections."""
         self.nodes.close()
+
+    def _order(self, node_id: str, order: str, force: bool) -> None:
+        fields = {"force": "true"} if force else {}
+        _checked(self.nodes.post(f"/api/v1/nodes/{quote(node_id, safe='')}/{order}", fields))
 
     def _object(self, path: str, fields: dict[str, str] | None = None) -> dict[str, Any]:
         return _checked(self.nodes.get(f"/api/v1/{path}", fields or {})).object()

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import urllib3
 
@@ -96,9 +97,9 @@ class Nodes:
         """Return the answer to GET `path`; `extra_wait_s` is how much longer than usual the node may think."""
         return self._ask("GET", path, fields, extra_wait_s)
 
-    def post(self, path: str) -> Answer:
-        """Return the answer to POST `path` with an empty JSON object."""
-        return self._ask("POST", path, {}, 0.0)
+    def post(self, path: str, fields: Mapping[str, str] | None = None) -> Answer:
+        """Return the answer to POST `path` with an empty JSON object; `fields` go into the address."""
+        return self._ask("POST", path if not fields else f"{path}?{urlencode(fields)}", {}, 0.0)
 
     def _ask(self, method: str, path: str, fields: Mapping[str, str], extra_wait_s: float) -> Answer:
         until = time.monotonic() + self.patience_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from folkmoot.cluster.absence import losses_of
 from folkmoot.cluster.assign import assign
 from folkmoot.cluster.heartbeat import EVICT, FORGET, Request
 from folkmoot.cluster.proposal import Promise, Proposal
@@ -36,11 +37,12 @@ def compose(
                 bases[node_id] = promise.base
             served[node_id] = promise.base_epoch if promise.serving else proposal.epoch
     branches: dict[int, list[str]] = {}
+    holdings = {node_id: promise.holdings for node_id, promise in proposal.promises.items()}
     kept, fill = assign(
         members,
         ring,
         previous,
-        {node_id: promise.holdings for node_id, promise in proposal.promises.items()},
+        holdings,
         bases,
         {node_id: promise.filled for node_id, promise in proposal.promises.items()},
         branches,
@@ -54,6 +56,7 @@ def compose(
     view.lineage = _lineage(bases)
     view.lasts = _lasts(tops, absent)
     view.forgotten = _forgotten(view, tops, fresh, before, requests)
+    view.losses = losses_of(view, tops, holdings, proposal.started_us)
     return view
 
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from folkmoot.cluster.absence import news_of
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.heartbeat import EXCLUDED, MEMBER, WAITING, Request
 from folkmoot.cluster.holding import Holding
@@ -120,6 +121,7 @@ class Seat:
             if view.epoch <= self.epoch() or member is None or member.incarnation != self.me.incarnation:
                 continue
             taken = True
+            self.events.extend(news_of(self.view, view))
             before = self.view if self.writable() else None
             self.news = before is not None and self._branched(before, view)
             self.view = view
@@ -133,6 +135,7 @@ class Seat:
                 )
                 self.base.lineage = old.lineage
                 self.base.lasts = view.lasts
+                self.base.losses = old.losses
                 me = self.me.node_id  # nothing was given up in such a view
                 self.base.forgotten = [mark for mark in view.forgotten if mark[0] != me or mark in old.forgotten]
             self.installs.append(view)

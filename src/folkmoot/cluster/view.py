@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.cluster.cursor import Cursor, put_bytes, put_text
+from folkmoot.cluster.loss import Losses, decode_losses, encode_losses
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.pack import varint
 from folkmoot.store.origin import NUMBER_BITS
@@ -128,6 +129,7 @@ class View:
     those who are absent the epochs of the last views in which they were, one per side of a split. forgotten: (id, epoch
     of the order) of nodes that an operator had forgotten; one that is a member of such a view begins anew with it.
     crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead.
+    losses: which copies of partitions are away or lost.
     """
 
     def __init__(
@@ -154,6 +156,7 @@ class View:
         self.lineage: list[int] = []
         self.lasts: dict[str, list[int]] = {}
         self.forgotten: list[tuple[str, int]] = []
+        self.losses: Losses = Losses()
         self.crowded: list[str] = []
         self.proposer: str = ""  # who proposed it, "" = not known
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
@@ -216,20 +219,9 @@ def _id_of(member: Member) -> str:
 
 def encode_member(member: Member) -> bytes:
     """Return a member's bytes behind their length; later versions may append fields."""
-    return put_bytes(
-        b"".join(
-            [
-                put_text(member.node_id),
-                varint(member.incarnation),
-                put_text(member.address),
-                put_text(member.zone),
-                bytes([member.state]),
-                varint(member.wire_min),
-                varint(member.wire_max),
-                put_text(member.software),
-            ]
-        )
-    )
+    parts = [put_text(member.node_id), varint(member.incarnation), put_text(member.address), put_text(member.zone)]
+    parts += [bytes([member.state]), varint(member.wire_min), varint(member.wire_max), put_text(member.software)]
+    return put_bytes(b"".join(parts))
 
 
 def decode_member(cursor: Cursor) -> Member:
@@ -281,6 +273,7 @@ def encode_view(view: View) -> bytes:
             put_bytes(_put_lasts(view)),
             put_bytes(_put_marks(view.forgotten)),
             put_bytes(varint(len(view.crowded)) + b"".join([put_text(node_id) for node_id in view.crowded])),
+            put_bytes(encode_losses(view.losses)),
         ]
     )
 
@@ -393,4 +386,6 @@ def decode_view(data: bytes) -> View:
     if not cursor.done():
         names = Cursor(cursor.bytes_(), "a view's members without room")
         view.crowded = [names.text() for _ in range(names.count(len(members)))]
+    if not cursor.done():
+        view.losses = decode_losses(cursor.bytes_())
     return view

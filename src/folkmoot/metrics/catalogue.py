@@ -160,6 +160,7 @@ def cluster() -> list[Family]:
         gauge("cluster_disks_full", "nodes", "Nodes that have told that their disks are full, this one included"),
         gauge("partitions_refusing", "partitions", "Partitions that store nothing: the disk of their leader is full"),
         gauge("partitions_under_replicated", "partitions", "Partitions with fewer copies than there should be"),
+        gauge("partitions_missing", "partitions", "Partitions that go on without what they had: all copies are away"),
         gauge("partitions_moving", "partitions", "Partitions of which a copy is being made"),
         gauge("partitions_damaged", "partitions", "Copies here that were found to be damaged and are not mended yet"),
         counter("digests_compared", "ranges", "Ranges of rows compared with another copy"),

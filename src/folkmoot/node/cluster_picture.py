@@ -133,6 +133,11 @@ class ClusterPicture(Picture):
         """Return when something last came from a node."""
         return self._peers.last_heard_us(node_id)
 
+    def hears(self, node_id: str) -> bool:
+        """Whether a node can be reached and has said something within `cluster.silence`."""
+        silent_us = self._state.now - self._peers.last_heard_us(node_id)
+        return node_id in self._peers.up_ids() and silent_us < self._config.silence_us
+
     def link_of(self, node_id: str) -> dict[str, int]:
         """Return the time to a node and back, and what it has not acknowledged."""
         if node_id not in self._peers.up_ids():

@@ -103,6 +103,11 @@ class Picture(ABC):
     def last_heard_us(self, node_id: str) -> int:
         """Return when something last came from a node, in microseconds since 1970; 0 when nothing did."""
 
+    def hears(self, node_id: str) -> bool:
+        """Whether a node can be reached and has said something of late, member or not."""
+        assert node_id, "a node has an id"
+        return False
+
     def link_of(self, node_id: str) -> dict[str, int]:
         """Return round_trip_us and backlog_bytes of the connection to a node, nothing when there is none."""
         assert node_id, "a node has an id"

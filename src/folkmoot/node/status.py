@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, Member
+from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, Member, View
 from folkmoot.kernel.hash import hash64
 from folkmoot.node.picture import ALONE, EXCLUDED, MEMBER, Picture
+from folkmoot.node.risk import evict_risk, forget_risk, named
 from folkmoot.node.shortage import caution, full_disks, has_full_disk, refusing, stranded
 
 __all__ = ["NodeStatus"]
 
 _AWAY: Final = "away"
-_NAMED_MAX: Final = 8  # partitions that a sentence names
 
 
 class NodeStatus:
@@ -50,6 +50,8 @@ class NodeStatus:
             "nodes": self._nodes(),
             "partitions": self._partition_figures(figures),
             "copy": self._copying(figures),
+            "copies_missing": [] if view is None else _missing(view),
+            "last_loss": view.losses.past[-1].fields() if view is not None and view.losses.past else None,
             "last_heal": heals[-1] if heals else None,
         }
 
@@ -274,12 +276,12 @@ class NodeStatus:
             elif left < least or not picture.leader_open(partition):
                 few.append(partition)
         if only:
-            return _answer(node_id, False, f"it has the only copy of {_named(only)}", only)
+            return _answer(node_id, False, f"it has the only copy of {named(only)}", only)
         if few:
-            return _answer(node_id, False, f"other copies of {_named(few)} are missing or not open yet", few)
+            return _answer(node_id, False, f"other copies of {named(few)} are missing or not open yet", few)
         alone = stranded(picture, node_id, full_disks(picture))
         if alone:
-            return _answer(node_id, False, f"the disks with the other copies of {_named(alone)} are full", alone)
+            return _answer(node_id, False, f"the disks with the other copies of {named(alone)} are full", alone)
         return _answer(node_id, True, "others have copies of all that it has", [])
 
     def heals(self) -> list[dict[str, object]]:
@@ -318,19 +320,21 @@ class NodeStatus:
         """Return what is wrong though this node serves: full disks, and what they refuse; "" when nothing is."""
         return caution(self.picture)
 
-    def evict(self, node_id: str, now: int) -> str:
-        """Put a member out of the view; return why not, or "" when it is on its way."""
+    def evict(self, node_id: str, now: int, force: bool = False) -> str:
+        """Put a member out of the view; return why not, or "" when it is on its way. `force`: at any price."""
         view = self.picture.view()
         if self.known(node_id) and (view is None or view.member(node_id) is None):
             return f"{node_id} is not in the view already"
-        return self._unknown(node_id) or self.picture.evict(node_id, now)
+        risk = "" if force else evict_risk(self.picture, node_id)
+        return self._unknown(node_id) or risk or self.picture.evict(node_id, now)
 
-    def forget(self, node_id: str, now: int) -> str:
-        """Expect a node that is away no more; return why not, or "" when it is on its way."""
+    def forget(self, node_id: str, now: int, force: bool = False) -> str:
+        """Expect a node that is away no more; return why not, or "" when it is on its way. `force`: at any price."""
         view = self.picture.view()
         if self.picture.state() != ALONE and view is not None and view.member(node_id) is not None:
             return f"{node_id} is a member of the view: stop or evict it first"
-        return self._unknown(node_id) or self.picture.forget(node_id, now)
+        risk = "" if force else forget_risk(self.picture, node_id)
+        return self._unknown(node_id) or risk or self.picture.forget(node_id, now)
 
     def leave(self, node_id: str, now: int) -> str:
         """Have a member hand over all that it has and leave; return why not, or "" when it is on its way."""
@@ -360,11 +364,10 @@ class NodeStatus:
         return "" if self.known(node_id) else f"there is no node {node_id!r} in this cluster"
 
 
+def _missing(view: View) -> list[dict[str, object]]:
+    """Return the partitions that go on without what they had, by the nodes that are away and have it."""
+    return [{"nodes": list(nodes), "partitions": partitions} for nodes, partitions in view.losses.groups()]
+
+
 def _answer(node_id: str, safe: bool, why: str, partitions: list[int]) -> dict[str, object]:
     return {"node": node_id, "safe": safe, "why": why, "partitions": partitions}
-
-
-def _named(partitions: list[int]) -> str:
-    text = ", ".join([str(partition) for partition in partitions[:_NAMED_MAX]])
-    more = len(partitions) - _NAMED_MAX
-    return f"{len(partitions)} partitions ({text}{f' and {more} more' if more > 0 else ''})"
