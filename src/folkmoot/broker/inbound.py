@@ -117,7 +117,8 @@ class Inbound:
         """Publish for a client whose session is elsewhere, or pass it on; False when it is not its turn yet."""
         qos = first >> 1 & 3
         passed_on = qos == 2 or names_producer(properties)
-        if first & 1 and not relay.is_ordered(passed_on, self.commits.complete_token):
+        late = bool(first & 1) and not relay.is_ordered(passed_on, self.commits.complete_token)
+        if late or not (passed_on or relay.is_free()):
             self.commits.pause(connection, FOR_ORDER)
             self._queueing[connection.id] = connection
             return False
@@ -138,7 +139,7 @@ class Inbound:
             token = self.commits.complete_token
             for number, connection in list(self._queueing.items()):
                 relay = connection.relay
-                if relay is None or (relay.is_ordered(True, token) and relay.is_ordered(False, token)):
+                if relay is None or (relay.is_free() and all(relay.is_ordered(way, token) for way in (True, False))):
                     del self._queueing[number]
                     self.commits.unpause(connection, FOR_ORDER)
 

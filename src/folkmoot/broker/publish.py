@@ -84,9 +84,8 @@ class Publishing:
         if route.logs:
             result |= MATCHED | STORED
             if self.state.storage_full and message.qos == 0:
-                self.state.counters.storage_refused += (
-                    1  # nobody can be told, and the last room is for what is promised
-                )
+                # Nobody can be told, and the last room is for what is promised.
+                self.state.counters.storage_refused += 1
             else:
                 self.stream(route.logs, message, producer, sequence)
         if self._local_groups:

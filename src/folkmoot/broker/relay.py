@@ -28,6 +28,7 @@ CLOSED: Final = 0
 GOODBYE: Final = 1
 BLOCKED: Final = 2
 UNBLOCKED: Final = 3
+MARKED: Final = 4  # nothing; it is taken care of when all that the former leader had under way is done
 
 _LOG_BYTES_MAX: Final = 1 << 20  # of a client that waits for the leader of its session: then it may not publish
 
@@ -92,8 +93,11 @@ class Relays:
             relay.log[0][0] - 1 if relay.log else relay.packets,
         )
 
-    def adopt(self, connection: Connection, body: bytes, session: Session) -> Relay:
-        """The partition of an open connection's session is led elsewhere from now on."""
+    def adopt(self, connection: Connection, body: bytes, session: Session, busy: bool) -> Relay:
+        """The partition of an open connection's session is led elsewhere from now on.
+
+        busy: promises of this node are under way; what the client publishes now waits until they are kept.
+        """
         relay = Relay(connection, session.partition, body, False, token_of(connection, self.state))
         relay.state = GRANTED
         relay.durable = session.durable
@@ -102,6 +106,10 @@ class Relays:
                 if entry.sequence:  # what is released is a row
                     relay.flights[packet_id] = entry.sequence
         self._add(relay)
+        if busy and session.durable:
+            self.forward(relay, MARKED, b"")
+            relay.promised = relay.packets
+            connection.fast = False
         return relay
 
     def find(self, node_id: str, number: int) -> Relay | None:

@@ -364,7 +364,7 @@ class Tenure:
             connection.connect = packet
             self.relays.ask(connection, session.partition, connection.connect_body, not packet.client_id)
             return
-        self.relays.adopt(connection, connection.connect_body, session)
+        self.relays.adopt(connection, connection.connect_body, session, self.outbox.busy(session.partition))
         if session.durable:
             self.lifecycle.leave(session)
             session.connection = None

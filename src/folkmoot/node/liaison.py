@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from folkmoot.broker.broker import Broker
 from folkmoot.broker.fabric import Fabric
-from folkmoot.broker.overload import LEVEL_MAX
 from folkmoot.broker.receipt import Evidence
 from folkmoot.broker.state import State
 from folkmoot.cluster.config import ClusterConfig
@@ -24,7 +23,7 @@ from folkmoot.kernel.event import Event
 from folkmoot.node.chronicle import Chronicle
 from folkmoot.node.effect import Effects
 from folkmoot.node.farewell import Farewell
-from folkmoot.node.load import is_full, own_load
+from folkmoot.node.load import is_full, level_of, own_load
 from folkmoot.node.meter import Meter
 from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace
@@ -137,7 +136,14 @@ class Liaison:
         elif kind < BROKER_FIRST:
             self.replication.receive(node_id, kind, body, now)
         else:
+            self._void()
             self.broker.switch.receive(node_id, kind, body)
+
+    def _void(self) -> None:
+        """Let those go whose packets are lost with a change of leaders, before the next leader speaks to them."""
+        for token, partition in self.replication.abandoned:
+            self.broker.fail(token, partition)
+        self.replication.abandoned.clear()
 
     def _progress(self, now: int) -> None:
         """Tell each part what the others have decided."""
@@ -160,10 +166,7 @@ class Liaison:
             self.broker.tenure.prepare(ready)
         if not self.state.routes_known:
             self.broker.know()
-        if replication.abandoned:
-            for token, partition in replication.abandoned:
-                self.broker.fail(token, partition)
-            replication.abandoned.clear()
+        self._void()
         # Turns without rows, and answers of other nodes, bring turns to completion too.
         self.broker.committed(replication.committed_token)
 
@@ -193,7 +196,8 @@ class Liaison:
         self.membership.outside.refused_us = self.peers.refused_us
         self.membership.set_full(self.state.storage_full)
         self.membership.set_load({**own_load(self.state), **self.pace.figures(now)})
-        self.broker.overload.others = max([self._overload_of(node_id) for node_id in self._members], default=0)
+        levels = [level_of(self.membership.load_of(node_id)) for node_id in self._members]
+        self.broker.overload.others = max(levels, default=0)
         self.fabric.full = {node_id: None for node_id in self._members if is_full(self.membership.load_of(node_id))}
         self.peers.wake(now)
         self.membership.wake(now)
@@ -204,9 +208,6 @@ class Liaison:
         self.step()
         if self.opening.step():
             self._progress(now)
-
-    def _overload_of(self, node_id: str) -> int:
-        return min(self.membership.load_of(node_id).get("overload", 0), LEVEL_MAX)
 
     def next_wake(self) -> int:
         """Return when `wake` is due, in microseconds."""

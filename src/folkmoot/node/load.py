@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from folkmoot.broker.overload import LEVEL_MAX
 from folkmoot.broker.state import State
 
-__all__ = ["is_full", "own_load"]
+__all__ = ["is_full", "level_of", "own_load"]
 
 
 def own_load(state: State) -> dict[str, int]:
@@ -21,3 +22,8 @@ def own_load(state: State) -> dict[str, int]:
 def is_full(load: dict[str, int]) -> bool:
     """Whether a node has told that its disk is full."""
     return load.get("storage_full", 0) > 0
+
+
+def level_of(load: dict[str, int]) -> int:
+    """Return the overload level that a node has told, 0 to 10."""
+    return min(load.get("overload", 0), LEVEL_MAX)

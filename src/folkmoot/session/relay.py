@@ -26,7 +26,8 @@ class Relay:
     token: drawn, so that a new leader can tell what this connection has set with the old one; told: whether any leader
     has heard of it; leader: the node that takes packets now, empty while the partition has none; log: packets whose
     effects are not known to be safe, as (number, first byte, rest); retained: the newest one of a retained message;
-    kept_token: the newest turn in which this node published one itself; flights: queue sequences by packet id that the
+    kept_token: the newest turn in which this node published one itself; promised: the packet that marks what this node,
+    as the leader before, had under way for it; flights: queue sequences by packet id that the
     client has got and whose acknowledgement is not known to be safe.
     """
 
@@ -46,6 +47,7 @@ class Relay:
         self.packets = 0
         self.retained = 0
         self.kept_token = 0
+        self.promised = 0
         self.flights: dict[int, int] = {}
 
     def is_ordered(self, passed_on: bool, complete_token: int) -> bool:
@@ -54,10 +56,15 @@ class Relay:
             return self.kept_token <= complete_token
         return not self.log or self.log[0][0] > self.retained
 
+    def is_free(self) -> bool:
+        """Whether what is published here overtakes nothing that the session's leader sends for it (A3)."""
+        return not self.promised or not self.log or self.log[0][0] > self.promised
+
     def let_overtake(self) -> None:
         """The client has gone: better out of order than not at all."""
         self.retained = 0
         self.kept_token = 0
+        self.promised = 0
 
     def handled(self, number: int) -> None:
         """The effects of all packets up to `number` are safe."""

@@ -178,6 +178,8 @@ class DeliveryChecker:
         if self.trouble.torn(0 if message.is_will else message.first_us):
             if message.is_will or groups or self._is_parted(record, [message]):
                 return  # the sides do not know of each other's deliveries, and take each other's clients for dead
+            if message.once and self.trouble.interrupted(message.first_us, message.acked_us):
+                return  # one side has it, and its client is at the other, which has not
         if packet.qos == 0 and self.trouble.disturbed(message.first_us):
             # QoS 0 goes out before the disk knows of the message: a crash then makes its publisher repeat it.
             applied = max(1, len(message.attempts))

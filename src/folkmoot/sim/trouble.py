@@ -212,6 +212,19 @@ class Trouble:
                     return True
         return False
 
+    def interrupted(self, since_us: int, until_us: int) -> bool:
+        """Whether a split that left two sides began in this time: what was on its way may be at one of them only."""
+        return not self.majority and any(since_us <= span.begin_us <= until_us for span in self.splits)
+
+    def halved(self, since_us: int) -> bool:
+        """Whether at some moment since then half of the machines, or more, were lost together.
+
+        Those who are left cannot tell that from a split: they take back what they have not answered.
+        """
+        moments = [at for _, at in self._failures if at >= since_us]
+        counts = [len([other for other in moments if at <= other < at + SECOND]) for at in moments]
+        return 2 * max(counts, default=0) >= len(self.hosts)
+
     def reaches(self, known: Link, known_us: int, used: Link, used_us: int, until_us: int) -> bool:
         """Whether what was acknowledged over one connection must count for what comes over another later.
 
