@@ -64,9 +64,7 @@ class Publishing:
         self._choices: list[bytes] = []  # groups of which another node chooses the member
 
     def publish(self, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
-        """Deliver and store a message.
-
-        Return MATCHED, STORED (its acknowledgement must wait), REFUSED (by a quota) flags.
+        """Deliver and store a message; return flags: MATCHED, STORED (acknowledged later), REFUSED (by a quota).
 
         producer: the name of an idempotent producer (empty = none), sequence: its number for this message.
         """
@@ -240,8 +238,7 @@ class Publishing:
         """Keep a message as the retained one of its topic, whose partition this node leads: STORED or REFUSED."""
         if producer and not self.retained.has_room(message):
             return REFUSED  # before its sequence is taken: the producer will repeat it
-        partition = self.state.partition_of(message.topic)
-        if not self.takes(partition, producer, sequence):
+        if not self.takes(partition := self.state.partition_of(message.topic), producer, sequence):
             self.receipts.known(partition)
         elif not self.retained.set(message):
             return REFUSED
@@ -289,7 +286,10 @@ class Publishing:
                 if place is not None:
                     self._chosen.append((group.name, place.place.node_id, place.place.partition))
                     continue
-            if not self.takes(self.state.partition_of(group.name), producer, sequence):
+            knows = self.state.partition_of(group.name)
+            if publisher is not None and publisher.durable:
+                knows = publisher.partition  # as it does where there are other nodes, see `errand`
+            if not self.takes(knows, producer, sequence):
                 result |= MATCHED | STORED
                 continue
             outcome = self.shared.deliver(group, message)
