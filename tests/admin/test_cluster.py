@@ -150,6 +150,10 @@ def test_a_node_that_is_no_member_sends_orders_elsewhere(app: ASGIApp, told: Tol
         reply = order(app, path)
         assert (reply.status, reply.json()) == (503, {"error": "ask another one"})
     assert told.orders == []
+    for path in ("partitions", "where?client=x", "safe-to-stop/n1"):
+        assert get(app, path, 503) == {"error": "ask another one"}, "what it knows is old"
+    assert get(app, "status")["node"] == "n1"
+    assert get(app, "heals") == []
 
 
 @pytest.mark.parametrize("path", ORDERS)

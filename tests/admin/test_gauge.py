@@ -46,6 +46,18 @@ def test_a_minority_that_may_not_serve_shows() -> None:
     assert figures(camp["n2"]).cluster_may_serve == 1
 
 
+def test_a_node_that_was_left_out_counts_nothing_of_the_others() -> None:
+    camp = Camp(3)
+    assert camp["n1"].node.liaison is not None
+    camp["n1"].node.liaison.membership.evict("n3", camp.now)
+    camp.run()
+    camp.advance(3 * SECOND)
+    seen = figures(camp["n3"])
+    assert (seen.cluster_member, seen.cluster_nodes_active, seen.cluster_nodes_away) == (0, 0, 0)
+    assert (seen.partitions_role_leads, seen.partitions_role_follows) == (0, 0)
+    assert (seen.partitions_closed, seen.partitions_under_replicated) == (8, 8)
+
+
 def test_settings_that_differ_show() -> None:
     camp = Camp(3)
     assert figures(camp["n1"]).cluster_settings_differ == 0

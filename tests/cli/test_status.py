@@ -45,6 +45,34 @@ def test_the_status_shows_view_nodes_and_data(capsys: pytest.CaptureFixture[str]
     assert "last heal: none" in text
 
 
+def test_a_node_that_is_left_out_shows_no_table_and_counts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = Drawn(FULL)
+    picture.now_state = EXCLUDED
+    lines = run(picture, capsys, "status").splitlines()
+    assert len(lines) == 2
+    found = json.loads(run(picture, capsys, "status", "--json"))
+    assert (found["partitions"]["open"], found["partitions"]["under_replicated"]) == (0, 2)
+    assert {(node["leads"], node["follows"]) for node in found["nodes"]} == {(0, 0)}
+    for words in (["partitions"], ["where", "x"], ["safe-to-stop", "b"]):
+        assert "node a is no member of a view (excluded): ask another one" in run(picture, capsys, *words, status=2)
+
+
+def test_of_several_nodes_a_member_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    out, inside = Drawn([["b"]]), Drawn(FULL)
+    out.now_state = EXCLUDED
+    with Shown(out) as first, Shown(inside) as second:
+        both = ["--admin", f"{NOBODY},{first.place},{second.place}"]
+        for words in (["status"], ["partitions"], ["where", "x"], ["safe-to-stop", "b"], ["evict", "b"]):
+            assert main([*words, *both]) == 0
+            captured = capsys.readouterr()
+            assert captured.err.startswith(f"note: http://{first.place} "), words
+            assert "is no member of a view (excluded)" in captured.err
+            assert captured.err.endswith("the next one is asked\n")
+            assert captured.err.count("\n") == 1
+            assert "LEFT OUT" not in captured.out
+        assert (out.orders, inside.orders) == ([], [("evict", "b")])
+
+
 def test_the_status_as_json_is_what_the_node_says(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(run(Drawn(FULL), capsys, "status", "--json"))
     assert {name: found[name] for name in ("node", "counter", "state")} == {
@@ -119,9 +147,12 @@ def test_orders_that_cost_something_need_force(capsys: pytest.CaptureFixture[str
 def test_every_state_has_its_words() -> None:
     picture = Drawn(FULL)
     assert not [line for line in heading(picture) if line.startswith("UNDER")]
-    for state, words in ((ALONE, "alone"), (WAITING, "waits to be taken in"), (EXCLUDED, "LEFT OUT")):
+    for state, words in ((ALONE, "alone"), (WAITING, "waits to be taken in"), (EXCLUDED, "left out")):
         picture.now_state = state
         assert words in heading(picture)[0]
+    assert heading(picture)[1].startswith("LEFT OUT")
+    assert len(heading(picture)) == 2, "what it knows of the others is old"
+    picture.now_state = ALONE
     picture.receipts = [{"time_us": 1_700_000_000_000_000, "rows_merged": 4}]
     assert heading(picture)[-1] == "last heal: 2023-11-14T22:13:20Z rows merged 4"
 

@@ -8,7 +8,7 @@ import pytest
 
 from folkmoot.client.admin import AdminClient
 from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchNode, NotAuthorised, NotPossible, Unreachable
-from folkmoot.node.picture import EXCLUDED
+from folkmoot.node.picture import EXCLUDED, WAITING
 from tests.harness.picture import Drawn, Shown
 
 TOKEN = "a-token-of-more-than-sixteen-characters"
@@ -88,8 +88,40 @@ def test_orders_go_to_a_member() -> None:
             AdminClient(first.place, patience_s=0.01).forget("c")
 
 
+def test_the_status_is_that_of_a_member_if_there_is_one() -> None:
+    out, waiting, inside = drawn(), drawn(), drawn()
+    out.now_state, waiting.now_state = EXCLUDED, WAITING
+    passed: list[tuple[str, str]] = []
+    with Shown(out) as first, Shown(waiting) as second, Shown(inside) as third:
+        places = [first.place, NOBODY, second.place, third.place]
+        client = AdminClient(places, on_pass=lambda url, why: passed.append((url, why)))
+        assert client.status()["state"] == "member"
+        assert passed == [(f"http://{first.place}", "is no member of a view (excluded)")]
+        assert client.status()["state"] == "member"
+        assert len(passed) == 1, "the one that has answered is asked first"
+        client.close()
+        assert AdminClient([first.place, second.place], patience_s=0.01).status()["state"] == "excluded"
+        assert AdminClient(first.place).status()["state"] == "excluded"
+
+
+def test_what_a_node_knows_that_was_left_out_is_not_taken_for_the_truth() -> None:
+    out, inside = drawn(), drawn()
+    out.now_state = EXCLUDED
+    with Shown(out) as first, Shown(inside) as second:
+        client = AdminClient([first.place, second.place])
+        assert len(client.partitions()) == 2
+        client.close()
+        lone = AdminClient(first.place, patience_s=0.01)
+        for ask in (lone.partitions, lambda: lone.safe_to_stop("b"), lambda: lone.where_client("x")):
+            with pytest.raises(Unreachable, match=r"^http://\S+ answered 503 \(node a is no member") as raised:
+                ask()
+            assert "Check that the node runs" not in str(raised.value)
+        lone.close()
+
+
 def test_when_nobody_answers_all_are_named() -> None:
-    with pytest.raises(Unreachable, match=r"any of http://127\.0\.0\.1:9, http://127\.0\.0\.1:10"):
+    both = r"http://127\.0\.0\.1:9: the connection is refused; http://127\.0\.0\.1:10: the connection is refused"
+    with pytest.raises(Unreachable, match=both):
         AdminClient([NOBODY, "127.0.0.1:10"], patience_s=0.01).status()
 
 

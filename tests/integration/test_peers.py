@@ -63,7 +63,7 @@ def test_nodes_meet_and_a_killed_one_is_missed_at_once(nodes: Nodes) -> None:
     time.sleep(1.5)
     began = time.monotonic()
     two.kill()
-    await_true(says(one, "peer_down", "node=two", "refused"))
+    await_true(says(one, "peer_dead", "node=two", "refused"))
     assert time.monotonic() - began < 0.5
     two.start()
     await_true(lambda: one.log().count("peer_up") == 2)

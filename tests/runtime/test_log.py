@@ -21,7 +21,7 @@ def lines(form: str, *events: Event, level: str = "info", now: int = NOW) -> lis
 def test_a_line_of_text_has_time_level_kind_and_fields() -> None:
     event = Event(WARNING, "protocol_error", {"client": "c1", "code": 0x81, "why": "no such topic", "ok": False})
     assert lines("text", event) == [
-        '2023-11-14T22:13:20.123Z WARNING protocol_error client=c1 code=129 why="no such topic" ok=False'
+        '2023-11-14T22:13:20.123Z WARNING protocol_error client=c1 code=129 why="no such topic" ok=no'
     ]
 
 
@@ -111,3 +111,36 @@ def test_a_line_is_not_longer_than_what_a_ready_pipe_takes() -> None:
         Log("info", "text", stream).say("info", "a", NOW, **{f"field{n}": "\N{PILE OF POO}" * 1000 for n in range(9)})
         assert len(os.read(read, 1 << 20)) <= 4096
     os.close(read)
+
+
+def test_lists_and_counts_are_arrays_and_objects_in_json() -> None:
+    fields: dict[str, object] = {"members": ["n1", "n2"], "none": [], "dropped": {"too old": 2}, "expiry_s": None}
+    (line,) = lines("json", Event(INFO, "view_installed", fields))
+    assert {name: value for name, value in json.loads(line).items() if name in fields} == fields
+
+
+def test_lists_and_counts_are_words_in_text() -> None:
+    fields: dict[str, object] = {"members": ["n1", "n2"], "one": ["n1"], "none": [], "dropped": {"too old": 2}}
+    (line,) = lines("text", Event(INFO, "view_installed", {**fields, "expiry_s": None}))
+    assert line.endswith('members="n1, n2" one=n1 none=none dropped="too old 2" expiry_s=none')
+
+
+def test_a_field_cannot_take_the_place_of_time_level_or_event() -> None:
+    (line,) = lines("json", Event(INFO, "overloaded", {"level": 7, "time": 1, "event": "other"}))
+    found = json.loads(line)
+    assert (found["level"], found["event"], found["time"][:4]) == ("info", "overloaded", "2023")
+
+
+def test_long_lists_are_cut() -> None:
+    (line,) = lines("json", Event(INFO, "view_installed", {"members": [f"n{number}" for number in range(1000)]}))
+    members = json.loads(line)["members"]
+    assert members[:2] == ["n0", "n1"]
+    assert members[-1] == "..."
+
+
+def test_a_line_of_json_that_would_be_too_long_is_json_all_the_same() -> None:
+    fields: dict[str, object] = {f"f{n}": [f"\N{PILE OF POO}{i}" * 100 for i in range(100)] for n in range(5)}
+    (line,) = lines("json", Event(INFO, "view_due", fields))
+    found = json.loads(line)
+    assert len(line.encode()) < 4096
+    assert all(isinstance(found[name], list) for name in fields)

@@ -57,7 +57,7 @@ class ClusterStatus(ABC):
 
     @abstractmethod
     def outside(self) -> str:
-        """Return why this node is not the one to ask for orders, because it is no member; "" when it is."""
+        """Return why this node is not the one to ask about the cluster, because it is no member; "" when it is."""
 
     @abstractmethod
     def evict(self, node_id: str, force: bool = False) -> str:
@@ -174,7 +174,7 @@ class ClusterApi:
 
     async def partitions(self, request: Request) -> Response:
         """GET /api/v1/partitions."""
-        return self._refusal(request) or JSONResponse(self._cluster.partitions())
+        return self._refusal(request) or self._outsider() or JSONResponse(self._cluster.partitions())
 
     async def heals(self, request: Request) -> Response:
         """GET /api/v1/heals."""
@@ -182,7 +182,7 @@ class ClusterApi:
 
     async def where(self, request: Request) -> Response:
         """GET /api/v1/where?client=ID or ?topic=TOPIC."""
-        return self._refusal(request) or self._where(request)
+        return self._refusal(request) or self._outsider() or self._where(request)
 
     def _where(self, request: Request) -> Response:
         client, topic = request.query_params.get("client"), request.query_params.get("topic")
@@ -199,9 +199,10 @@ class ClusterApi:
 
     async def safe_to_stop(self, request: Request) -> Response:
         """GET /api/v1/safe-to-stop/NODE."""
-        return self._refusal(request) or self._answer(request, self._cluster.safe_to_stop(_node(request)))
+        return self._refusal(request) or self._outsider() or self._safe_to_stop(request)
 
-    def _answer(self, request: Request, found: dict[str, Any] | None) -> Response:
+    def _safe_to_stop(self, request: Request) -> Response:
+        found = self._cluster.safe_to_stop(_node(request))
         return self._no_node(request) if found is None else JSONResponse(found)
 
     async def evict(self, request: Request) -> Response:
@@ -232,7 +233,7 @@ class ClusterApi:
         return _outcome(order(node_id), {"node": node_id})
 
     def _outsider(self) -> Response | None:
-        """Answer 503 where this node is no member, so that another is asked."""
+        """Answer 503 where this node is no member: what it knows of the others is old, and another is to be asked."""
         why = self._cluster.outside()
         return _error(503, why) if why else None
 

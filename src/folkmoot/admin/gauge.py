@@ -15,7 +15,8 @@ __all__ = ["measure"]
 
 def measure(status: Mapping[str, Any], counters: Counters) -> None:
     """Set the gauges of the cluster; `status` as of `NodeStatus.status`."""
-    nodes: list[Mapping[str, Any]] = status["nodes"]
+    # What a node says of the others that they have left out, or not taken in yet, is of old.
+    nodes: list[Mapping[str, Any]] = status["nodes"] if status["state"] in ("member", "alone") else []
     partitions: Mapping[str, int] = status["partitions"]
     own = next((node for node in nodes if node["id"] == status["node"]), {})
     counters.cluster_member = int(status["state"] == "member")

@@ -155,6 +155,6 @@ class Attaching:
             "address": connection.info.address,
             "transport": connection.info.transport,
             "version": connection.version,
-            "expiry_s": "never" if expiry_s == EXPIRY_NEVER else expiry_s,
+            "expiry_s": None if expiry_s == EXPIRY_NEVER else expiry_s,
         }
         self.state.event(INFO, "connected", fields)

@@ -140,7 +140,7 @@ class Overload:
         """Put the beginning and the end of what an operator should know into the log."""
         if level >= _TOLD_FROM and not self._told:
             self._told = True
-            self.state.event(WARNING, "overloaded", {"level": level, "why": self.state.overload_why})
+            self.state.event(WARNING, "overloaded", {"overload": level, "why": self.state.overload_why})
         elif not level and self._told:
             self._told = False
             self.state.event(INFO, "overload_over", {})

@@ -291,7 +291,10 @@ class Tenure:
 
     def _tell(self) -> None:
         if self._led:
-            self.state.event(INFO, "leads", {"partitions": self._led, "sessions": len(self.state.sessions)})
+            fields: dict[str, object] = {"partitions": self._led, "sessions": len(self.state.sessions)}
+            fields["queued"] = self.state.counters.queue_messages
+            fields["retained"] = self.state.counters.retained_messages
+            self.state.event(INFO, "leads", fields)
             self._led = 0
 
     def _take_back(self, relay: Relay, homes: dict[str, tuple[bool, list[str]]]) -> None:

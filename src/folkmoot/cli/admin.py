@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -36,9 +37,14 @@ def connect(admin: list[str], token: str | None) -> AdminClient:
     from folkmoot.client.admin import AdminClient
 
     try:
-        return AdminClient(admin, token)
+        return AdminClient(admin, token, on_pass=note)
     except ValueError as error:
         raise Refusal(f"--admin: {error}") from None
+
+
+def note(url: str, why: str) -> None:
+    """Say that a node was asked and another one answers."""
+    print(f"note: {url} {why}; the next one is asked", file=sys.stderr)
 
 
 def print_json(found: Any) -> None:

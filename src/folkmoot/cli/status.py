@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import typer
 
 from folkmoot.cli.admin import ADMIN, JSON, TOKEN, connect, print_json, print_table, size_text
 
 __all__ = ["app", "heal_text", "summary"]
+
+OUTSIDE: Final = {
+    "waiting": "NOT TAKEN IN: it serves nobody yet, and knows nothing of the others; its log says whom it waits for",
+    "excluded": "LEFT OUT: the cluster goes on without it, and it serves nobody; ask another node about the cluster",
+}
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
@@ -26,7 +31,8 @@ def status(admin: list[str] = ADMIN, token: str | None = TOKEN, as_json: bool = 
         return 0
     lines = summary(found)
     print(lines[0])
-    print_table(node_table(found))
+    if found["state"] not in OUTSIDE:
+        print_table(node_table(found))
     print("\n".join(lines[1:]))
     return 0
 
@@ -34,6 +40,8 @@ def status(admin: list[str] = ADMIN, token: str | None = TOKEN, as_json: bool = 
 def summary(found: dict[str, Any]) -> list[str]:
     """The lines around the table; the first goes above it."""
     total = found["partitions"]
+    if found["state"] in OUTSIDE:
+        return [head(found), OUTSIDE[found["state"]], *disk_lines(found)]
     lines = [head(found), partition_line(total)]
     if total["under_replicated"]:
         few = f"{total['under_replicated']} of {total['total']} partitions have fewer than {found['replicas']} copies"
@@ -64,7 +72,7 @@ def head(found: dict[str, Any]) -> str:
     who = {
         "member": f"member of view {found['counter']}" + (f", proposed by {proposer}" if proposer else ""),
         "waiting": "waits to be taken in",
-        "excluded": f"LEFT OUT of the cluster; its last view was {found['counter']}",
+        "excluded": f"left out; its last view was {found['counter']}",
     }.get(found["state"], found["state"])
     return (
         f"{node}: {who} (epoch {found['epoch']}); {found['replicas']} replicas, split policy {found['policy']}, "

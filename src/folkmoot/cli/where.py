@@ -33,7 +33,7 @@ def where(
         print_json(found)
         return 0
     print(f"{found['kind']} {found['name']}: partition {found['partition']}")
-    print(f"leader     {found['leader'] or 'none: the node that answers is in no view'}")
+    print(f"leader     {found['leader'] or 'none: nobody who is here can serve it'}")
     print(f"followers  {named(found['followers'])}")
     if found["kind"] == "client":
         print(f"connected  {found['owner'] or 'no node, as far as the nodes that were asked know'}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -22,13 +22,15 @@ __all__ = ["AdminClient"]
 # A node that hangs takes connections and answers nothing: then another one is asked.
 TIMEOUT_S: Final = 3.0
 PATIENCE_S: Final = 2.0
+SERVING: Final = ("member", "alone")
 
 
 class AdminClient:
     """Asks one of several equal nodes. `urls`: admin addresses, a list or a text with commas; `token`: bearer token.
 
-    The first that answers is asked; one that is dead, hangs or stops is passed over, and when all have failed for
-    `patience_s` Unreachable is raised. Raises ValueError for what is no address.
+    The first that answers and is a member of the cluster is asked; one that is dead, hangs, stops or is left out is
+    passed over, and when all have failed for `patience_s` Unreachable is raised. `on_pass(url, why)` hears of those
+    that said that another one is to be asked. Raises ValueError for what is no address.
     """
 
     def __init__(
@@ -37,14 +39,25 @@ class AdminClient:
         token: str | None = None,
         patience_s: float = PATIENCE_S,
         timeout_s: float = TIMEOUT_S,
+        on_pass: Callable[[str, str], None] | None = None,
     ) -> None:
         found = split_urls(urls if isinstance(urls, str) else ",".join(urls))
         self._token = token
-        self.nodes = Nodes(found, token, patience_s, timeout_s)
+        self.nodes = Nodes(found, token, patience_s, timeout_s, on_pass=on_pass)
 
     def status(self) -> dict[str, Any]:
-        """Return the whole picture, as the node that answers sees it."""
-        return self._object("status")
+        """Return the whole picture, as the node that answers sees it: a member, unless no address has one."""
+        first = _checked(self.nodes.get("/api/v1/status", {}))
+        found = first.object()
+        if found.get("state") in SERVING or len(self.nodes.urls) == 1:
+            return found
+        self.nodes.passed(first.url, f"is no member of a view ({found.get('state')})")
+        for url in self.nodes.urls:
+            other = None if url == first.url else self._once(url, "status", {})
+            if other is not None and other.get("state") in SERVING:
+                self.nodes.prefer(url)
+                return other
+        return found
 
     def partitions(self) -> list[dict[str, Any]]:
         """Return one entry for each partition."""
@@ -62,14 +75,8 @@ class AdminClient:
         fields = {"client": client_id}
         found = self._object("where", fields)
         for url in self.nodes.urls if found.get("owner") is None and len(self.nodes.urls) > 1 else ():
-            other = Nodes([url], self._token, 0.0, self.nodes.timeout_s)
-            try:
-                answer = _checked(other.get("/api/v1/where", fields)).object()
-            except StreamProblem:
-                continue
-            finally:
-                other.close()
-            if answer.get("owner") is not None:
+            answer = self._once(url, "where", fields)
+            if answer is not None and answer.get("owner") is not None:
                 return answer
         return found
 
@@ -96,6 +103,16 @@ class AdminClient:
     def close(self) -> None:
         """Close all connections."""
         self.nodes.close()
+
+    def _once(self, url: str, path: str, fields: dict[str, str]) -> dict[str, Any] | None:
+        """Return what one node answers, None when it does not."""
+        other = Nodes([url], self._token, 0.0, self.nodes.timeout_s)
+        try:
+            return _checked(other.get(f"/api/v1/{path}", fields)).object()
+        except StreamProblem:
+            return None
+        finally:
+            other.close()
 
     def _order(self, node_id: str, order: str, force: bool) -> None:
         fields = {"force": "true"} if force else {}

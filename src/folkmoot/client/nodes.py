@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -74,17 +74,24 @@ def split_urls(text: str) -> list[str]:
 class Nodes:
     """The nodes at `urls`. A request goes on for `patience_s` seconds before it raises Unreachable.
 
-    `first` is the index of the node to begin with, so that many readers spread over the nodes. One instance belongs to
-    one thread.
+    `first` is the index of the node to begin with, so that many readers spread over the nodes. `on_pass(url, why)` is
+    called when a node answers that another one is to be asked, and there is one. One instance belongs to one thread.
     """
 
     def __init__(
-        self, urls: Sequence[str], token: str | None, patience_s: float, timeout_s: float = 30.0, first: int = 0
+        self,
+        urls: Sequence[str],
+        token: str | None,
+        patience_s: float,
+        timeout_s: float = 30.0,
+        first: int = 0,
+        on_pass: Callable[[str, str], None] | None = None,
     ) -> None:
         self.urls = list(urls)
         self.patience_s = patience_s
         self.timeout_s = timeout_s
         self._at = first % len(self.urls)
+        self._on_pass = on_pass
         self._pool = urllib3.PoolManager(num_pools=len(self.urls), maxsize=1)
         self._headers = {} if token is None else {"authorization": f"Bearer {token}"}
 
@@ -105,20 +112,25 @@ class Nodes:
         until = time.monotonic() + self.patience_s
         pause_s = BACKOFF_MIN_S
         failures = 0
+        silent = False  # some node gave no answer at all
+        whys: dict[str, str] = {}
         while True:
             url = self.urls[self._at]
             try:
                 answer = self._once(method, url, path, fields, extra_wait_s)
                 if answer.status < 500:
                     return answer
-                why = _complaint(answer)
+                if url not in whys:
+                    self.passed(url, _complaint(answer))
+                whys[url] = _complaint(answer)
             except urllib3.exceptions.HTTPError as error:
-                why = _reason(error)
+                whys[url] = _reason(error)
+                silent = True
             failures += 1
             self._at = (self._at + 1) % len(self.urls)
             if failures % len(self.urls) == 0:  # every node has failed once more: wait before the next round
                 if time.monotonic() + pause_s > until:
-                    raise Unreachable(self._unreachable(url, why))
+                    raise Unreachable(self._unreachable(whys, silent))
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
@@ -136,11 +148,22 @@ class Nodes:
         )
         return Answer(url, response.status, response.headers, response.data)
 
-    def _unreachable(self, url: str, why: str) -> str:
-        nodes = url if len(self.urls) == 1 else f"any of {', '.join(self.urls)} (last: {url})"
+    def prefer(self, url: str) -> None:
+        """Ask this one of the addresses first from now on."""
+        self._at = self.urls.index(url)
+
+    def passed(self, url: str, why: str) -> None:
+        """Tell that a node has answered that another one is to be asked, if there is another."""
+        if self._on_pass is not None and len(self.urls) > 1:
+            self._on_pass(url, why)
+
+    def _unreachable(self, whys: Mapping[str, str], silent: bool) -> str:
+        if not silent:
+            return "; ".join(f"{url} {why}" for url, why in whys.items())
+        told = "; ".join(f"{url}: {why}" for url, why in whys.items())
         return (
-            f"no answer from {nodes} within {self.patience_s:g} s: {why}. "
-            "Check that the node runs and that this is its admin address (`folkmoot serve --admin HOST:PORT`)"
+            f"no answer within {self.patience_s:g} s from {told}. Check that the node runs and that this is its admin "
+            "address (`folkmoot serve --admin HOST:PORT`)"
         )
 
     def close(self) -> None:

@@ -78,7 +78,7 @@ class Ballot:
         for member in members:
             if member.node_id != seat.me.node_id:
                 seat.out.append((member.node_id, PREPARE, body))
-        seat.event(INFO, "view_proposed", {"epoch": epoch, "members": ids})
+        seat.event(INFO, "view_proposed", {"view": seat.counter, "epoch": epoch, "members": ids})
         self._promised(seat.me.node_id, self._promise(epoch), now)
 
     def _exhausted(self) -> None:

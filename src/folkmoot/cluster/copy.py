@@ -52,6 +52,7 @@ class _Copy:
         self.touched: dict[bytes, bool] = {}
         self.ranges: list[tuple[bytes, bytes]] = []
         self.strange = 0
+        self.expected = False  # it was told that the copy here has changes that nobody else has
         self.taken = False  # rows of another branch are no loss
         self.left = 0  # about how many bytes, by the leader's word
         self.done_token = 0
@@ -124,16 +125,19 @@ class Copies:
         if not notice.taken and had != YES:
             # What nobody has taken over is lost with this copy: those who wait for it must not think otherwise.
             standing.pending.abandon(partition)
-            why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}"
-            if had != NO:
+            if had == NO:  # ordinary when a leader dies: nobody has been told of them
+                why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}; nobody was told of them"
+                standing.event(INFO, "branch_overwritten", partition, why)
+            else:
                 why = f"nobody can tell whether {source} has the changes up to {mine.epoch}:{mine.seq} here"
-            standing.event(WARNING, "branch_overwritten", partition, why)
+                standing.event(WARNING, "branch_overwritten", partition, why)
         if standing.roles[partition] == REPLICA:
             standing.unfit.append(partition)  # while it is one, nothing is committed
         standing.cut(partition, notice.epoch, notice.seq, notice.history)
         standing.copying[partition] = True
         self.active[partition] = _Copy(partition, source, standing.writer.token, branch)
         self.active[partition].taken = notice.taken
+        self.active[partition].expected = had == NO
         self.active[partition].left = notice.left
 
     def _ask_anew(self, source: str, partition: int) -> None:
@@ -266,7 +270,7 @@ class Copies:
         standing.followed.append((partition, seq, standing.generations[partition]))
         if copy.strange and not copy.taken:
             why = f"{copy.strange} rows were of changes that {copy.source} does not have"
-            standing.event(WARNING, "branch_dropped", partition, why)
+            standing.event(INFO if copy.expected else WARNING, "branch_dropped", partition, why)
         standing.event(INFO, "replica_filled", partition, f"from {copy.source}")
 
     def written(self) -> None:

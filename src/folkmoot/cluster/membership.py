@@ -303,7 +303,7 @@ class Membership:
         """Notice that at least half of the view went on without this node."""
         view = self._seat.view
         assert view is not None, "a member has a view"
-        moved = 0
+        moved: list[str] = []
         remain = 0 if self._seat.departing else 1
         for member in view.members:
             peer = self._detector.peers.get(member.node_id)
@@ -312,11 +312,11 @@ class Membership:
             if not self._detector.hears & peer.bit:
                 continue
             if peer.serves() and peer.beat.epoch > view.epoch and not peer.beat.in_view:
-                moved += 1
+                moved.append(member.node_id)
             elif peer.beat.epoch == view.epoch and peer.serves() and not departs(peer):
                 remain += 1
-        if moved and moved >= remain:
-            self._seat.exclude(f"{moved} of {len(view.members)} went on without this node")
+        if moved and len(moved) >= remain:
+            self._seat.exclude(f"{' and '.join(moved)} went on without this node")
 
     def _installed(self, now: int) -> None:
         view = self._seat.view

@@ -24,7 +24,7 @@ from folkmoot.cluster.side import Side, foreign_homes, fork_of
 from folkmoot.cluster.standing import MERGING, OPEN, Standing
 from folkmoot.cluster.view import counter_of
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.kernel.event import ERROR, WARNING, Event
+from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.store.batch import PUT
 from folkmoot.store.key import (
     CHUNK,
@@ -324,9 +324,10 @@ class Merges:
         self._heal.add(merging.receipt)
         fields = merging.receipt.fields()
         fields["partition"] = partition
-        fields["from"] = merging.source
+        fields["from"] = [merging.source]
         fields["branch"] = f"{holding.epoch}:{holding.seq}"
-        self.standing.events.append(Event(WARNING, "branch_merged", fields))
+        level = WARNING if merging.receipt.dropped else INFO
+        self.standing.events.append(Event(level, "branch_merged", fields))
         merging.planned = False
         merging.offered = False
         merging.source = ""
@@ -343,7 +344,8 @@ class Merges:
         self.heals.append(fields)
         if len(self.heals) > _HEALS_MAX:
             del self.heals[0]
-        self.standing.events.append(Event(WARNING, "healed", dict(fields)))
+        # Where the other side had nothing of its own, as after a common stop, nobody need look.
+        self.standing.events.append(Event(INFO if self._heal.is_empty() else WARNING, "healed", dict(fields)))
 
     def take_homes(self, partition: int) -> dict[str, tuple[bool, list[str]]]:
         """Return the clients of a merged partition whose connections may stay at these nodes only, or not there.

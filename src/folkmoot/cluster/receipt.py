@@ -49,6 +49,12 @@ class Receipt:
         for why, count in other.dropped.items():
             self.drop(why, count)
 
+    def is_empty(self) -> bool:
+        """Whether the other side had nothing of its own, so that nothing was taken in and nothing dropped."""
+        counts = self.sessions + self.sessions_taken + self.sessions_ended + self.messages + self.acknowledged
+        counts += self.subscribed + self.unsubscribed + self.retained + self.retained_cleared
+        return not counts + self.outbox + self.chunks and not self.dropped
+
     def fields(self) -> dict[str, object]:
         """Return the counts by name."""
         return {

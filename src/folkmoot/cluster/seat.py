@@ -146,14 +146,16 @@ class Seat:
             self.filled = [pair for pair in self.filled if self._learns(before, view, pair[0], pair[1])]
             # Others were told that it is to go, or it was started again while it did.
             self.leaving = self.leaving or member.state == LEAVING
-            self.event(INFO, "view_installed", {"epoch": view.epoch, "members": [one.node_id for one in view.members]})
+            fields: dict[str, object] = {"view": counter_of(view.epoch), "epoch": view.epoch}
+            fields["members"] = [one.node_id for one in view.members]
+            self.event(INFO, "view_installed", fields)
         return taken
 
     def exclude(self, why: str) -> None:
         """Note that others go on without this node."""
         self.state = EXCLUDED
         level = INFO if self.departing else WARNING
-        self.event(level, "view_excluded", {"epoch": self.epoch(), "why": why})
+        self.event(level, "view_excluded", {"view": counter_of(self.epoch()), "epoch": self.epoch(), "why": why})
 
     def _branched(self, before: View, view: View) -> bool:
         """Tell whether this node may hold changes that nobody with a role knows of.

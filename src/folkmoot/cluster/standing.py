@@ -287,6 +287,10 @@ class Standing:
         self.unfit.append(partition)
         self.event(ERROR, "replica_damaged", partition, why)
 
+    def count(self, state: int) -> int:
+        """Return how many copies here are in a state."""
+        return len([partition for partition in range(len(self.states)) if self.states[partition] == state])
+
     def event(self, level: str, kind: str, partition: int, why: str) -> None:
         """Put a fact about a partition into the log."""
         self.events.append(Event(level, kind, {"partition": partition, "epoch": self.epoch, "why": why}))

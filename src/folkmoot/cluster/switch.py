@@ -348,7 +348,8 @@ class Switch:
         link.up = False
         self.changes.append(change)
         fields: dict[str, object] = {"node": link.node_id, "reason": why}
-        self.events.append(Event(WARNING, "peer_down", fields))
+        # That its process is gone for certain is said beside that the connection is.
+        self.events.append(Event(INFO, "peer_dead", fields) if refused else Event(WARNING, "peer_down", fields))
 
     def _complain(self, level: str, kind: str, peer: PeerConnection, why: str) -> None:
         who = peer.address.rpartition(":")[0] if not peer.outgoing else peer.address

@@ -96,6 +96,10 @@ class ClusterPicture(Picture):
         view = self._membership.view
         return [] if view is None else view.known
 
+    def software(self) -> str:
+        """Return the version of this program."""
+        return self._me.software
+
     def software_of(self, member: Member) -> str:
         """Return the version of the program that a member runs."""
         return member.software

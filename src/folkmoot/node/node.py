@@ -7,6 +7,7 @@ from folkmoot.broker.call import Call
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.question import Answer
 from folkmoot.broker.state import Identity, State
+from folkmoot.cluster.holding import COMPLETE
 from folkmoot.cluster.peer import PeerConnection
 from folkmoot.cluster.ring import Ring
 from folkmoot.cluster.view import ACTIVE, Member, View
@@ -17,6 +18,7 @@ from folkmoot.node.birth import Birth, read_birth, write_birth
 from folkmoot.node.config import NodeConfig
 from folkmoot.node.effect import Effects
 from folkmoot.node.liaison import Liaison
+from folkmoot.node.tone import temper
 from folkmoot.session.connection import CLOSED, CLOSING, Connection, PeerInfo
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
@@ -79,13 +81,13 @@ class Node:
             self.liaison.open()
         write_birth(self._state.writer, self.birth, self.config)
         self._broker.open()
-        fields: dict[str, object] = {
-            "node": self.config.node_id,
-            "epoch": self.view.epoch,
-            "sessions": len(self._state.sessions),
-            "queued": self._state.counters.queue_messages,
-            "retained": self._state.counters.retained_messages,
-        }
+        fields: dict[str, object] = {"node": self.config.node_id, "start": self.view.epoch}
+        if self.liaison is None:
+            fields["sessions"] = len(self._state.sessions)
+            fields["queued"] = self._state.counters.queue_messages
+            fields["retained"] = self._state.counters.retained_messages
+        else:  # what is in them is known, and told by `leads`, where they are led
+            fields["copies"] = self.liaison.replication.standing.count(COMPLETE)
         self._state.event(INFO, "opened", fields)
 
     def connect(self, handle: object, info: PeerInfo, now: int) -> Connection:
@@ -280,7 +282,9 @@ class Node:
         if liaison is not None:
             liaison.seal(effects.write)
             liaison.take_effects(effects)
-            state.events.extend(liaison.take_events())
+            events = liaison.take_events()
+            temper(events, liaison.membership)
+            state.events.extend(events)
         self._broker.overload.step()
         effects.outputs = list(state.outputs)
         state.outputs.clear()

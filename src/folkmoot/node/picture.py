@@ -79,6 +79,10 @@ class Picture(ABC):
     def known(self) -> list[str]:
         """Return the last full membership: all that were active and have neither left nor been forgotten."""
 
+    def software(self) -> str:
+        """Return the version of the program that this node runs; "" when it is not known."""
+        return ""
+
     @abstractmethod
     def software_of(self, member: Member) -> str:
         """Return the version of the program that a member runs."""

@@ -34,7 +34,7 @@ class NodeStatus:
         own = None if view is None else view.member(picture.node_id())
         return {
             "node": picture.node_id(),
-            "software": "" if own is None else picture.software_of(own),
+            "software": picture.software() if own is None else picture.software_of(own),
             "epoch": 0 if view is None else view.epoch,
             "counter": picture.counter(),
             "proposer": picture.proposer(),
@@ -89,7 +89,7 @@ class NodeStatus:
         leads: dict[str, int] = {}
         follows: dict[str, int] = {}
         fills: dict[str, int] = {}
-        for partition in range(picture.partitions() if members else 0):
+        for partition in range(picture.partitions() if members and not self.outside() else 0):
             replicas = picture.replicas_of(partition)
             for i in range(len(replicas)):
                 counts = follows if i else leads
@@ -160,7 +160,7 @@ class NodeStatus:
     def _partition_figures(self, figures: dict[str, int]) -> dict[str, object]:
         picture = self.picture
         total = picture.partitions()
-        there = picture.view() is not None
+        there = picture.view() is not None and not self.outside()  # else the roles are of old
         opened = 0
         under = 0
         moving = 0

@@ -27,6 +27,9 @@ LEVELS: Final = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 BURST: Final = 20
 REFILL_US: Final = SECOND // 5
 VALUE_CHARACTERS_MAX: Final = 400
+ITEMS_MAX: Final = 100
+# The most of a text and of a list, in lines of JSON that would be too long: they stay JSON.
+SHORTER: Final = ((VALUE_CHARACTERS_MAX, ITEMS_MAX), (60, 10), (16, 3))
 # What a pipe that says it is ready takes at once (PIPE_BUF of Linux).
 PIPE_BYTES: Final = 4096
 
@@ -121,13 +124,18 @@ class Log:
         return self._as_json(time, event, fields) if self._json else self._as_text(time, event, fields)
 
     def _as_json(self, time: str, event: Event, fields: dict[str, object]) -> str:
-        content: dict[str, object] = {"time": time, "level": event.level, "event": event.kind}
-        content.update({name: simple(value) for name, value in fields.items()})
-        return msgspec.json.encode(content).decode() + "\n"
+        head = {"time": time, "level": event.level, "event": event.kind}
+        data = b""
+        for characters, items in SHORTER:
+            short = {name: plain(value, characters, items) for name, value in fields.items()}
+            data = msgspec.json.encode({**short, **head})
+            if len(data) < PIPE_BYTES:
+                break
+        return data.decode() + "\n"
 
     def _as_text(self, time: str, event: Event, fields: dict[str, object]) -> str:
         words = [time, event.level.upper().ljust(7), event.kind]
-        words += [f"{name}={quoted(simple(value))}" for name, value in fields.items()]
+        words += [f"{name}={quoted(words_of(plain(value)))}" for name, value in fields.items()]
         return " ".join(words) + "\n"
 
 
@@ -145,17 +153,37 @@ def reader_watch(stream: TextIO) -> select.poll | None:
     return readers
 
 
-def simple(value: object) -> str | int | float | bool | None:
-    """Return a value that fits in a line: numbers as they are, the rest as text of bounded length."""
-    if value is None or isinstance(value, int | float | bool):
+def plain(value: object, characters: int = VALUE_CHARACTERS_MAX, items: int = ITEMS_MAX) -> object:
+    """Return a value that fits in a line, as JSON knows it: numbers, lists and objects as such, the rest as text.
+
+    characters, items: the most of a text and of a list; what is left out shows as "...".
+    """
+    if value is None or isinstance(value, int | float):
         return value
+    if isinstance(value, list | tuple):
+        more = ["..."] if len(value) > items else []
+        return [plain(item, characters, items) for item in value[:items]] + more
+    if isinstance(value, dict):
+        return {str(name): plain(value[name], characters, items) for name in list(value)[:items]}
     text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    return text if len(text) <= VALUE_CHARACTERS_MAX else text[:VALUE_CHARACTERS_MAX] + "..."
+    return text if len(text) <= characters else text[:characters] + "..."
 
 
-def quoted(value: object) -> str:
+def words_of(value: object) -> str:
+    """Return a value of `plain` as people write it: lists and objects with commas, yes and no, none."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join([words_of(item) for item in value]) or "none"
+    if isinstance(value, dict):
+        return ", ".join([f"{name} {words_of(item)}" for name, item in value.items()]) or "none"
+    return str(value)
+
+
+def quoted(text: str) -> str:
     """Return text that cannot be taken for another field or line: quoted and escaped where it is more than a word."""
-    text = str(value)
     if text.isprintable() and text and not any(character in text for character in ' "=\\'):
         return text
     return msgspec.json.encode(text).decode() if text.isprintable() else ascii(text)

@@ -344,13 +344,16 @@ def watch_signals(serving: ServingNode, listeners: list[Listener], passwords: Pa
         loop.add_signal_handler(number, serving.signalled)
 
     def reload() -> None:
+        failed = False
         for part in (*listeners, serving.peers, passwords):
             try:
                 if part is not None:
                     part.reload()
             except FolkmootError as error:
-                serving.say("error", "reload_failed", reason=error)
-        serving.say("info", "reloaded")
+                failed = True
+                serving.say("error", "reload_failed", reason=f"{error}; what was read before stays")
+        if not failed:
+            serving.say("info", "reloaded")
 
     loop.add_signal_handler(signal.SIGHUP, reload)
 

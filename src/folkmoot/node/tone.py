@@ -1,0 +1,15 @@
+"""How loud a fact is: what only the whole node knows to be ordinary is no warning."""
+
+from __future__ import annotations
+
+from folkmoot.cluster.membership import Membership
+from folkmoot.kernel.event import INFO, Event
+
+__all__ = ["temper"]
+
+
+def temper(events: list[Event], membership: Membership) -> None:
+    """Say as an information only that the connection to a node is gone that has said that it stops."""
+    for event in events:
+        if event.kind == "peer_down" and membership.is_gone(str(event.fields["node"])):
+            event.level = INFO
