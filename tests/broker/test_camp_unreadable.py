@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import CorruptStore
-from folkmoot.store.key import QUEUE, kind_of
+from folkmoot.kernel.hash import hash64
+from folkmoot.mqtt.packet import Ack, Publish
+from folkmoot.store.key import PRODUCER, QUEUE, RETAINED, kind_of
 from folkmoot.store.reader import Reader
 from tests.harness.camp import Camp
-from tests.harness.peer import EVER
+from tests.harness.peer import EVER, properties
 
 
-class NoQueues(Reader):
-    """Cannot read what waits for clients."""
+class Unreadable(Reader):
+    """Cannot read rows of a kind."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, kind: int) -> None:
         self.reader = reader
+        self.kind = kind
 
     def get(self, key: bytes) -> bytes | None:
+        if kind_of(key) == self.kind != QUEUE:
+            raise CorruptStore("block checksum mismatch")
         return self.reader.get(key)
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        if kind_of(start) == QUEUE:
+        if kind_of(start) == self.kind:
             raise CorruptStore("block checksum mismatch")
         return self.reader.scan(start, end, limit)
 
@@ -42,7 +47,7 @@ def test_who_comes_to_a_queue_that_cannot_be_read_is_sent_away_and_the_node_goes
         source.publish("t", b"%d" % number, qos=1)
     for site in camp.live():
         state = site.node._broker.state
-        state.reader = NoQueues(state.reader)
+        state.reader = Unreadable(state.reader, QUEUE)
     sent_away = 0
     for name in camp.sites:
         for site in camp.live():
@@ -54,3 +59,54 @@ def test_who_comes_to_a_queue_that_cannot_be_read_is_sent_away_and_the_node_goes
     assert any("corrupt_store" in site.kinds() for site in camp.live())
     source.publish("other", b"x", qos=1)
     assert not source.closed
+
+
+def name_led_by(camp: Camp, node_id: str) -> str:
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    leaders = liaison.fabric.leaders
+    names = [f"t/{number}" for number in range(99)]
+    return next(name for name in names if leaders[hash64(name.encode()) % camp.partitions] == node_id)
+
+
+def break_reading(camp: Camp, node_id: str, kind: int) -> None:
+    state = camp[node_id].node._broker.state
+    state.reader = Unreadable(state.reader, kind)
+
+
+def test_a_retained_message_that_cannot_be_read_can_be_replaced_from_another_node() -> None:
+    camp = Camp(3)
+    topic = name_led_by(camp, "n2")
+    source = camp["n1"].client("source")
+    source.connect()
+    source.publish(topic, b"old", qos=1, retain=True)
+    break_reading(camp, "n2", RETAINED)
+    source.publish(topic, b"new", qos=1, retain=True)  # waits for PUBACK
+    reader = camp["n3"].client("reader")
+    reader.connect()
+    camp["n2"].kill()
+    camp.settle()
+    reader.subscribe(topic, qos=1)
+    assert reader.payloads() == [b"new"]
+
+
+def test_requests_that_need_what_cannot_be_read_go_to_another_leader_in_their_order() -> None:
+    camp = Camp(3)
+    reader = camp["n3"].client(name_led_by(camp, "n2"))
+    reader.connect(session_expiry=EVER)
+    reader.subscribe("t", qos=1)
+    reader.lose()
+    source, other = camp["n1"].client("source"), camp["n1"].client("other")
+    source.connect()
+    other.connect()
+    other.publish("t", b"0", qos=1)
+    break_reading(camp, "n2", PRODUCER)
+    named = properties(user_properties=[("folkmoot-producer", "p"), ("folkmoot-seq", "1")])
+    source.send(Publish(b"t", b"1", 1, packet_id=1, properties=named))
+    other.send(Publish(b"t", b"2", 1, packet_id=7))  # needs no such row, and must not come before
+    camp.advance(10 * SECOND)
+    assert source.take(Ack).packet_id == 1
+    assert other.take(Ack).packet_id == 7
+    assert "replica_damaged" in camp["n2"].kinds()
+    reader.connect(clean_start=False, session_expiry=EVER)
+    assert reader.payloads() == [b"0", b"1", b"2"]

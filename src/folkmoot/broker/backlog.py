@@ -10,6 +10,7 @@ from typing import Final
 
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.state import State
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
 from folkmoot.session.connection import OPEN
 from folkmoot.session.entry import Entry
@@ -83,10 +84,13 @@ class Backlog:
         else:
             start = max(start, session.ready_end) if session.connection is not None else start
             end = numbered_key(session.queue_prefix, session.durable_next)
-            rows = self.state.reader.scan(numbered_key(session.queue_prefix, start), end, 1)
-            if not rows:
-                return False
-            entry = self._entry_of(session, rows[0][0], rows[0][1])
+            try:
+                rows = self.state.reader.scan(numbered_key(session.queue_prefix, start), end, 1)
+                if not rows:
+                    return False
+                entry = self._entry_of(session, rows[0][0], rows[0][1])
+            except CorruptStore:
+                return False  # the queue is full: the new message goes, not those who get it too
         if start > session.drop_below:
             session.drop_from = entry.sequence
         session.drop_below = entry.sequence + 1

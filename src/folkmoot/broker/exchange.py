@@ -88,9 +88,14 @@ class Exchange:
         self._live: dict[int, int] = {}  # by partition: the newest errand that this node's transient subscribers got
         self._waiting: dict[int, list[_Waiting]] = {}  # by partition that this node takes over
         self._finished: deque[_Group] = deque()  # applied, perhaps not committed, in the order of their tokens
+        # Partitions with rows that must be read and cannot be: they take nothing until they are opened anew. A mark
+        # tells the newest request only, so those that follow one that was refused are refused as well.
+        self._closed: dict[int, bool] = {}
+        self.spoiled: list[tuple[int, str]] = []  # of these the new ones, and why: to be taken
 
     def moved(self, partition: int) -> None:
         """A partition has another leader, or this one must open it anew."""
+        self._closed.pop(partition, None)
         for waiting in self._waiting.pop(partition, []):
             waiting.group.refused.append(partition)
             self._one_less(waiting.group)
@@ -112,7 +117,12 @@ class Exchange:
                 self._one_less(waiting.group)
 
     def _apply_own(self, part: Part) -> None:
-        place = self._apply(self.fabric.node_id, part.parcel, part.share, part.given)
+        try:
+            place = self._apply(self.fabric.node_id, part.parcel, part.share, part.given)
+        except CorruptStore as fault:
+            self._close(part.share.partition, fault)
+            self.requests.park(part)
+            return
         if place is not None and part.parcel.receipt is not None:
             part.parcel.receipt.places[place.partition] = place
         token = self.commits.newest_token()
@@ -182,17 +192,31 @@ class Exchange:
         else:
             group.refused.append(partition)
 
+    def _close(self, partition: int, fault: CorruptStore) -> None:
+        if partition not in self._closed:
+            self._closed[partition] = True
+            self.spoiled.append((partition, str(fault)))
+
     def _apply_for(self, group: _Group, parcel: Parcel, share: Share) -> None:
-        place = self._apply(group.node_id, parcel, share, parcel.flags & ASKED_AGAIN != 0)
+        try:
+            place = self._apply(group.node_id, parcel, share, parcel.flags & ASKED_AGAIN != 0)
+        except CorruptStore as fault:
+            self._close(share.partition, fault)
+            group.refused.append(share.partition)
+            return
         if place is not None:
             group.places.append((parcel.sequence, place))
 
     def _apply(self, node_id: str, parcel: Parcel, share: Share, again: bool) -> Place | None:
         """Apply a request unless it is known; return where it is, if its publisher wants to know and it is stored.
 
-        again: an earlier leader was asked as well.
+        again: an earlier leader was asked as well. Raises CorruptStore when what must be read cannot be: then it has
+        done nothing, and comes again.
         """
+        if share.partition in self._closed:
+            raise CorruptStore("a row of the partition cannot be read")
         origin = node_id.encode() if parcel.home < 0 else partition_origin(parcel.home)
+        known = self.marks.newest(share.partition, origin)
         if not self.marks.advance(share.partition, origin, parcel.sequence) and not self._unmarked:
             self.state.counters.cluster_requests_repeated += 1
             if not parcel.flags & WITH_RECEIPT:
@@ -203,13 +227,22 @@ class Exchange:
         application = _application_of(parcel)
         application.message.asked_again = again
         source = origin_of(origin, parcel.sequence)
+        try:
+            return self._perform(parcel, application, share, source)
+        except CorruptStore:
+            self.marks.take_back(share.partition, origin, known)
+            raise
+
+    def _perform(self, parcel: Parcel, application: Application, share: Share, source: bytes) -> Place | None:
         if not parcel.flags & WITH_RECEIPT:
             self.publishing.apply(application, share, source)
             return None
         receipts = self.commits.receipts
         receipt = receipts.begin()
-        self.publishing.apply(application, share, source)
-        receipts.end()
+        try:
+            self.publishing.apply(application, share, source)
+        finally:
+            receipts.end()
         return receipt.places.get(share.partition)
 
     def _one_less(self, group: _Group) -> None:

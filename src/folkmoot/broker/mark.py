@@ -68,6 +68,19 @@ class Marks:
         self._changed[(partition, origin)] = sequence
         return True
 
+    def newest(self, partition: int, origin: bytes) -> int:
+        """Return the newest request of an origin that the partition has applied, 0 = none."""
+        return self._newest[partition].get(origin, 0)
+
+    def take_back(self, partition: int, origin: bytes, sequence: int) -> None:
+        """The request that came last was not applied after all: `sequence` is the newest again, 0 = none."""
+        if sequence:
+            self._newest[partition][origin] = sequence
+            self._changed[(partition, origin)] = sequence
+        else:
+            self._newest[partition].pop(origin, None)
+            self._changed.pop((partition, origin), None)
+
     def flush(self) -> None:
         """End of a turn: put the rows of the marks that have changed."""
         if not self._changed:

@@ -10,6 +10,8 @@ from typing import Final
 
 from folkmoot.broker.backlog import rows_per_page
 from folkmoot.broker.state import State
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR
 from folkmoot.store.key import RETAINED, end_of, plain_key
 from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.store.writer import VERSION_BYTES
@@ -80,8 +82,12 @@ class Retained:
             return fresh.size
         if not self.counts[partition]:
             return -1
-        value = self.state.reader.get(plain_key(partition, RETAINED, topic))
-        return -1 if value is None else decode_message(value, VERSION_BYTES).size
+        try:
+            value = self.state.reader.get(plain_key(partition, RETAINED, topic))
+            return -1 if value is None else decode_message(value, VERSION_BYTES).size
+        except CorruptStore as fault:  # it is about to be replaced: nobody must wait for it to be repaired
+            self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
+            return 0
 
     def _note(self, topic: bytes, size: int) -> None:
         change = _Change(topic, self.state.writer.token, size)

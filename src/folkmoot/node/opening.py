@@ -23,10 +23,11 @@ class Opening:
         self.replication = replication
 
     def step(self) -> bool:
-        """Read on, a turn's share, and open what is read; return whether something was opened."""
+        """Read on, a turn's share, and open what is read; return whether something was opened, or was found damaged."""
         succession = self.tenure.succession
+        damaged = self._spoil()
         if not len(succession):
-            return False
+            return damaged
         may = self._startable()
         succession.read(may)
         partitions = succession.due(may)
@@ -35,7 +36,16 @@ class Opening:
         for partition, why in succession.spoiled:
             self.replication.takeover.give_up(partition, why)
         succession.spoiled.clear()
-        return bool(partitions)
+        return damaged or bool(partitions)
+
+    def _spoil(self) -> bool:
+        """Say which partitions take nothing because of a row that cannot be read: another copy must lead them."""
+        spoiled = self.tenure.exchange.spoiled
+        for partition, why in spoiled:
+            self.replication.standing.spoil(partition, why)
+        found = bool(spoiled)
+        spoiled.clear()
+        return found
 
     def _open(self, partitions: list[int]) -> None:
         replication = self.replication
@@ -49,6 +59,8 @@ class Opening:
     def runnable(self) -> bool:
         """Whether there is something to do at once."""
         succession = self.tenure.succession
+        if self.tenure.exchange.spoiled:
+            return True
         return len(succession) > 0 and succession.runnable(self._startable())
 
     def _startable(self) -> list[int]:
