@@ -16,7 +16,7 @@ from folkmoot.cli.connection import Connection, ConnectionOptions
 from folkmoot.cli.error import Refusal
 from folkmoot.cli.link import Link, Lost
 from folkmoot.cli.property import new_properties
-from folkmoot.cli.pub import Publisher, Source, checked_topics
+from folkmoot.cli.pub import Publisher, Source, checked_topics, receipt_lines
 
 
 class Info:
@@ -35,6 +35,7 @@ class FakeLink:
         self.published: list[tuple[str, bytes]] = []
         self.unanswered: list[int] = []
         self.code = 0
+        self.told: list[tuple[str, str]] = []
         self.most_unanswered = 0
         self.connected = True
         self.closed = False
@@ -63,11 +64,13 @@ class FakeLink:
         if self.unanswered:
             properties = new_properties(PacketTypes.PUBACK)
             properties.ReasonString = "said so"
+            for pair in self.told:
+                properties.UserProperty = pair
             self.on_publish(self.unanswered.pop(0), self.code, properties)
         return bool(also)
 
 
-def publisher(link: FakeLink, *topics: str, qos: int = 1, retain: bool = False, **properties: int) -> Publisher:
+def publisher(link: FakeLink, *topics: str, qos: int = 1, retain: bool = False, **properties: Any) -> Publisher:
     if properties:
         link.connection.properties["publish"] = new_properties(PacketTypes.PUBLISH)
         for name, value in properties.items():
@@ -99,6 +102,38 @@ def test_no_subscriber_is_no_error(code: int, capsys: pytest.CaptureFixture[str]
     one.run([b"x"], 1)
     assert one.report() == 0
     assert capsys.readouterr().err == ""
+
+
+def receipt_of(*pairs: tuple[str, str]) -> list[str]:
+    properties = new_properties(PacketTypes.PUBACK)
+    for pair in pairs:
+        properties.UserProperty = pair
+    return receipt_lines("a/b", properties)
+
+
+def place(replicas: int, epoch: int, partition: int, sequence: int) -> list[tuple[str, str]]:
+    names = ("replicas", "epoch", "partition", "sequence")
+    return [(f"folkmoot-{n}", str(v)) for n, v in zip(names, (replicas, epoch, partition, sequence), strict=True)]
+
+
+def test_a_receipt_is_a_line_for_each_partition() -> None:
+    assert receipt_of(*place(2, 9, 17, 4), ("other", "x"), *place(3, 9, 20, 5)) == [
+        "receipt a/b: replicas 2, epoch 9, partition 17, sequence 4",
+        "receipt a/b: replicas 3, epoch 9, partition 20, sequence 5",
+    ]
+    assert receipt_of(*place(3, 9, 17, 4), ("folkmoot-more", "7"))[1:] == ["receipt a/b: and 7 partitions more"]
+    assert receipt_of(("folkmoot-replicas", "0")) == ["receipt a/b: on no disk"]
+    assert receipt_of(("other", "x")) == []
+    assert receipt_lines("a/b", None) == []
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_who_asks_for_receipts_sees_them(asks: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    link = FakeLink()
+    link.told = [("folkmoot-replicas", "0")]
+    one = publisher(link, UserProperty=("folkmoot-receipt" if asks else "other", ""))
+    one.run([b"x"], 1)
+    assert capsys.readouterr().out == ("receipt t: on no disk\n" if asks else "")
 
 
 def test_a_refusal_is_told_with_topic_name_and_reason(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import socket
@@ -213,6 +214,17 @@ def test_no_subscriber_is_no_error_and_a_retained_message_is_kept(serving: Servi
     found = capfdbinary.readouterr()
     assert found.out == b"kept-1/x w\n"
     assert b"timed out" in found.err
+
+
+@pytest.mark.parametrize("qos", ["1", "2"])
+def test_a_receipt_is_printed(serving: Serving, qos: str, capfd: Any) -> None:
+    wish = ["-D", "publish", "user-property", "folkmoot-receipt", "1"]
+    assert publish(serving, "-t", f"receipt/{qos}", "-m", "v", "-q", qos, "-r", *wish) == 0
+    assert re.fullmatch(
+        rf"receipt receipt/{qos}: replicas 1, epoch \d+, partition \d+, sequence \d+\n", capfd.readouterr().out
+    )
+    assert publish(serving, "-t", f"receipt/{qos}", "-m", "v", "-q", qos, *wish) == 0
+    assert capfd.readouterr().out == f"receipt receipt/{qos}: on no disk\n"
 
 
 def test_retained_only_ends_at_the_first_live_message(serving: Serving) -> None:

@@ -6,10 +6,13 @@ renames them; a refused message would then be told as 0x92 and not with its reas
 
 from __future__ import annotations
 
+from typing import Any
+
 from paho.mqtt.client import Client as PahoClient
 from paho.mqtt.client import MQTTv5
 from paho.mqtt.enums import MQTTErrorCode
 from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from folkmoot.cli.property import new_properties
@@ -24,6 +27,10 @@ class Client(PahoClient):
 
     deaf = False
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.pubrecs: dict[int, Properties] = {}  # what PUBREC said of a message that PUBCOMP is to end
+
     @property
     def half_received(self) -> bool:
         """Whether there are QoS 2 messages that have come and are not released yet."""
@@ -33,12 +40,16 @@ class Client(PahoClient):
         """End a message that PUBREC refuses; paho does not look at the code and sends PUBREL."""
         packet = self._in_packet["packet"]
         # [MQTT-4.3.3-4]
-        if self._protocol != MQTTv5 or len(packet) < 3 or packet[2] < FAILURE:
+        if self._protocol != MQTTv5 or len(packet) < 3:
             return super()._handle_pubrec()
         number = int.from_bytes(packet[:2], "big")
         properties = new_properties(PacketTypes.PUBREC)
         if len(packet) > 3:
             properties.unpack(packet[3:])  # type: ignore[no-untyped-call]
+        if packet[2] < FAILURE:
+            if len(packet) > 3:
+                self.pubrecs[number] = properties
+            return super()._handle_pubrec()
         if number not in self._out_messages:
             return MQTTErrorCode.MQTT_ERR_SUCCESS
         return self._do_on_publish(number, ReasonCode(PacketTypes.PUBREC, identifier=packet[2]), properties)

@@ -136,7 +136,9 @@ class Link:
         client.on_connect = self.answered
         client.on_disconnect = self.ended
         client.on_message = lambda _client, _data, message: self.on_message(message)
-        client.on_publish = lambda _c, _d, number, code, properties: self.on_publish(number, code.value, properties)
+        client.on_publish = lambda _c, _d, number, code, properties: self.on_publish(
+            number, code.value, client.pubrecs.pop(number, properties)
+        )
         client.on_subscribe = lambda _c, _d, number, found, properties: self.on_suback(
             number, [code.value for code in found], properties
         )

@@ -29,6 +29,11 @@ READ_BYTES: Final = 65_536
 PACKET_BYTES_MAX: Final = 268_435_460  # MQTT 5.0 section 2.1.4: the largest remaining length and its header
 TURN_EVERY: Final = 64
 
+# What a receipt is made of (docs/receipts.md); the constants of the broker are compiled, and this command starts fast.
+RECEIPT_PROPERTY: Final = "folkmoot-receipt"
+PLACE_PROPERTIES: Final = ("folkmoot-replicas", "folkmoot-epoch", "folkmoot-partition", "folkmoot-sequence")
+MORE_PROPERTY: Final = "folkmoot-more"
+
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
@@ -51,7 +56,8 @@ def pub(
     """Publish messages; the options are those of mosquitto_pub.
 
     With QoS 1 and 2 it ends when the broker has acknowledged every message. A message without subscribers is no
-    error; one that the broker refuses is told with the reason.
+    error; one that the broker refuses is told with the reason. With -D publish user-property folkmoot-receipt 1 it
+    prints where each message was stored.
 
     Exit status: 0 all sent (and acknowledged), 1 refused, lost or not connected, 2 wrong options, 27 the time of -W
     is over, 130 Ctrl-C.
@@ -128,6 +134,24 @@ class Source:
             yield self.payload
 
 
+def receipt_lines(topic: str, properties: Properties | None) -> list[str]:
+    """The receipt in an acknowledgement as text, a line for each partition; none where the broker gave none."""
+    lines: list[str] = []
+    found: dict[str, str] = {}
+    for name, value in getattr(properties, "UserProperty", []):
+        if name == MORE_PROPERTY:
+            lines.append(f"receipt {topic}: and {value} partitions more")
+        elif name in PLACE_PROPERTIES:
+            found[name] = value
+            if len(found) == len(PLACE_PROPERTIES):
+                words = ", ".join(f"{name.removeprefix('folkmoot-')} {found[name]}" for name in PLACE_PROPERTIES)
+                lines.append(f"receipt {topic}: {words}")
+                found.clear()
+    if found:
+        lines.append(f"receipt {topic}: on no disk")  # only transient sessions have it, or nobody
+    return lines
+
+
 def read_lines(link: Link, file: int) -> Iterator[bytes]:
     """The lines of `file` without their ends, as they come; what follows the last line's end is a line too."""
     rest = b""
@@ -152,6 +176,8 @@ class Publisher:
         self.qos = qos
         self.retain = retain
         self.properties = link.connection.properties.get("publish")
+        wishes: list[tuple[str, str]] = getattr(self.properties, "UserProperty", [])
+        self.asks = any(name == RECEIPT_PROPERTY for name, _value in wishes)
         self.alias = int(getattr(self.properties, "TopicAlias", 0))
         if self.alias and len(topics) > 1:
             raise Refusal("-D publish topic-alias stands for one topic: give one -t")
@@ -231,6 +257,8 @@ class Publisher:
         topic = self.names.pop(number, "")
         # 0x10, no matching subscribers, is below and tells of a success.
         if code < codes.UNSPECIFIED_ERROR:
+            if self.asks and not self.quiet:
+                print("".join(f"{line}\n" for line in receipt_lines(topic, properties)), end="", flush=True)
             return
         self.refused += 1
         if self.refused <= REFUSALS_SHOWN and not self.quiet:
