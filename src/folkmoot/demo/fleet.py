@@ -32,9 +32,10 @@ _RETRY_S = 0.1
 class Device:
     """One connection, to one of `nodes` at a time.
 
-    After a lost connection nothing new is published until all that was sent before is acknowledged. paho sends a new
-    message as soon as it has a socket, before it repeats the old ones, and a producer's numbers must only grow: the
-    broker would take the old ones for repetitions of what it has.
+    Nothing is published before the first connection is accepted, and after a lost one nothing new until all that was
+    sent before is acknowledged. paho sends a new message as soon as it has a socket, and what it was given before that
+    only when the broker has accepted the connection; but a producer's numbers must only grow: the broker would take
+    the old ones for repetitions of what it has, acknowledge them, and keep nothing of them.
     """
 
     def __init__(self, number: int, nodes: Sequence[tuple[str, int]]) -> None:
@@ -51,7 +52,7 @@ class Device:
         self._room = threading.Condition()
         self._gate = threading.Lock()  # between publishing and the change to another connection
         self._leaving = False
-        self._in_order = True
+        self._in_order = False  # not connected yet
         self._client = mqtt.Client(
             CallbackAPIVersion.VERSION2, client_id=f"fleet-{number}", protocol=MQTTProtocolVersion.MQTTv5
         )
