@@ -155,6 +155,10 @@ def test_every_state_has_its_words() -> None:
     picture.now_state = ALONE
     picture.receipts = [{"time_us": 1_700_000_000_000_000, "rows_merged": 4}]
     assert heading(picture)[-1] == "last heal: 2023-11-14T22:13:20Z rows merged 4"
+    picture.receipts[0].update({"dropped": {"too old": 2}, "from": ["n2", "n3"], "took_us": 197_079})
+    assert heading(picture)[-1].endswith("rows merged 4, dropped 2 because too old, from n2 and n3, took 0.2 s")
+    picture.receipts[0].update({"dropped": {}})
+    assert "dropped" not in heading(picture)[-1]
 
 
 def test_times_are_for_people() -> None:

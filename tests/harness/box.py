@@ -17,6 +17,7 @@ from folkmoot.session.connection import Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.store.memory import MemoryStore
 from folkmoot.streams.config import StreamConfig
+from tests.harness.field import check_fields
 from tests.harness.peer import Peer
 
 __all__ = ["START", "Box"]
@@ -169,6 +170,7 @@ class Box:
         return wrote or moved or due or effects.more or bool(closing)
 
     def _perform(self, effects: Effects) -> bool:
+        check_fields(effects.events)
         self.events.extend(effects.events)
         self.calls.extend(effects.calls)
         self.grown = self.grown or effects.grown

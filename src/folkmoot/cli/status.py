@@ -178,6 +178,17 @@ def heal_text(heal: dict[str, Any]) -> str:
     """A receipt in one line: when, then every figure by its name."""
     from folkmoot.client.entry import rfc3339
 
-    words = [f"{name.replace('_', ' ')} {value}" for name, value in heal.items() if name != "time_us"]
+    words = [figure_text(name, value) for name, value in heal.items() if name != "time_us" and value not in ([], {})]
     when = [rfc3339(heal["time_us"])[:19] + "Z"] if "time_us" in heal else []
     return " ".join([*when, ", ".join(words)])
+
+
+def figure_text(name: str, value: Any) -> str:
+    """One figure of a receipt in words: lists with commas, what was dropped with how often, times in seconds."""
+    if isinstance(value, dict):
+        value = " and ".join(f"{count} because {why}" for why, count in value.items())
+    elif isinstance(value, list):
+        value = " and ".join(value)
+    elif name.endswith("_us"):
+        name, value = name.removesuffix("_us"), f"{value / 1e6:.1f} s"
+    return f"{name.replace('_', ' ')} {value}"

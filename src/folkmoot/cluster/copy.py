@@ -126,7 +126,7 @@ class Copies:
             # What nobody has taken over is lost with this copy: those who wait for it must not think otherwise.
             standing.pending.abandon(partition)
             if had == NO:  # ordinary when a leader dies: nobody has been told of them
-                why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}; nobody was told of them"
+                why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}: nobody was told"
                 standing.event(INFO, "branch_overwritten", partition, why)
             else:
                 why = f"nobody can tell whether {source} has the changes up to {mine.epoch}:{mine.seq} here"

@@ -257,7 +257,7 @@ class Membership:
         return self._detector.matrix()
 
     def set_load(self, load: dict[str, int]) -> None:
-        """Set the figures that all others shall see of this node, beside two of its own: 62, names up to 1,024 bytes."""
+        """Set the figures that all others shall see of this node, beside two of its own: 62, names of up to 1 KiB."""
         lacks = int(self._seat.room.lacks)
         self._beater.set_load({**load, "replicas": self._config.replicas, NO_ROOM: lacks})
 
