@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.kernel.clock import HOUR, SECOND
 from folkmoot.mqtt.packet import PUBACK, Ack
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
@@ -160,3 +161,15 @@ def test_a_large_queue_waits_on_disk_not_in_memory(make: MakeBox) -> None:
     peer.resume(receive_max=WINDOW)
     assert len(peer.publishes()) == WINDOW
     assert box.node.counters.queue_messages == 300
+
+
+def test_the_log_names_the_session_once_in_an_hour(make: MakeBox) -> None:
+    box = make(limits={"queue_messages_max": 10})
+    full(box, 30)
+    told = [event.fields for event in box.events if event.kind == "queue_full"]
+    assert told == [{"client": "a", "messages": 10, "bytes": told[0]["bytes"], "drops": "the newest"}]
+    box.advance(HOUR + SECOND)
+    source = box.client("again")
+    source.connect()
+    source.publish("t", b"x", qos=1)
+    assert box.kinds().count("queue_full") == 2

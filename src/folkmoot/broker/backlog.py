@@ -10,7 +10,9 @@ from typing import Final
 
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.state import State
+from folkmoot.kernel.clock import HOUR
 from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import WARNING
 from folkmoot.kernel.pack import u64
 from folkmoot.session.connection import OPEN
 from folkmoot.session.entry import Entry
@@ -55,6 +57,7 @@ class Backlog:
         """Whether the limits let a message of `size` bytes be stored, perhaps after dropping the oldest (counted)."""
         if self._fits(session, size):
             return True
+        self._tell_full(session)
         limits = self.state.limits
         if limits.queue_full_drops_oldest and size <= limits.queue_bytes_max:
             for _ in range(_DROPS_MAX):
@@ -64,6 +67,19 @@ class Backlog:
                     return True
         self.state.counters.dropped_queue_full += 1
         return False
+
+    def _tell_full(self, session: Session) -> None:
+        """Log that a session loses messages, once in an hour."""
+        now = self.state.now
+        if session.full_told_us and now - session.full_told_us < HOUR:
+            return
+        session.full_told_us = now
+        durable = session.durable
+        fields: dict[str, object] = {"client": session.client_id}
+        fields["messages"] = session.queue_count if durable else session.waiting
+        fields["bytes"] = session.queue_bytes if durable else session.ready_bytes
+        fields["drops"] = "the oldest" if self.state.limits.queue_full_drops_oldest else "the newest"
+        self.state.event(WARNING, "queue_full", fields)
 
     def _fits(self, session: Session, size: int) -> bool:
         limits = self.state.limits
@@ -105,6 +121,7 @@ class Backlog:
         bytes_max = limits.queue_bytes_max
         drops = limits.queue_full_drops_oldest and size <= bytes_max
         while session.waiting >= count_max or session.ready_bytes + size > bytes_max:
+            self._tell_full(session)
             self.state.counters.dropped_queue_full += 1
             if not drops or not session.waiting:
                 return False

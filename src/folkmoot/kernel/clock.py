@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MILLISECOND", "MINUTE", "NEVER", "SECOND"]
+__all__ = ["HOUR", "MILLISECOND", "MINUTE", "NEVER", "SECOND"]
 
 MILLISECOND: Final = 1_000
 SECOND: Final = 1_000_000
 MINUTE: Final = 60_000_000
+HOUR: Final = 60 * MINUTE
 
 NEVER: Final = 1 << 62
 """Later than any time: a deadline in microseconds that never comes."""

@@ -73,6 +73,7 @@ class Session:
         self.drop_below = 1
         self.queue_count = 0
         self.queue_bytes = 0
+        self.full_told_us = 0  # when it was last logged that the queue is full
         self.special_rows = 0  # queue rows that name a body or a group: they need more than deleting at the end
         self.touched_token = 0
         self.released: dict[int, int] | None = None  # packet id -> sequence: PUBREC came, PUBCOMP did not yet
