@@ -33,6 +33,9 @@ def end(camp: Camp, name: str) -> None:
     site.node.depart(camp.now)
     camp.advance(SECOND)
     assert site.node.departed
+    for wire in [wire for wire in camp.wires if site in wire.sites]:
+        camp.drop(wire)
+    site.run_alone()
     site.kill()
     camp.settle()
 

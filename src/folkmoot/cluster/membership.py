@@ -103,6 +103,11 @@ class Membership:
         return self._seat.state == MEMBER and view is not None and drained(view, self._seat.me.node_id)
 
     @property
+    def departing(self) -> bool:
+        """Whether this node has said that it ends."""
+        return self._seat.departing
+
+    @property
     def departed(self) -> bool:
         """Whether this node said that it ends, and the others go on without it, or there is nobody who could."""
         if not self._seat.departing:

@@ -9,7 +9,9 @@ __all__ = ["temper"]
 
 
 def temper(events: list[Event], membership: Membership) -> None:
-    """Say as an information only that the connection to a node is gone that has said that it stops."""
+    """Say as an information only that the connection to a node is gone when that one, or this one, stops."""
     for event in events:
-        if event.kind == "peer_down" and membership.is_gone(str(event.fields["node"])):
+        if event.kind != "peer_down":
+            continue
+        if membership.departing or membership.is_gone(str(event.fields["node"])):
             event.level = INFO
