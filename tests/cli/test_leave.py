@@ -79,3 +79,5 @@ def test_every_obstacle_has_its_words() -> None:
     busy.members[1] = busy.members[1].in_state(LEAVING)
     busy.loads = {"c": {"copy_left": 2048, "copy_rate": 1024}}
     assert told(busy, "b") == ("b leads 1 partitions and follows 1; 2.0 KiB to copy, 1.0 KiB a second", False)
+    busy.loads = {"c": {"copy_left": 2048, "copy_rate": 0}}
+    assert told(busy, "b") == ("b leads 1 partitions and follows 1; 2.0 KiB to copy", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import socket
 from pathlib import Path
@@ -45,6 +46,18 @@ def test_a_port_that_was_asked_for_must_be_free(tmp_path: Path) -> None:
         with pytest.raises(Refusal, match=f"{HOST}:{port}: .*choose another --port"):
             find_places(tmp_path, 1, port)
     assert ports(tmp_path, 1, port)["n1"]["mqtt"] == port
+
+
+def test_nodes_of_a_cluster_that_was_killed_are_named(tmp_path: Path) -> None:
+    (tmp_path / "n1").mkdir()
+    (tmp_path / "n2").mkdir()
+    (tmp_path / "n2" / "lock").write_text("77\n", encoding="utf-8")  # of a node that has ended
+    with socket.create_server((HOST, 0)) as taken, (tmp_path / "n1" / "lock").open("w+b") as lock:
+        lock.write(b"4711\n")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(Refusal, match=r"choose another --port.* n1 \(process 4711\); stop them$"):
+            find_places(tmp_path, 1, taken.getsockname()[1])
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"n1": 5}', '{"n1": {"mqtt": "x"}}', '{"n1": {"mqtt": 70000}}'])

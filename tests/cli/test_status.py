@@ -57,6 +57,11 @@ def test_a_node_that_is_left_out_shows_no_table_and_counts_nothing(capsys: pytes
         assert "node a is no member of a view (excluded): ask another one" in run(picture, capsys, *words, status=2)
 
 
+def test_a_node_that_there_is_not_has_no_partitions_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no node 'nope'; there are: a, b, c" in run(Drawn(FULL), capsys, "partitions", "--node", "nope", status=2)
+    assert len(run(Drawn(FULL), capsys, "partitions", "--node", "c").splitlines()) == 3
+
+
 def test_of_several_nodes_a_member_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     out, inside = Drawn([["b"]]), Drawn(FULL)
     out.now_state = EXCLUDED

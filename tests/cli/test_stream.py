@@ -90,6 +90,9 @@ def test_latest_is_nothing(node: StreamNode, capsys: pytest.CaptureFixture[str])
         (["read", "s", "--from", "2023-11-14T22:13:25"], "time zone"),
         (["read", "s", "--partition", "4"], "partitions 0 to 3"),
         (["read", "s", "--follow", "--to", "latest"], "one of them"),
+        (["read", "s", "--from", "9", "--to", "3"], "--from 9 is not before --to 3"),
+        (["read", "s", "--from", "3", "--to", "3"], "--from 3 is not before --to 3"),
+        (["read", "s", "--from", "99999"], "--from 99999: no partition of the stream s has more than"),
     ],
 )
 def test_what_cannot_be_done_says_why(

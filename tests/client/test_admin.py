@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 
@@ -117,6 +118,23 @@ def test_what_a_node_knows_that_was_left_out_is_not_taken_for_the_truth() -> Non
                 ask()
             assert "Check that the node runs" not in str(raised.value)
         lone.close()
+
+
+def test_what_is_no_admin_address_is_named() -> None:
+    for place in ("nonsense", "10.0.0.1", "::1"):
+        with pytest.raises(ValueError, match="is no address of a node: give HOST:PORT"):
+            AdminClient(place)
+    assert AdminClient("https://moot.example").nodes.urls == ["https://moot.example"], "a door with a usual port"
+    with socket.create_server(("127.0.0.1", 0)) as server:  # as a broker does with what is no CONNECT
+
+        def hang_up() -> None:
+            server.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with pytest.raises(Unreachable, match="what answers there is no HTTP server"):
+            AdminClient(f"127.0.0.1:{server.getsockname()[1]}", patience_s=0.01).status()
+        thread.join(10)
 
 
 def test_when_nobody_answers_all_are_named() -> None:

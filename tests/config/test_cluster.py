@@ -111,13 +111,13 @@ def test_the_number_of_partitions_is_told_to_the_peers() -> None:
 
 
 def test_the_declared_streams_are_told_to_the_peers_in_short() -> None:
-    def told_of(**streams: dict[str, object]) -> str:
+    def told_of(**streams: dict[str, Any]) -> str:
         config = node_config(load(None, {}, {"cluster": {"listen": LOCAL}, "streams": streams}))
         assert config.cluster is not None
         return config.cluster.streams
 
-    one = {"filter": "a/#", "partitions": 4}
-    other = {"filter": "b/#", "retention": "7d"}
+    one: dict[str, Any] = {"filter": "a/#", "partitions": 4}
+    other: dict[str, Any] = {"filter": "b/#", "retention": "7d"}
     assert told_of(x=one, y=other) == told_of(y=dict(other), x=dict(one)), "the order in the file does not count"
     texts = [told_of(), told_of(x=one), told_of(x={**one, "partitions": 5}), told_of(y=one), told_of(x=one, y=other)]
     assert len(set(texts)) == len(texts)

@@ -85,6 +85,14 @@ def test_all_faults_are_told_at_once() -> None:
     assert len(faults({"node": {"id": "", "partitions": 0}, "log": {"level": "loud"}})) == 3
 
 
+def test_a_wrong_value_in_a_variable_names_the_variable() -> None:
+    found = faults({"limits": {"qos_max": 9}}, {"FOLKMOOT_CLUSTER_SPLIT_POLICY": "quorum"})
+    assert [fault.partition(":")[0] for fault in found] == [
+        "limits.qos_max",
+        "cluster.split_policy (FOLKMOOT_CLUSTER_SPLIT_POLICY)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("environment", "words"),
     [

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -32,12 +33,14 @@ def fetch(serving: Serving, path: str, token: str = "") -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-def refusal(serving: Serving) -> str:
+def refusal(serving: Serving, status: int = 1) -> str:
     """Start a node that cannot start; what it says."""
     result = subprocess.run(serving.command(), timeout=30, capture_output=True, text=True, check=False)
-    assert result.returncode == 1, result
+    assert result.returncode == status, result
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
+    if status == 2:  # settings: a line for each that is wrong
+        return result.stderr
     (line,) = result.stderr.splitlines()
     return line.removeprefix("error: ")
 
@@ -104,9 +107,22 @@ def test_an_address_of_another_machine_is_named(tmp_path: Path) -> None:
     assert "name an address of this machine" in text
 
 
+@pytest.mark.parametrize("flag", ["--secret-file", "--password-file"])
+def test_a_file_that_holds_something_else_is_told_before_anything_is_made(tmp_path: Path, flag: str) -> None:
+    (tmp_path / "short").write_text("hush\n", encoding="utf-8")
+    words = ["--mqtt", ANY, "--peer", ANY, flag, str(tmp_path / "short"), "--data", str(tmp_path / "data")]
+    found = subprocess.run(
+        [sys.executable, "-m", "folkmoot", "serve", *words], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert found.returncode == 2
+    assert {"--secret-file": "cluster.secret_file:", "--password-file": "auth.password_file:"}[flag] in found.stderr
+    assert "hush" not in found.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_certificate_that_does_not_fit_is_named(tmp_path: Path) -> None:
     flags = ["--tls-certificate", str(CERTIFICATES / "server.pem"), "--tls-key", str(CERTIFICATES / "other.key")]
-    text = refusal(Serving(tmp_path / "data", "--mqtts", ANY, *flags))
+    text = refusal(Serving(tmp_path / "data", "--mqtts", ANY, *flags), 2)
     assert "server.pem" in text
     assert "other.key" in text
     assert "belong together" in text
@@ -249,7 +265,7 @@ def test_a_token_is_demanded_where_one_is_set(tmp_path: Path) -> None:
             assert fetch(node, path, "a-long-random-token")[0] == 200
         assert fetch(node, "/health/live")[0] == 200
         token.write_text("short")
-    assert "at least 16 characters" in refusal(node)
+    assert "at least 16 characters" in refusal(node, 2)
 
 
 def test_without_an_address_there_is_no_admin_server(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import typer
 from folkmoot.config import ConfigError, PasswordFile, Settings, explain, load
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["app"]
+__all__ = ["app", "unusable"]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
 

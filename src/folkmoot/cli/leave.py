@@ -28,7 +28,8 @@ def leave(
     """Have NODE hand over what it leads and keeps to the others, and leave the cluster; its process ends with status 0.
 
     Clients notice nothing until the end, when those of NODE are told to connect elsewhere. While another node is away
-    NODE keeps what it has. Exit status 0 when it has left (or, with --no-wait, was told to), 1 when it has not.
+    NODE keeps what it has. Exit status 0 when it has left (or, with --no-wait, was told to), 1 when it has not, 2 when
+    the order was refused.
     """
     from folkmoot.client.problem import Unreachable
 
@@ -85,5 +86,7 @@ def progress(found: dict[str, Any], entry: dict[str, Any], began: bool) -> tuple
         return f"{line}; it keeps them while {', '.join(absent)} is away", False
     copy = found["copy"]
     if copy["all_left"]:
-        line += f"; {size_text(copy['all_left'])} to copy, {size_text(copy['all_rate'])} a second"
+        line += f"; {size_text(copy['all_left'])} to copy"
+        if copy["all_rate"]:
+            line += f", {size_text(copy['all_rate'])} a second"
     return line, False

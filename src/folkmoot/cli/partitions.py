@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from folkmoot.cli.admin import ADMIN, JSON, TOKEN, connect, named, print_json, print_table
+from folkmoot.cli.error import Refusal
 
 __all__ = ["app"]
 
@@ -23,8 +24,12 @@ def partitions(
     "sequence" is that of the copy of the node that answers, and so is "state": open (it leads and serves), opening
     (it takes over), elsewhere (another node leads); "refuses" is added where the disk of the leader is full.
     """
-    found = connect(admin, token).partitions()
+    client = connect(admin, token)
+    found = client.partitions()
     if node:
+        names = [one["id"] for one in client.status()["nodes"]]
+        if node not in names:
+            raise Refusal(f"there is no node {node!r}; there are: {', '.join(names) or 'none'}")
         found = [entry for entry in found if node in (*entry["replicas"], *entry["learners"])]
     if as_json:
         print_json(found)

@@ -64,7 +64,8 @@ def find_places(folder: Path, count: int, first_port: int) -> list[Place]:
             wanted = dict(last.get(name, {}))
             if first_port:
                 wanted["mqtt"] = first_port + number
-            ports = {kind: take_port(wanted.get(kind, 0), held, bool(first_port) and kind == "mqtt") for kind in KINDS}
+            must = {kind: bool(first_port) and kind == "mqtt" for kind in KINDS}
+            ports = {kind: take_port(wanted.get(kind, 0), held, must[kind], folder) for kind in KINDS}
             places.append(Place(name, ports))
     finally:
         for probe in held:
@@ -84,7 +85,19 @@ def left_out(folder: Path, count: int) -> list[str]:
     return sorted([name for name in found if int(name[1:]) > count], key=lambda name: int(name[1:]))
 
 
-def take_port(wanted: int, held: list[socket.socket], must: bool) -> int:
+def left_over(folder: Path) -> str:
+    """Say which nodes of a cluster that was killed still run in a folder; "" when there is none."""
+    found: list[str] = []
+    for lock in sorted(folder.glob("n[1-9]*/lock")):
+        with lock.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                found.append(f"{lock.parent.name} (process {file.read(64).decode('ascii', 'replace').strip()})")
+    return f". Nodes of a cluster that was killed still run in {folder}: {', '.join(found)}; stop them" if found else ""
+
+
+def take_port(wanted: int, held: list[socket.socket], must: bool, folder: Path) -> int:
     """A port that nobody listens on, `wanted` if possible; its socket goes to `held`, so that no other gets it too."""
     for port in (wanted, 0):
         probe = socket.socket()
@@ -95,7 +108,7 @@ def take_port(wanted: int, held: list[socket.socket], must: bool) -> int:
         except OSError as error:
             if must:
                 text = f"{HOST}:{port}: {error.strerror}; choose another --port, or 0 for any that is free"
-                raise Refusal(text) from None
+                raise Refusal(f"{text}{left_over(folder)}") from None
             continue
         return int(probe.getsockname()[1])
     raise Refusal(f"no port is free on {HOST}")

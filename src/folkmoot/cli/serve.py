@@ -10,8 +10,9 @@ from typing import Any
 
 import typer
 
+from folkmoot.cli.config import unusable
 from folkmoot.cli.error import Refusal
-from folkmoot.config import Settings, load
+from folkmoot.config import ConfigError, Settings, load
 
 __all__ = ["app", "overrides"]
 
@@ -97,6 +98,8 @@ def serve(
     }
     given = overrides(sections, listeners, stream)
     settings = load(config, os.environ, given)
+    if found := unusable(settings):
+        raise ConfigError(str(config) if config else "the configuration", found)
     # Seeds in a file may change while the node runs; those of flags cannot.
     return run(settings, None if seed or config is None else partial(seeds_of, config, given))
 

@@ -79,6 +79,7 @@ def read_stream(
     begin, stop = position("--from", start), position("--to", end or "latest")
     client = connect(url, token)
     info = client.describe(name)
+    check_offsets(begin, stop, info)
     at, until = begin.resolve(client, info), stop.resolve(client, info)
     for part in info.ranges:
         until[part.partition] = min(until[part.partition], part.next)
@@ -117,6 +118,19 @@ def position(option: str, text: str) -> Position:
         return Position.parse(text)
     except ValueError as error:
         raise Refusal(f"{option}: {error}") from None
+
+
+def check_offsets(begin: Position, stop: Position, info: StreamInfo) -> None:
+    """Refuse offsets between which nothing can ever be: what prints nothing looks like a stream without records."""
+    from folkmoot.client.position import OFFSET
+
+    if begin.kind != OFFSET:
+        return
+    if stop.kind == OFFSET and begin.number >= stop.number:
+        raise Refusal(f"--from {begin.number} is not before --to {stop.number}: the record at --to is not printed")
+    end = max([part.next for part in info.ranges], default=0)
+    if begin.number > end:
+        raise Refusal(f"--from {begin.number}: no partition of the stream {info.name} has more than {end} offsets yet")
 
 
 Show = Callable[[int, "Entry"], None]

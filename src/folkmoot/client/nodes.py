@@ -60,11 +60,16 @@ def split_urls(text: str) -> list[str]:
         url = part.strip()
         if not url:
             continue
-        if "://" not in url:
-            url = "http://" + url
-        parsed = urllib3.util.parse_url(url)
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ValueError(f"{part.strip()!r} is no address of a node: give http://HOST:PORT or https://HOST:PORT")
+        whole = "://" in url  # only a whole address can leave the port to its scheme
+        url = url if whole else "http://" + url
+        try:
+            parsed = urllib3.util.parse_url(url)
+        except urllib3.exceptions.LocationParseError:
+            parsed = urllib3.util.Url()
+        if parsed.scheme not in ("http", "https") or not parsed.host or not (whole or parsed.port):
+            raise ValueError(
+                f"{part.strip()!r} is no address of a node: give HOST:PORT, http://HOST:PORT or https://HOST:PORT"
+            )
         urls.append(url.rstrip("/"))
     if not urls:
         raise ValueError("no address of a node: give http://HOST:PORT, or several separated by commas")
@@ -185,4 +190,6 @@ def _reason(error: urllib3.exceptions.HTTPError) -> str:
         return "the connection is refused"
     if isinstance(error, urllib3.exceptions.TimeoutError):
         return "the node is silent"
+    if isinstance(error, urllib3.exceptions.ProtocolError):
+        return "what answers there is no HTTP server"
     return f"{type(error).__name__}: {error}"

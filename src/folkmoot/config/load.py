@@ -37,7 +37,7 @@ def load(
     try:
         settings = Settings.model_validate(tables)
     except ValidationError as error:
-        raise ConfigError(source, faults(error)) from None
+        raise ConfigError(source, [with_variable(fault, environment or {}) for fault in faults(error)]) from None
     found = problems(settings)
     if found:
         raise ConfigError(source, found)
@@ -79,6 +79,13 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             raise ConfigError(variable, [f"there is no such field; {closest(variable, variables)}"])
         tables.setdefault(section, {})[name] = environment[variable]
     return tables
+
+
+def with_variable(fault: str, environment: Mapping[str, str]) -> str:
+    """Name the variable that set the field of a fault, where one did: whoever set it looks for that name."""
+    path, colon, rest = fault.partition(":")
+    variable = f"FOLKMOOT_{path.replace('.', '_')}".upper()
+    return f"{path} ({variable}):{rest}" if colon and variable in environment else fault
 
 
 def merge(tables: dict[str, Any], later: Mapping[str, Any]) -> None:
