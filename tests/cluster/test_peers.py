@@ -401,6 +401,19 @@ def test_a_peer_that_is_gone_for_long_keeps_no_memory() -> None:
     assert a.peers.links() == []
 
 
+def test_when_a_peer_was_last_seen_is_known_after_its_link_is_given_up() -> None:
+    net, a, b = pair()
+    seen = a.peers.last_heard_us("b")
+    assert a.peers.last_seen_us("b") == seen > 0
+    net.kill(b)
+    net.settle()
+    net.run(a.config.link_keep_us + 2 * SECOND, SECOND)
+    assert a.peers.links() == []
+    assert seen <= a.peers.last_seen_us("b") < net.now - a.config.link_keep_us
+    assert a.peers.last_heard_us("b") == 0
+    assert a.peers.last_seen_us("nobody") == 0
+
+
 def test_a_node_knows_so_many_others_and_no_more() -> None:
     net = Net()
     a = net.start("a")

@@ -169,7 +169,7 @@ def node_table(found: dict[str, Any]) -> Any:
 def ago(time_us: int, now_us: int) -> str:
     """How long ago, for people."""
     if not time_us:
-        return "never"
+        return "not since its start"
     seconds = max(now_us - time_us, 0) / 1e6
     return f"{seconds:.1f} s ago" if seconds < 100 else f"{seconds / 60:.0f} min ago"
 

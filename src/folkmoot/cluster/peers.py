@@ -208,6 +208,10 @@ class Peers(Switch):
         link = self._links.get(node_id)
         return 0 if link is None else link.round_trip_us
 
+    def last_seen_us(self, node_id: str) -> int:
+        """Return the same also when its link was given up long ago; 0 = not heard since the start."""
+        return self.last_heard_us(node_id) or self._seen.get(node_id, 0)
+
     def up_ids(self) -> list[str]:
         """Return the ids of the nodes that can be reached, sorted."""
         return sorted([link.node_id for link in self._links.values() if link.up])
@@ -227,6 +231,7 @@ class Peers(Switch):
     # Inside
 
     def _unreachable(self, address: str, why: str) -> None:
+        self._unanswered(address, why)
         self._say(INFO, "peer_unreachable", f"peer_unreachable {address}", {"address": address, "reason": why})
 
     def _owe(self, link: Link) -> None:

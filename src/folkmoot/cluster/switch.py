@@ -51,11 +51,13 @@ class Switch:
         self.bytes_received = 0
         self.messages_dropped = 0  # sent to nodes without a link
         self.frames_unknown = 0
+        self.unanswered: dict[str, str] = {}  # addresses at which nobody is connected, and why
         self.refused_us = 0  # when another node and this one last did not want each other; 0 = never
         self._config = config
         self._now = 0
         self._wake_us: int = NEVER
         self._links: dict[str, Link] = {}
+        self._seen: dict[str, int] = {}  # when those without a link were last heard, the newest last
         self._dirty: list[Link] = []
         self._handshakes: dict[int, PeerConnection] = {}
         self._connections = 0
@@ -258,6 +260,8 @@ class Switch:
 
     def _reject(self, peer: PeerConnection, why: str, level: str = WARNING) -> None:
         """Close a connection because of a fault, and say so here and there."""
+        if peer.outgoing:
+            self._unanswered(peer.address, f"this node refuses it: {why}")
         self._complain(level, "peer_refused", peer, why)
         self._end(peer, _REFUSED, why)
 
@@ -279,6 +283,8 @@ class Switch:
             if peer.state != OPEN:
                 self.refused_us = self._now
             same = peer.hello is not None and peer.hello.node_id == self.me.node_id
+            if peer.outgoing:
+                self._unanswered(peer.address, f"it refuses this node: {reason}")
             self._complain(ERROR if same else WARNING, "peer_refuses", peer, f"it says: {reason}")
         self.closes.append(peer)
         self._gone(peer, f"closed by the peer: {reason}")
@@ -310,6 +316,10 @@ class Switch:
     def _drop(self, link: Link, why: str) -> None:
         """Give up a link and all that waits in it."""
         self._links.pop(link.node_id, None)
+        self._seen.pop(link.node_id, None)
+        self._seen[link.node_id] = link.heard_us
+        if len(self._seen) > LINKS_MAX:
+            del self._seen[next(iter(self._seen))]
         if link.up:
             self._tell_down(link, why, False)
         for peer in (link.current, link.pending):
@@ -341,6 +351,7 @@ class Switch:
         for address in self._targets.targets:
             if address == link.member.address:
                 self._targets.met(address, link.node_id)
+        self.unanswered.pop(link.member.address, None)
 
     def _tell_down(self, link: Link, why: str, refused: bool) -> None:
         change = PeerChange(False, link.member, why)
@@ -350,6 +361,11 @@ class Switch:
         fields: dict[str, object] = {"node": link.node_id, "reason": why}
         # That its process is gone for certain is said beside that the connection is.
         self.events.append(Event(INFO, "peer_dead", fields) if refused else Event(WARNING, "peer_down", fields))
+
+    def _unanswered(self, address: str, why: str) -> None:
+        if len(self.unanswered) >= COMPLAINTS_MAX:
+            self.unanswered.clear()
+        self.unanswered[address] = why
 
     def _complain(self, level: str, kind: str, peer: PeerConnection, why: str) -> None:
         who = peer.address.rpartition(":")[0] if not peer.outgoing else peer.address

@@ -135,7 +135,7 @@ class ClusterPicture(Picture):
 
     def last_heard_us(self, node_id: str) -> int:
         """Return when something last came from a node."""
-        return self._peers.last_heard_us(node_id)
+        return self._peers.last_seen_us(node_id)
 
     def hears(self, node_id: str) -> bool:
         """Whether a node can be reached and has said something within `cluster.silence`."""

@@ -105,7 +105,7 @@ class Picture(ABC):
 
     @abstractmethod
     def last_heard_us(self, node_id: str) -> int:
-        """Return when something last came from a node, in microseconds since 1970; 0 when nothing did."""
+        """Return when something last came from a node, in microseconds since 1970; 0: not since the start."""
 
     def hears(self, node_id: str) -> bool:
         """Whether a node can be reached and has said something of late, member or not."""
