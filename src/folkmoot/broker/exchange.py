@@ -117,8 +117,9 @@ class Exchange:
                 self._one_less(waiting.group)
 
     def _apply_own(self, part: Part) -> None:
+        again = part.given or part.parcel.flags & ASKED_AGAIN != 0
         try:
-            place = self._apply(self.fabric.node_id, part.parcel, part.share, part.given)
+            place = self._apply(self.fabric.node_id, part.parcel, part.share, again)
         except CorruptStore as fault:
             self._close(part.share.partition, fault)
             self.requests.park(part)

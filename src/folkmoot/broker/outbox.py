@@ -18,6 +18,7 @@ from typing import Final
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import (
+    ASKED_AGAIN,
     FROM_CLIENT,
     RETAIN,
     Errand,
@@ -136,6 +137,7 @@ class Outbox:
         self._next[home] = first_number(self.fabric.epoch) + 1
         for errand in errands:
             self._next[home] = max(self._next[home], errand.sequence + 1)
+            errand.flags |= ASKED_AGAIN
             if not self._forgetful:
                 self._add(errand)
 

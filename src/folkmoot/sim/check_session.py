@@ -58,6 +58,9 @@ class SessionChecker:
         for sub in before.every:
             sub.until_us = min(sub.until_us, self.world.now)
             record.every.append(sub)
+        if before.replayer:
+            record.replayer = True
+            record.replays = dict(before.replays)
 
     def _attach(self, record: SessionRecord, link: Link, expiry_s: int) -> None:
         record.expiry_s = record.expiry_low_s = expiry_s
