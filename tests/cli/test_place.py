@@ -82,6 +82,12 @@ def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["cluster", "--data", str(tmp_path / "c"), "--port", "65534", "--nodes", "3"]) == 2
     assert "65535" in capsys.readouterr().err
     assert main(["cluster", "--nodes", "0"]) == 2
+    capsys.readouterr()
+    assert main(["cluster", "--data", str(tmp_path / "d"), "--", "--replica", "3"]) == 2
+    text = capsys.readouterr().err
+    assert "--replica" in text
+    assert text.count("Usage") == 1
+    assert not (tmp_path / "d").exists()
 
 
 def test_nodes_with_data_that_are_not_started_are_known(tmp_path: Path) -> None:

@@ -38,7 +38,10 @@ def cluster(
     if port and port + nodes - 1 > 65_535:
         raise Refusal(f"--port {port}: the last port is 65535, and {nodes} nodes need as many from there on")
     from folkmoot.cli.local import LocalCluster
+    from folkmoot.cli.serve import app as serve
 
+    # Wrong options are told once, and not by each node.
+    typer.main.get_command(serve).make_context("folkmoot serve", list(arguments or []))
     hold = Hold(data)
     try:
         places = find_places(data, nodes, port)
