@@ -11,7 +11,7 @@ from folkmoot.cli.admin import ADMIN, JSON, TOKEN, connect, print_json, print_ta
 __all__ = ["app", "heal_text", "summary"]
 
 OUTSIDE: Final = {
-    "waiting": "NOT TAKEN IN: it serves nobody yet, and knows nothing of the others; its log says whom it waits for",
+    "waiting": "NOT TAKEN IN: it serves nobody yet, and knows nothing of the others",
     "excluded": "LEFT OUT: the cluster goes on without it, and it serves nobody; ask another node about the cluster",
 }
 
@@ -41,7 +41,8 @@ def summary(found: dict[str, Any]) -> list[str]:
     """The lines around the table; the first goes above it."""
     total = found["partitions"]
     if found["state"] in OUTSIDE:
-        return [head(found), OUTSIDE[found["state"]], *disk_lines(found)]
+        waits = [f"  {text}" for text in found["waits"].split("; ")] if found["state"] == "waiting" else []
+        return [head(found), OUTSIDE[found["state"]], *waits, *disk_lines(found)]
     lines = [head(found), partition_line(total)]
     if total["under_replicated"]:
         few = f"{total['under_replicated']} of {total['total']} partitions have fewer than {found['replicas']} copies"
@@ -51,7 +52,7 @@ def summary(found: dict[str, Any]) -> list[str]:
         bad = f"{total['damaged']} copies damaged, {total['digest_different']} digests different"
         lines.append(f"DAMAGED: {bad}; they are copied anew")
     if not found["writable"] and found["state"] == "member":
-        lines.append("NOT WRITABLE: this part of the cluster has no majority, and the split policy asks for one")
+        lines.append(f"NOT WRITABLE: {found['waits']}")
     lines += disk_lines(found)
     lines += feature_lines(found.get("features", {}))
     lines += setting_lines(found.get("settings_differ", []))

@@ -38,6 +38,10 @@ class Outside:
         """Tell whether this node still waits for more nodes before it makes a first view."""
         return self._seat.state != MEMBER and now - self._since_us < self._seat.config.join_wait_us
 
+    def expected(self) -> list[str]:
+        """Return the ids of the last full membership, of the view that was stored as long as there is no other."""
+        return [] if self._seat.view is None else self._seat.view.known
+
     def look(self, now: int) -> None:
         """Wait to be taken in; when no member is in sight, make a view with those that wait too."""
         seat = self._seat

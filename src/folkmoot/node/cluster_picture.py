@@ -142,6 +142,15 @@ class ClusterPicture(Picture):
         silent_us = self._state.now - self._peers.last_heard_us(node_id)
         return node_id in self._peers.up_ids() and silent_us < self._config.silence_us
 
+    def expected(self) -> list[str]:
+        """Return the last full membership, of the view that was stored as long as there is no other."""
+        return self._membership.outside.expected()
+
+    def unanswered(self) -> dict[str, str]:
+        """Return the addresses that it wants to be connected to and is not, and why."""
+        wants = self._membership.wants
+        return {address: why for address, why in self._peers.unanswered.items() if address in wants}
+
     def link_of(self, node_id: str) -> dict[str, int]:
         """Return the time to a node and back, and what it has not acknowledged."""
         if node_id not in self._peers.up_ids():

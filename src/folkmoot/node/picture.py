@@ -112,6 +112,14 @@ class Picture(ABC):
         assert node_id, "a node has an id"
         return False
 
+    def expected(self) -> list[str]:
+        """Return the ids of the last full membership that this node knows, also from before its start."""
+        return self.known()
+
+    def unanswered(self) -> dict[str, str]:
+        """Return the addresses of others at which nobody is connected, and why."""
+        return {}
+
     def link_of(self, node_id: str) -> dict[str, int]:
         """Return round_trip_us and backlog_bytes of the connection to a node, nothing when there is none."""
         assert node_id, "a node has an id"

@@ -9,9 +9,10 @@ from typing import Final
 
 from folkmoot.cluster.view import ACTIVE, JOINING, LEAVING, Member, View
 from folkmoot.kernel.hash import hash64
-from folkmoot.node.picture import ALONE, EXCLUDED, MEMBER, Picture
+from folkmoot.node.picture import ALONE, MEMBER, Picture
 from folkmoot.node.risk import evict_risk, forget_risk, named
 from folkmoot.node.shortage import caution, full_disks, has_full_disk, refusing, stranded
+from folkmoot.node.wait import wait_of
 
 __all__ = ["NodeStatus"]
 
@@ -39,6 +40,7 @@ class NodeStatus:
             "counter": picture.counter(),
             "proposer": picture.proposer(),
             "state": picture.state(),
+            "waits": wait_of(picture),
             "policy": picture.policy(),
             "writable": picture.writable(),
             "overload": self._overload(),
@@ -296,9 +298,11 @@ class NodeStatus:
         member = None if view is None else view.member(picture.node_id())
         if state == ALONE:
             return ""
-        if state != MEMBER or member is None:
+        if state != MEMBER:
             self._had_data = False
-            return "the cluster has left it out" if state == EXCLUDED else "it waits for the cluster to take it in"
+        waits = wait_of(picture)
+        if waits or member is None:
+            return waits or "it waits for the cluster to take it in"
         if member.state == LEAVING:
             return "it is leaving the cluster"
         opening = 0
