@@ -145,7 +145,12 @@ def test_an_evicted_node_is_out_until_it_is_started_again(rig: Rig, fleet: Fleet
     fleet.flow()
     assert rig.nodes[out].ask("/api/v1/status")["state"] == "excluded"
     assert command(rig, "evict", out, at=other).returncode == 2
-    assert command(rig, "safe-to-stop", out, at=other).returncode == 0
+    refused = command(rig, "forget", out, at=other)
+    assert refused.returncode == 2
+    assert "runs and is heard" in refused.stderr
+    assert command(rig, "partitions", at=out).returncode == 2, "what it knows is old"
+    assert f"{out} " not in command(rig, "status").stdout.splitlines()[0], "of several, a member is asked"
+    assert command(rig, "safe-to-stop", out).returncode == 0
     rig.stop(out)
     rig.start(out)
     rig.await_whole()
