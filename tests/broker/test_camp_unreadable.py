@@ -5,8 +5,8 @@ from __future__ import annotations
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.hash import hash64
-from folkmoot.mqtt.packet import Ack, Publish
-from folkmoot.store.key import PRODUCER, QUEUE, RETAINED, kind_of
+from folkmoot.mqtt.packet import PUBREC, Ack, Publish
+from folkmoot.store.key import PRODUCER, QUEUE, RETAINED, SESSION, kind_of
 from folkmoot.store.reader import Reader
 from tests.harness.camp import Camp
 from tests.harness.peer import EVER, properties
@@ -110,3 +110,26 @@ def test_requests_that_need_what_cannot_be_read_go_to_another_leader_in_their_or
     assert "replica_damaged" in camp["n2"].kinds()
     reader.connect(clean_start=False, session_expiry=EVER)
     assert reader.payloads() == [b"0", b"1", b"2"]
+
+
+def test_who_was_to_lead_and_cannot_takes_no_packet_of_a_client_for_done() -> None:
+    camp = Camp(3)
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    assert liaison.view is not None
+    replicas = liaison.view.replicas
+    partition = next(number for number in range(camp.partitions) if replicas[number][1] < replicas[number][2])
+    leader, heir, third = [camp[node_id] for node_id in replicas[partition]]  # the heir has each view first
+    names = [f"c{number}" for number in range(99)]
+    client = third.client(next(name for name in names if hash64(name.encode()) % camp.partitions == partition))
+    client.connect(session_expiry=EVER)
+    state = heir.node._broker.state
+    reader = state.reader
+    break_reading(camp, heir.name, SESSION)
+    leader.kill()
+    client.send(Publish(b"t", b"x", 2, packet_id=1))
+    while "replica_damaged" not in heir.kinds():
+        camp.advance(SECOND // 100)
+    state.reader = reader
+    camp.settle()
+    assert client.take(Ack).kind == PUBREC

@@ -34,10 +34,11 @@ from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo
 from folkmoot.session.relay import Lane, Remote
 from folkmoot.session.session import Session
 
-__all__ = ["Hosting"]
+__all__ = ["STRANGER", "Hosting"]
 
 _VIEWS_KEPT = 2
 _OPENED = 1  # flag of OUTPUT: it holds the CONNACK
+STRANGER = 2  # flag of OUTPUT: this node knows nothing of the client
 
 
 class Hosting:
@@ -141,7 +142,7 @@ class Hosting:
             self._early.append((node_id, number, packet, first, rest))
         elif packet and (node_id, number) not in self._left:
             # Nobody that this node knows: whatever it was about is over.
-            self.fabric.send(node_id, OUTPUT, self._output(number, packet, 0, [], b""))
+            self.fabric.send(node_id, OUTPUT, self._output(number, packet, STRANGER, [], b""))
 
     def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
         remote = connection.remote

@@ -197,6 +197,8 @@ class Relays:
                 self._ask(relay)
             elif relay.state == ENDED and not relay.leader:
                 self.forget(relay)  # the new leader has not asked for it: it knows that the client is gone
+            elif relay.state == ENDED and relay.log:
+                self._put(relay, *relay.log[-1])  # that it is not known there was not to be believed until now
 
     def wanted(self, node_id: str, epoch: int, partitions: list[int]) -> None:
         """A new leader asks who is connected: tell it, then pass on what was not safe with its predecessor."""

@@ -11,7 +11,7 @@ from folkmoot.broker.closing import Closing
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.fabric import Fabric
-from folkmoot.broker.hosting import Hosting
+from folkmoot.broker.hosting import STRANGER, Hosting
 from folkmoot.broker.ingress import Ingress
 from folkmoot.broker.inquiry import Inquiries
 from folkmoot.broker.interest import Interest
@@ -174,6 +174,8 @@ class Switch:
         relay = self.relays.find(node_id, number)
         if relay is None:
             return
+        if flags & STRANGER and not self.fabric.open[relay.partition]:
+            return  # it was to lead the partition, and has not begun to: the packets go to whoever does
         connection = relay.connection
         if flags & 1:
             self.connecting.relayed(connection)
