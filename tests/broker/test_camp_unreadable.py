@@ -3,34 +3,12 @@
 from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.hash import hash64
-from folkmoot.mqtt.packet import PUBREC, Ack, Publish
-from folkmoot.store.key import PRODUCER, QUEUE, RETAINED, SESSION, kind_of
-from folkmoot.store.reader import Reader
+from folkmoot.mqtt.packet import PUBREC, Ack, Publish, Subscribe
+from folkmoot.store.key import PRODUCER, QUEUE, RETAINED, SESSION
 from tests.harness.camp import Camp
 from tests.harness.peer import EVER, properties
-
-
-class Unreadable(Reader):
-    """Cannot read rows of a kind."""
-
-    def __init__(self, reader: Reader, kind: int) -> None:
-        self.reader = reader
-        self.kind = kind
-
-    def get(self, key: bytes) -> bytes | None:
-        if kind_of(key) == self.kind != QUEUE:
-            raise CorruptStore("block checksum mismatch")
-        return self.reader.get(key)
-
-    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        if kind_of(start) == self.kind:
-            raise CorruptStore("block checksum mismatch")
-        return self.reader.scan(start, end, limit)
-
-    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
-        return self.reader.last(start, end)
+from tests.harness.unreadable import Unreadable
 
 
 def test_who_comes_to_a_queue_that_cannot_be_read_is_sent_away_and_the_node_goes_on() -> None:
@@ -47,7 +25,7 @@ def test_who_comes_to_a_queue_that_cannot_be_read_is_sent_away_and_the_node_goes
         source.publish("t", b"%d" % number, qos=1)
     for site in camp.live():
         state = site.node._broker.state
-        state.reader = Unreadable(state.reader, QUEUE)
+        state.reader = Unreadable(state.reader, QUEUE, gets=False)
     sent_away = 0
     for name in camp.sites:
         for site in camp.live():
@@ -133,3 +111,24 @@ def test_who_was_to_lead_and_cannot_takes_no_packet_of_a_client_for_done() -> No
     state.reader = reader
     camp.settle()
     assert client.take(Ack).kind == PUBREC
+
+
+def test_who_wants_retained_messages_that_cannot_be_read_is_sent_away_and_gets_them_later() -> None:
+    camp = Camp(3)
+    topic = name_led_by(camp, "n2")
+    source = camp["n1"].client("source")
+    source.connect()
+    source.publish(topic, b"x", qos=1, retain=True)
+    state = camp["n2"].node._broker.state
+    reader = state.reader
+    break_reading(camp, "n2", RETAINED)
+    peer = camp["n2"].client(name_led_by(camp, "n2"))
+    peer.connect(session_expiry=EVER)
+    peer.send(Subscribe(1, [(topic.encode(), 1)]))
+    camp.advance(SECOND)
+    assert peer.closed
+    assert "corrupt_store" in camp["n2"].kinds()
+    state.reader = reader
+    peer.connect(clean_start=False, session_expiry=EVER)
+    camp.advance(SECOND)
+    assert peer.payloads() == [b"x"]

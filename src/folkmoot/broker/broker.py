@@ -308,6 +308,9 @@ class Broker(Neighbours):
             self.producers.step()
         if self._trimming:
             self._trimming = self.streams.trim(self.state.now, self.state.writer)
+            if self.streams.fault:
+                self.state.event(ERROR, "corrupt_store", {"what": self.streams.fault})
+                self.streams.fault = ""
             self.state.counters.stream_trimmed_records = self.streams.trimmed_records
             self.state.counters.stream_trimmed_bytes = self.streams.trimmed_bytes
 

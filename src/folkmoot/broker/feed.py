@@ -16,6 +16,7 @@ from folkmoot.broker.inquiry import Inquiries, Waiter
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.state import State
 from folkmoot.broker.tail import Tails
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.session.connection import OPEN
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import QOS_MASK, Subscription, encode_identifier
@@ -206,7 +207,13 @@ class Feeds:
         elif not self.has_room(session):
             self._park(feed)
         else:
-            result = feed.page(self)
+            try:
+                result = feed.page(self)
+            except CorruptStore as fault:  # as for a queue: it goes on, or tries again, when its client comes back
+                feed.save(self)
+                self._put_aside(feed)
+                self.queue.unreadable.append((session, fault))
+                return
             if result == MORE:
                 self.active[feed] = None
             elif result == BLOCKED:
@@ -228,6 +235,10 @@ class Feeds:
         if connection is not None and connection.state == OPEN and connection.writable and not connection.can_send():
             self.active[feed] = None  # its output of this turn is full: the next turn has room
             return
+        self._put_aside(feed)
+
+    def _put_aside(self, feed: Feed) -> None:
+        session = feed.subscription.session
         parked = self.parked.get(session.client_id)
         if parked is None:
             parked = {}

@@ -10,6 +10,8 @@ from typing import Final
 from folkmoot.broker.census import Census
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.state import State
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.store.key import PRODUCER, plain_key
 from folkmoot.store.writer import VERSION_BYTES
@@ -86,9 +88,16 @@ class Producers:
     def step(self) -> None:
         """Do a page of the work of forgetting the oldest."""
         census = self._census
-        if census is None or not census.walk():
+        if census is None:
             return
-        keys = census.take()
+        try:
+            if not census.walk():
+                return
+            keys = census.take()
+        except CorruptStore as fault:  # it begins anew with the next producer that is one too many
+            self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
+            self._census = None
+            return
         for key in keys:
             newest = self._newest.get(key)
             if newest is None or newest.token <= self.commits.durable_token:

@@ -12,6 +12,8 @@ from folkmoot.broker.backlog import rows_per_page
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.shared import Shared
 from folkmoot.broker.state import State
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR
 from folkmoot.session.session import Session
 from folkmoot.store.key import (
     CURSOR,
@@ -107,8 +109,14 @@ class Purges:
 
     def step(self, durable_token: int) -> None:
         """Work on one page of the oldest purge, if it can go on."""
-        if self.runnable(durable_token):
+        if not self.runnable(durable_token):
+            return
+        try:
             self._page(self.active[0])
+        except CorruptStore as fault:
+            # Whoever leads the partition next finds what is left; the floor keeps new messages clear of it until then.
+            self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
+            self.active.popleft()
 
     def _page(self, purge: Purge) -> None:
         start = numbered_key(purge.prefix, purge.next)

@@ -231,7 +231,12 @@ class StreamLog:
         limit = self._trim_limit(horizon)
         removed = 0
         for key, value in self._reader.scan(self._prefix + u64(self.oldest), self._prefix + u64(limit), TRIM_ROWS):
-            head = self._head(value, sequence_of(key))
+            try:
+                head = self._head(value, sequence_of(key))
+            except CorruptStore:
+                if removed:
+                    break  # it is met again, as the first
+                raise
             too_large = 0 < size_max < self.bytes and head.end < self.next_offset
             if head.end > limit or not (head.last_us < horizon or too_large):
                 break

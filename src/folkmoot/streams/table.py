@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.pack import u16
 from folkmoot.store.reader import Reader
@@ -77,6 +78,7 @@ class Streams:
         self._released: list[StreamLog] = []  # held no more, and nobody was told that they have grown
         self.growth = 0  # counts up whenever something becomes readable: who waits for records looks again
         self._cursor = 0  # where the next call of `trim` goes on
+        self.fault = ""  # what retention could not read, to be taken
         self._trim_more = False
         self._held: list[bool] = [False] * partitions
         self._reader = reader
@@ -187,8 +189,12 @@ class Streams:
         for i in range(self._cursor, end):
             log = self._logs[i]
             oldest, size_bytes = log.oldest, log.bytes
-            if log.trim(now, writer):
-                self._trim_more = True
+            try:
+                if log.trim(now, writer):
+                    self._trim_more = True
+            except CorruptStore as fault:
+                self.fault = str(fault)
+                continue  # the others must not grow because of it
             self.trimmed_records += log.oldest - oldest
             self.trimmed_bytes += size_bytes - log.bytes
         if end < len(self._logs):

@@ -1,0 +1,61 @@
+"""What works in the background meets rows that cannot be read: it is said, and everything else goes on."""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.store.key import CHUNK, PRODUCER, QUEUE
+from folkmoot.streams.config import StreamConfig
+from tests.harness.box import Box
+from tests.harness.peer import EVER
+from tests.harness.unreadable import Unreadable
+
+
+def goes_on(box: Box) -> bool:
+    """Whether the damage was told, and messages still come."""
+    peer = box.client("witness")
+    peer.connect()
+    peer.subscribe("still", qos=1)
+    peer.publish("still", b"there", qos=1)
+    return "corrupt_store" in box.kinds() and peer.payloads() == [b"there"]
+
+
+def test_the_queue_of_an_ended_session() -> None:
+    box = Box()
+    peer = box.client("c")
+    peer.connect(session_expiry=EVER)
+    peer.subscribe("$share/g/t", qos=1)
+    peer.lose()
+    source = box.client("source")
+    source.connect()
+    source.publish("t", b"x", qos=1)
+    state = box.node._broker.state
+    state.reader = Unreadable(state.reader, QUEUE)
+    peer.connect(clean_start=True)
+    box.advance(SECOND)
+    assert goes_on(box)
+
+
+def test_records_that_retention_would_remove() -> None:
+    box = Box(streams=[StreamConfig("s", b"s/#", 1, retention_us=SECOND)])
+    source = box.client("source")
+    source.connect()
+    source.publish("s/1", b"x", qos=1)
+    for log in box.node._broker.streams._logs:
+        log._reader = Unreadable(log._reader, CHUNK)
+    box.advance(100 * SECOND)
+    assert goes_on(box)
+
+
+def test_producers_that_are_too_many() -> None:
+    box = Box(limits={"producers_max": 4}, partitions=1)
+    reader = box.client("reader")
+    reader.connect(session_expiry=EVER)
+    reader.subscribe("t", qos=1)
+    source = box.client("source")
+    source.connect()
+    state = box.node._broker.state
+    state.reader = Unreadable(state.reader, PRODUCER, gets=False)
+    for number in range(8):
+        named = [("folkmoot-producer", f"p{number}"), ("folkmoot-seq", "1")]
+        source.publish("t", b"x", qos=1, user_properties=named)
+    assert goes_on(box)

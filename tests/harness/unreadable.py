@@ -1,0 +1,31 @@
+"""A store that cannot read rows of one kind: their blocks have a wrong checksum."""
+
+from __future__ import annotations
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.store.key import kind_of
+from folkmoot.store.reader import Reader
+
+__all__ = ["Unreadable"]
+
+
+class Unreadable(Reader):
+    """Cannot read rows of a kind; without `gets` only in a scan."""
+
+    def __init__(self, reader: Reader, kind: int, *, gets: bool = True) -> None:
+        self.reader = reader
+        self.kind = kind
+        self.gets = gets
+
+    def get(self, key: bytes) -> bytes | None:
+        if self.gets and kind_of(key) == self.kind:
+            raise CorruptStore("block checksum mismatch")
+        return self.reader.get(key)
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        if kind_of(start) == self.kind:
+            raise CorruptStore("block checksum mismatch")
+        return self.reader.scan(start, end, limit)
+
+    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        return self.reader.last(start, end)
