@@ -111,5 +111,6 @@ def test_certificates_are_read_again_at_sighup(tmp_path: Path) -> None:
             node.process.send_signal(signal.SIGHUP)
             await_true(lambda: "reload_failed" in node.log())
             assert name_shown() == "other.localhost", "a wrong file changes nothing"
+            assert node.log().count(" reloaded") == 1, "what failed is not said to be read"
             before.send(Publish(b"still/there", b"", 1, False, False, 1))
             before.expect_ack(PUBACK)
