@@ -376,6 +376,25 @@ def test_a_node_is_gone_when_it_is_proved_dead_and_not_when_it_is_silent() -> No
     assert not moot.nodes["n000"].live.is_gone("n002")
 
 
+def test_a_view_says_who_of_those_that_are_missing_may_live() -> None:
+    moot = begun(5)
+    moot.kill("n003")
+    moot.run(S)
+    assert view_of(moot, "n000").doubtful == []
+    moot.split(["n000", "n001", "n002"], ["n004"])
+    moot.run(4 * S)
+    assert view_of(moot, "n001").doubtful == ["n004"]
+    assert view_of(moot, "n000").doubtful == ["n004"]
+
+
+def test_who_was_started_again_is_not_taken_for_one_that_lived_on() -> None:
+    moot = begun(3)
+    moot.kill("n001")
+    moot.start("n001")
+    moot.run_until(lambda: view_of(moot, "n000").member("n001") is None, 3 * S)
+    assert view_of(moot, "n000").doubtful == []
+
+
 def test_under_majority_two_that_are_started_again_of_five_wait_for_a_third() -> None:
     moot = begun(5, policy="majority")
     for node_id in sorted(moot.nodes):

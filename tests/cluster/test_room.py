@@ -78,7 +78,9 @@ def test_who_is_full_again_soon_has_to_hold_out_for_longer_each_time() -> None:
 def test_a_view_keeps_who_has_no_room() -> None:
     view = View(7, Case("abc").members, [["a", "b"]], [[]])
     view.crowded = ["b", "c"]
-    assert decode_view(encode_view(view)).crowded == ["b", "c"]
+    view.doubtful = ["d"]
+    again = decode_view(encode_view(view))
+    assert (again.crowded, again.doubtful) == (["b", "c"], ["d"])
 
 
 def full_case(ids: str, crowded: str, replicas: int = 3) -> Case:

@@ -28,6 +28,7 @@ from folkmoot.cluster.proposal import (
     encode_refuse,
     promised_epoch,
 )
+from folkmoot.cluster.roster import ended
 from folkmoot.cluster.seat import Seat
 from folkmoot.cluster.view import COUNTER_MAX, Member, counter_of, is_sane, make_epoch
 from folkmoot.kernel.clock import MILLISECOND, SECOND
@@ -197,6 +198,8 @@ class Ballot:
         seat = self._seat
         view = compose(proposal, seat.partitions, self._copies(proposal), self.requests, self.leaving, self.left)
         view.proposer = seat.me.node_id
+        peers = self._detector.peers
+        view.doubtful = [lost.node_id for lost in view.absent if not ended(peers.get(lost.node_id), lost)]
         chain = chain_for(proposal, view, seat.recent)
         body = encode_commit(chain)
         for member in proposal.members:

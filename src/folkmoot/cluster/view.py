@@ -129,7 +129,7 @@ class View:
     those who are absent the epochs of the last views in which they were, one per side of a split. forgotten: (id, epoch
     of the order) of nodes that an operator had forgotten; one that is a member of such a view begins anew with it.
     crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead.
-    losses: which copies of partitions are away or lost.
+    losses: which copies are away or lost. doubtful: ids of absent ones that may live, as the proposer sees it.
     """
 
     def __init__(
@@ -158,6 +158,7 @@ class View:
         self.forgotten: list[tuple[str, int]] = []
         self.losses: Losses = Losses()
         self.crowded: list[str] = []
+        self.doubtful: list[str] = []
         self.proposer: str = ""  # who proposed it, "" = not known
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
@@ -263,7 +264,7 @@ def encode_view(view: View) -> bytes:
             put_bytes(varint(view.epoch)),
             put_bytes(_put_members(view.members)),
             put_bytes(_put_placement(view, [member.node_id for member in view.members])),
-            put_bytes(varint(len(view.known)) + b"".join([put_text(node_id) for node_id in view.known])),
+            put_bytes(_put_ids(view.known)),
             put_bytes(_put_members(view.absent)),
             put_bytes(_put_marks(view.refused)),
             put_bytes(_put_branches(view)),
@@ -272,10 +273,15 @@ def encode_view(view: View) -> bytes:
             put_bytes(varint(len(view.lineage)) + b"".join([varint(epoch) for epoch in view.lineage])),
             put_bytes(_put_lasts(view)),
             put_bytes(_put_marks(view.forgotten)),
-            put_bytes(varint(len(view.crowded)) + b"".join([put_text(node_id) for node_id in view.crowded])),
+            put_bytes(_put_ids(view.crowded)),
             put_bytes(encode_losses(view.losses)),
+            put_bytes(_put_ids(view.doubtful)),
         ]
     )
+
+
+def _put_ids(ids: list[str]) -> bytes:
+    return varint(len(ids)) + b"".join([put_text(node_id) for node_id in ids])
 
 
 def _put_marks(marks: list[tuple[str, int]]) -> bytes:
@@ -388,4 +394,7 @@ def decode_view(data: bytes) -> View:
         view.crowded = [names.text() for _ in range(names.count(len(members)))]
     if not cursor.done():
         view.losses = decode_losses(cursor.bytes_())
+    if not cursor.done():
+        names = Cursor(cursor.bytes_(), "a view's doubtful ids")
+        view.doubtful = [names.text() for _ in range(names.count(MEMBERS_MAX))]
     return view

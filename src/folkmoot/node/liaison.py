@@ -311,8 +311,7 @@ class Liaison:
         before = self.replication.standing.view
         if before is None or view.has_majority_or_tie():
             return False
-        lost = [one.node_id for one in before.members if view.member(one.node_id) is None]
-        return len([node_id for node_id in lost if not self.membership.is_gone(node_id)]) > 0
+        return any(before.member(node_id) is not None for node_id in view.doubtful)
 
     def _begin_apart(self) -> None:
         """Begin anew as the smaller side of a split: nothing is told that was not certain before the others were lost.
