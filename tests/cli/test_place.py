@@ -25,6 +25,11 @@ def test_ports_differ_and_stay(tmp_path: Path) -> None:
     assert ports(tmp_path, 3) == first
 
 
+def test_ports_are_none_that_the_system_gives_to_clients(tmp_path: Path) -> None:
+    first_of_clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    assert all(port < first_of_clients for node in ports(tmp_path, 3).values() for port in node.values())
+
+
 def test_a_node_that_is_left_out_keeps_its_ports(tmp_path: Path) -> None:
     first = ports(tmp_path, 3)
     assert ports(tmp_path, 2) == {name: first[name] for name in ("n1", "n2")}

@@ -351,16 +351,18 @@ def active(status: Any) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that are free now."""
-    found: list[socket.socket] = []
-    try:
-        for _ in range(count):
-            found.append(socket.socket())
-            found[-1].bind((LOOPBACK, 0))
-        return [int(one.getsockname()[1]) for one in found]
-    finally:
-        for one in found:
-            one.close()
+    """Ports of loopback that are free now, and that no client gets while the node that has one is down."""
+    found: list[int] = []
+    for port in fixed_ports():
+        with socket.socket() as probe:
+            try:
+                probe.bind((LOOPBACK, port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no port is free")
 
 
 def tail(path: Path, lines: int) -> str:

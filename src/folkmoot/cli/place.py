@@ -5,15 +5,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import random
 import socket
 from pathlib import Path
 from typing import Final
 
 from folkmoot.cli.error import Refusal
 
-__all__ = ["HOST", "Hold", "Place", "find_places", "left_out"]
+__all__ = ["HOST", "Hold", "Place", "find_places", "fixed_ports", "left_out"]
 
 HOST: Final = "127.0.0.1"
+_PORT_MIN: Final = 20_000  # of those that this module picks
+_TRIES: Final = 100
 KINDS: Final = ("mqtt", "admin", "peer")
 
 
@@ -53,7 +56,8 @@ def find_places(folder: Path, count: int, first_port: int) -> list[Place]:
     """The places of nodes n1 to n`count`, written down for the next start.
 
     `first_port` is the MQTT port of n1, the others have the next ones (Refusal when one is in use). With 0, and for
-    the other kinds of ports, those of the last start are used where they are free, else what the system picks.
+    the other kinds of ports, those of the last start are used where they are free, else such as no client gets for its
+    connections: a port must be there still when a node that was killed is started again.
     """
     last = read_ports(folder / "ports.json")
     held: list[socket.socket] = []
@@ -99,7 +103,7 @@ def left_over(folder: Path) -> str:
 
 def take_port(wanted: int, held: list[socket.socket], must: bool, folder: Path) -> int:
     """A port that nobody listens on, `wanted` if possible; its socket goes to `held`, so that no other gets it too."""
-    for port in (wanted, 0):
+    for port in ([wanted] if wanted else []) + fixed_ports() + [0]:
         probe = socket.socket()
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.append(probe)
@@ -112,6 +116,16 @@ def take_port(wanted: int, held: list[socket.socket], must: bool, folder: Path) 
             continue
         return int(probe.getsockname()[1])
     raise Refusal(f"no port is free on {HOST}")
+
+
+def fixed_ports() -> list[int]:
+    """Ports to try that the system gives to nobody who does not name them: those below its range, in random order."""
+    try:
+        end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        end = 32_768
+    every = range(_PORT_MIN, end)
+    return random.sample(every, min(_TRIES, len(every)))
 
 
 def read_ports(path: Path) -> dict[str, dict[str, int]]:
