@@ -20,6 +20,7 @@ from typing import Any, Self
 
 import pytest
 
+from folkmoot.cli.place import fixed_ports
 from tests.integration.cluster_net import HUB, Net
 from tests.integration.serving import Serving, await_true
 
