@@ -26,6 +26,7 @@ RARE = (
     "failed node left the view in time",
     "flipped bit repaired",
     "forget",
+    "full disk leads nothing that another can lead",
     "hang",
     "join",
     "leave",

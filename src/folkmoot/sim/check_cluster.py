@@ -68,6 +68,8 @@ class ClusterChecker:
             if signature != view.signature:
                 self.world.violate("views", f"{host.name} has {view} with {view.signature}, others {signature}")
             self.world.mark("view")
+            if installed.crowded:
+                self.world.mark("full disk leads nothing that another can lead")
             self.world.note(host.name, f"view {view.epoch:x} of {' '.join(view.ids)}")
 
     def _look_for_evicted(self, host: Host, view: Seen) -> None:

@@ -175,7 +175,7 @@ class Faults:
         host.fill()
         if self.rng.chance(1, 2):
             host.disk.fill()
-        self.world.later(self._duration(), host.free)
+        self.world.later(self._duration() * (1 if self.trouble.alone else 4), host.free)  # others take over meanwhile
 
     def _step_clock(self) -> None:
         host = self._host()

@@ -227,6 +227,7 @@ class Script:
     def step_full(self, words: list[str]) -> None:
         """Fill a disk."""
         host = self._host(words[0])
+        self.simulation.trouble.weaken([host])
         host.fill()
         host.disk.fill()
 
