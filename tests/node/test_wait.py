@@ -28,6 +28,7 @@ def test_the_half_of_two_names_whom_it_waits_for() -> None:
     camp["n2"].kill()
     camp.advance(5 * SECOND)
     status = of(camp["n1"])
+    assert status.status()["partitions"]["open"] == 0  # type: ignore[index]
     assert status.unready() == status.status()["waits"] == "no majority: 1 of 2 members heard; waits for n2"
 
 

@@ -135,7 +135,9 @@ def setting_lines(differing: list[dict[str, str]]) -> list[str]:
 
 def partition_line(total: dict[str, Any]) -> str:
     """The partitions and their digests in one line."""
-    opened = "all open" if total["open"] == total["total"] else f"only {total['open']} open"
+    opened = f"only {total['open']} open" if total["open"] else "none open"
+    if total["open"] == total["total"]:
+        opened = "all open"
     digests = f"{total['digest_checked']} digests compared, {total['digest_different']} different"
     if total["digest_round_us"]:
         digests += f", the last round in {total['digest_round_us'] / 1e6:.0f} s"

@@ -167,8 +167,9 @@ class NodeStatus:
         under = 0
         moving = 0
         wanted = picture.replicas()
+        serves = picture.state() != MEMBER or picture.writable()  # without a majority nobody opens anything
         for partition in range(total if there else 0):
-            if picture.leader_open(partition):
+            if serves and picture.leader_open(partition):
                 opened += 1
             if len(picture.replicas_of(partition)) < wanted:
                 under += 1
@@ -179,7 +180,7 @@ class NodeStatus:
             "open": opened,
             "under_replicated": under if there else total,
             "moving": moving,
-            "refusing": len(refusing(picture, full_disks(picture))),
+            "refusing": len(refusing(picture, full_disks(picture))) if there else 0,
             "damaged": figures.get("damaged", 0),
             "digest_checked": figures.get("digest_checked", 0),
             "digest_different": figures.get("digest_different", 0),
