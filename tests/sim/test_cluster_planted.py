@@ -13,7 +13,7 @@ import pytest
 
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.config import Settings
-from folkmoot.sim import Simulation
+from folkmoot.sim import Simulation, parse_scenario
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, Shape, Swarm
 
 STEPS = 120
@@ -43,6 +43,17 @@ BUGS = [
     Planted(
         "untouched", "pages of a copy overwrite newer changes", 15, ("empty restarts",), sync_us=60_000, pace_us=5000
     ),
+    Planted(
+        "partial_counts",
+        "a copy that is being filled counts as whole",
+        10,
+        ("peer resets", "crashes"),
+        recent_bytes_max=300,
+        copy_bytes_per_s=8000,
+        page_bytes=500,
+        fault_every=4,
+        payload_bytes=100,
+    ),
     Planted("deaf_digests", "copies that differ are left as they are", 10, ("bit flips",)),
     Planted("clears_kept", "a retained message is cleared at its leader only", 10, KILLS),
     Planted("unmarked", "what is asked again is applied again", 10, KILLS),
@@ -61,6 +72,10 @@ BUGS = [
         pace_us=5000,
     ),
 ]
+
+
+SCENARIOS = [("no_stamps", "unsubscribed-in-a-split")]
+"""What no seed gets to, but a scenario does; without the bug `test_scenario` runs it."""
 
 
 def shape_of(bug: Planted, *, healthy: bool = False) -> Shape:
@@ -104,6 +119,14 @@ def seeds_until(bug: Planted) -> int:
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
 def test_a_wrong_protocol_is_found(bug: Planted) -> None:
     assert seeds_until(bug)
+
+
+@pytest.mark.parametrize(("bug", "name"), SCENARIOS)
+def test_a_scenario_finds_a_wrong_protocol(bug: str, name: str) -> None:
+    path = Path(__file__).parents[1] / "scenarios" / f"{name}.txt"
+    simulation = parse_scenario(path.read_text(encoding="utf-8")).simulation()
+    simulation.swarm.planted.append(bug)
+    assert simulation.run().violations != []
 
 
 def test_the_table_of_the_documentation_is_this_one() -> None:

@@ -52,7 +52,6 @@ class Ballot:
         self.leaving: list[str] = []
         self.left: list[str] = []
         self.crowded: list[str] = []
-        self._promises_nothing = "promises_nothing" in seat.config.planted
         self._told_end = False
         self._seat = seat
         self._detector = detector
@@ -152,7 +151,7 @@ class Ballot:
         why = ""
         if (seat.me.node_id, seat.me.incarnation) not in prepare.members:
             why = "it is for another start of this node"
-        elif prepare.epoch <= seat.epoch() or (prepare.epoch <= seat.promised and not self._promises_nothing):
+        elif prepare.epoch <= seat.epoch() or prepare.epoch <= seat.promised:
             why = "a later view was promised"
         elif not is_sane(counter_of(prepare.epoch), seat.counter):
             why = "nobody has made so many views"
@@ -211,7 +210,7 @@ class Ballot:
     def _committed(self, node_id: str, body: bytes, now: int) -> None:
         seat = self._seat
         chain = decode_commit(body)
-        if chain[-1].epoch != seat.promised and not self._promises_nothing:
+        if chain[-1].epoch != seat.promised:
             return  # a later one was promised meanwhile: this view must not come to life here
         for view in chain:
             if len(view.replicas) != seat.partitions:
