@@ -140,14 +140,21 @@ class Admission:
         if waiting is not None and waiting[0].state == REGISTERING:
             self.admit(waiting[0], waiting[1])
 
-    def give_up(self, partition: int) -> None:
-        """This node leads the partition no more: who waits here asks its new leader."""
+    def give_up(self, partition: int) -> list[Connection]:
+        """This node leads the partition no more: who waits here asks its new leader. Return those of other nodes."""
+        away: list[Connection] = []
+        for connection, _ in self.early:
+            if connection.remote is not None and self.state.partition_of(connection.client_id.encode()) == partition:
+                away.append(connection)
         for client_id in list(self._parked):
             connection, assigned = self._parked[client_id]
             if self.state.partition_of(client_id.encode()) == partition:
                 del self._parked[client_id]
-                if connection.remote is None and connection.state == REGISTERING:
+                if connection.remote is not None:
+                    away.append(connection)
+                elif connection.state == REGISTERING:
                     self.relays.ask(connection, partition, connection.connect_body, assigned)
+        return away
 
     def _is_foreign(self, old: Session | None, connection: Connection) -> bool:
         """Whether a session is another user's, MQTT 5 section 5.4.2: what waits there is for those eyes only.

@@ -345,13 +345,19 @@ class Hosting:
         for node_id, number, packet, first, rest in early:
             self._come(node_id, number, packet, first, rest)
 
+    def give_up(self, connection: Connection) -> None:
+        """This node does not lead the client's partition any more: its node asks the new leader."""
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        self._left[(remote.node_id, remote.number)] = self._views
+        remote.gone = True  # what it waits for leaves with its next leader, which may be this node again
+        connection.state = CONNECTION_CLOSED
+        self._drop(connection)
+
     def leave(self, session: Session) -> None:
         """This node leads the session no more: its connection, which is elsewhere, is another node's business."""
         connection = session.connection
         if connection is not None and connection.remote is not None:
-            self._left[(connection.remote.node_id, connection.remote.number)] = self._views
-            connection.remote.gone = True  # what it waits for leaves with its next leader, which may be this node again
             connection.session = None
             session.connection = None
-            connection.state = CONNECTION_CLOSED
-            self._drop(connection)
+            self.give_up(connection)

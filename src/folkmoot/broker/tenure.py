@@ -335,7 +335,8 @@ class Tenure:
         state.leads[partition] = False
         for session in [session for session in state.sessions.values() if session.partition == partition]:
             self._leave_session(session)
-        self.admission.give_up(partition)
+        for connection in self.admission.give_up(partition):
+            self.hosting.give_up(connection)
         self.interest.leave(partition)
         self.bodies.forget(partition)
         self.retained.forget(partition)

@@ -102,8 +102,8 @@ class ClusterFaults(Acting):
 
     def _lose_disks(self, weak: dict[str, bool]) -> None:
         """Of the machines that have lost power some have lost their disks too: as many as may fail at once."""
-        left = min(self.trouble.copies, len(self.site.hosts)) - 1 - len(weak)
         members = [host for host in self.site.hosts if host.member]
+        left = min(self.trouble.copies, len(members)) - 1 - len(weak)
         if self.trouble.majority:
             left = min(left, (len(members) - 1) // 2)  # the old ids count until an operator forgets them
         for host in self._shuffled([host for host in members if host.name not in weak])[: max(0, left)]:

@@ -90,7 +90,8 @@ class Trouble:
         weak = dict(self.weak)
         for host in hosts:
             weak[host.name] = True
-        return self.alone or len(weak) < min(self.copies, len(self.hosts))
+        members = [host for host in self.hosts if host.member]
+        return self.alone or len(weak) < min(self.copies, len(members))
 
     def weaken(self, hosts: list[Host]) -> None:
         """These machines fail; beyond the budget nobody can tell what the others still have."""
