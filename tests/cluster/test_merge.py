@@ -65,9 +65,9 @@ def message(text: str, created_us: int = 5, properties: bytes = b"") -> Message:
     return Message(b"a/b", text.encode(), 1, False, properties, "p", created_us, 0)
 
 
-def queued(text: str, body: int = 0, created_us: int = 5, properties: bytes = b"") -> bytes:
+def queued(text: str, body: int = 0, created_us: int = 5, properties: bytes = b"", qos: int = 1) -> bytes:
     whole = message(text, created_us, properties)
-    return encode_queue(QueueRow(1, False, False, b"", b"", body, whole.size, None if body else whole))
+    return encode_queue(QueueRow(qos, False, False, b"", b"", body, whole.size, None if body else whole))
 
 
 def requested(text: str, asker: bytes, number: int) -> bytes:
@@ -221,6 +221,20 @@ def test_what_may_have_been_sent_at_the_other_side_says_so() -> None:
     rows, merge = fork.merge()
     assert [decode_queue(rows[key]).sent for key in sorted(rows) if key[2] == QUEUE] == [False, False, True, False]
     assert merge.homes == {b"c": False}
+
+
+def test_a_flow_of_qos_2_that_gets_another_packet_id_ends_under_the_old_one() -> None:
+    fork = fork_of_a_session()
+    fork.put(MINE, S, session(0))
+    fork.put(MINE, q(7), queued("another message has its packet id"))
+    fork.put(THEIRS, q(5), queued("the client may have it", qos=2))
+    fork.put(THEIRS, q(6), queued("no flow to end", qos=1))
+    fork.put(THEIRS, q(7), queued("of no use", qos=2))
+    fork.put(THEIRS, q(8), queued("waits", qos=2))
+    fork.put(THEIRS, plain_key(0, SENT, b"c"), u64(8))
+    rows, _merge = fork.merge()
+    assert [key for key in sorted(rows) if key[2] == RELEASED] == [r(5)]
+    assert texts(rows)[-1] == "waits", "all four have got new ids"
 
 
 def test_a_shared_body_of_the_other_side_goes_into_the_row_and_one_that_nobody_names_goes_away() -> None:

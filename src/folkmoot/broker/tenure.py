@@ -288,6 +288,7 @@ class Tenure:
                 self.hosting.turn_away(node_id, entry)
             else:
                 self.hosting.attach(node_id, entry)
+                self._end_flows(entry[2], homes)
 
     def _tell(self) -> None:
         if self._led:
@@ -321,11 +322,18 @@ class Tenure:
             self.closing.close(connection)
             return
         self.attaching.resume(connection, session, packet, list(relay.flights.values()))
+        self._end_flows(connection.client_id, homes)
         for number, first, rest in relay.log:
             if connection.state == OPEN and first >= 0x10:
                 connection.again = number
                 self.hosting.handle(connection, first, rest)
         connection.again = 0
+
+    def _end_flows(self, client_id: str, homes: dict[str, tuple[bool, list[str]]]) -> None:
+        """After a merge a client may wait for PUBREL of flows that the other side has begun."""
+        session = self.state.sessions.get(client_id)
+        if client_id in homes and session is not None and session.durable:
+            self.attaching.queue.resend(session)
 
     # -- ending -------------------------------------------------------------------------------------------------------
 
