@@ -163,7 +163,8 @@ class Liaison:
         if replication.ready:
             ready = list(replication.ready)
             replication.ready.clear()
-            self.broker.tenure.prepare(ready)
+            if self._serving:
+                self.broker.tenure.prepare(ready)
         if not self.state.routes_known:
             self.broker.know()
         self._void()
@@ -350,6 +351,7 @@ class Liaison:
         """Serve nobody while the cluster goes on without this node, or while this side of a split may not go on."""
         if self._serving and not self._serves():
             self._serving = False
+            self._again, self._unopened = [], []
             excluded = self.membership.state == "excluded"
             why = "the cluster goes on without this node" if excluded else "this side of the split has no majority"
             self.fabric.idle = why

@@ -45,6 +45,8 @@ class Site:
             return self.hosts[0]
         if habit == FAITHFUL and last is not None and not failed:
             return last
+        if habit == ROAMING and failed and last is not None:  # by chance it might not come to one that runs for minutes
+            return self.hosts[(self.hosts.index(last) + 1) % len(self.hosts)]
         if habit == ROAMING:
             return self.hosts[rng.below(len(self.hosts))]
         return self._balance()
