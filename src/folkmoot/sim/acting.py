@@ -71,6 +71,6 @@ class Acting:
         self.world.note("world", f"{what} {' '.join([host.name for host in hosts])}")
 
     def start(self, host: Host) -> None:
-        """Start a machine's node, if it is down."""
-        if host.node is None and host.member:
+        """Start a machine's node, if it is down; one that leaves goes on with that."""
+        if host.node is None and (host.member or host.leaving):
             host.start()

@@ -85,7 +85,7 @@ class Faults:
         self.network.heal()
         for host in self.site.hosts:
             host.free()
-            if host.node is None and host.member:
+            if host.node is None and (host.member or host.leaving):
                 host.start()
 
     def _duration(self) -> int:

@@ -45,7 +45,7 @@ class MemberFaults(Acting):
     def join(self) -> None:
         """Let a new machine join."""
         for host in self.site.hosts:
-            if not host.member and host.node is None:  # one that leaves runs until it has left
+            if not host.member and not host.leaving and host.node is None:
                 self._note("join", [host])
                 self.trouble.disturb()
                 host.member = True

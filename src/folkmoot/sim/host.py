@@ -52,7 +52,7 @@ class Host(Machine):
         self.turn_us = 100  # input that comes within this time may share a turn
         self._make_node = make_node
         self._turn_set = False
-        self._leaving = False
+        self.leaving = False
         self._patience_us = 0  # until then the others are waited for, when the node stops
         self._wake_us = NEVER
         self._by_number: dict[int, Link] = {}  # connections of this life, also those that are gone
@@ -76,7 +76,7 @@ class Host(Machine):
             self.reach()
         self.node.open(self.clock())
         self.set_turn()
-        if self._leaving:
+        if self.leaving:
             self.tell(self._leave)  # who dies before it has left goes on with it: the operator asks again
 
     def crash(self) -> None:
@@ -116,7 +116,7 @@ class Host(Machine):
         node: Any = self.node
         if node is not None and hasattr(node, "leave"):
             self.member = False
-            self._leaving = True
+            self.leaving = True
             self.tell(self._leave)
 
     def _leave(self) -> None:
@@ -128,17 +128,17 @@ class Host(Machine):
     def _stay(self) -> None:
         """Nobody would be left: the operator hears so, and takes the order back."""
         self.member = True
-        self._leaving = False
+        self.leaving = False
 
     def _look_whether_left(self, life: int) -> None:
         node: Any = self.node
-        if life != self.life or node is None or not self._leaving:
+        if life != self.life or node is None or not self.leaving:
             return
         if self.hung or not node.left:
             self.world.later(50 * MILLISECOND, self._look_whether_left, life)
             return
         self.world.mark("left")
-        self._leaving = False
+        self.leaving = False
         self.stop(self.wipe)
 
     def operate(self, action: Callable[[str, int], str], node_id: str) -> None:

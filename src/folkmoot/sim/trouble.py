@@ -14,6 +14,9 @@ from folkmoot.sim.world import World
 
 __all__ = ["Span", "Trouble"]
 
+_AWAY_US = 10 * SECOND
+"""How long a machine that has failed may be away."""
+
 _AFTER_US = 1 * SECOND
 """How long after a cluster is whole again its disturbance may show: what was on its way comes late."""
 
@@ -218,13 +221,12 @@ class Trouble:
         return not self.majority and any(since_us <= span.begin_us <= until_us for span in self.splits)
 
     def halved(self, since_us: int) -> bool:
-        """Whether at some moment since then half of the machines, or more, were lost together.
+        """Whether half of the machines, or more, were lost since then, or had been shortly before.
 
         Those who are left cannot tell that from a split: they take back what they have not answered.
         """
-        moments = [at for _, at in self._failures if at >= since_us]
-        counts = [len([other for other in moments if at <= other < at + SECOND]) for at in moments]
-        return 2 * max(counts, default=0) >= len(self.hosts)
+        lost = {host for host, at in self._failures if at >= since_us - _AWAY_US}
+        return 2 * len(lost) >= len(self.hosts)
 
     def reaches(self, known: Link, known_us: int, used: Link, used_us: int, until_us: int) -> bool:
         """Whether what was acknowledged over one connection must count for what comes over another later.
