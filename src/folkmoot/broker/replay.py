@@ -141,6 +141,7 @@ class ReplayFeed(Feed):
         self._feeds: Feeds | None = None
         self._held = 0
         self._why = ""  # it cannot go on
+        self._fault = ""  # it cannot for now
 
     def asked_again(self, feeds: Feeds) -> None:
         """The SUBSCRIBE that began it has come again, to another leader: it is answered as the first one would be."""
@@ -174,7 +175,11 @@ class ReplayFeed(Feed):
             self._pages[index] = None
 
     def page(self, feeds: Feeds) -> int:
-        """Deliver the matching ones among the next records of the first partition that has some."""
+        """Deliver the matching ones among the next records of a partition that has some. Raises CorruptStore."""
+        if self._fault:
+            fault = self._fault
+            self._fault = ""
+            raise CorruptStore(fault)
         leads = feeds.state.leads
         logs = self.stream.logs
         for _ in range(len(logs)):
@@ -251,7 +256,7 @@ class ReplayFeed(Feed):
         if inquiry.what == READ:
             self._pages[index] = answer
         elif answer.status != FOUND or not numbers:
-            self._why = answer.text or f"the beginning of partition {index} is not known: {answer!r}"
+            self._fault = answer.text or f"the beginning of partition {index} is not known: {answer!r}"
             self._release(feeds, False)
         elif inquiry.what == SEEK:
             self._begin_at(feeds, index, numbers[0], 0)
@@ -272,15 +277,12 @@ class ReplayFeed(Feed):
         feeds.wake(self)
 
     def _read_elsewhere(self, feeds: Feeds, log: StreamLog, offset: int) -> bool:
-        """Deliver a page of another node, or ask for one; False when there is none yet."""
+        """Deliver a page of another node, or ask for one; False when there is none yet. Raises CorruptStore."""
         index = log.index
         answer = self._pages[index]
         if answer is not None:
             self._pages[index] = None
-            try:
-                self._read(feeds, log, page_of(answer))
-            except CorruptStore as corrupt:
-                self._why = f"partition {index} of stream {log.config.name} cannot be read: {corrupt}"
+            self._read(feeds, log, page_of(answer))
             return not self._why
         if self._asked[index] is not None or offset >= feeds.tails.end_of(log):
             return False

@@ -10,6 +10,7 @@ from folkmoot.broker.feed import DONE, MORE, WAITING, Feed, Feeds, cursor_key
 from folkmoot.broker.inquiry import Inquiry
 from folkmoot.broker.question import FOUND, SCAN, Scanned
 from folkmoot.broker.retained import TO_TRANSIENT, Retained
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.session.subscription import NO_LOCAL, Subscription
 from folkmoot.store.key import RETAINED, plain_key
 from folkmoot.store.message import Message, decode_message
@@ -84,10 +85,11 @@ class RetainedFeed(Feed):
         self._feeds.wake(self)
 
     def page(self, feeds: Feeds) -> int:
-        """Deliver the matching ones among the next rows; partitions may have few or none of them."""
+        """Deliver the matching ones among the next rows; partitions may have few or none. Raises CorruptStore."""
         if self._fault:
-            feeds.fail(self, f"retained messages cannot be read: {self._fault}")
-            return DONE
+            fault = self._fault
+            self._fault = ""
+            raise CorruptStore(f"retained messages cannot be read: {fault}")
         if self._found:
             found = self._found
             self._found = []

@@ -17,6 +17,7 @@ from folkmoot.sim.site import Site
 from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
 from folkmoot.store.batch import Batch
+from folkmoot.store.key import RETAINED
 
 __all__ = ["DiskFaults"]
 
@@ -113,6 +114,8 @@ class DiskFaults:
         if not in_sync(self.site.running, view, partition):
             return None
         rows = rows_of(host, partition)
+        if outvoted:  # retained messages are read from followers too, before anybody compares them
+            rows = [row for row in rows if row[0][2] != RETAINED]
         if not rows:
             return None
         key, value = rows[self.rng.below(len(rows))]
