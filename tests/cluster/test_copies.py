@@ -8,13 +8,18 @@ from folkmoot.node.cluster_picture import picture_of
 from tests.harness.camp import Camp
 
 
-def test_a_member_that_wants_fewer_copies_takes_none_away() -> None:
-    camp = Camp(3)
-    camp["n1"].kill()
-    camp["n1"].cluster.replicas = 1
-    camp["n1"].revive()
+def restart(camp: Camp, node_id: str, copies: int) -> None:
+    """Start a node again with another number of copies, and let all settle."""
+    camp[node_id].kill()
+    camp[node_id].cluster.replicas = copies
+    camp[node_id].revive()
     camp.settle()
     camp.advance(20 * SECOND)
+
+
+def test_a_member_that_wants_fewer_copies_takes_none_away() -> None:
+    camp = Camp(3)
+    restart(camp, "n1", 1)
     view = camp.view_of(camp["n1"])
     assert isinstance(view, View)
     assert {len(replicas) for replicas in view.replicas} == {3}
@@ -25,11 +30,7 @@ def test_a_member_that_wants_fewer_copies_takes_none_away() -> None:
 
 def test_one_that_wants_more_gets_them() -> None:
     camp = Camp(3, replicas=1)
-    camp["n3"].kill()
-    camp["n3"].cluster.replicas = 2
-    camp["n3"].revive()
-    camp.settle()
-    camp.advance(20 * SECOND)
+    restart(camp, "n3", 2)
     view = camp.view_of(camp["n2"])
     assert isinstance(view, View)
     assert {len(replicas) for replicas in view.replicas} == {2}

@@ -93,12 +93,18 @@ def test_a_node_leaves_and_its_process_ends(rig: Rig, fleet: Fleet) -> None:
     fleet.expect_no_fault()
 
 
-def test_two_leave_at_once_and_the_last_cannot(rig: Rig, fleet: Fleet) -> None:
+def leave_one(rig: Rig) -> tuple[str, str, str]:
+    """Let two of three nodes leave at once; return them, and the one that stays."""
     first, second, last = rig.where("s2")
     for name in (first, second):
         assert command(rig, "leave", name, "--no-wait", at=last).returncode == 0
     for name in (first, second):
         assert await_end(rig.nodes[name]) == 0
+    return first, second, last
+
+
+def test_two_leave_at_once_and_the_last_cannot(rig: Rig, fleet: Fleet) -> None:
+    _first, _second, last = leave_one(rig)
     fleet.flow()
     refused = command(rig, "leave", last, at=last)
     assert refused.returncode == 2
@@ -111,11 +117,7 @@ def test_two_leave_at_once_and_the_last_cannot(rig: Rig, fleet: Fleet) -> None:
     reason="messages of QoS 2 publishers overtake each other when partitions move from a node that was alone",
 )
 def test_nodes_join_one_that_was_alone(rig: Rig, fleet: Fleet) -> None:
-    first, second, last = rig.where("s2")
-    for name in (first, second):
-        assert command(rig, "leave", name, "--no-wait", at=last).returncode == 0
-    for name in (first, second):
-        assert await_end(rig.nodes[name]) == 0
+    first, second, _last = leave_one(rig)
     fleet.flow()
     rig.start(first, second)
     rig.await_whole()

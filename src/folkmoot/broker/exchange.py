@@ -117,9 +117,8 @@ class Exchange:
                 self._one_less(waiting.group)
 
     def _apply_own(self, part: Part) -> None:
-        again = part.given or part.parcel.flags & ASKED_AGAIN != 0
         try:
-            place = self._apply(self.fabric.node_id, part.parcel, part.share, again)
+            place = self._apply(self.fabric.node_id, part.parcel, part.share, part.given)
         except CorruptStore as fault:
             self._close(part.share.partition, fault)
             self.requests.park(part)
@@ -200,7 +199,7 @@ class Exchange:
 
     def _apply_for(self, group: _Group, parcel: Parcel, share: Share) -> None:
         try:
-            place = self._apply(group.node_id, parcel, share, parcel.flags & ASKED_AGAIN != 0)
+            place = self._apply(group.node_id, parcel, share, False)
         except CorruptStore as fault:
             self._close(share.partition, fault)
             group.refused.append(share.partition)
@@ -208,11 +207,11 @@ class Exchange:
         if place is not None:
             group.places.append((parcel.sequence, place))
 
-    def _apply(self, node_id: str, parcel: Parcel, share: Share, again: bool) -> Place | None:
+    def _apply(self, node_id: str, parcel: Parcel, share: Share, given: bool) -> Place | None:
         """Apply a request unless it is known; return where it is, if its publisher wants to know and it is stored.
 
-        again: an earlier leader was asked as well. Raises CorruptStore when what must be read cannot be: then it has
-        done nothing, and comes again.
+        given: an earlier leader was asked as well, though the parcel does not say so. Raises CorruptStore when what
+        must be read cannot be: then it has done nothing, and comes again.
         """
         if share.partition in self._closed:
             raise CorruptStore("a row of the partition cannot be read")
@@ -226,7 +225,7 @@ class Exchange:
             return Place(share.partition, epoch, sequence, 0)
         self.state.counters.cluster_messages_received += 1
         application = _application_of(parcel)
-        application.message.asked_again = again
+        application.message.asked_again = given or parcel.flags & ASKED_AGAIN != 0
         source = origin_of(origin, parcel.sequence)
         try:
             return self._perform(parcel, application, share, source)

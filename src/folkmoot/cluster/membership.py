@@ -26,7 +26,7 @@ from folkmoot.cluster.heartbeat import (
 )
 from folkmoot.cluster.kind import COMMIT, HEARTBEAT, INSTALLED, PREPARE, PROMISE, REFUSE
 from folkmoot.cluster.outside import Outside
-from folkmoot.cluster.roster import Roster, departs, drained, unsatisfied
+from folkmoot.cluster.roster import Roster, departs, drained, is_gone, unsatisfied
 from folkmoot.cluster.seat import STATES, HoldingsSource, Seat
 from folkmoot.cluster.view import LEAVING, Member, View, is_sane
 from folkmoot.kernel.event import INFO, WARNING, Event
@@ -89,7 +89,7 @@ class Membership:
     def is_gone(self, node_id: str) -> bool:
         """Whether a node certainly does not go on beside this one: its process is dead, or it has said goodbye."""
         peer = self._detector.peers.get(node_id)
-        return peer is not None and (peer.proved_dead or departs(peer))
+        return peer is not None and is_gone(peer)
 
     @property
     def left(self) -> bool:

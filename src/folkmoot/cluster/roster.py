@@ -17,7 +17,7 @@ from folkmoot.cluster.detector import Detector, Peer
 from folkmoot.cluster.heartbeat import DEPART, EVICT, EXCLUDED, FORGET, LEAVE, Request
 from folkmoot.cluster.view import LEAVING, Member, View
 
-__all__ = ["Roster", "Wish", "departs", "drained", "ended", "strayed", "unsatisfied"]
+__all__ = ["Roster", "Wish", "departs", "drained", "ended", "is_gone", "strayed", "unsatisfied"]
 
 
 class Wish:
@@ -357,11 +357,16 @@ def departs(peer: Peer) -> bool:
     return peer.beat is not None and peer.member is not None and _asked(DEPART, peer.beat.requests, peer.member)
 
 
+def is_gone(peer: Peer) -> bool:
+    """Tell whether the process of a node is proved dead, or has said goodbye."""
+    return peer.proved_dead or departs(peer)
+
+
 def ended(peer: Peer | None, lost: Member) -> bool:
     """Tell whether who was lost certainly does not go on beside others: its process is dead, or it has said goodbye."""
     if peer is None:
         return False
-    return peer.proved_dead or departs(peer) or (peer.member is not None and peer.incarnation() != lost.incarnation)
+    return is_gone(peer) or (peer.member is not None and peer.incarnation() != lost.incarnation)
 
 
 def _asked(kind: int, requests: list[Request], member: Member) -> bool:
