@@ -11,26 +11,27 @@ def state(site: Site) -> str:
     return picture_of(site.node).state()
 
 
+def rename(camp: Camp, node_id: str, cluster: str) -> None:
+    """Start a node again that takes itself for one of this cluster."""
+    camp[node_id].kill()
+    camp[node_id].cluster.name = cluster
+    camp[node_id].revive()
+
+
 def test_a_node_with_another_cluster_name_waits_until_that_is_mended() -> None:
     camp = Camp(3)
-    camp["n3"].kill()
-    camp["n3"].cluster.name = "another"
-    camp["n3"].revive()
+    rename(camp, "n3", "another")
     camp.advance(30 * SECOND)
     assert state(camp["n3"]) == "waiting"
     assert [state(camp[name]) for name in ("n1", "n2")] == ["member", "member"]
-    camp["n3"].kill()
-    camp["n3"].cluster.name = camp["n1"].cluster.name
-    camp["n3"].revive()
+    rename(camp, "n3", camp["n1"].cluster.name)
     camp.settle()
     assert state(camp["n3"]) == "member"
 
 
 def test_a_node_alone_begins_when_nobody_refuses_it_any_more() -> None:
     camp = Camp(2)
-    camp["n2"].kill()
-    camp["n2"].cluster.name = "another"
-    camp["n2"].revive()
+    rename(camp, "n2", "another")
     camp.advance(5 * SECOND)
     assert state(camp["n2"]) == "waiting"
     camp["n1"].kill()

@@ -7,7 +7,7 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import PUBREC, Ack, Publish, Subscribe
 from folkmoot.store.key import PRODUCER, QUEUE, RETAINED, SESSION
 from tests.harness.camp import Camp
-from tests.harness.peer import EVER, properties
+from tests.harness.peer import EVER, Peer, properties
 from tests.harness.unreadable import Unreadable
 
 
@@ -52,12 +52,18 @@ def break_reading(camp: Camp, node_id: str, kind: int) -> None:
     state.reader = Unreadable(state.reader, kind)
 
 
-def test_a_retained_message_that_cannot_be_read_can_be_replaced_from_another_node() -> None:
+def retained_elsewhere(payload: bytes) -> tuple[Camp, str, Peer]:
+    """Return three nodes, a topic with a retained message that n2 leads, and its publisher, who is at n1."""
     camp = Camp(3)
     topic = name_led_by(camp, "n2")
     source = camp["n1"].client("source")
     source.connect()
-    source.publish(topic, b"old", qos=1, retain=True)
+    source.publish(topic, payload, qos=1, retain=True)
+    return camp, topic, source
+
+
+def test_a_retained_message_that_cannot_be_read_can_be_replaced_from_another_node() -> None:
+    camp, topic, source = retained_elsewhere(b"old")
     break_reading(camp, "n2", RETAINED)
     source.publish(topic, b"new", qos=1, retain=True)  # waits for PUBACK
     reader = camp["n3"].client("reader")
@@ -114,11 +120,7 @@ def test_who_was_to_lead_and_cannot_takes_no_packet_of_a_client_for_done() -> No
 
 
 def test_who_wants_retained_messages_that_cannot_be_read_is_sent_away_and_gets_them_later() -> None:
-    camp = Camp(3)
-    topic = name_led_by(camp, "n2")
-    source = camp["n1"].client("source")
-    source.connect()
-    source.publish(topic, b"x", qos=1, retain=True)
+    camp, topic, _source = retained_elsewhere(b"x")
     state = camp["n2"].node._broker.state
     reader = state.reader
     break_reading(camp, "n2", RETAINED)
