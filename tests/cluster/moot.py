@@ -16,7 +16,7 @@ from folkmoot.cluster.holding import COMPLETE, NONE, PARTIAL, Holding
 from folkmoot.cluster.kind import HEARTBEAT
 from folkmoot.cluster.membership import Membership
 from folkmoot.cluster.seat import HoldingsSource
-from folkmoot.cluster.view import ACTIVE, Member, View, decode_view, encode_view
+from folkmoot.cluster.view import ACTIVE, Member, View, counter_of, decode_view, encode_view
 from folkmoot.kernel.rng import Rng
 
 MS = 1000
@@ -42,6 +42,7 @@ class Node(HoldingsSource):
         self.seeds: list[str] = []
         self.core: Membership | None = None
         self.stored: View | None = None
+        self.newest = 0  # the newest epoch installed, one without a majority too
         self.has: list[Holding] = [Holding(NONE, 0, 0, []) for _ in range(moot.partitions)]
         self.said: dict[int, list[Holding]] = {}  # by the epoch that it promised
         self.events: list[str] = []
@@ -321,9 +322,12 @@ class Moot:
         first = view.epoch not in self.views
         assert self.views.setdefault(view.epoch, data) == data, "an epoch has two views"
         chain = self.installed.setdefault((node.node_id, node.incarnation), [])
-        assert not chain or chain[-1] < view.epoch, "views go back"
+        number = counter_of(view.epoch)
+        assert not chain or counter_of(chain[-1]) < number, "views go back, or two have the same number"
         if node.stored is not None:
-            assert node.stored.epoch < view.epoch, "a view is older than the one on disk"
+            assert counter_of(node.stored.epoch) < number, "a view is older than the one on disk"
+        newest = node.newest
+        node.newest = view.epoch
         live = node.live._seat.is_live(view)
         if first:
             self.decoded[view.epoch] = view
@@ -331,15 +335,16 @@ class Moot:
                 self._check_placement(view)
         if not live:
             return  # copies stay as they are
-        self._check_sequence(node, chain, view)
+        self._check_sequence(node, chain, view, newest)
         chain.append(view.epoch)
         node.stored = view
         self._play_roles(node, view)
 
-    def _check_sequence(self, node: Node, chain: list[int], view: View) -> None:
+    def _check_sequence(self, node: Node, chain: list[int], view: View, newest: int) -> None:
         """All who install two views install those between them of which they are members.
 
         One that was out of touch is told of the last view before, if it is a member of that, and not of all before.
+        newest: the epoch it had, perhaps of a view without a majority; it goes back to none before that.
         """
         if not chain:
             return
@@ -349,7 +354,7 @@ class Moot:
                 continue
             for epoch in epochs[max(0, epochs.index(view.epoch) - 1) :]:
                 member = self.decoded[epoch].member(node.node_id)
-                if before < epoch < view.epoch and member is not None and member.incarnation == node.incarnation:
+                if max(before, newest) < epoch < view.epoch and member is not None and member.incarnation == node.incarnation:
                     raise AssertionError(f"{node.node_id} missed {epoch} that {other_id}#{incarnation} installed")
 
     def _check_placement(self, view: View) -> None:

@@ -94,7 +94,10 @@ class Commits(Brake):
         """Send an acknowledgement: at once, or when all that was changed until now is durable.
 
         With a receipt it is made anew when it leaves. own: it is for this turn's changes, and says nothing of others.
+        To a client at another node nothing is said before its packet is known to be taken care of there as well: the
+        next leader gets the packet once more otherwise, and answers it again.
         """
+        wait = wait or connection.remote is not None
         token = self.newest_token() if wait else 0
         if connection.held and connection.held_token > token:
             token = connection.held_token

@@ -151,8 +151,11 @@ class Ballot:
         why = ""
         if (seat.me.node_id, seat.me.incarnation) not in prepare.members:
             why = "it is for another start of this node"
-        elif prepare.epoch <= seat.epoch() or prepare.epoch <= seat.promised:
+        elif prepare.epoch <= seat.promised:
             why = "a later view was promised"
+        elif counter_of(prepare.epoch) <= counter_of(seat.epoch()):
+            # The same counter made elsewhere: a view with both would give numbers of requests a second time (ADR 8).
+            why = "a view with this number is installed"
         elif not is_sane(counter_of(prepare.epoch), seat.counter):
             why = "nobody has made so many views"
         if why:

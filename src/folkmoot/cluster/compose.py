@@ -118,8 +118,9 @@ def chain_for(proposal: Proposal, view: View, recent: list[View]) -> list[View]:
     lowest = min([promise.base_epoch for promise in proposal.promises.values()])
     found: dict[int, View] = {one.epoch: one for one in recent}
     for promise in proposal.promises.values():
-        if promise.base is not None:
-            found[promise.base_epoch] = promise.base
+        # Without a proposer it is a copy that was kept up to date while there was no majority: not what was installed.
+        if promise.base is not None and promise.base.proposer:
+            found.setdefault(promise.base_epoch, promise.base)
     chain = [found[epoch] for epoch in sorted(found) if lowest < epoch < view.epoch and _missed(found[epoch], proposal)]
     return [*chain[-3:], view]
 

@@ -159,7 +159,7 @@ class View:
         self.losses: Losses = Losses()
         self.crowded: list[str] = []
         self.doubtful: list[str] = []
-        self.proposer: str = ""  # who proposed it, "" = not known
+        self.proposer: str = ""  # who proposed it, "" = nobody: a copy that was kept up to date (`Seat.base`)
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
 

@@ -21,6 +21,7 @@ from folkmoot.cluster.replication import Replication
 from folkmoot.cluster.view import ACTIVE, Member, View
 from folkmoot.kernel.event import Event
 from folkmoot.node.chronicle import Chronicle
+from folkmoot.node.congestion import Congestion
 from folkmoot.node.effect import Effects
 from folkmoot.node.farewell import Farewell
 from folkmoot.node.load import is_full, level_of, own_load
@@ -55,13 +56,10 @@ class Liaison:
         self.fabric = fabric
         self.broker = broker
         self.features = config.features
-        self._link_bytes_max = config.link_buffer_bytes_max
-        fabric.lane_bytes = config.link_buffer_bytes_max // 8
-        fabric.flood_bytes = config.link_buffer_bytes_max // 4 * 3
-        broker.overload.link_bytes_full = config.link_buffer_bytes_max // 2
         zone = config.zone if config.zone else fabric.node_id
         self.me = Member(fabric.node_id, incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
         self.peers = Peers(self.me, config, state.rng.fork())
+        self.congestion = Congestion(config, fabric, broker, self.peers)
         self.replication = Replication(fabric.node_id, state.partitions, config, state.reader, state.writer)
         broker.receipts.evidence = _Disks(self.replication)
         stored = self.stored = read_view(state.reader)
@@ -124,7 +122,9 @@ class Liaison:
                     self._broken[change.node_id] = None
                     self.membership.changed(now)
         else:
-            if not change.refused:  # it was told as lost before
+            if change.refused:
+                self.broker.switch.forget(change.node_id)  # what it has said of a view to come is for nobody
+            else:  # that a process is gone is told after the loss of its connections
                 self.state.counters.peer_losses += 1
             self.membership.down(change.node_id, change.incarnation, change.refused, now)
 
@@ -226,36 +226,11 @@ class Liaison:
             self._install(view)
         self._stand()
         self._progress(now)
-        self._weigh_links()
+        self.congestion.weigh(self._members)
         self.broker.speak()
         self._keep_connected()
         self._send()
         self.peers.flush(now)
-
-    def _weigh_links(self) -> None:
-        """See how much is on its way to others: to one that holds too much no more goes than must."""
-        most = self._link_bytes_max
-        heaviest = 0
-        fabric = self.fabric
-        for node_id in self._members:
-            size = self.peers.backlog_bytes(node_id)
-            heaviest = max(heaviest, size)
-            if size > most // 4 or node_id in fabric.choked:
-                self._choke(node_id, size)
-        self.broker.overload.link_bytes = heaviest
-
-    def _choke(self, node_id: str, size: int) -> None:
-        most = self._link_bytes_max
-        fabric = self.fabric
-        choked = size > (most // 8 if node_id in fabric.choked else most // 4)
-        if choked != (node_id in fabric.choked):
-            if choked:
-                fabric.choked[node_id] = size
-            else:
-                del fabric.choked[node_id]
-            self.broker.hosting.choke(node_id, choked)
-        elif choked:
-            fabric.choked[node_id] = size
 
     def _install(self, view: View) -> None:
         now = self.state.now
@@ -275,12 +250,7 @@ class Liaison:
         before = self._members
         self._meet(view, members)
         self._members = members
-        for node_id in list(self.fabric.choked):
-            if node_id not in members:
-                del self.fabric.choked[node_id]
-        # What waits at all nodes may be in partitions with one leader, who has to send it to each follower.
-        waiting_max = self._link_bytes_max // (2 * (len(members) + 1))
-        self.broker.commits.backlog_bytes_max = min(self.state.limits.write_backlog_bytes_max, waiting_max)
+        self.congestion.installed(members)
         self._see_features()
         self._epoch = view.epoch
         self.replication.closed.clear()  # the broker compares the leaders itself

@@ -1,15 +1,15 @@
 """What nodes of a cluster agree on: views, leaders, and what a version of a row means.
 
 Looks inside nodes (`folkmoot.sim.inside`), unlike the checkers of promises. A breach is named by what it breaks:
-"views" (one epoch, one view), "leaders" (one leader of a partition per epoch), "rows" (one version, one value),
-"copies" (replicas at rest are equal, A12), "eviction" (who dies leaves the view in time, who lives stays).
+"views" (one epoch, one view; their numbers grow), "leaders" (one leader of a partition per epoch), "rows" (one version,
+one value), "copies" (replicas at rest are equal, A12), "eviction" (who dies leaves the view in time, who lives stays).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.view import View
+from folkmoot.cluster.view import View, counter_of
 from folkmoot.sim.host import Host
 from folkmoot.sim.inside import Seen, difference, installed_view, leading, view_of
 from folkmoot.sim.machine import Machine
@@ -58,8 +58,8 @@ class ClusterChecker:
         if life != host.life or epoch != newest:
             view = view_of(host)
             assert view is not None, "it has an epoch"
-            if life == host.life and view.epoch < epoch:
-                self.world.violate("views", f"{host.name} goes back from {epoch:#x} to {view}")
+            if life == host.life and counter_of(view.epoch) <= counter_of(epoch):
+                self.world.violate("views", f"{host.name} goes from {epoch:#x} to {view}, whose number is not higher")
             self._epochs[host.name] = (host.life, view.epoch)
             if self.trouble.calm and life == host.life:
                 self._look_for_evicted(host, view)

@@ -1,0 +1,58 @@
+"""How much is on its way to the other nodes: to one that takes too little no more goes than must.
+
+What clients there have not got waits in their queues then, on the disk, and publishers are slowed (A13).
+"""
+
+from __future__ import annotations
+
+from folkmoot.broker.broker import Broker
+from folkmoot.broker.fabric import Fabric
+from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.peers import Peers
+
+__all__ = ["Congestion"]
+
+
+class Congestion:
+    """Owns who is choked, `Fabric.choked`."""
+
+    def __init__(self, config: ClusterConfig, fabric: Fabric, broker: Broker, peers: Peers) -> None:
+        self.fabric = fabric
+        self.broker = broker
+        self.peers = peers
+        self._most = config.link_buffer_bytes_max
+        fabric.lane_bytes = self._most // 8
+        fabric.flood_bytes = self._most // 4 * 3
+        broker.overload.link_bytes_full = self._most // 2
+
+    def weigh(self, members: dict[str, int]) -> None:
+        """See how much every link holds; members: the other nodes of the view."""
+        heaviest = 0
+        for node_id in members:
+            size = self.peers.backlog_bytes(node_id)
+            heaviest = max(heaviest, size)
+            if size > self._most // 4 or node_id in self.fabric.choked:
+                self._choke(node_id, size)
+        self.broker.overload.link_bytes = heaviest
+
+    def _choke(self, node_id: str, size: int) -> None:
+        known = self.fabric.choked
+        choked = size > (self._most // 8 if node_id in known else self._most // 4)
+        if choked != (node_id in known):
+            if choked:
+                known[node_id] = size
+            else:
+                del known[node_id]
+            self.broker.hosting.choke(node_id, choked)
+        elif choked:
+            known[node_id] = size
+
+    def installed(self, members: dict[str, int]) -> None:
+        """The view has these other members."""
+        known = self.fabric.choked
+        for node_id in list(known):
+            if node_id not in members:
+                del known[node_id]
+        # What waits at all nodes may be in partitions with one leader, who has to send it to each follower.
+        waiting_max = self._most // (2 * (len(members) + 1))
+        self.broker.commits.backlog_bytes_max = min(self.broker.state.limits.write_backlog_bytes_max, waiting_max)
