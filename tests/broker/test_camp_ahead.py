@@ -5,7 +5,7 @@ from __future__ import annotations
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL
-from folkmoot.mqtt.packet import Ack, Publish
+from folkmoot.mqtt.packet import Ack, Publish, Suback, Subscribe
 from tests.harness.camp import Camp, Site
 from tests.harness.peer import EVER, Peer, properties
 
@@ -85,3 +85,20 @@ def test_what_could_be_answered_at_once_is_not_answered_twice() -> None:
     camp["n2"].kill()
     camp.advance(5 * SECOND)
     assert came + answers(client) == [(PUBACK, 3)]
+
+
+def test_a_refusal_that_the_next_leader_would_not_give_is_given_once_or_not_at_all() -> None:
+    camp = Camp(3, replicas=2, partitions=PARTITIONS)
+    client = camp["n1"].client(led_at(camp, "n2", "c", "n1"))
+    client.connect(session_expiry=EVER)
+    other = camp["n2"].client(led_at(camp, "n2", "o", "n1"))
+    other.connect()
+    camp["n2"].hold_writes()
+    other.send(Publish(led_at(camp, "n2", "near", "n1").encode(), b"x", 1, True, False, 1))
+    camp["n2"].storage(True)
+    client.send(Subscribe(2, [(b"t/#", 1)]))
+    came = [packet for packet in client.receive() if isinstance(packet, Suback)]
+    camp["n2"].kill()
+    camp.advance(5 * SECOND)
+    came += [packet for packet in client.receive() if isinstance(packet, Suback)]
+    assert [(packet.packet_id, packet.codes) for packet in came] == [(2, [1])]
