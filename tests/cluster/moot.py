@@ -16,7 +16,8 @@ from folkmoot.cluster.holding import COMPLETE, NONE, PARTIAL, Holding
 from folkmoot.cluster.kind import HEARTBEAT
 from folkmoot.cluster.membership import Membership
 from folkmoot.cluster.seat import HoldingsSource
-from folkmoot.cluster.view import ACTIVE, Member, View, counter_of, decode_view, encode_view
+from folkmoot.cluster.view import ACTIVE, Member, View, counter_of
+from folkmoot.cluster.view_format import decode_view, encode_view
 from folkmoot.kernel.rng import Rng
 
 MS = 1000
@@ -354,7 +355,11 @@ class Moot:
                 continue
             for epoch in epochs[max(0, epochs.index(view.epoch) - 1) :]:
                 member = self.decoded[epoch].member(node.node_id)
-                if max(before, newest) < epoch < view.epoch and member is not None and member.incarnation == node.incarnation:
+                if (
+                    max(before, newest) < epoch < view.epoch
+                    and member is not None
+                    and member.incarnation == node.incarnation
+                ):
                     raise AssertionError(f"{node.node_id} missed {epoch} that {other_id}#{incarnation} installed")
 
     def _check_placement(self, view: View) -> None:

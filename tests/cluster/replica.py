@@ -16,7 +16,8 @@ from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.kind import SHIP
 from folkmoot.cluster.replication import Replication
 from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.view import ACTIVE, Member, View, decode_view, encode_view, make_epoch
+from folkmoot.cluster.view import ACTIVE, Member, View, make_epoch
+from folkmoot.cluster.view_format import decode_view, encode_view
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.store.batch import Batch

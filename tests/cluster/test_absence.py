@@ -6,7 +6,8 @@ from folkmoot.cluster.absence import losses_of, news_of
 from folkmoot.cluster.cursor import put_bytes
 from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding
 from folkmoot.cluster.loss import LOSSES_MAX, Loss, Losses, decode_losses, encode_losses
-from folkmoot.cluster.view import ACTIVE, Member, View, decode_view, encode_view
+from folkmoot.cluster.view import ACTIVE, Member, View
+from folkmoot.cluster.view_format import decode_view, encode_view
 from folkmoot.kernel.pack import varint
 
 NOW = 1_700_000_000_000_000

@@ -9,7 +9,8 @@ from folkmoot.cluster.assign import assign
 from folkmoot.cluster.fork import YES, includes
 from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding
 from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.view import ACTIVE, LEAVING, Member, View, decode_view, encode_view
+from folkmoot.cluster.view import ACTIVE, LEAVING, Member, View
+from folkmoot.cluster.view_format import decode_view, encode_view
 
 IDS = ["a", "b", "c", "d", "e"]
 
@@ -259,7 +260,7 @@ def test_an_old_view_of_one_that_starts_again_proves_nothing() -> None:
     case.hold(at(20, (1, 0), (5, 10)), "ab")
     case.hold(at(10, (1, 0)), "c")
     assert sorted(case.place()[0]) == ["a", "b"]
-    assert newer.standing() < case.bases["c"].standing()
+    assert newer.votes() < case.bases["c"].votes()
 
 
 def test_a_filled_learner_that_starts_again_is_not_filled_any_more() -> None:

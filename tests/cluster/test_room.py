@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from folkmoot.cluster.room import Room
-from folkmoot.cluster.view import View, decode_view, encode_view
+from folkmoot.cluster.view import View
+from folkmoot.cluster.view_format import decode_view, encode_view
 from tests.cluster.moot import MS, Moot, S
 from tests.cluster.test_assign import Case, at
 from tests.cluster.test_membership import begun, epochs, view_of

@@ -17,11 +17,10 @@ from folkmoot.cluster.view import (
     Member,
     View,
     counter_of,
-    decode_view,
-    encode_view,
     make_epoch,
     tag_of,
 )
+from folkmoot.cluster.view_format import decode_view, encode_view
 from folkmoot.kernel.pack import u64
 from folkmoot.store.origin import NUMBER_BITS
 

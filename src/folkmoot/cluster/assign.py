@@ -63,10 +63,10 @@ class _Copy:
 class _Group:
     """Copies that are in sync with each other; `order`: the ids, replicas of the view that they come from first."""
 
-    def __init__(self, tip: _Copy, order: list[str], standing: int) -> None:
+    def __init__(self, tip: _Copy, order: list[str], votes: int) -> None:
         self.tip = tip
         self.order = order
-        self.standing = standing
+        self.votes = votes
         self.holders = 0  # members of the last full membership that hold this branch
 
 
@@ -220,7 +220,7 @@ class _Assigner:
             tip = _furthest(synced)
             on_branch = [copy.node_id for copy in synced if includes(tip.holding, copy.holding) == YES]
             kept = [node_id for node_id in order if node_id in on_branch]
-            groups.append(_Group(tip, kept, view.standing()))
+            groups.append(_Group(tip, kept, view.votes()))
         return groups
 
     def _closed(self, partition: int, view: View) -> bool:
@@ -313,8 +313,8 @@ def _overtaken(group: _Group, groups: list[_Group]) -> bool:
 
 
 def _outranks(one: _Group, other: _Group) -> bool:
-    if one.standing != other.standing:
-        return one.standing > other.standing
+    if one.votes != other.votes:
+        return one.votes > other.votes
     if one.holders != other.holders:
         return one.holders > other.holders
     if later(one.tip.holding, other.tip.holding):

@@ -168,7 +168,7 @@ def _tops(proposal: Proposal) -> list[View]:
 def _foremost(tops: list[View]) -> View | None:
     best: View | None = None
     for view in tops:
-        if best is None or view.standing() > best.standing():
+        if best is None or view.votes() > best.votes():
             best = view
     return best
 

@@ -13,7 +13,8 @@ from typing import Final
 
 from folkmoot.cluster.cursor import Cursor, put_bytes, put_text
 from folkmoot.cluster.holding import Holding, decode_holdings, encode_holdings
-from folkmoot.cluster.view import MEMBERS_MAX, Member, View, decode_view, encode_view
+from folkmoot.cluster.view import MEMBERS_MAX, Member, View
+from folkmoot.cluster.view_format import decode_view, encode_view
 from folkmoot.kernel.pack import varint
 
 __all__ = [
