@@ -1,14 +1,13 @@
 """Membership: who belongs to the cluster, agreed on by its members; the entrance to this part for the node.
 
-Owns the rhythm (heartbeats, looking at the evidence, deciding that a view is due). The evidence is the detector's, the
-conclusions are the roster's, the agreement is the ballot's, the state is the seat's.
+Owns the rhythm: heartbeats, and when the evidence is looked at. The evidence is the detector's, what follows from it is
+decided inside of a view or outside, the agreement is the ballot's, the state is the seat's.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.agenda import Agenda
 from folkmoot.cluster.ballot import Ballot, installed_epoch
 from folkmoot.cluster.beat import Beater
 from folkmoot.cluster.config import ClusterConfig
@@ -24,11 +23,12 @@ from folkmoot.cluster.heartbeat import (
     Request,
     decode_heartbeat,
 )
+from folkmoot.cluster.inside import Inside
 from folkmoot.cluster.kind import COMMIT, HEARTBEAT, INSTALLED, PREPARE, PROMISE, REFUSE
 from folkmoot.cluster.outside import Outside
 from folkmoot.cluster.roster import Roster, departs, drained, is_gone, unsatisfied
 from folkmoot.cluster.seat import STATES, HoldingsSource, Seat
-from folkmoot.cluster.view import LEAVING, Member, View, is_sane
+from folkmoot.cluster.view import Member, View, is_sane
 from folkmoot.kernel.event import INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 
@@ -58,14 +58,12 @@ class Membership:
         self._config = config
         self._seat = Seat(me, config, partitions, rng, holdings, stored)
         self._detector = Detector(me.node_id, config.silence_us)
-        self._roster = Roster(me, self._detector, config.link_patience_us)
-        self._agenda = Agenda(self._seat, self._detector)
+        roster = Roster(me, self._detector, config.link_patience_us)
         self._ballot = Ballot(self._seat, self._detector)
         self._beater = Beater(self._seat, self._detector)
-        self.outside = Outside(self._seat, self._detector, self._roster, self._ballot)
-        self._due_since_us: int = -1  # since when a planned change is due
+        self._inside = Inside(self._seat, self._detector, roster, self._ballot, self._beater)
+        self.outside = Outside(self._seat, self._detector, roster, self._ballot)
         self._next_us: int = 0
-        self._lower: list[str] = []  # whom evidence is sent to at once
         self._complained: dict[str, int] = {}
         self.out: list[tuple[str, int, bytes]] = self._seat.out
         self.installs: list[View] = self._seat.installs
@@ -273,7 +271,7 @@ class Membership:
         peer = self._detector.peers.get(node_id)
         return {} if peer is None else peer.load
 
-    # Deciding
+    # Looking
 
     def _retry(self) -> int:
         """Return when a proposal that had to wait may be made, or the next beat."""
@@ -294,55 +292,26 @@ class Membership:
                 seat.leaving = seat.leaving or request.incarnation == seat.me.incarnation
         if old is None or moved or old.epoch != beat.epoch or old.state != beat.state or old.stalled != beat.stalled:
             if seat.state == MEMBER and not beat.in_view and beat.epoch > seat.epoch():
-                self._left_out()
+                self._inside.see_left_out()
             if self._matters():
                 self._look(now)
 
     def _matters(self) -> bool:
         """Tell whether news are looked at before the next beat: in a crowd only by those who may have to propose."""
         return len(self._detector.peers) <= _FEW or (
-            self._seat.state == MEMBER and self._seat.me.node_id in self._lower
+            self._seat.state == MEMBER and self._seat.me.node_id in self._inside.proposers
         )
-
-    def _left_out(self) -> None:
-        """Notice that at least half of the view went on without this node."""
-        view = self._seat.view
-        assert view is not None, "a member has a view"
-        moved: list[str] = []
-        remain = 0 if self._seat.departing else 1
-        for member in view.members:
-            peer = self._detector.peers.get(member.node_id)
-            if peer is None or peer.beat is None or peer.incarnation() != member.incarnation:
-                continue
-            if not self._detector.hears & peer.bit:
-                continue
-            if peer.serves() and peer.beat.epoch > view.epoch and not peer.beat.in_view:
-                moved.append(member.node_id)
-            elif peer.beat.epoch == view.epoch and peer.serves() and not departs(peer):
-                remain += 1
-        if moved and len(moved) >= remain:
-            self._seat.exclude(f"{' and '.join(moved)} went on without this node")
 
     def _installed(self, now: int) -> None:
         view = self._seat.view
         assert view is not None, "a view was installed"
         self.outside.again(now)
-        self._due_since_us = -1
-        self._agenda.reset()
         self._seat.requests = unsatisfied(self._seat.requests, view)
-        self._stay_if_last(view)
+        self._inside.installed(view)
         self._detector.prune([*[member.node_id for member in view.members], *view.known])
         if len(self._detector.peers) <= _FEW:
             self._beater.beat(now, False)  # many are told with the next beat, which must not come as a wave
             self._next_us = now + self._beater.interval()
-
-    def _stay_if_last(self, view: View) -> None:
-        """When all are to leave, the one with the lowest id has nobody to give anything to, and stays."""
-        ids = {*view.known, *[member.node_id for member in view.members]}  # who joins is not known yet
-        going = {member.node_id for member in [*view.members, *view.absent] if member.state == LEAVING}
-        if view.members[0].node_id == self._seat.me.node_id and ids == going:
-            self._seat.leaving = False
-            self._seat.event(WARNING, "leave_refused", {"why": "nobody would be left"})
 
     def _look(self, now: int) -> None:
         """Look at the evidence, and propose a view if one is due and this node is the one to do it."""
@@ -350,47 +319,15 @@ class Membership:
             self._ballot.retry_us = 0
         before = self._seat.epoch()
         if self._seat.state == MEMBER:
-            self._look_as_member(now)
+            self._inside.look(now)
         elif not self._seat.departing:
             self.outside.look(now)
         if self._seat.epoch() != before:
             self._installed(now)
 
-    def _look_as_member(self, now: int) -> None:
-        view = self._seat.view
-        assert view is not None, "a member has a view"
-        stalled = self._seat.stalled(now)
-        requests = unsatisfied(self._agenda.requests(view), view)
-        self._roster.lacks_room = self._seat.room.lacks
-        wish = self._roster.survey(view, stalled, requests, self._ballot.mute(now), self._beater.doubt_us(), now)
-        self._lower = wish.ids[:3]
-        self._agenda.plan(view, wish, requests, now)
-        if not wish.reasons:
-            self._due_since_us = -1
-            return
-        if self._due_since_us < 0:
-            self._due_since_us = now
-        if wish.proposer != self._seat.me.node_id or self._ballot.retry_us:
-            return
-        proposal = self._ballot.proposal
-        if wish.urgent:
-            if proposal is not None and not self._ballot.is_hopeless(wish.ids):
-                return
-        else:
-            settled = now - self._due_since_us >= self._config.heartbeat_us
-            paused = now - self._seat.installed_us >= self._config.view_pause_us
-            if proposal is not None or not settled or not paused:
-                return
-        self._ballot.requests = requests
-        self._ballot.left = self._agenda.left
-        self._ballot.crowded = self._agenda.crowded
-        self._ballot.leaving = self._agenda.leaving(view)
-        self._seat.event(INFO, "view_due", {"reasons": wish.reasons, "urgent": wish.urgent})
-        self._ballot.propose(wish.ids, now)
-
     def _tell(self, now: int) -> None:
         """Send evidence at once to those who may have to propose, others get it with the next beat."""
-        self._beater.tell(self._lower, now)
+        self._beater.tell(self._inside.proposers, now)
 
     def _complain(self, node_id: str, why: str, incarnation: int) -> None:
         """Note a fault of a node, once per start of it."""
