@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.broker.acknowledge import Acknowledging
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.connect import Connecting
-from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.relay import Relays
@@ -39,7 +39,7 @@ class Control:
         commits: Commits,
         relays: Relays,
         queue: Queue,
-        inbound: Inbound,
+        acknowledging: Acknowledging,
         lifecycle: Lifecycle,
         closing: Closing,
         connecting: Connecting,
@@ -50,7 +50,7 @@ class Control:
         self.commits = commits
         self.relays = relays
         self.queue = queue
-        self.inbound = inbound
+        self.acknowledging = acknowledging
         self.lifecycle = lifecycle
         self.closing = closing
         self.connecting = connecting
@@ -128,7 +128,7 @@ class Control:
             self._pubrec(connection, session, packet_id, code)
         elif kind == PUBREL:
             counters.received_pubrel += 1
-            self.inbound.pubrel(connection, packet_id)
+            self.acknowledging.pubrel(connection, packet_id)
         else:
             counters.received_pubcomp += 1
             if not self.queue.pubcomp(session, packet_id):

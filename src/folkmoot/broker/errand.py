@@ -6,9 +6,10 @@ others in the view a turn is one batch, and nothing of this is needed.
 
 from __future__ import annotations
 
+from folkmoot.broker.keeping import MATCHED, REFUSED, STORED
 from folkmoot.broker.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Share
 from folkmoot.broker.outbox import Outbox
-from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
+from folkmoot.broker.publish import Publishing
 from folkmoot.broker.route import Group, Route
 from folkmoot.broker.shared import ANYWHERE, Lost
 from folkmoot.broker.state import State
@@ -25,6 +26,7 @@ class Errands:
         self.state = state
         self.outbox = outbox
         self.publishing = publishing
+        self.keeping = publishing.keeping
         self.shared = publishing.shared
         self.node_id = publishing.fabric.node_id
         # Of the message in hand
@@ -36,7 +38,7 @@ class Errands:
         publishing = self.publishing
         if not self.outbox.is_needed(home):
             return publishing.publish(message, publisher, producer, number)
-        publishing.begin()
+        self.keeping.begin()
         self._shares = {}
         self._nodes = {}
         route = publishing.routes.lookup(message.topic)
@@ -46,11 +48,11 @@ class Errands:
             if result & REFUSED:
                 return result
         result |= self._logs(home, route, message, producer, number)
-        publishing.mark_home(message, publisher, producer)
+        self.keeping.mark_home(message, publisher, producer)
         result |= self._durable(home, route, message, publisher, producer, number)
         if route.groups or route.shared:
             result |= MATCHED | STORED
-            if publishing.takes(home, producer, number):  # the members take turns: none of them knows what others got
+            if self.keeping.takes(home, producer, number):  # the members take turns: none of them knows what others got
                 self._groups(home, route, message)
         message.origin = b""
         if route.transient:
@@ -79,11 +81,10 @@ class Errands:
             self._share(partition).groups.append(name)
 
     def _retain(self, home: int, message: Message, producer: bytes, number: int) -> int:
-        publishing = self.publishing
         partition = self.state.partition_of(message.topic)
         if partition == home:
-            return publishing.retain(message, producer, number)
-        if self.state.leads[partition] and not publishing.retained.has_room(message):
+            return self.keeping.retain(message, producer, number)
+        if self.state.leads[partition] and not self.keeping.retained.has_room(message):
             return REFUSED
         self._share(partition).bits |= RETAIN
         return STORED
@@ -96,7 +97,7 @@ class Errands:
             return MATCHED | STORED
         mine = [log for log in route.logs if log.store_partition == home]
         if mine:
-            self.publishing.stream(mine, message, producer, number)
+            self.keeping.stream(mine, message, producer, number)
         for log in route.logs:
             if log.store_partition != home:
                 self._share(log.store_partition).bits |= STREAM
@@ -108,7 +109,7 @@ class Errands:
         self, home: int, route: Route, message: Message, publisher: Session | None, producer: bytes, number: int
     ) -> int:
         mine = [target for target in route.durable if target.session.partition == home]
-        result = self.publishing.store(mine, message, publisher, producer, number) if mine else 0
+        result = self.keeping.store(mine, message, publisher, producer, number) if mine else 0
         for target in route.durable:
             if target.session.partition != home:
                 self._share(target.session.partition).bits |= QUEUE

@@ -1,44 +1,42 @@
-"""Inbound messages, one at a time: checks, QoS 1 and 2 flows, acknowledgements (MQTT 5 sections 3.3 to 3.7, 4.3)."""
+"""Inbound messages, one at a time: checks, aliases, which way they go (MQTT 5 sections 3.3, 4.3).
+
+Owns whose message waits for another one of the same client. What is answered is `acknowledge`; what runs of equal
+packets may spare is `ingress`.
+"""
 
 from __future__ import annotations
 
-from typing import Final
-
+from folkmoot.broker.acknowledge import Acknowledging
 from folkmoot.broker.brake import FOR_ORDER
-from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.errand import Errands
+from folkmoot.broker.keeping import STORED
 from folkmoot.broker.lifetime import lifetime
-from folkmoot.broker.publish import MATCHED, REFUSED, STORED, Publishing
+from folkmoot.broker.publish import Publishing
 from folkmoot.broker.receipt import Receipt
 from folkmoot.broker.relay import Relays
 from folkmoot.broker.route import Routes
 from folkmoot.broker.scrutiny import Scrutiny, names_producer
 from folkmoot.broker.state import State
-from folkmoot.kernel.pack import U16, get_u16, u16
+from folkmoot.kernel.pack import get_u16
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode, forward_properties
 from folkmoot.mqtt.error import MalformedPacket, malformed
-from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBLISH, PUBREC
-from folkmoot.mqtt.packet import Ack, Properties, Publish
+from folkmoot.mqtt.kind import PUBACK, PUBLISH, PUBREC
+from folkmoot.mqtt.packet import Properties, Publish
 from folkmoot.mqtt.property_decode import decode_properties
 from folkmoot.mqtt.text import check_utf8
 from folkmoot.session.connection import Connection
 from folkmoot.session.relay import Relay
 from folkmoot.session.session import Session
-from folkmoot.store.key import RECEIVED, name_prefix
 from folkmoot.store.message import Message
 from folkmoot.topics.name import check_topic
 
 __all__ = ["Inbound"]
 
-_PUBACK_HEAD: Final = b"\x40\x02"
-_PUBREC_HEAD: Final = b"\x50\x02"
-_PUBCOMP_HEAD: Final = b"\x70\x02"
-
 
 class Inbound:
-    """Takes PUBLISH and PUBREL of all connections."""
+    """Takes PUBLISH of all connections."""
 
     def __init__(
         self,
@@ -48,7 +46,7 @@ class Inbound:
         routes: Routes,
         publishing: Publishing,
         errands: Errands,
-        closing: Closing,
+        acknowledging: Acknowledging,
     ) -> None:
         self.state = state
         self.relays = relays
@@ -60,7 +58,7 @@ class Inbound:
         self.routes = routes
         self.publishing = publishing
         self.errands = errands
-        self.closing = closing
+        self.acknowledging = acknowledging
         self.scrutiny = Scrutiny(state, commits, relays.fabric, routes)
 
     def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> bool:
@@ -223,18 +221,18 @@ class Inbound:
         retain = bool(first & 1)
         if retain and not limits.retain_available:  # [MQTT-3.2.2-14]
             raise MalformedPacket(reason.RETAIN_NOT_SUPPORTED, "retained messages are switched off")
-        if qos and connection.v5 and self._in_flight(connection, session, packet_id) >= limits.receive_max:
+        if qos and connection.v5 and self.acknowledging.in_flight(connection, session, packet_id) >= limits.receive_max:
             # [MQTT-3.3.4-7] [MQTT-3.3.4-8]
             raise MalformedPacket(reason.RECEIVE_MAXIMUM_EXCEEDED, f"more than {limits.receive_max} messages in flight")
         if qos == 2 and session.received is not None and packet_id in session.received:
             # [MQTT-4.3.3-10] the same message again: it has been published
             self.counters.publish_repeated += 1
             code = session.received[packet_id]
-            self._answer(connection, PUBREC, packet_id, code, "", True)
+            self.acknowledging.answer(connection, PUBREC, packet_id, code, "", True)
             return
         code, why = self.scrutiny.fault(connection, session, qos, retain, topic, payload, properties)
         if code:
-            self._answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, code, why, False)
+            self.acknowledging.answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, code, why, False)
             return
         message = self._message(connection, topic, payload, qos, retain, properties)
         receipt: Receipt | None = None
@@ -244,7 +242,8 @@ class Inbound:
         if receipt is not None:
             self.receipts.end()
         if qos:
-            self._finish(connection, session, qos, packet_id, result, receipt)
+            own = not self.scrutiny.producer  # else the message may have been there, and be on its way still
+            self.acknowledging.finish(connection, session, qos, packet_id, result, receipt, own)
         elif result & STORED:
             self.commits.slow_down(connection)
 
@@ -267,19 +266,6 @@ class Inbound:
             session.ordered_token = self.commits.newest_token()
         return result
 
-    def _in_flight(self, connection: Connection, session: Session, packet_id: int) -> int:
-        """Return how many messages of this connection are not acknowledged; a repeated QoS 2 id does not count twice.
-
-        The client's quota began anew with the connection, and its PUBREL of older flows take nothing from it (4.9).
-        """
-        received = session.received
-        if received is None:
-            return connection.held_pubacks
-        if packet_id in received:
-            return 0
-        before = connection.received_before
-        return connection.held_pubacks + len(received) - (len(before) if before is not None else 0)
-
     def _message(
         self,
         connection: Connection,
@@ -294,106 +280,3 @@ class Inbound:
         life_us = lifetime(properties, self.state.limits)
         expires_us = now + life_us if life_us else 0
         return Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
-
-    def _finish(
-        self,
-        connection: Connection,
-        session: Session,
-        qos: int,
-        packet_id: int,
-        result: int,
-        receipt: Receipt | None,
-    ) -> None:
-        code = 0
-        if result & REFUSED:
-            self._answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, reason.QUOTA_EXCEEDED, "", False)
-            return
-        if connection.v5 and not result & MATCHED:
-            code = reason.NO_MATCHING_SUBSCRIBERS
-        own = not self.scrutiny.producer  # else the message may have been there, and be on its way still
-        if qos == 1:
-            self._answer(connection, PUBACK, packet_id, code, "", bool(result & STORED), receipt, own)
-            return
-        if session.received is None:
-            session.received = {}
-        session.received[packet_id] = code
-        wait = bool(result & STORED)
-        if session.durable:
-            key = self._received_key(session, packet_id)
-            self.state.writer.put(session.partition, key, bytes([code]))
-            if self.relays.fabric.others:
-                self.state.revocable.append((self.state.writer.token, session.partition, key))
-            wait = True
-        self._answer(connection, PUBREC, packet_id, code, "", wait, receipt, own)
-
-    def _received_key(self, session: Session, packet_id: int) -> bytes:
-        return name_prefix(session.partition, RECEIVED, session.key) + u16(packet_id)
-
-    def _answer(
-        self,
-        connection: Connection,
-        kind: int,
-        packet_id: int,
-        code: int,
-        why: str,
-        wait: bool,
-        receipt: Receipt | None = None,
-        own: bool = False,
-    ) -> None:
-        """Acknowledge [MQTT-3.3.4-1]; a message of QoS 0 has no answer. own: as of `Commits.acknowledge`."""
-        if packet_id == 0:
-            return
-        if connection.remote is not None:
-            wait = True  # and leave with the word that the packet is taken care of, or the next leader answers it again
-        if kind == PUBACK:
-            self.counters.sent_puback += 1
-        elif kind == PUBREC:
-            self.counters.sent_pubrec += 1
-        else:
-            self.counters.sent_pubcomp += 1
-        if receipt is not None:
-            receipt.kind = kind
-            receipt.packet_id = packet_id
-            receipt.code = code
-            self.commits.acknowledge(connection, encode(Ack(kind, packet_id, code), 5), wait, receipt, own)
-            return
-        if code == 0 or not connection.v5:
-            # 3.1.1 has no way to refuse: a message is acknowledged and dropped [MQTT-3.3.5-2 v3.1.1]; where room may
-            # come, or a leader, the connection ends, so that the client sends it again [MQTT-4.8.0-2 v3.1.1].
-            if code == reason.QUOTA_EXCEEDED or code == reason.IMPLEMENTATION_SPECIFIC_ERROR:
-                raise MalformedPacket(code, why if why else "a quota is exceeded")
-            head = _PUBACK_HEAD if kind == PUBACK else _PUBREC_HEAD if kind == PUBREC else _PUBCOMP_HEAD
-            if not wait and not connection.held:
-                out = connection.out
-                out.append(head)
-                out.append(U16[packet_id])
-                connection.out_bytes += 4
-                if not connection.dirty:
-                    connection.touch()
-                return
-            self.commits.acknowledge(connection, head + U16[packet_id], wait, None, own)
-            return
-        properties: Properties | None = None
-        if why and connection.problem_information:
-            properties = Properties()
-            properties.reason = why
-        data = encode(Ack(kind, packet_id, code, properties), 5)
-        if len(data) > connection.packet_bytes_max:
-            data = encode(Ack(kind, packet_id, code, None), 5)
-        self.commits.acknowledge(connection, data, wait, None, own)
-
-    def pubrel(self, connection: Connection, packet_id: int) -> None:
-        """PUBREL came: forget the id, then PUBCOMP [MQTT-4.3.3-11]."""
-        session = connection.session
-        assert session is not None, "an open connection has a session"
-        received = session.received
-        if received is None or packet_id not in received:
-            code = reason.PACKET_IDENTIFIER_NOT_FOUND if connection.v5 else 0
-            self._answer(connection, PUBCOMP, packet_id, code, "", session.durable)
-            return
-        del received[packet_id]
-        if connection.received_before is not None:
-            connection.received_before.discard(packet_id)
-        if session.durable:
-            self.state.writer.delete(session.partition, self._received_key(session, packet_id))
-        self._answer(connection, PUBCOMP, packet_id, 0, "", session.durable)

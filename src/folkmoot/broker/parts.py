@@ -5,6 +5,7 @@ The order in which they are built is the order in which they may use each other.
 
 from __future__ import annotations
 
+from folkmoot.broker.acknowledge import Acknowledging
 from folkmoot.broker.admit import Admission
 from folkmoot.broker.answer import Answers
 from folkmoot.broker.attach import Attaching
@@ -26,6 +27,7 @@ from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.ingress import Ingress
 from folkmoot.broker.inquiry import Inquiries
 from folkmoot.broker.interest import Interest
+from folkmoot.broker.keeping import Keeping
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.mark import Marks
 from folkmoot.broker.outbox import Outbox
@@ -78,11 +80,12 @@ class Delivery:
         self.shared = Shared(state, self.queue, self.routes)
         self.retained = Retained(state)
         self.producers = Producers(state, self.commits)
+        self.keeping = Keeping(state, fabric, self.requests, self.bodies, self.queue, self.retained, self.producers)
         self.publishing = Publishing(
             state,
             fabric,
             self.requests,
-            self.bodies,
+            self.keeping,
             self.queue,
             self.routes,
             self.shared,
@@ -122,15 +125,16 @@ class Clients(Delivery):
             self.admission,
         )
         self.subscribing = Subscribing(state, self.commits, self.routes, self.feeds, self.retained, streams, self.sys)
+        self.acknowledging = Acknowledging(state, fabric, self.commits)
         self.inbound = Inbound(
-            state, self.commits, self.relays, self.routes, self.publishing, self.errands, self.closing
+            state, self.commits, self.relays, self.routes, self.publishing, self.errands, self.acknowledging
         )
         self.control = Control(
             state,
             self.commits,
             self.relays,
             self.queue,
-            self.inbound,
+            self.acknowledging,
             self.lifecycle,
             self.closing,
             self.connecting,

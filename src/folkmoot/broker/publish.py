@@ -1,11 +1,13 @@
-"""Publishing: an accepted message goes to everyone who shall have it (MQTT 5 sections 3.3.4, 4.3; A1 to A4)."""
+"""Publishing: an accepted message goes to everyone who shall have it (MQTT 5 sections 3.3.4, 4.3; A1 to A4).
+
+Owns who that is: here at once, at other nodes, and one member of each shared subscription. What partitions that are led
+here store of it is `keeping`.
+"""
 
 from __future__ import annotations
 
-from typing import Final
-
-from folkmoot.broker.body import Bodies
 from folkmoot.broker.fabric import Fabric
+from folkmoot.broker.keeping import MATCHED, REFUSED, STORED, Keeping
 from folkmoot.broker.message import CHOOSE, FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Share
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.queue import Queue
@@ -17,29 +19,19 @@ from folkmoot.broker.state import State
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Target
 from folkmoot.store.message import Message
-from folkmoot.store.origin import AT_HOME
-from folkmoot.streams.log import StreamLog
-from folkmoot.streams.record import encode_record
 
-__all__ = ["MATCHED", "REFUSED", "STORED", "Publishing"]
-
-MATCHED: Final = 1
-STORED: Final = 2
-REFUSED: Final = 4
-
-# A message smaller than this is cheaper to copy into each queue row than to look up.
-_BODY_BYTES_MIN: Final = 128
+__all__ = ["Publishing"]
 
 
 class Publishing:
-    """Gives messages to sessions, groups, the retained store and streams."""
+    """Gives messages to sessions, groups, other nodes, and to what is kept of them here."""
 
     def __init__(
         self,
         state: State,
         fabric: Fabric,
         requests: Requests,
-        bodies: Bodies,
+        keeping: Keeping,
         queue: Queue,
         routes: Routes,
         shared: Shared,
@@ -50,15 +42,13 @@ class Publishing:
         self.fabric = fabric
         self.requests = requests
         self.receipts = requests.commits.receipts
-        self.bodies = bodies
+        self.keeping = keeping
         self.queue = queue
         self.routes = routes
         self.shared = shared
         self.retained = retained
         self.producers = producers
-        # Of the message in hand: which partitions take it from its producer (decided once per partition)
-        self._taken: dict[int, bool] = {}
-        # and which of the groups with members here goes to which other place
+        # Of the message in hand: which of the groups with members here goes to which other place
         self._chosen: list[tuple[bytes, str, int]] = []
         self._local_groups: dict[bytes, bool] = {}
         self._choices: list[bytes] = []  # groups of which another node chooses the member
@@ -70,13 +60,13 @@ class Publishing:
         """
         route = self.routes.lookup(message.topic)
         if producer:
-            self.begin()
+            self.keeping.begin()
         result = 0
         kept_here = True
         if message.retain:
             kept_here = self.state.leads[self.state.partition_of(message.topic)]
             if kept_here:
-                result |= self.retain(message, producer, sequence)
+                result |= self.keeping.retain(message, producer, sequence)
                 if result & REFUSED:
                     return result
         if route.logs:
@@ -85,34 +75,22 @@ class Publishing:
                 # Nobody can be told, and the last room is for what is promised.
                 self.state.counters.storage_refused += 1
             else:
-                self.stream(route.logs, message, producer, sequence)
+                self.keeping.stream(route.logs, message, producer, sequence)
         if self._local_groups:
             self._local_groups.clear()
             self._chosen.clear()
         self._choices.clear()
-        self.mark_home(message, publisher, producer)
+        self.keeping.mark_home(message, publisher, producer)
         if route.transient or route.groups:
             result |= self._live(route, message, publisher, producer, sequence)
         if route.durable:
-            result |= self.store(route.durable, message, publisher, producer, sequence)
+            result |= self.keeping.store(route.durable, message, publisher, producer, sequence)
         message.origin = b""
         if route.elsewhere or self._choices or not kept_here:
             result |= self._elsewhere(route, message, publisher, producer, sequence, kept_here)
         if not result & MATCHED:
             self.state.counters.publish_unmatched += 1
         return result
-
-    def mark_home(self, message: Message, publisher: Session | None, producer: bytes) -> None:
-        """Say of what is stored next that its publisher waits here to be told of it; it sends the message again if not.
-
-        What an idempotent producer sends again counts as known.
-        """
-        if publisher is not None and not producer and self.fabric.others:
-            message.origin = AT_HOME
-
-    def begin(self) -> None:
-        """A message is in hand: no partition has been asked whether it takes it from its producer."""
-        self._taken.clear()
 
     def _elsewhere(
         self,
@@ -179,16 +157,16 @@ class Publishing:
         route = self.routes.lookup(message.topic)
         publisher = self.state.sessions.get(message.publisher) if application.flags & FROM_CLIENT else None
         if producer:
-            self.begin()
+            self.keeping.begin()
         if share.bits & RETAIN:
-            self.retain(message, producer, sequence)
+            self.keeping.retain(message, producer, sequence)
         if share.bits & STREAM:
-            self.stream(
+            self.keeping.stream(
                 [log for log in route.logs if log.store_partition == share.partition], message, producer, sequence
             )
         message.origin = origin
         if share.bits & QUEUE:
-            self.store(
+            self.keeping.store(
                 [target for target in route.durable if target.session.partition == share.partition],
                 message,
                 publisher,
@@ -196,7 +174,7 @@ class Publishing:
                 sequence,
             )
         for name in share.choices:
-            if self.takes(share.partition, producer, sequence):
+            if self.keeping.takes(share.partition, producer, sequence):
                 self._lose(name, message, share.partition)
         for name in share.groups:
             group = self.routes.groups.get(name)
@@ -224,45 +202,6 @@ class Publishing:
             if group is None or not self.shared.deliver(group, message, -1):
                 self.shared.homeless.append(Lost(name, message, -1))
 
-    def takes(self, partition: int, producer: bytes, sequence: int) -> bool:
-        """Whether a partition takes the message: always, unless its producer has published it there before."""
-        if not producer or not self.state.leads[partition]:
-            return True
-        taken = self._taken.get(partition)
-        if taken is None:
-            taken = self.producers.advance(partition, producer, sequence)
-            self._taken[partition] = taken
-        return taken
-
-    def retain(self, message: Message, producer: bytes, sequence: int) -> int:
-        """Keep a message as the retained one of its topic, whose partition this node leads: STORED or REFUSED."""
-        if producer and not self.retained.has_room(message):
-            return REFUSED  # before its sequence is taken: the producer will repeat it
-        if not self.takes(partition := self.state.partition_of(message.topic), producer, sequence):
-            self.receipts.known(partition)
-        elif not self.retained.set(message):
-            return REFUSED
-        self.requests.barrier.kept_here(self.state.writer.token)
-        return STORED
-
-    def stream(self, logs: list[StreamLog], message: Message, producer: bytes, sequence: int) -> None:
-        """Append a message to stream partitions that this node leads."""
-        record = encode_record(
-            message.topic,
-            message.payload,
-            message.qos,
-            message.retain,
-            message.publisher.encode(),
-            message.properties,
-        )
-        for log in logs:
-            if self.takes(log.store_partition, producer, sequence):
-                log.append(record, self.state.now)
-                self.state.counters.stream_records += 1
-                self.receipts.stored(log.store_partition)
-            else:
-                self.receipts.known(log.store_partition)
-
     def _live(self, route: Route, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
         result = 0
         if route.transient:
@@ -272,8 +211,6 @@ class Publishing:
                     self.retained.came(TO_TRANSIENT, message.topic)
                 for target in route.transient:
                     self.send(target, message, publisher)
-        self._chosen.clear()
-        self._local_groups.clear()
         for group in route.groups:
             if producer and self._entrust(group.name, message, producer, sequence):
                 self._local_groups[group.name] = True
@@ -289,7 +226,7 @@ class Publishing:
             knows = self.state.partition_of(group.name)
             if publisher is not None and publisher.durable:
                 knows = publisher.partition  # as it does where there are other nodes, see `errand`
-            if not self.takes(knows, producer, sequence):
+            if not self.keeping.takes(knows, producer, sequence):
                 result |= MATCHED | STORED
                 continue
             outcome = self.shared.deliver(group, message)
@@ -309,7 +246,7 @@ class Publishing:
         partition = self.state.partition_of(name)
         if not self.state.leads[partition]:
             self._choices.append(name)
-        elif self.takes(partition, producer, sequence):
+        elif self.keeping.takes(partition, producer, sequence):
             self._lose(name, message, partition)
         return True
 
@@ -333,68 +270,3 @@ class Publishing:
             self.queue.send_qos0(session, message, retain, wish.identifiers)
         else:
             self.queue.offer(session, message, qos, retain, wish.identifiers, b"")
-
-    def store(
-        self, targets: list[Target], message: Message, publisher: Session | None, producer: bytes, sequence: int
-    ) -> int:
-        """Queue a message for persistent sessions, those of a partition side by side: MATCHED and perhaps STORED."""
-        result = MATCHED
-        count = len(targets)
-        start = 0
-        while start < count:
-            partition = targets[start].session.partition
-            end = start + 1
-            while end < count and targets[end].session.partition == partition:
-                end += 1
-            if self.takes(partition, producer, sequence):
-                if message.retain:
-                    self.retained.came(partition, message.topic)
-                if self._store_for(targets, start, end, message, publisher):
-                    result |= STORED
-            else:
-                result |= STORED  # the first copy may still be on its way to the disk
-                self.receipts.known(partition)
-            start = end
-        return result
-
-    def _store_for(
-        self, targets: list[Target], start: int, end: int, message: Message, publisher: Session | None
-    ) -> bool:
-        """Queue a message for the sessions of one partition; False when none of them stores it."""
-        body = 0
-        if end - start > 1 and message.size >= _BODY_BYTES_MIN and message.qos and self.bodies.has_room():
-            body = self.bodies.store(targets[start].session.partition, message)
-        stored = False
-        for i in range(start, end):
-            wish: Target | None = targets[i]
-            session = targets[i].session
-            if session is publisher:
-                wish = targets[i].own
-                if wish is None:
-                    continue
-            assert wish is not None
-            if self._store_one(session, wish, message, body):
-                stored = True
-        partition = targets[start].session.partition
-        if body and not self.bodies.names(partition, body):
-            self.bodies.release(partition, body)
-        return stored
-
-    def _store_one(self, session: Session, wish: Target, message: Message, body: int) -> bool:
-        qos = min(message.qos, wish.qos)
-        retain = message.retain and wish.retain
-        if qos == 0:
-            if message.asked_again:
-                self.state.counters.dropped_qos0_moved += 1  # at most once [MQTT-4.3.1-1]: it may be there already
-                return False
-            if self.queue.sends_qos0(session):
-                self.queue.send_qos0(session, message, retain, wish.identifiers)
-                return False
-            if not self.state.limits.queue_qos0_offline:
-                return False
-            return self.queue.append(session, message, 0, retain, wish.identifiers, b"", 0)
-        if not self.queue.append(session, message, qos, retain, wish.identifiers, b"", body):
-            return False
-        if body:
-            self.bodies.hold(session.partition, body)
-        return True
