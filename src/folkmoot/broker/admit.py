@@ -48,7 +48,6 @@ class Admission:
         self.lifecycle = lifecycle
         self.closing = closing
         self.attaching = attaching
-        self._unfenced = "unfenced" in fabric.planted
         self.early: list[tuple[Connection, bool]] = []  # came before it was known who subscribes to what
         self._parked: dict[str, tuple[Connection, bool]] = {}  # clients that wait for the end of an older connection
 
@@ -120,7 +119,7 @@ class Admission:
         """Whether an older connection, at another node, must be fenced before this one comes in (A6)."""
         other = None if old is None else old.connection
         remote = None if other is None else other.remote
-        if remote is None or self._unfenced:
+        if remote is None or self.fabric.planted.unfenced:
             return False
         waiting = self._parked.get(connection.client_id)
         if waiting is not None and waiting[0] is not connection:

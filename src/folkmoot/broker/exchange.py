@@ -83,7 +83,6 @@ class Exchange:
         self.outbox = outbox
         self.publishing = publishing
         self.runs = runs
-        self._unmarked = "unmarked" in fabric.planted
         self._applied: deque[tuple[int, Part]] = deque()  # own ones, perhaps not committed: (token, part)
         self._live: dict[int, int] = {}  # by partition: the newest errand that this node's transient subscribers got
         self._waiting: dict[int, list[_Waiting]] = {}  # by partition that this node takes over
@@ -217,7 +216,7 @@ class Exchange:
             raise CorruptStore("a row of the partition cannot be read")
         origin = node_id.encode() if parcel.home < 0 else partition_origin(parcel.home)
         known = self.marks.newest(share.partition, origin)
-        if not self.marks.advance(share.partition, origin, parcel.sequence) and not self._unmarked:
+        if not self.marks.advance(share.partition, origin, parcel.sequence) and not self.fabric.planted.unmarked:
             self.state.counters.cluster_requests_repeated += 1
             if not parcel.flags & WITH_RECEIPT:
                 return None

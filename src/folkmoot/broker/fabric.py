@@ -6,6 +6,8 @@ alone leads everything and sends nothing.
 
 from __future__ import annotations
 
+from folkmoot.cluster.planted import Planted
+
 __all__ = ["Fabric"]
 
 
@@ -16,7 +18,7 @@ class Fabric:
     copy is sound; leaderless: there is such a partition); open: per partition, whether its leader has said that it
     takes requests; since: per partition, the view in which it was given to its leader, or is opened anew; holds: per
     partition, whether this node's copy is complete; full: nodes without room on their disks; features: what all members
-    can do; out: messages to send, in order, as (node id, kind, body).
+    can do; out: messages to send, in order, as (node id, kind, body); planted: bugs of tests, none else.
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
@@ -36,7 +38,7 @@ class Fabric:
         self.flood_bytes = 0  # beyond that nothing goes to such a node that may be dropped
         self.features: list[str] = []
         self.out: list[tuple[str, int, bytes]] = []
-        self.planted: list[str] = []  # bugs, by tests of the checkers (`ClusterConfig.planted`)
+        self.planted = Planted([])
 
     def can(self, feature: str) -> bool:
         """Whether all members have a feature, see `folkmoot.cluster.feature`."""

@@ -67,7 +67,6 @@ class Interest:
         self._news: dict[tuple[int, bytes], int] = {}
         self._sent: dict[str, dict[int, list[int]]] = {}  # per node: announcements that it has not confirmed -> turns
         self._count = 0
-        self._no_barrier = "no_barrier" in fabric.planted
 
     # -- what is here -----------------------------------------------------------------------------------------------
 
@@ -153,7 +152,7 @@ class Interest:
 
     def _send(self, node_id: str, body: bytes) -> None:
         self._count += 1
-        if not self._no_barrier:
+        if not self.fabric.planted.no_barrier:
             self.commits.ask(1, 0)
             self._sent.setdefault(node_id, {})[self._count] = [self.commits.state.writer.token]
         self.fabric.send(node_id, ANNOUNCE, varint(self._count) + varint(self.fabric.epoch) + body)

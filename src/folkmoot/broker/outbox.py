@@ -50,7 +50,6 @@ class Outbox:
         self.fabric = fabric
         self.commits = commits
         self.requests = requests
-        self._forgetful = "outbox_forgotten" in fabric.planted
         self._next: list[int] = [0] * state.partitions
         self._errands: list[dict[int, Errand]] = [{} for _ in range(state.partitions)]
         self._unsent: deque[tuple[int, Errand]] = deque()  # their turn is not committed: (token, errand)
@@ -138,7 +137,7 @@ class Outbox:
         for errand in errands:
             self._next[home] = max(self._next[home], errand.sequence + 1)
             errand.flags |= ASKED_AGAIN
-            if not self._forgetful:
+            if not self.fabric.planted.outbox_forgotten:
                 self._add(errand)
 
     def renumber(self) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from folkmoot.broker.estate import Estate
 from folkmoot.broker.relay import HOST_ENTRY, Relays
 from folkmoot.broker.restore import Restore
+from folkmoot.cluster.planted import Planted
 from folkmoot.kernel.errors import CorruptStore
 
 __all__ = ["OPENED_PER_TURN", "ROWS_PER_TURN", "Arrival", "Succession"]
@@ -39,12 +40,12 @@ class Succession:
     Its questions name the partitions that `may` go on: of the others this node may still get newer changes.
     """
 
-    def __init__(self, relays: Relays, restore: Restore, unasked: bool) -> None:
+    def __init__(self, relays: Relays, restore: Restore, planted: Planted) -> None:
         self.relays = relays
         self.restore = restore
         self.arrivals: dict[int, Arrival] = {}
         self.spoiled: list[tuple[int, str]] = []  # partitions whose rows cannot be read, and why: to be taken
-        self._unasked = unasked
+        self._planted = planted
         self._current = -1  # the one that is being read
 
     def __len__(self) -> int:
@@ -125,7 +126,7 @@ class Succession:
         return partitions
 
     def _is_due(self, arrival: Arrival) -> bool:
-        return arrival.estate.whole and not arrival.spoiled and (self._unasked or not arrival.awaited)
+        return arrival.estate.whole and not arrival.spoiled and (self._planted.unasked or not arrival.awaited)
 
     def runnable(self, may: list[int]) -> bool:
         """Whether there is something to read or to open."""

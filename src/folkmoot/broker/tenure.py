@@ -99,7 +99,7 @@ class Tenure:
         self.answers = answers
         self.streams = streams
         self.met: dict[str, int] = {}  # in which view all began anew with a node
-        self.succession = Succession(relays, restore, "unasked" in fabric.planted)
+        self.succession = Succession(relays, restore, fabric.planted)
         self._led = 0  # partitions since it was told last
 
     # -- views --------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ class Wills:
     def __init__(self, state: State, errands: Errands) -> None:
         self.state = state
         self.errands = errands
-        self._twice = "wills_twice" in errands.publishing.fabric.planted
+        self._planted = errands.publishing.fabric.planted
         self._held: list[Session] = []  # their wills are due, and wait until it is known who subscribes
 
     def go_on(self) -> None:
@@ -63,7 +63,7 @@ class Wills:
         if session.will is not None and session.will.due_us:
             self.state.timers.cancel(TIMER_WILL, session.client_id)
         session.will = None
-        if not self._twice:
+        if not self._planted.wills_twice:
             self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
         self.state.counters.wills_pending -= 1
 

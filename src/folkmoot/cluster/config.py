@@ -57,5 +57,4 @@ class ClusterConfig:
             10 * SECOND
         )  # after a view or a promise, before a copy that is not needed goes: disk space
         self.history_epochs: int = 16  # of each partition that are surely remembered, and as many for each node away
-        # Tests of the checkers plant bugs by name; nothing else sets it.
-        self.planted: list[str] = []
+        self.planted: list[str] = []  # bugs of tests of the checkers (`planted`); nothing else sets it

@@ -148,7 +148,7 @@ class Copies:
     def touch(self, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
         """A live change was written here."""
         copy = self.active.get(partition)
-        if copy is None or copy.done_token or self.standing.untouched:
+        if copy is None or copy.done_token or self.standing.planted.untouched:
             return
         for kind, key, value in ops:
             if kind == DELETE_RANGE:

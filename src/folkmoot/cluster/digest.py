@@ -214,7 +214,7 @@ class Digests:
         if not differing:
             return
         self.different += 1
-        if standing.deaf_digests:
+        if standing.planted.deaf_digests:
             return
         if not equal and len(differing) > 1 and self._agree(question, differing):
             standing.spoil(question.partition, "rows differ from those of all other replicas")

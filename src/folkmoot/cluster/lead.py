@@ -256,7 +256,7 @@ class Lead:
     def committed_seq(self, partition: int) -> int:
         """Return the sequence up to which a partition is on the disks of all its replicas."""
         low = self.standing.durable[partition]
-        if self.standing.leader_alone:
+        if self.standing.planted.leader_alone:
             return low
         for follower in self.followers[partition]:
             if follower.counts:
@@ -298,7 +298,7 @@ class Lead:
 
     def _settle_with(self, partition: int, node_id: str, report: Report) -> None:
         """Tell a node whether what it had of a partition is part of what all replicas have now."""
-        taken = self._has(partition, report.holding) or self.standing.own_tail
+        taken = self._has(partition, report.holding) or self.standing.planted.own_tail
         self._settlements.setdefault(node_id, []).append((partition, 1 if taken else 0))
 
     def missing(self, partition: int) -> int:

@@ -300,7 +300,7 @@ class Replication:
             epoch = epoch_of(body)
             if epoch > standing.epoch:
                 self._early.keep(node_id, kind, epoch, body)
-            elif (epoch < standing.epoch and not standing.any_epoch) or node_id not in standing.others:
+            elif (epoch < standing.epoch and not standing.planted.any_epoch) or node_id not in standing.others:
                 self.dropped_frames += 1
             else:
                 self._receive(node_id, kind, body)
@@ -381,14 +381,14 @@ class Replication:
         standing = self.standing
         for partition, change in decode_changes(body, 8, standing.partitions):
             if standing.leaders[partition] != node_id or not standing.follows(partition):
-                if not (standing.any_epoch and standing.follows(partition)):
+                if not (standing.planted.any_epoch and standing.follows(partition)):
                     self.dropped_frames += 1
                     continue
             follows = change.prev_seq == standing.head_seqs[partition]
             if follows and change.prev_epoch == standing.head_epochs[partition]:
                 self.gaps.closed(partition)
                 self.copies.touch(partition, standing.apply(partition, change))
-            elif standing.gaps and change.seq > standing.head_seqs[partition]:
+            elif standing.planted.gaps and change.seq > standing.head_seqs[partition]:
                 standing.apply(partition, change)
             elif not standing.has(partition, change):
                 self.gaps.found(partition)

@@ -14,6 +14,7 @@ from folkmoot.cluster.history import decode_history, encode_history, extended, r
 from folkmoot.cluster.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding
 from folkmoot.cluster.notice import Report
 from folkmoot.cluster.pending import Pending
+from folkmoot.cluster.planted import Planted
 from folkmoot.cluster.recent import Recent
 from folkmoot.cluster.stamp import Stamps
 from folkmoot.cluster.view import View
@@ -95,16 +96,7 @@ class Standing:
         self.unfit: list[int] = []
         self.out: list[tuple[str, int, bytes]] = []
         self.events: list[Event] = []
-        self.early_ack = "early_ack" in config.planted
-        self.gaps = "gaps" in config.planted
-        self.any_epoch = "any_epoch" in config.planted
-        self.own_tail = "own_tail" in config.planted
-        self.untouched = "untouched" in config.planted
-        self.leader_alone = "leader_alone" in config.planted
-        self.partial_counts = "partial_counts" in config.planted
-        self.deaf_digests = "deaf_digests" in config.planted
-        self.clears_kept = "clears_kept" in config.planted
-        self.no_stamps = "no_stamps" in config.planted
+        self.planted = Planted(config.planted)
 
     def open(self) -> None:
         """Read positions and histories; raises CorruptStore."""
@@ -156,7 +148,7 @@ class Standing:
         """Return what this node has of a partition, this turn's changes included."""
         epoch, seq = self.writer.position(partition)
         state = self.states[partition]
-        if self.partial_counts and state == PARTIAL:
+        if self.planted.partial_counts and state == PARTIAL:
             state = COMPLETE
         return Holding(state, epoch, seq, self.histories[partition])
 
@@ -251,7 +243,7 @@ class Standing:
             self.states[partition] = COMPLETE  # it has every change since the first
         self.writer.raw(ops, size_of(ops))
         self.writer.adopt(partition, change.epoch, change.seq, self.states[partition])
-        if not self.gaps:
+        if not self.planted.gaps:
             self.recent.add(partition, change)
         self.head_epochs[partition] = change.epoch
         self.head_seqs[partition] = change.seq

@@ -154,7 +154,7 @@ class Takeover:
                 standing.spoil(partition, "the copy here has holes, and another member has a complete one")
                 return
             standing.event(ERROR, "partial_leads", partition, "no member has a complete copy, and the best has holes")
-        if standing.own_tail or not source:
+        if standing.planted.own_tail or not source:
             self._adopted(partition)
         else:
             self._fetch(partition, source, mine)

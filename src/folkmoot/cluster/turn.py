@@ -49,7 +49,7 @@ class Turns:
                 self._seal_shared(batch, followed)
         if not standing.solo:
             self.lead.flush()
-            if standing.early_ack:
+            if standing.planted.early_ack:
                 self._ack_early()
 
     def written(self, token: int) -> None:
@@ -64,7 +64,7 @@ class Turns:
                     standing.durable[partition] = seq
                     if standing.phases[partition] >= MERGING:
                         self.lead.advance(partition)
-                    elif standing.follows(partition) and not standing.early_ack:
+                    elif standing.follows(partition) and not standing.planted.early_ack:
                         acks.setdefault(standing.leaders[partition], []).append((partition, seq))
         for node_id, entries in acks.items():
             standing.out.append((node_id, DURABLE, encode_sequences(standing.epoch, entries)))
@@ -111,7 +111,7 @@ class Turns:
     def _stamp(self, batch: Batch, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
         """Note when things changed, for a side of a split that may have changed them too."""
         standing = self.standing
-        if standing.phases[partition] >= MERGING and not standing.no_stamps:
+        if standing.phases[partition] >= MERGING and not standing.planted.no_stamps:
             epoch, seq = standing.writer.position(partition)
             version = u64(epoch) + u64(seq)
             ops.extend(standing.stamps.note(batch, version, partition, ops, standing.now))
@@ -140,7 +140,7 @@ class Turns:
             head = standing.head_seqs[partition]
             if seq == head:
                 continue  # it was this node's alone when the turn began: who joined since has been told to copy
-            if standing.clears_kept:
+            if standing.planted.clears_kept:
                 ops = [op for op in ops if op[0] != DELETE or op[1][2] != RETAINED]
             change = Change(standing.head_epochs[partition], head, epoch, seq, encode_ops(ops))
             standing.recent.add(partition, change)

@@ -9,6 +9,7 @@ from folkmoot.broker.question import Answer
 from folkmoot.broker.state import Identity, State
 from folkmoot.cluster.holding import COMPLETE
 from folkmoot.cluster.peer import PeerConnection
+from folkmoot.cluster.planted import Planted
 from folkmoot.cluster.ring import Ring
 from folkmoot.cluster.view import ACTIVE, Member, View
 from folkmoot.kernel.event import INFO
@@ -59,7 +60,7 @@ class Node:
         self._state.routes_known = alone
         fabric = Fabric(config.node_id, config.partitions, alone)
         if config.cluster is not None:
-            fabric.planted = config.cluster.planted
+            fabric.planted = Planted(config.cluster.planted)
         self._broker = Broker(self._state, fabric, self.streams)
         self.liaison: Liaison | None = None
         if config.cluster is not None:

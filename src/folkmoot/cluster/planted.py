@@ -1,0 +1,57 @@
+"""Bugs that tests plant: wrong variants of the protocol, by which the checkers of the simulator prove that they see.
+
+Owns their names, nothing else: at each place where one is asked for stands `planted`. All are off, and no setting
+reaches them (`ClusterConfig.planted`). `docs/simulation.md` says within how many seeds each is found.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["PLANTED", "Planted"]
+
+PLANTED: Final[list[str]] = [
+    "any_epoch",
+    "clears_kept",
+    "deaf_digests",
+    "early_ack",
+    "gaps",
+    "leader_alone",
+    "no_barrier",
+    "no_stamps",
+    "outbox_forgotten",
+    "own_tail",
+    "partial_counts",
+    "unasked",
+    "unfenced",
+    "unmarked",
+    "untouched",
+    "wills_twice",
+]
+"""The names of all bugs."""
+
+
+class Planted:
+    """Which bugs a node has, from their names; none but in tests."""
+
+    def __init__(self, names: list[str]) -> None:
+        for name in names:
+            assert name in PLANTED, f"there is no bug {name!r} to plant"
+        # Replication
+        self.leader_alone: bool = "leader_alone" in names  # a leader acknowledges without its followers
+        self.early_ack: bool = "early_ack" in names  # followers confirm what is not on their disks
+        self.any_epoch: bool = "any_epoch" in names  # followers take changes of leaders that were deposed
+        self.gaps: bool = "gaps" in names  # followers apply changes over a gap
+        self.own_tail: bool = "own_tail" in names  # a new leader keeps to its own changes
+        self.untouched: bool = "untouched" in names  # pages of a copy overwrite newer changes
+        self.partial_counts: bool = "partial_counts" in names  # a copy that is being filled counts as whole
+        self.deaf_digests: bool = "deaf_digests" in names  # copies that differ are left as they are
+        self.clears_kept: bool = "clears_kept" in names  # a retained message is cleared at its leader only
+        self.no_stamps: bool = "no_stamps" in names  # changes during a split are not dated
+        # MQTT across nodes
+        self.unmarked: bool = "unmarked" in names  # what is asked again is applied again
+        self.unfenced: bool = "unfenced" in names  # a client comes in before its older connection is fenced
+        self.outbox_forgotten: bool = "outbox_forgotten" in names  # a new leader does not go on with what was promised
+        self.wills_twice: bool = "wills_twice" in names  # a will stays stored when it is published
+        self.unasked: bool = "unasked" in names  # a new leader does not ask who is connected
+        self.no_barrier: bool = "no_barrier" in names  # SUBACK does not wait for the other nodes
