@@ -85,7 +85,6 @@ class Client(Caller):
         self._must_clean = False  # its half of the session is gone, the other may not be
         self._reconnect_set = False
         self._quiet_us = 0  # no CONNECT before
-        self._heard_us = 0
         self._asked_us = 0  # when PINGREQ was sent; 0: answered
 
     @property
@@ -191,7 +190,6 @@ class Client(Caller):
             alias_max = packet.properties.topic_alias_max or 0
         self.inflow.connected(present)
         self.outflow.connected(present, receive_max, alias_max)
-        self._heard_us = self.world.now
         self._asked_us = 0
         keep_alive = self.profile.keep_alive_s
         if packet.properties is not None and packet.properties.server_keep_alive is not None:
@@ -327,7 +325,6 @@ class Client(Caller):
         """Take bytes from the node, unless they come over a connection that was left behind."""
         if link is not self.link:
             return
-        self._heard_us = self.world.now
         try:
             for first, body in self._framer.feed(data):
                 self._handle(decode(first, body, self.profile.version), len(body))

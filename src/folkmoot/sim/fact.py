@@ -181,7 +181,6 @@ class Life:
         self.will: Message | None = None
         self.will_delay_s = 0
         self.accepted_us = NEVER
-        self.read_us = NEVER  # when the node had read CONNECT
         self.refused = False
         self.resumed = False  # session present
         self.goodbye_us = NEVER  # DISCONNECT sent
