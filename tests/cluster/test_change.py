@@ -234,17 +234,17 @@ def test_turns_are_committed_in_order() -> None:
     pending.add(1, [(0, 1), (1, 1)], 0)
     pending.add(3, [(1, 2)], 1_000)
     pending.written = 3
-    pending.settle(2_000)
+    pending.advance(2_000)
     assert pending.committed == 0
     pending.reach(1, 2)
-    pending.settle(2_000)
+    pending.advance(2_000)
     assert pending.committed == 0
     pending.reach(0, 1)
-    pending.settle(9_000)
+    pending.advance(9_000)
     assert pending.committed == 3
     assert pending.latency_us > 0
     pending.written = 7
-    pending.settle(9_000)
+    pending.advance(9_000)
     assert pending.committed == 7  # turns that only followed others
 
 
@@ -253,7 +253,7 @@ def test_what_is_not_written_here_is_not_committed() -> None:
     pending.add(2, [(0, 1)], 0)
     pending.written = 1
     pending.reach(0, 5)
-    pending.settle(0)
+    pending.advance(0)
     assert pending.committed == 1
 
 
@@ -264,10 +264,10 @@ def test_abandoned_changes_are_told_before_their_turn_counts() -> None:
     pending.written = 2
     pending.abandon(0)
     assert pending.abandoned == [(1, 0), (2, 0)]
-    pending.settle(0)
+    pending.advance(0)
     assert pending.committed == 0
     pending.reach(1, 1)
-    pending.settle(0)
+    pending.advance(0)
     assert pending.committed == 2
     assert not pending.waits(0)
 

@@ -337,7 +337,7 @@ def speeds(latency_of: Callable[[int], int], quiet_us: int, commits: int = 1) ->
     for _ in range(400):
         standing.now += 50 * MILLISECOND
         standing.pending.latency_us = latency_of(source.slow)
-        standing.pending.settled += commits
+        standing.pending.measured += commits
         source._refill()
         found.append(source.slow)
         assert source._credit <= max(world.config.copy_bytes_per_s // source.slow // 20, 1 << 18)

@@ -96,3 +96,12 @@ def test_every_event_of_the_log_is_explained() -> None:
     assert {"connected", "stopped", "connect_refused", "peer_up", "view_installed", "peer_refused"} <= kinds
     text = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
     assert sorted(kind for kind in kinds if f"`{kind}`" not in text) == []
+
+
+def test_every_event_that_is_explained_exists() -> None:
+    text = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \| (?:info|warning|error)", text, flags=re.MULTILINE)
+    kinds = {kind for row in rows for kind in re.findall(r"[a-z_]+", row)}
+    assert {"connected", "peer_up", "copies_lost"} <= kinds
+    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "src" / "folkmoot").rglob("*.py"))
+    assert sorted(kind for kind in kinds if f'"{kind}"' not in source) == []

@@ -126,7 +126,7 @@ class Broker(Neighbours):
     def written(self, token: int) -> None:
         """All batches up to `token` are durable here: the store shows them."""
         self.commits.durable_token = token
-        self.retained.settle(token)
+        self.retained.written(token)
 
     def committed(self, token: int) -> None:
         """All batches up to `token` are on all disks that they must be on: what waited for that happens now."""

@@ -126,7 +126,7 @@ class Exchange:
             part.parcel.receipt.places[place.partition] = place
         token = self.commits.newest_token()
         if token <= self.commits.committed_token:
-            self.requests.settle(part)
+            self.requests.end(part)
         else:
             self._applied.append((token, part))
 
@@ -263,7 +263,7 @@ class Exchange:
             self._answer(finished.popleft())
         applied = self._applied
         while applied and applied[0][0] <= self.commits.committed_token:
-            self.requests.settle(applied.popleft()[1])
+            self.requests.end(applied.popleft()[1])
         self.outbox.committed()
         requests = self.requests
         if requests.own_live or requests.own:
@@ -271,7 +271,7 @@ class Exchange:
             requests.own_live = []
             for parcel in parcels:
                 self._deliver(parcel)
-                requests.settle(Part(parcel, Share(-1, 0)))
+                requests.end(Part(parcel, Share(-1, 0)))
             parts = requests.own
             requests.own = []
             for part in parts:

@@ -154,7 +154,7 @@ class Requests:
             elif node_id in self.fabric.others:
                 parcels[node_id] = _live(blank, groups)
             else:
-                self._settle_errand(errand)  # it is gone, and its transient subscribers with it
+                self._end_errand(errand)  # it is gone, and its transient subscribers with it
         for share in errand.shares:
             if self.state.leads[share.partition]:
                 self.own.append(Part(blank, share))
@@ -213,7 +213,7 @@ class Requests:
         for part in self._sent.get(node_id, {}).pop(number, []):
             if unread and part.parcel.errand is None:
                 self.commits.fail(part.parcel.token)
-                self.settle(part)
+                self.end(part)
                 continue
             if part.share.partition in refused:
                 self.park(part)
@@ -223,19 +223,19 @@ class Requests:
                 place = places.get((part.parcel.sequence, part.share.partition))
                 if place is not None:
                     receipt.places[part.share.partition] = place
-            self.settle(part)
+            self.end(part)
 
-    def settle(self, part: Part) -> None:
-        """A part is committed."""
+    def end(self, part: Part) -> None:
+        """Nobody waits for a part any more: it is committed, has failed, or was dropped."""
         errand = part.parcel.errand
         if part.share.bits & RETAIN:
             self.barrier.end(part.parcel.ticket)
         if errand is None:
             self.commits.answered(part.parcel.token, 1, len(part.parcel.body))
         else:
-            self._settle_errand(errand)
+            self._end_errand(errand)
 
-    def _settle_errand(self, errand: Errand) -> None:
+    def _end_errand(self, errand: Errand) -> None:
         errand.left -= 1
         if not errand.left:
             self.finished.append(errand)
@@ -266,7 +266,7 @@ class Requests:
             self.barrier.end(part.parcel.ticket)  # who subscribes waits for what can come
             if part.parcel.errand is None:
                 self.commits.fail(part.parcel.token)
-                self.settle(part)
+                self.end(part)
 
     def _recall(self, partition: int) -> None:
         for messages in self._sent.values():
@@ -282,7 +282,7 @@ class Requests:
         for parts in self._sent.pop(node_id, {}).values():
             for part in parts:
                 if part.share.partition == _OF_NODE:
-                    self.settle(part)
+                    self.end(part)
                 else:
                     self.park(part)
 
@@ -312,7 +312,7 @@ class Requests:
     def _drop(self, parts: list[Part]) -> None:
         for part in parts:
             if part.parcel.errand is None:
-                self.settle(part)
+                self.end(part)
 
     def opened(self, partition: int) -> list[Part]:
         """The leader of a partition takes requests: what waits goes to it. Return it when that is this node itself.
@@ -325,7 +325,7 @@ class Requests:
         for part in self._parked.pop(partition, []):
             connection = part.parcel.connection
             if connection is not None and connection.broken:
-                self.settle(part)
+                self.end(part)
             elif not _is_over(part):
                 parts.append(part)
         leader = self.fabric.leaders[partition]

@@ -94,7 +94,7 @@ class Retained:
         self._fresh[topic] = change
         self._changes.append(change)
 
-    def settle(self, durable_token: int) -> None:
+    def written(self, durable_token: int) -> None:
         """The batches up to this one are durable: the store shows what they changed."""
         changes = self._changes
         while changes and changes[0].token <= durable_token:

@@ -1,7 +1,7 @@
 """Which of this node's turns are committed: what waits for the disks of other nodes, in order.
 
 A turn is committed when it is durable here and each partition that it changed has it on all its replicas. Partitions
-are settled one by one, turns come out in order.
+get there one by one, turns come out in order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Turn:
 class Pending:
     """Turns that are not committed; `committed`: the newest token such that it and all before it are.
 
-    latency_us: from the end of a turn to its commit, smoothed; settled: turns that it was taken of. abandoned: (token,
+    latency_us: from the end of a turn to its commit, smoothed; measured: turns that it was taken of. abandoned: (token,
     partition) of changes that no leader has taken over; they are told before `committed` passes the token.
     """
 
@@ -32,7 +32,7 @@ class Pending:
         self.committed = 0
         self.written = 0
         self.latency_us = 0
-        self.settled = 0
+        self.measured = 0
         self.abandoned: list[tuple[int, int]] = []
         self._turns: deque[_Turn] = deque()
         self._waiting: list[deque[tuple[int, _Turn]]] = [deque() for _ in range(partitions)]
@@ -62,13 +62,13 @@ class Pending:
             turn.waiting -= 1
             self.abandoned.append((turn.token, partition))
 
-    def settle(self, now: int) -> None:
+    def advance(self, now: int) -> None:
         """Move `committed` on as far as it goes."""
         turns = self._turns
         written = self.written
         while turns and turns[0].waiting == 0 and turns[0].token <= written:
             turn = turns.popleft()
-            self.settled += 1
+            self.measured += 1
             self.latency_us += (now - turn.sealed_us - self.latency_us) // _SMOOTHING
         newest = min(turns[0].token - 1, written) if turns else written
         if newest > self.committed:

@@ -206,7 +206,7 @@ class Replication:
             self.takeover.merge()
             self.source.step()
             self.digests.written()
-        standing.pending.settle(now)
+        standing.pending.advance(now)
 
     def start(self, partition: int, now: int) -> None:
         """Serve a partition from now on, unless another view has taken it away meanwhile."""
@@ -286,7 +286,7 @@ class Replication:
             self.lead.advance(partition)
         for node_id, kind, body in self._early.take(standing.epoch):
             self.receive(node_id, kind, body, standing.now)
-        standing.pending.settle(standing.now)
+        standing.pending.advance(standing.now)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
@@ -309,7 +309,7 @@ class Replication:
         except ValueError as fault:
             fields: dict[str, object] = {"node": node_id, "kind": kind, "why": str(fault)}
             standing.events.append(Event(ERROR, "replica_nonsense", fields))
-        standing.pending.settle(now)
+        standing.pending.advance(now)
 
     def _receive(self, node_id: str, kind: int, body: bytes) -> None:
         partitions = self.standing.partitions

@@ -94,7 +94,7 @@ class Ring:
                     waiting.append(loser)
         for partition in range(self.partitions):
             if len(self._chosen[partition]) < self.replicas:
-                self._settle(partition, most)
+                self._fill_up(partition, most)
 
     def _ask(self, partition: int, most: int) -> int:
         """Let a partition ask its next node; return the partition that has lost one, itself if none has, -1 = no more.
@@ -136,7 +136,7 @@ class Ring:
         spare = self.replicas - len(chosen)
         return self._zones_wanted - len(used) < spare
 
-    def _settle(self, partition: int, most: int) -> None:
+    def _fill_up(self, partition: int, most: int) -> None:
         """Give a partition that nobody kept the nodes with room, then any: zones first, then the score."""
         chosen = self._chosen[partition]
         for rule in range(4):

@@ -47,7 +47,7 @@ class Source:
         self._refilled_us = 0
         self._adjusted_us = 0
         self._asked_us = -_IDLE_US
-        self._settled = 0
+        self._measured = 0
         self._slowest_us = 0
         self._calm = 0
 
@@ -110,11 +110,11 @@ class Source:
         latency_us = pending.latency_us
         if self.slow < _SLOW_MAX:
             self._slowest_us = now
-        if pending.settled == self._settled:
+        if pending.measured == self._measured:
             latency_us = 0
         elif latency_us < self.quiet_us or now - self._slowest_us >= _LEARN_US:
             self.quiet_us += (latency_us - self.quiet_us) // _LEARNING
-        self._settled = pending.settled
+        self._measured = pending.measured
         if latency_us > max(self.standing.config.copy_latency_us, _LONGER * self.quiet_us):
             self.slow = min(2 * self.slow, _SLOW_MAX)
             self._calm = 0
