@@ -225,6 +225,23 @@ def test_a_branch_that_cannot_be_read_is_asked_for_again_before_it_is_lost(times
     assert len(lost) == (1 if times == 3 else 0)
 
 
+def test_the_receipt_of_a_heal_counts_a_branch_once_and_says_which_one_was_lost() -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0"], ["n1"], ["n2"])
+    for name, topics in {"n0": ["here"], "n1": ["near", "nearer"], "n2": ["far"]}.items():
+        for topic in topics:
+            split.put(split.cell(name), topic)
+    split.cell("n2").replication.standing.reader = Failing(split.cell("n2").store, 3)
+    split.view(KNOWN)
+    leader = split.leader(*KNOWN)
+    assert leader.node_id == "n0"
+    assert split.topics("n0") == ["here", "near", "nearer", "old"]
+    receipt = leader.replication.heals[-1]
+    assert (receipt["from"], receipt["partitions"], receipt["retained_kept"]) == (["n1", "n2"], 1, 2)
+    assert receipt["dropped"] == {"n2 cannot read its copy": 1}
+
+
 def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:
     split = Split()
     leader = split.leader(*KNOWN)

@@ -230,8 +230,9 @@ class Merges:
             merging.source = ""
             self._next(partition, merging)
             return
-        self._heal.drop(why, 1)
         self.standing.event(ERROR, "branch_lost", partition, why)
+        merging.receipt = Receipt()  # not that of the branch before
+        merging.receipt.drop(why, 1)
         merging.units = []
         merging.forget_rows()
         merging.planned = True
