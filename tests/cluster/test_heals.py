@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.cluster.heals import HEALS_MAX, Heals, decode_heals, encode_heals
-from folkmoot.cluster.receipt import Receipt
+from folkmoot.cluster.receipt import REASON_CHARACTERS_MAX, REASONS_MAX, Receipt
 
 
 def receipt(time_us: int) -> dict[str, object]:
@@ -47,6 +47,20 @@ def test_the_newest_are_kept() -> None:
     heals.note([receipt(3)])
     assert not heals.changed
     assert decode_heals(encode_heals(heals.known)) == heals.known
+
+
+def test_however_many_faults_there_were_the_receipt_can_be_read_again() -> None:
+    made = Receipt()
+    for number in range(1000):
+        made.drop(f"row {number:4} \N{SNOWMAN}" + "x" * 5000, 2)
+    assert len(made.dropped) == REASONS_MAX + 1
+    assert max(map(len, made.dropped)) == REASON_CHARACTERS_MAX
+    assert sum(made.dropped.values()) == 2000
+    heals = Heals("n1")
+    heals.note([{**made.fields(), "time_us": 1}])
+    other = Heals("n2")
+    other.learn(encode_heals(heals.fresh))
+    assert other.known == heals.known
 
 
 @pytest.mark.parametrize("data", [b"\1", b"\1\1\1a\7", b"\1\1\1a\0", encode_heals([receipt(1)])[:-1], b"\x7f\1"])

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-__all__ = ["Receipt"]
+from typing import Final
+
+__all__ = ["REASONS_MAX", "REASON_CHARACTERS_MAX", "Receipt"]
+
+REASONS_MAX: Final = 64  # that are told apart; beyond them there is one for all others
+REASON_CHARACTERS_MAX: Final = 240  # a fault may name a key, and what is stored and told has limits (`heals`)
+
+_OTHERS: Final = "of other reasons"
 
 
 class Receipt:
@@ -29,8 +36,12 @@ class Receipt:
 
     def drop(self, why: str, count: int) -> None:
         """Note something that was not kept."""
-        if count:
-            self.dropped[why] = self.dropped.get(why, 0) + count
+        if not count:
+            return
+        why = why[:REASON_CHARACTERS_MAX]
+        if why not in self.dropped and len(self.dropped) >= REASONS_MAX:
+            why = _OTHERS
+        self.dropped[why] = self.dropped.get(why, 0) + count
 
     def add(self, other: Receipt) -> None:
         """Add the counts of another receipt."""
