@@ -9,6 +9,7 @@ from folkmoot.broker.brake import FOR_HANDSHAKE
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
 from folkmoot.broker.queue import Queue
+from folkmoot.broker.relay import token_of
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_SESSION, State
 from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.event import INFO
@@ -68,7 +69,10 @@ class Attaching:
             connection.patience_us = NEVER
 
     def attach(self, connection: Connection, session: Session, packet: Connect, expiry_s: int) -> None:
-        """Give a session to a client that has just connected; store that it is connected."""
+        """Give a session to a client that has just connected; store that it is connected, and over which connection.
+
+        What the connections before it have sent and nobody has answered is void: a new leader may still be given it.
+        """
         self._join(connection, session, packet)
         session.username = connection.username
         session.expiry_s = expiry_s
@@ -76,6 +80,7 @@ class Attaching:
         self.state.timers.cancel(TIMER_SESSION, session.client_id)
         self.queue.attach(session)
         if session.durable:
+            session.token = token_of(connection, self.state)
             self.lifecycle.save(session)
         if connection.remote is None:
             self.state.counters.clients_connected += 1

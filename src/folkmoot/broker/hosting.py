@@ -319,7 +319,8 @@ class Hosting:
         session = self.state.sessions.get(connection.client_id)
         if session is None and not durable:
             session = self.restore.shadow(connection.client_id)
-        if session is None or session.connection is not None or session.durable != durable:
+        elsewhere = session is not None and (session.connection is not None or not session.had_by(entry[11]))
+        if session is None or elsewhere or session.durable != durable:
             why = "the session is not there" if session is None else "another connection uses this client id"
             code = reason.UNSPECIFIED_ERROR if session is None else reason.SESSION_TAKEN_OVER
             self.expel(remote, code, why)

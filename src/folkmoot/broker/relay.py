@@ -228,7 +228,9 @@ class Relays:
 
 
 def token_of(connection: Connection, state: State) -> int:
-    """Return the token of a connection of this node, the same for all leaders that it meets."""
+    """Return the token of a connection, the same for all leaders that it meets."""
+    if connection.remote is not None:
+        return connection.remote.token
     if not connection.token:
         connection.token = state.rng.next64()
     return connection.token

@@ -238,6 +238,7 @@ class Tenure:
         """
         arrivals = self._take(partitions)
         led = [arrival.estate.partition for arrival in arrivals]
+        self.routes.forget_all()  # what clients have sent already is handled next, with these partitions here
         for partition in led:
             for relay in self.relays.of_partition(partition):
                 if relay.state == ASKED:
@@ -303,6 +304,10 @@ class Tenure:
         connection = relay.connection
         self.relays.forget(relay)
         session = self.state.sessions.get(connection.client_id)
+        if session is not None and session.durable and not session.had_by(relay.token):
+            if connection.state == OPEN:
+                self.closing.disconnect(connection, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            return
         if relay.state == ENDED:
             if relay.log and relay.log[-1][1] == GOODBYE:
                 left = session if session is not None else self.restore.strays.pop(connection.client_id, None)

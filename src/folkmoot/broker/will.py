@@ -42,9 +42,7 @@ class Wills:
         """A client connects with a will: store it [MQTT-3.1.2-7]."""
         session.will = will
         connection = session.connection
-        if connection is not None and connection.remote is not None:
-            will.token = connection.remote.token
-        elif connection is not None and not self.errands.publishing.fabric.alone:
+        if connection is not None and not self.errands.publishing.fabric.alone:
             will.token = token_of(connection, self.state)  # it may have to ask another leader before it is let in
         self._put(session, will)
         self.state.counters.wills_pending += 1

@@ -52,6 +52,7 @@ class Session:
         self.expiry_s = 0
         self.ends_us = 0  # 0 = connected
         self.connection: Connection | None = None
+        self.token = 0  # of the connection that has it, or had it last; of a persistent session, 0 = not known
         self.will: Will | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
         # Outbound flow
@@ -92,6 +93,10 @@ class Session:
     def waiting(self) -> int:
         """Messages in memory that are not sent yet."""
         return len(self.ready) - self.ready_head
+
+    def had_by(self, token: int) -> bool:
+        """Whether no later connection than this one has had the session; True when that is not known."""
+        return not self.token or self.token == token
 
     def packet_id_of(self, sequence: int) -> int:
         """Return the packet id of the queued message `sequence`: 1 to 65535, repeated only 65535 messages later."""

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _FORMAT: Final = 1
-_FORMAT_TOKEN: Final = 2  # of wills
+_FORMAT_TOKEN: Final = 2  # of wills and sessions
 _SCAN_WITH_LIVE: Final = 2  # a kind of cursor
 _BODY_MAX: Final = (1 << 64) - 1  # sequences of bodies are 8 bytes of a key
 
@@ -48,31 +48,37 @@ class SessionRow:
 
     version: of the protocol that its client spoke; expiry_s: in seconds, 0xFFFFFFFF = never; ends_us: when it ends if
     nobody comes, 0 = a client is connected; queue_floor: queue rows with a smaller sequence belong to an ended session
-    of the same client id.
+    of the same client id; token: of the connection that has it, or had it last, 0 = not known.
     """
 
-    def __init__(self, version: int, expiry_s: int, ends_us: int, queue_floor: int, username: str) -> None:
+    def __init__(
+        self, version: int, expiry_s: int, ends_us: int, queue_floor: int, username: str, token: int = 0
+    ) -> None:
         self.version = version
         self.expiry_s = expiry_s
         self.ends_us = ends_us
         self.queue_floor = queue_floor
         self.username = username
+        self.token = token
 
 
 def encode_session(row: SessionRow) -> bytes:
     """Return the value of a SESSION row."""
-    head = bytes([_FORMAT, row.version]) + u32(row.expiry_s) + u64(row.ends_us) + u64(row.queue_floor)
-    return head + row.username.encode()
+    head = bytes([_FORMAT_TOKEN, row.version]) + u32(row.expiry_s) + u64(row.ends_us) + u64(row.queue_floor)
+    return head + u64(row.token) + row.username.encode()
 
 
 def decode_session(data: bytes) -> SessionRow:
     """Read the value of a SESSION row; raises CorruptStore."""
-    _check_format(data, 22, "session")
+    has_token = data[:1] == BYTE[_FORMAT_TOKEN] and len(data) >= 30
+    if not has_token:
+        _check_format(data, 22, "session")
     try:
-        username = data[22:].decode()
+        username = data[30 if has_token else 22 :].decode()
     except UnicodeDecodeError:
         raise CorruptStore("a session row is damaged: its user name is not UTF-8") from None
-    return SessionRow(data[1], get_u32(data, 2), get_u64(data, 6), get_u64(data, 14), username)
+    token = get_u64(data, 22) if has_token else 0
+    return SessionRow(data[1], get_u32(data, 2), get_u64(data, 6), get_u64(data, 14), username, token)
 
 
 class SubscriptionRow:
