@@ -347,14 +347,16 @@ def test_of_two_changes_of_a_subscription_the_later_wins() -> None:
         assert fork.merge()[0][SUB] == OPTIONS
 
 
-def test_a_replay_goes_on_from_the_later_position_and_gives_nothing_twice() -> None:
-    def record(offset: int) -> bytes:
-        properties = b""
-        for name, value in (("partition", "0"), ("offset", str(offset)), ("time", str(offset))):
-            text = f"folkmoot-{name}".encode()
-            properties += b"\x26" + u16(len(text)) + text + u16(len(value)) + value.encode()
-        return queued(f"r{offset}", created_us=offset, properties=properties)
+def record(offset: int) -> bytes:
+    """What the replay of a stream queues."""
+    properties = b""
+    for name, value in (("partition", "0"), ("offset", str(offset)), ("time", str(offset))):
+        text = f"folkmoot-{name}".encode()
+        properties += b"\x26" + u16(len(text)) + text + u16(len(value)) + value.encode()
+    return queued(f"r{offset}", created_us=offset, properties=properties)
 
+
+def test_a_replay_goes_on_from_the_later_position_and_gives_nothing_twice() -> None:
     fork = fork_of_a_session()
     fork.old(FEEDER, OPTIONS)
     fork.old(FEED, encode_cursor(CursorRow(1, [3, 0], b"")))
@@ -368,6 +370,18 @@ def test_a_replay_goes_on_from_the_later_position_and_gives_nothing_twice() -> N
     rows, _merge = fork.merge()
     assert texts(rows) == ["one", "two", "r3", "r4", "r5", "not of the replay"]
     assert decode_cursor(rows[FEED]).positions == [6, 2]
+
+
+def test_a_replay_that_only_the_other_side_knows_keeps_what_it_has_queued() -> None:
+    fork = fork_of_a_session()
+    fork.put(THEIRS, S, session(0))
+    fork.put(MINE, FEEDER, OPTIONS)
+    fork.put(MINE, q(3), record(3))
+    fork.put(MINE, FEED, encode_cursor(CursorRow(1, [4, 0], b"")))
+    rows, merge = fork.merge()
+    assert merge.base == THEIRS
+    assert texts(rows) == ["one", "two", "r3"]
+    assert decode_cursor(rows[FEED]).positions == [4, 0]
 
 
 # Wills

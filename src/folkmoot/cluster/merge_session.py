@@ -273,7 +273,7 @@ class SessionMerge:
             body = body_of(value) if base == MINE else self._inline(key, value)
             if body:
                 self.final[key] = body
-        positions = self._replay(other_rows)
+        positions = self._replay(own_rows, other_rows)
         floor = self._floor(other_rows)
         sent_below = self._sent_below(other_rows)
         yield
@@ -314,15 +314,16 @@ class SessionMerge:
             message = None if value is None else decode_message(value, VERSION_BYTES)
         return b"" if message is None else message.origin
 
-    def _replay(self, other_rows: dict[bytes, bytes]) -> list[int]:
+    def _replay(self, own_rows: dict[bytes, bytes], other_rows: dict[bytes, bytes]) -> list[int]:
         """Let the replay of a stream go on from the later of both positions; return those of the base.
 
         Records before them are in the base's queue, or acknowledged there; the other side's later ones are appended.
-        Nothing is returned for a session with several replays: which of them queued a record is not known.
+        Nothing is returned where the other side's replay goes on, nor for several: who queued a record is not known.
         """
         cursors = [key for key in self.final if key[2] == CURSOR]
         found = [key for key in cursors if decode_cursor(self.final[key]).kind == _CURSOR_STREAM]
-        if len(found) != 1 or found[0] not in other_rows:
+        own = own_rows.get(found[0]) if len(found) == 1 and found[0] in other_rows else None
+        if own is None or body_of(own) != self.final[found[0]]:
             return []
         row = decode_cursor(self.final[found[0]])
         positions = list(row.positions)
