@@ -233,10 +233,6 @@ class DeliveryChecker:
     def _has_reached(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
         """Whether the nodes that took the message must have known of the subscription."""
         since, until = message.first_us, min(message.acked_us, self.world.now)
-        taker = message.attempts[-1].link.server.name
-        away = sub.link is None or sub.link.server.name != taker
-        if away and not record.durable and self.trouble.just_woke(taker, until):
-            return False  # docs/limits.md, "a process that was stopped and goes on"
         if not self.trouble.torn(since, until):
             return not self.trouble.torn(sub.since_us) or record.expiry_low_s >= NEVER_EXPIRES_S
         if record.expiry_low_s < NEVER_EXPIRES_S or sub.link is None:

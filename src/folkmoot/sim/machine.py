@@ -45,7 +45,6 @@ class Machine(Server):
         self.off = False  # no power: nobody answers for the process that is down
         self.dark = False  # cut off from everybody
         self.hung = False  # the process is stopped: its sockets stay open and nobody reads them
-        self.woke_us = NEVER  # when it went on for the last time
         self.links: dict[int, Link] = {}  # open ones, by number
         self.parting: list[Link] = []  # that the node has closed, while their clients could not hear of it
         self.on_fail: Callable[[Machine], None] = lambda _machine: None
@@ -95,7 +94,6 @@ class Machine(Server):
         if self.hung and self.node is not None:
             self.world.note(self.name, "goes on")
             self.hung = False
-            self.woke_us = self.world.now
             news = self._news
             self._news = []
             self.reach()

@@ -7,7 +7,7 @@ Times are those of the world in microseconds.
 
 from __future__ import annotations
 
-from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
+from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.sim.host import Host
 from folkmoot.sim.network import Link
 from folkmoot.sim.world import World
@@ -19,9 +19,6 @@ _AWAY_US = 10 * SECOND
 
 _AFTER_US = 1 * SECOND
 """How long after a cluster is whole again its disturbance may show: what was on its way comes late."""
-
-_WAKING_US = 200 * MILLISECOND
-"""How long it may take until a process that stood still is told that the others went on without it."""
 
 
 class Span:
@@ -168,10 +165,6 @@ class Trouble:
     def failed(self, name: str, since_us: int, until_us: int) -> bool:
         """Whether a machine began to fail in this time, by itself and not in a split."""
         return any(name == host and since_us <= at <= until_us for host, at in self._failures)
-
-    def just_woke(self, name: str, at_us: int) -> bool:
-        """Whether a machine had stood still until shortly before a moment: it may not know that it is out."""
-        return any(host.name == name and host.woke_us <= at_us <= host.woke_us + _WAKING_US for host in self.hosts)
 
     def failed_at(self, name: str, since_us: int) -> int:
         """Return when a machine began to fail for the first time since then, or NEVER."""
