@@ -49,7 +49,7 @@ class Brake:
             return  # the node that has the connection sees to it
         if not connection.paused:
             if why == FOR_HANDSHAKE or not _converses(connection) or self._is_stash_full():
-                self._deafen(connection)
+                self.deafen(connection)
             self.state.counters.publisher_pauses += 1
             self.state.counters.publishers_paused += 1
         connection.paused |= why
@@ -89,7 +89,8 @@ class Brake:
         if connection.stash is not None:
             self.state.unstash.append(connection)
 
-    def _deafen(self, connection: Connection) -> None:
+    def deafen(self, connection: Connection) -> None:
+        """Read its socket no more until `hear`."""
         if not connection.deaf:
             connection.deaf = True
             self.state.pauses.append(connection)
@@ -105,7 +106,7 @@ class Brake:
         self.stash_bytes += len(data)
         most = min(_STASH_BYTES_MAX, self.state.limits.write_backlog_bytes_max // 16)
         if len(connection.stash) > most or self._is_stash_full():
-            self._deafen(connection)
+            self.deafen(connection)
 
     def take_stash(self, connection: Connection) -> bytes:
         """Return what was put aside, and forget it."""

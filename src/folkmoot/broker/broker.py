@@ -69,6 +69,9 @@ class Broker(Neighbours):
 
     def receive(self, connection: Connection, data: bytes) -> None:
         """Bytes came."""
+        if self.waking.unsure:
+            self.waking.hold(connection, data)
+            return
         if connection.unsent_bytes > self.state.limits.send_buffer_bytes_max and connection.state < CLOSING:
             # Messages wait for it to read, answers cannot: it asks and asks and takes no answer (A13).
             self.closing.disconnect(connection, reason.QUOTA_EXCEEDED, "the client does not read what it is sent")
@@ -77,6 +80,8 @@ class Broker(Neighbours):
 
     def lost(self, connection: Connection, why: str) -> None:
         """The network connection is gone."""
+        if self.waking.unsure and self.waking.hold_end(connection, why):
+            return
         if connection.stash is not None and connection.state == OPEN:
             if connection.relay is not None:
                 connection.relay.let_overtake()
@@ -85,6 +90,14 @@ class Broker(Neighbours):
         self.commits.forget(connection)
         self.state.timers.cancel(TIMER_RATE, connection.id)
         self.state.timers.cancel(TIMER_OVERLOAD, connection.id)
+
+    def awake(self) -> None:
+        """Go on with what has waited for the others after this process stood still."""
+        for held in self.waking.take():
+            if held.why is None:
+                self.receive(held.connection, held.data)
+            else:
+                self.lost(held.connection, held.why)
 
     def writable(self, connection: Connection, flag: bool) -> None:
         """The transport's buffer is full, or empty enough again."""

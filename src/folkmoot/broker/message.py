@@ -21,6 +21,8 @@ __all__ = [
     "CHOOSE",
     "CONFIRM",
     "DONE",
+    "COUNTED",
+    "COUNTING",
     "ENTER",
     "EXPEL",
     "FROM_CLIENT",
@@ -69,6 +71,8 @@ ASK: Final = 42  # a question about what the other leads, see `question`
 ANSWER: Final = 43  # the answer
 CONFIRM: Final = 44  # an announcement is known
 ENTER: Final = 45  # a view: what comes behind this was said in it, and what came before was said in an earlier one
+COUNTING: Final = 46  # a process that stood still asks whether it is counted on, see `waking`
+COUNTED: Final = 47  # the answer: it is
 
 # What a partition is to do with a message
 QUEUE: Final = 1

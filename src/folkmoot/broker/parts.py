@@ -50,6 +50,7 @@ from folkmoot.broker.switch import Switch
 from folkmoot.broker.sys import SysTopics
 from folkmoot.broker.tail import Tails
 from folkmoot.broker.tenure import Tenure
+from folkmoot.broker.waking import Waking
 from folkmoot.broker.will import Wills
 from folkmoot.streams.table import Streams
 
@@ -201,9 +202,11 @@ class Neighbours(Clients):
             self.answers,
             streams,
         )
+        self.waking = Waking(fabric, self.commits)
         self.switch = Switch(
             state,
             fabric,
+            self.waking,
             self.interest,
             self.requests,
             self.relays,

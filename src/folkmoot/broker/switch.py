@@ -21,6 +21,8 @@ from folkmoot.broker.message import (
     ASK,
     ATTACHED,
     CONFIRM,
+    COUNTED,
+    COUNTING,
     DONE,
     ENTER,
     EXPEL,
@@ -35,6 +37,7 @@ from folkmoot.broker.relay import Relays
 from folkmoot.broker.request import Requests
 from folkmoot.broker.state import State
 from folkmoot.broker.tenure import Tenure
+from folkmoot.broker.waking import Waking
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint
@@ -52,6 +55,7 @@ class Switch:
         self,
         state: State,
         fabric: Fabric,
+        waking: Waking,
         interest: Interest,
         requests: Requests,
         relays: Relays,
@@ -66,6 +70,7 @@ class Switch:
     ) -> None:
         self.state = state
         self.fabric = fabric
+        self.waking = waking
         self.interest = interest
         self.requests = requests
         self.relays = relays
@@ -93,6 +98,7 @@ class Switch:
 
     def installed(self) -> None:
         """A view was installed: what its members have said before is heard now."""
+        self.waking.know()
         for node_id in list(self._early):
             early = self._early.pop(node_id)
             if node_id in self.fabric.others:
@@ -152,6 +158,10 @@ class Switch:
                 self.ingress.resume(relay.connection)
         elif kind == EXPEL:
             self._expel(node_id, body)
+        elif kind == COUNTING:
+            self.waking.asked(node_id, body)
+        elif kind == COUNTED:
+            self.waking.answered(node_id, body)
         elif kind == WANTED:
             epoch, partitions = msgspec.msgpack.decode(body, type=tuple[int, list[int]])
             if epoch == self.fabric.epoch:

@@ -56,6 +56,8 @@ class Liaison:
         self.fabric = fabric
         self.broker = broker
         self.features = config.features
+        # So long silent, a process may be put out beside one that has died: it beats more often than that.
+        self.stood_us = 3 * config.heartbeat_us
         zone = config.zone if config.zone else fabric.node_id
         self.me = Member(fabric.node_id, incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
         self.peers = Peers(self.me, config, state.rng.fork())
@@ -168,6 +170,9 @@ class Liaison:
         if not self.state.routes_known:
             self.broker.know()
         self._void()
+        if self.fabric.idle:
+            self.broker.waking.know()
+        self.broker.awake()
         # Turns without rows, and answers of other nodes, bring turns to completion too.
         self.broker.committed(replication.committed_token)
 

@@ -315,5 +315,8 @@ class Node:
         return effects
 
     def _tick(self, now: int) -> None:
-        if now > self._state.now:
+        passed_us = now - self._state.now
+        if passed_us > 0:
             self._state.now = now
+            if self.liaison is not None and passed_us > self.liaison.stood_us:
+                self._broker.waking.begin()
