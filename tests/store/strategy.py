@@ -27,7 +27,13 @@ messages = st.builds(
     expires_us=times,
 )
 sessions = st.builds(
-    SessionRow, version=st.sampled_from([3, 4, 5]), expiry_s=u32s, ends_us=times, queue_floor=times, username=names
+    SessionRow,
+    version=st.sampled_from([3, 4, 5]),
+    expiry_s=u32s,
+    ends_us=times,
+    queue_floor=times,
+    username=names,
+    token=times,
 )
 subscriptions = st.builds(SubscriptionRow, options=st.integers(0, 255), identifier=st.integers(0, 268_435_455))
 wills = st.builds(WillRow, delay_s=u32s, due_us=times, message=messages, token=times)

@@ -69,8 +69,14 @@ def test_messages_are_read_as_they_were_written(message: Message, before: bytes)
 @given(sessions)
 def test_session_rows_are_read_as_they_were_written(row: SessionRow) -> None:
     copy = decode_session(encode_session(row))
-    expected = (row.version, row.expiry_s, row.ends_us, row.queue_floor, row.username)
-    assert (copy.version, copy.expiry_s, copy.ends_us, copy.queue_floor, copy.username) == expected
+    expected = (row.version, row.expiry_s, row.ends_us, row.queue_floor, row.username, row.token)
+    assert (copy.version, copy.expiry_s, copy.ends_us, copy.queue_floor, copy.username, copy.token) == expected
+
+
+def test_a_session_row_of_format_1_names_no_connection() -> None:
+    data = encode_session(SessionRow(5, 60, 7, 9, "user", 11))
+    row = decode_session(b"\x01" + data[1:22] + data[30:])
+    assert (row.version, row.expiry_s, row.ends_us, row.queue_floor, row.username, row.token) == (5, 60, 7, 9, "user", 0)
 
 
 @given(subscriptions)
