@@ -105,6 +105,7 @@ class Clients(Delivery):
 
     def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
         super().__init__(state, fabric, streams)
+        self.waking = Waking(fabric, self.commits)
         self.sys = SysTopics(state, self.queue, self.publishing)
         self.wills = Wills(state, self.errands)
         self.purges = Purges(state, self.bodies, self.shared)
@@ -202,7 +203,6 @@ class Neighbours(Clients):
             self.answers,
             streams,
         )
-        self.waking = Waking(fabric, self.commits)
         self.switch = Switch(
             state,
             fabric,
