@@ -1,8 +1,8 @@
 """After this process stood still: what clients send waits until all other members have said that they count on it.
 
 They may have gone on without it (`cluster.silence`, and sooner when another one has died), and clients have subscribed
-there: by the routes of before, a publisher here would be told that its message is safe, or wanted by nobody. Each member
-is asked, and its answer comes behind all that it has announced before. Who is out gets none, and learns so from the beats.
+there: by the routes of before, a publisher here would be told that it is safe, or wanted by nobody. Each member
+is asked; its answer comes behind all that it has announced before. Who is out gets none, and hears it by the beats.
 """
 
 from __future__ import annotations
