@@ -229,7 +229,7 @@ def test_a_minority_shows_that_it_does_not_write() -> None:
     split.camp.advance(5 * SECOND)
     liaison = split.lone.node.liaison
     assert liaison is not None
-    assert not liaison.membership.writable
+    assert not liaison.membership.may_write
     assert not any(liaison.state.leads)
     split.lone.client("late").connect(code=0x88)
     split.heal()
@@ -247,11 +247,11 @@ def test_a_node_that_is_lost_for_good_can_be_forgotten_by_a_minority() -> None:
     liaison = split.lone.node.liaison
     assert liaison is not None
     for site in split.others:
-        assert not liaison.membership.writable
+        assert not liaison.membership.may_write
         site.up = False
         liaison.membership.forget(site.name, split.camp.now)
         split.camp.advance(2 * SECOND)
-    assert liaison.membership.writable
+    assert liaison.membership.may_write
     reader = split.lone.client(split.subscribers[0].client_id)
     reader.resume()
     split.camp.advance(SECOND)

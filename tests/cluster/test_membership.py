@@ -39,7 +39,7 @@ def test_a_node_alone_begins_at_once() -> None:
     moot = Moot(1, 1)
     moot.start("n000", [])
     assert moot.run_until(moot.settled, S) < 200 * MS
-    assert moot.nodes["n000"].live.writable
+    assert moot.nodes["n000"].live.may_write
 
 
 def test_a_node_whose_seeds_do_not_answer_waits_then_begins_alone() -> None:
@@ -110,7 +110,7 @@ def test_a_hung_process_is_out_within_3_s_and_comes_back(victim: str) -> None:
     moot.go_on(victim)
     moot.run(50 * MS)
     assert moot.nodes[victim].live.state == "excluded"
-    assert not moot.nodes[victim].live.writable
+    assert not moot.nodes[victim].live.may_write
     moot.run_until(moot.settled, 5 * S)
 
 
@@ -280,7 +280,7 @@ def test_both_sides_of_a_split_go_on_and_merge() -> None:
     moot = begun(5)
     moot.split(["n000", "n001", "n002"], ["n003", "n004"])
     assert moot.run_until(lambda: moot.agreed(["n000", "n001", "n002"]) and moot.agreed(["n003", "n004"]), 3 * S)
-    assert moot.nodes["n004"].live.writable
+    assert moot.nodes["n004"].live.may_write
     for partition in range(16):
         moot.write(partition)
     assert view_of(moot, "n003").known == view_of(moot, "n000").known == sorted(moot.nodes)
@@ -295,11 +295,11 @@ def test_under_majority_the_smaller_side_takes_no_writes() -> None:
     moot = begun(5, policy="majority")
     moot.split(["n000", "n001"], ["n002", "n003", "n004"])
     moot.run(5 * S)
-    writable = [one for one in sorted(moot.nodes) if moot.nodes[one].live.writable]
+    writable = [one for one in sorted(moot.nodes) if moot.nodes[one].live.may_write]
     assert writable == ["n002", "n003", "n004"]
     moot.heal()
     moot.run_until(moot.settled, 5 * S)
-    assert all(node.live.writable for node in moot.nodes.values())
+    assert all(node.live.may_write for node in moot.nodes.values())
 
 
 def test_under_majority_the_smaller_side_leaves_its_copies_in_the_view_before() -> None:
@@ -324,10 +324,10 @@ def test_under_majority_lost_nodes_are_forgotten_one_by_one() -> None:
     moot.run(3 * S)
     live = moot.nodes["n000"].live
     for node_id in ("n001", "n002", "n003", "n004"):
-        assert not live.writable
+        assert not live.may_write
         live.forget(node_id, moot.now)
         moot.run(2 * S)
-    assert live.writable
+    assert live.may_write
     assert view_of(moot, "n000").known == ["n000"]
 
 
@@ -405,7 +405,7 @@ def test_under_majority_two_that_are_started_again_of_five_wait_for_a_third() ->
     assert moot.nodes["n001"].live.state == "waiting"
     moot.start("n003")
     moot.run_until(lambda: moot.agreed(["n001", "n002", "n003"]), 5 * S)
-    assert moot.nodes["n003"].live.writable
+    assert moot.nodes["n003"].live.may_write
 
 
 def test_a_cluster_of_two_splits_and_heals() -> None:

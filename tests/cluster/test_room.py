@@ -168,7 +168,7 @@ def test_full_disks_cost_no_majority() -> None:
     fill(moot, "n001")
     moot.run(2 * WAIT)
     assert leads(moot, "n000") == moot.partitions
-    assert all(node.live.writable for node in moot.nodes.values())
+    assert all(node.live.may_write for node in moot.nodes.values())
 
 
 def put_out(moot: Moot, node_id: str) -> None:
@@ -204,7 +204,7 @@ def test_who_is_out_goes_on_alone_when_the_others_are_lost() -> None:
     moot.kill("n000")
     moot.kill("n001")
     moot.run_until(lambda: moot.agreed(["n002"]), 10 * S)
-    assert moot.nodes["n002"].live.writable
+    assert moot.nodes["n002"].live.may_write
     assert leads(moot, "n002") == moot.partitions  # nobody else could
 
 

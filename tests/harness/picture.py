@@ -64,7 +64,7 @@ class Drawn(Picture):
     def policy(self) -> str:
         return self.split_policy
 
-    def writable(self) -> bool:
+    def may_write(self) -> bool:
         return True
 
     def replicas(self) -> int:

@@ -143,7 +143,7 @@ class Ballot:
     def _promise(self, epoch: int) -> Promise:
         seat = self._seat
         return Promise(
-            epoch, seat.writable(), seat.base, seat.holdings.holdings(), list(seat.filled), seat.config.replicas
+            epoch, seat.may_write(), seat.base, seat.holdings.holdings(), list(seat.filled), seat.config.replicas
         )
 
     def _asked(self, node_id: str, prepare: Prepare, now: int) -> None:

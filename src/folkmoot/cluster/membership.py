@@ -80,9 +80,9 @@ class Membership:
         return STATES[self._seat.state]
 
     @property
-    def writable(self) -> bool:
+    def may_write(self) -> bool:
         """Whether writes may be taken here: false without a view, and in a minority under the policy "majority"."""
-        return self._seat.writable()
+        return self._seat.may_write()
 
     def is_gone(self, node_id: str) -> bool:
         """Whether a node certainly does not go on beside this one: its process is dead, or it has said goodbye."""

@@ -101,7 +101,7 @@ class Seat:
                 return True
         return False
 
-    def writable(self) -> bool:
+    def may_write(self) -> bool:
         """Tell whether writes may be taken here, by the split policy."""
         if self.state != MEMBER or self.view is None:
             return False
@@ -122,7 +122,7 @@ class Seat:
                 continue
             taken = True
             self.events.extend(news_of(self.view, view))
-            before = self.view if self.writable() else None
+            before = self.view if self.may_write() else None
             self.news = before is not None and self._branched(before, view)
             self.view = view
             if self.is_live(view):

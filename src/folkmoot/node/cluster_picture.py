@@ -66,9 +66,9 @@ class ClusterPicture(Picture):
         """Return the split policy."""
         return self._config.split_policy
 
-    def writable(self) -> bool:
+    def may_write(self) -> bool:
         """Whether the policy lets this node accept writes."""
-        return self._membership.writable
+        return self._membership.may_write
 
     def replicas(self) -> int:
         """Return how many copies of each partition there should be: the most that any member is set to."""

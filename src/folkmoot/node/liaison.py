@@ -320,7 +320,7 @@ class Liaison:
         self.fabric.features = features_on(self.features, list(self._members), self.peers.features())
 
     def _serves(self) -> bool:
-        return self.membership.state == "member" and self.membership.writable
+        return self.membership.state == "member" and self.membership.may_write
 
     def _stand(self) -> None:
         """Serve nobody while the cluster goes on without this node, or while this side of a split may not go on."""

@@ -56,7 +56,7 @@ class Picture(ABC):
         """Return what holds in a split: "available" or "majority"."""
 
     @abstractmethod
-    def writable(self) -> bool:
+    def may_write(self) -> bool:
         """Whether the policy lets this node accept writes."""
 
     @abstractmethod
@@ -197,7 +197,7 @@ class AlonePicture(Picture):
         """Nothing can fall apart."""
         return "available"
 
-    def writable(self) -> bool:
+    def may_write(self) -> bool:
         """Nobody's consent is needed."""
         return True
 

@@ -42,7 +42,7 @@ class NodeStatus:
             "state": picture.state(),
             "waits": wait_of(picture),
             "policy": picture.policy(),
-            "writable": picture.writable(),
+            "writable": picture.may_write(),
             "overload": self._overload(),
             "overload_why": picture.overload_why(),
             "features": picture.lacking(),
@@ -167,7 +167,7 @@ class NodeStatus:
         under = 0
         moving = 0
         wanted = picture.replicas()
-        serves = picture.state() != MEMBER or picture.writable()  # without a majority nobody opens anything
+        serves = picture.state() != MEMBER or picture.may_write()  # without a majority nobody opens anything
         for partition in range(total if there else 0):
             if serves and picture.leader_open(partition):
                 opened += 1

@@ -17,7 +17,7 @@ def wait_of(picture: Picture) -> str:
     if state == EXCLUDED:
         full = has_full_disk(picture, picture.node_id())
         return "the cluster has left it out" + (": its disk is full, and it comes back with room" if full else "")
-    if state == MEMBER and not picture.writable():
+    if state == MEMBER and not picture.may_write():
         return _majority(picture)
     if state != WAITING:
         return ""
