@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt.packet import Publish
 from folkmoot.store.key import CHUNK, PRODUCER, QUEUE
 from folkmoot.streams.config import StreamConfig
 from tests.harness.box import Box
-from tests.harness.peer import EVER
+from tests.harness.peer import EVER, properties
 from tests.harness.unreadable import Unreadable
 
 
@@ -58,4 +59,20 @@ def test_producers_that_are_too_many() -> None:
     for number in range(8):
         named = [("folkmoot-producer", f"p{number}"), ("folkmoot-seq", "1")]
         source.publish("t", b"x", qos=1, user_properties=named)
+    assert goes_on(box)
+
+
+def test_a_message_whose_producer_cannot_be_read_leaves_no_receipt_open() -> None:
+    box = Box(partitions=1)
+    reader = box.client("reader")
+    reader.connect(session_expiry=EVER)
+    reader.subscribe("t", qos=1)
+    source = box.client("source")
+    source.connect()
+    state = box.node._broker.state
+    state.reader = Unreadable(state.reader, PRODUCER)
+    named = [("folkmoot-producer", "p"), ("folkmoot-seq", "1"), ("folkmoot-receipt", "1")]
+    source.send(Publish(b"t", b"x", 1, False, False, 1, properties(user_properties=named)))
+    source.expect_close(0x80)
+    assert box.node._broker.receipts.current is None
     assert goes_on(box)

@@ -238,9 +238,11 @@ class Inbound:
         receipt: Receipt | None = None
         if self.scrutiny.receipt and qos and self.receipts.may_begin(connection):
             receipt = self.receipts.begin()
-        result = self._publish(connection, session, message)
-        if receipt is not None:
-            self.receipts.end()
+        try:
+            result = self._publish(connection, session, message)
+        finally:  # also when a row that must be read cannot be: what comes next is not in this receipt
+            if receipt is not None:
+                self.receipts.end()
         if qos:
             own = not self.scrutiny.producer  # else the message may have been there, and be on its way still
             self.acknowledging.finish(connection, session, qos, packet_id, result, receipt, own)
