@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from folkmoot.broker.receipt import PLACES_MAX
-from folkmoot.cluster.feature import RECEIPTS, features_on
+from folkmoot.cluster.feature import FEATURES, RECEIPTS, features_on
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode
@@ -375,11 +375,11 @@ def test_nodes_that_cannot_say_where_switch_receipts_off() -> None:
     peer = camp["n2"].client()
     peer.connect()
     assert pairs_of(publish(peer, "t")) == []
-    assert status_of(camp["n2"].node)["features"] == {RECEIPTS: ["n3"]}
+    assert status_of(camp["n2"].node)["features"] == {feature: ["n3"] for feature in FEATURES}
     camp["n3"].kill()
     camp.settle()
     assert len(places(publish(peer, "t"))) == 1
-    assert status_of(camp["n2"].node)["features"] == {RECEIPTS: []}
+    assert status_of(camp["n2"].node)["features"] == {feature: [] for feature in FEATURES}
 
 
 # -- features -----------------------------------------------------------------------------------------------------
