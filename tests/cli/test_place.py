@@ -102,3 +102,12 @@ def test_nodes_with_data_that_are_not_started_are_known(tmp_path: Path) -> None:
             (tmp_path / name / "format").touch()
     assert left_out(tmp_path, 2) == ["n3", "n10"]
     assert left_out(tmp_path, 10) == []
+
+
+def test_what_differs_between_nodes_is_not_told_to_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "cluster"
+    wrong = ["--node-id z", "--data x", "--admin 127.0.0.1:0", "--peer 127.0.0.1:0", "--replicas 1"]
+    for words in [*wrong, "--advertise 127.0.0.1:1883"]:
+        assert main(["cluster", "--data", str(folder), "--", *words.split()]) == 2
+        assert f"error: -- {words.split()[0]}: leave it out, " in capsys.readouterr().err
+    assert not folder.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
+from typing import Final
 
 import typer
 
@@ -14,6 +15,16 @@ from folkmoot.cli.place import Hold, find_places, left_out
 __all__ = ["app"]
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+# What differs between the nodes, or is told to all of them already: the same for each would be taken, and be wrong.
+OWN: Final = {
+    "node_id": "the nodes are called n1, n2 and so on",
+    "data": "each node has a folder of its own in the --data before the --",
+    "admin": "each node has a port of its own, which its line `ready` tells",
+    "peer": "each node has a port of its own, which its line `ready` tells",
+    "advertise": "each node has an address of its own",
+    "replicas": "it stands before the --",
+}
 
 
 @app.command()
@@ -41,7 +52,10 @@ def cluster(
     from folkmoot.cli.serve import app as serve
 
     # Wrong options are told once, and not by each node.
-    typer.main.get_command(serve).make_context("folkmoot serve", list(arguments or []))
+    given = typer.main.get_command(serve).make_context("folkmoot serve", list(arguments or [])).params
+    for name, why in OWN.items():
+        if given[name] is not None:
+            raise Refusal(f"-- --{name.replace('_', '-')}: leave it out, {why}")
     hold = Hold(data)
     try:
         places = find_places(data, nodes, port)
