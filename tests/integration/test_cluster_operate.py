@@ -112,10 +112,6 @@ def test_two_leave_at_once_and_the_last_cannot(rig: Rig, fleet: Fleet) -> None:
     fleet.expect_no_fault()
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="messages of QoS 2 publishers overtake each other when partitions move from a node that was alone",
-)
 def test_nodes_join_one_that_was_alone(rig: Rig, fleet: Fleet) -> None:
     first, second, _last = leave_one(rig)
     fleet.flow()
