@@ -30,8 +30,8 @@ def client_in(partition: int) -> str:
 class Heap:
     """Three nodes; a partition led by `old` where one client that is away has `ROWS` messages waiting."""
 
-    def __init__(self) -> None:
-        self.camp = Camp(3, partitions=PARTITIONS)
+    def __init__(self, camp: Camp | None = None) -> None:
+        self.camp = Camp(3, partitions=PARTITIONS) if camp is None else camp
         self.partition = 0
         self.client_id = client_in(0)
         self.old = self.camp[leader_of(self.camp, 0)]
@@ -43,8 +43,9 @@ class Heap:
         client.subscribe("t", qos=1)
         client.disconnect()
         publisher.publish("t", b"x", qos=1)
-        for site in self.camp.live():
-            self.multiply(site)
+        replicas = replicas_of(self.camp, self.partition)
+        for name in replicas:
+            self.multiply(self.camp[name])
 
     def multiply(self, site: Site) -> None:
         """Let a store have the message many times, as if it had been published so often."""
@@ -186,3 +187,28 @@ def test_a_row_that_all_copies_have_wrong_closes_its_partition_and_no_other() ->
     proposals = sum(site.kinds().count("view_proposed") for site in camp.live())
     camp.advance(60 * SECOND)
     assert sum(site.kinds().count("view_proposed") for site in camp.live()) == proposals
+
+
+def test_a_client_of_a_third_node_stays_when_the_view_changes_during_a_takeover() -> None:
+    """The heir asks who is connected when a view comes, and again when it has all changes: one client, two answers."""
+    camp = Camp(4, partitions=PARTITIONS)
+    replicas = replicas_of(camp, 0)
+    heap = Heap(camp)
+    third = next(site for site in camp.live() if site.name not in replicas)
+    client = third.client(next(f"d{number}" for number in range(999) if hash64(b"d%d" % number) % PARTITIONS == 0))
+    client.connect(session_expiry=EVER)
+    client.subscribe("u", qos=1)
+    heir, other = camp[replicas[1]], camp[replicas[2]]
+
+    def kill_another() -> None:
+        if other.up and ROWS // 4 < heap.read_at(heir) < ROWS:
+            other.kill()
+
+    heap.after_turns(heir, kill_another)
+    heap.old.kill()
+    camp.settle()
+    assert not other.up
+    assert heap.is_led_at(heir)
+    assert client.receive() == []
+    client.publish("u", b"x", qos=1)
+    assert [message.payload for message in client.publishes()] == [b"x"]

@@ -65,12 +65,16 @@ class Succession:
 
     def told(self, node_id: str, partitions: list[int], entries: list[HOST_ENTRY]) -> None:
         """A node has told who is connected to it."""
+        asked: dict[int, Arrival] = {}
         for partition in partitions:
             arrival = self.arrivals.get(partition)
-            if arrival is not None:
-                arrival.awaited.pop(node_id, None)
+            if arrival is not None and node_id in arrival.awaited:
+                # Else it has told already: it was asked twice in this view, and a client that it named twice would be
+                # taken for two connections, and sent away.
+                del arrival.awaited[node_id]
+                asked[partition] = arrival
         for entry in entries:
-            arrival = self.arrivals.get(entry[1])
+            arrival = asked.get(entry[1])
             if arrival is not None:
                 arrival.attached.append((node_id, entry))
 
