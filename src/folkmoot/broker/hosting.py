@@ -75,6 +75,8 @@ class Hosting:
         # Whether all who are members have told who subscribes to what, since this node is one
         self.informed = False
         self._early: list[tuple[str, int, int, int, bytes]] = []  # what clients have sent before that
+        # Clients that want into a partition which this node is to lead and does not yet: (partition, what was said)
+        self._knocking: dict[tuple[str, int], tuple[int, bytes]] = {}
         # Clients of sessions that others lead now, and the view in which they went: what their nodes have sent here
         # before they knew of it is for the next leader, to which they will send it again.
         self._left: dict[tuple[str, int], int] = {}
@@ -115,7 +117,11 @@ class Hosting:
         if (node_id, number) in self.remotes or not 0 <= partition < self.state.partitions:
             return
         if not self.state.leads[partition]:
-            return  # its node asks again when the leader has said that it is there
+            # Its node may believe that this one leads, and ask only once: as after a time without a majority. Where
+            # another one is to lead it asks there.
+            if self.fabric.leaders[partition] == self.fabric.node_id:
+                self._knocking[(node_id, number)] = (partition, body)
+            return
         connection, _ = self._connection(node_id, entry)
         self.remotes[(node_id, number)] = connection
         self._left.pop((node_id, number), None)
@@ -138,7 +144,7 @@ class Hosting:
         connection = self.remotes.get((node_id, number))
         if connection is not None and (self.informed or not packet):
             self._packet(connection, packet, first, rest)
-        elif connection is not None or self.expecting:
+        elif connection is not None or self.expecting or (node_id, number) in self._knocking:
             self._early.append((node_id, number, packet, first, rest))
         elif packet and (node_id, number) not in self._left:
             # Nobody that this node knows: whatever it was about is over.
@@ -221,9 +227,14 @@ class Hosting:
             self.informed = True
             self.catch_up(self.expecting)
 
-    def installed(self) -> None:
-        """A view was installed: by the second one after it left, everybody knows that a session has moved."""
+    def installed(self, fresh: list[str]) -> None:
+        """A view was installed: by the second one after it left, everybody knows that a session has moved.
+
+        fresh: members with which all begins anew.
+        """
         self._views += 1
+        for node_id in fresh:
+            self._forget_knocks(node_id)
         if self._left:
             oldest = self._views - _VIEWS_KEPT
             self._left = {key: view for key, view in self._left.items() if view >= oldest}
@@ -231,6 +242,7 @@ class Hosting:
     def gone(self, node_id: str) -> None:
         """A node is no member any more: its clients have lost their connections (A7)."""
         self._early = [early for early in self._early if early[0] != node_id]
+        self._forget_knocks(node_id)
         for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
             remote = connection.remote
             assert remote is not None, "a hosted connection is elsewhere"
@@ -337,6 +349,23 @@ class Hosting:
         self.expel(
             Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, "the session is at the other side of a split"
         )
+
+    def _forget_knocks(self, node_id: str) -> None:
+        if self._knocking:
+            self._knocking = {key: knock for key, knock in self._knocking.items() if key[0] != node_id}
+
+    def stand_down(self) -> None:
+        """This node serves nobody."""
+        self._knocking = {}
+        self.catch_up(False)
+
+    def let_in(self) -> None:
+        """Ask those in who wanted into a partition before this node led it."""
+        if self._knocking:
+            knocking = self._knocking
+            self._knocking = {}
+            for key, knock in knocking.items():
+                self.host(key[0], knock[1])
 
     def catch_up(self, expecting: bool) -> None:
         """Handle what clients that are attached by now have sent already; `expecting`: others are about to be."""

@@ -154,7 +154,7 @@ class Tenure:
             self.interest.tell(node_id, led, True)
         self.routes.forget_all()
         self.inquiries.installed()
-        self.hosting.installed()
+        self.hosting.installed(fresh)
         self._again()
 
     def stand_down(self, why: str) -> None:
@@ -165,7 +165,7 @@ class Tenure:
             fabric.holds[partition] = False
             fabric.leaders[partition] = ""
         self.succession.clear()
-        self.hosting.catch_up(False)
+        self.hosting.stand_down()
         self.requests.drop_all()
         for connection in list(self.state.connections.values()):
             if connection.state < CLOSING:
@@ -249,6 +249,7 @@ class Tenure:
             self._attach(arrival, homes)
         self.routes.forget_all()
         self.restore.settle()
+        self.hosting.let_in()
         self.hosting.catch_up(len(self.succession) > 0)
         if led:
             for node_id in self.fabric.others:

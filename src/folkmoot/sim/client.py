@@ -31,6 +31,7 @@ from folkmoot.mqtt.packet import (
     Unsubscribe,
     Will,
 )
+from folkmoot.mqtt.reason import SESSION_TAKEN_OVER
 from folkmoot.sim.fact import Life, Message, SessionRecord, Sub
 from folkmoot.sim.host import Host
 from folkmoot.sim.inflow import Inflow
@@ -82,6 +83,8 @@ class Client(Caller):
         self.hasty = False
         self.make_will: Callable[[Client], Message | None] = lambda _client: None
         self._framer = Framer(_PACKET_BYTES_MAX)
+        self._links: list[Link] = []  # those that a node may still have
+        self._alone = False  # no node has another one since CONNACK
         self._must_clean = False  # its half of the session is gone, the other may not be
         self._reconnect_set = False
         self._quiet_us = 0  # no CONNECT before
@@ -122,6 +125,8 @@ class Client(Caller):
         self.host = picked
         self.next_host = None
         link = self.network.dial(self, picked)
+        self._links = [former for former in self._links if former.ended_us == NEVER]
+        self._links.append(link)
         self.link = link
         self._framer = Framer(_PACKET_BYTES_MAX)
         life = Life(self.name, profile.version, link, clean, self.world.now)
@@ -177,6 +182,7 @@ class Client(Caller):
             return
         self.online = True
         self._must_clean = False
+        self._alone = not [link for link in self._links if link is not self.link and link.ended_us == NEVER]
         if self.profile.version == V31 and not life.clean:
             # MQTT 3.1 has no session present flag: a client believes in the session that it remembers.
             packet.session_present = self.record is not None and self.record.durable and not self.record.ended
@@ -342,6 +348,8 @@ class Client(Caller):
             self._accepted(packet)
         elif isinstance(packet, Disconnect):
             self.world.mark(f"DISCONNECT {packet.code:#x} from the node")
+            if packet.code == SESSION_TAKEN_OVER and self.online and self._alone:
+                self.fault("is sent away for another connection, and has had none since CONNACK")
         elif not self.online:
             self.fault(f"{packet} before CONNACK")
         elif isinstance(packet, Publish):
