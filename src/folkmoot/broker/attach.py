@@ -94,6 +94,8 @@ class Attaching:
         if properties is not None and properties.receive_max is not None:  # [MQTT-3.3.4-9]
             session.window = min(session.window, properties.receive_max)
         session.window = min(session.window, PACKET_IDS - 1)
+        if session.durable:
+            self.lifecycle.routes.look(session)
         if session.received:
             connection.received_before = set(session.received)
 

@@ -123,14 +123,14 @@ class Errands:
         """Let one member of each shared subscription get it, wherever it is."""
         for group in route.groups:
             places = route.shared.get(group.name)
-            place = None if places is None else self.shared.choose_place(group.name, len(group.members), places)
+            place = None if places is None else self.shared.choose_place(group.name, group, places)
             if place is not None:
                 self._share_out(group.name, place.place.node_id, place.place.partition)
             else:
                 self._give(home, group, message)
         for name, places in route.shared.items():
             if name not in self.publishing.routes.groups:
-                place = self.shared.choose_place(name, 0, places)
+                place = self.shared.choose_place(name, None, places)
                 assert place is not None, "a shared subscription elsewhere has members"
                 self._share_out(name, place.place.node_id, place.place.partition)
 
@@ -176,6 +176,9 @@ class Errands:
         self._nodes = {}
         group = self.publishing.routes.groups.get(lost.group)
         member = None if group is None else self.shared.choose(group, ANYWHERE)
+        places = self.publishing.routes.interest.places_of(lost.group)
+        if member is not None and member.absent and self.shared.is_anybody_there(places):
+            member = None
         if group is not None and member is not None:
             partition = member.session.partition if member.session.durable else -1
             together = partition == lost.home or partition < 0 or lost.home < 0  # or in the one batch of a node alone
@@ -185,8 +188,7 @@ class Errands:
             else:
                 self._share(partition).groups.append(group.name)
         if not self._shares:
-            places = self.publishing.routes.interest.places_of(lost.group)
-            place = self.shared.choose_place(lost.group, 0, places) if places else None
+            place = self.shared.choose_place(lost.group, None, places) if places else None
             if place is None:
                 return False
             self._share_out(lost.group, place.place.node_id, place.place.partition)

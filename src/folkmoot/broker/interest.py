@@ -9,6 +9,8 @@ of shared subscriptions the number of members is told, so that the choice can be
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from folkmoot.broker.commit import Commits
@@ -20,6 +22,7 @@ from folkmoot.topics.tree import Tree
 
 __all__ = ["Interest", "Place", "SharedPlace"]
 
+_ABSENT_BIT: Final = 32  # of what is told of a filter: below is how many subscribe, above how many of these are absent
 _Table = tuple[str, int, bool, list[tuple[bytes, int]]]
 
 
@@ -29,22 +32,24 @@ class Place:
     def __init__(self, node_id: str, partition: int) -> None:
         self.node_id = node_id
         self.partition = partition
-        self.names: dict[bytes, int] = {}  # filters, and how many subscribe or (from elsewhere) that some do
+        # Filters, and how many subscribe or (from elsewhere) that some do; of a shared one also how many are absent
+        self.names: dict[bytes, int] = {}
 
     def __repr__(self) -> str:
         return f"Place({self.node_id or self.partition!r} filters={len(self.names)})"
 
 
 class SharedPlace:
-    """Members of a shared subscription at one place."""
+    """Members of a shared subscription at one place; absent: those whose sessions have no client now."""
 
-    def __init__(self, name: bytes, place: Place, count: int) -> None:
+    def __init__(self, name: bytes, place: Place) -> None:
         self.name = name
         self.place = place
-        self.count = count
+        self.count = 0
+        self.absent = 0
 
     def __repr__(self) -> str:
-        return f"SharedPlace({self.name!r} {self.place!r} members={self.count})"
+        return f"SharedPlace({self.name!r} {self.place!r} members={self.count} absent={self.absent})"
 
 
 class Interest:
@@ -64,7 +69,9 @@ class Interest:
         self._shared: dict[bytes, dict[tuple[str, int], SharedPlace]] = {}  # by full filter, by place
         self._own: list[Place] = [Place("", partition) for partition in range(partitions)]
         self._here = Place(fabric.node_id, -1)
-        self._news: dict[tuple[int, bytes], int] = {}
+        self._absent: list[dict[bytes, int]] = [{} for _ in range(partitions)]  # by full filter of shared ones
+        self._news: dict[tuple[int, bytes], None] = {}
+        self._urgent = False  # these news are waited for
         self._sent: dict[str, dict[int, list[int]]] = {}  # per node: announcements that it has not confirmed -> turns
         self._count = 0
 
@@ -87,15 +94,43 @@ class Interest:
             del names[name]
         first_or_last = count == 0 or (count == 1 and change > 0)
         if self.fabric.others and (first_or_last or name.startswith(b"$share/")):
-            self._news[(partition, name)] = count
+            self._news[(partition, name)] = None
+            self._urgent = True
             if change > 0:
                 self.commits.asked = True  # a SUBACK of this turn waits for the others
 
+    def went(self, partition: int, name: bytes) -> None:
+        """A member of a shared subscription has no client any more: others may have, and take its turns."""
+        self._be_absent(partition, name, 1)
+
+    def came(self, partition: int, name: bytes) -> None:
+        """An absent member of a shared subscription has a client again, or is none any more."""
+        self._be_absent(partition, name, -1)
+
+    def _be_absent(self, partition: int, name: bytes, change: int) -> None:
+        absent = self._absent[partition]
+        absent[name] = absent.get(name, 0) + change
+        if not absent[name]:
+            del absent[name]
+        if self.fabric.others:
+            self._news[(partition, name)] = None
+
+    def _entries(self, partition: int) -> list[tuple[bytes, int]]:
+        """Return what others are told of a partition, or (-1) of the transient sessions here."""
+        names = self._here.names if partition < 0 else self._own[partition].names
+        return [(name, self._told_of(partition, name)) for name in names]
+
+    def _told_of(self, partition: int, name: bytes) -> int:
+        names = self._here.names if partition < 0 else self._own[partition].names
+        absent = self._absent[partition].get(name, 0) if partition >= 0 else 0
+        return names.get(name, 0) | absent << _ABSENT_BIT
+
     def leave(self, partition: int) -> None:
         """This node leads the partition no more: what is known of it now counts as told by the new leader."""
-        own = self._own[partition]
+        entries = self._entries(partition)
         self._own[partition] = Place("", partition)
-        self._set_all(self._places[partition], list(own.names.items()))
+        self._absent[partition] = {}
+        self._set_all(self._places[partition], entries)
 
     def lead(self, partition: int) -> None:
         """This node leads the partition from now on: its own subscriptions say who is interested."""
@@ -121,26 +156,28 @@ class Interest:
         if not self._news:
             return
         news = self._news
+        urgent = self._urgent
         self._news = {}
+        self._urgent = False
         if not self.fabric.others:
             return
         tables: dict[int, list[tuple[bytes, int]]] = {}
-        for (partition, name), count in news.items():
-            tables.setdefault(partition, []).append((name, count))
+        for partition, name in news:
+            tables.setdefault(partition, []).append((name, self._told_of(partition, name)))
         body = self._pack([self._table(partition, False, entries) for partition, entries in tables.items()])
         for node_id in self.fabric.others:
-            self._send(node_id, body)
+            self._send(node_id, body, urgent)
 
     def tell(self, node_id: str, partitions: list[int], all_of_node: bool) -> None:
         """Tell a node everything of some partitions that this one leads, and perhaps of this node."""
-        tables = [self._table(partition, True, list(self._own[partition].names.items())) for partition in partitions]
+        tables = [self._table(partition, True, self._entries(partition)) for partition in partitions]
         void: list[int] = []
         if all_of_node:
-            tables.append(self._table(-1, True, list(self._here.names.items())))
+            tables.append(self._table(-1, True, self._entries(-1)))
             # All begins anew with the node: what it was told before is void there, and is confirmed with this.
             for tokens in self._sent.pop(node_id, {}).values():
                 void += tokens
-        self._send(node_id, self._pack(tables))
+        self._send(node_id, self._pack(tables), True)
         if void and node_id in self._sent:
             self._sent[node_id][self._count] += void
 
@@ -150,9 +187,9 @@ class Interest:
     def _pack(self, tables: list[_Table]) -> bytes:
         return msgspec.msgpack.encode(tables)
 
-    def _send(self, node_id: str, body: bytes) -> None:
+    def _send(self, node_id: str, body: bytes, urgent: bool) -> None:
         self._count += 1
-        if not self.fabric.planted.no_barrier:
+        if urgent and not self.fabric.planted.no_barrier:
             self.commits.ask(1, 0)
             self._sent.setdefault(node_id, {})[self._count] = [self.commits.state.writer.token]
         self.fabric.send(node_id, ANNOUNCE, varint(self._count) + varint(self.fabric.epoch) + body)
@@ -229,16 +266,18 @@ class Interest:
             self.tree.add(topic_filter, value)
         elif not count:
             self.tree.remove(topic_filter, value)
-        self.changed.append(topic_filter)
+        if not before or not count:
+            self.changed.append(topic_filter)
 
     def _set_shared(self, place: Place, name: bytes, count: int) -> SharedPlace:
         places = self._shared.setdefault(name, {})
         key = (place.node_id, place.partition)
         shared = places.get(key)
         if shared is None:
-            shared = SharedPlace(name, place, count)
+            shared = SharedPlace(name, place)
             places[key] = shared
-        shared.count = count
+        shared.count = count & (1 << _ABSENT_BIT) - 1
+        shared.absent = count >> _ABSENT_BIT
         if not count:
             del places[key]
             if not places:

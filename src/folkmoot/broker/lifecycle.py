@@ -87,6 +87,7 @@ class Lifecycle:
             self.wills.arm(session)
         self.queue.detach(session)
         if session.durable and session.expiry_s > 0:
+            self.routes.look(session)
             self.rest(session)
         else:
             self.end(session)

@@ -112,7 +112,7 @@ class Publishing:
             nodes[node_id] = []
         for name, places in route.shared.items():
             if name not in self._local_groups and not (producer and self._entrust(name, message, producer, sequence)):
-                place = self.shared.choose_place(name, 0, places)
+                place = self.shared.choose_place(name, None, places)
                 assert place is not None, "a shared subscription elsewhere has members"
                 self._share_out(name, place.place.node_id, place.place.partition, shares, nodes)
         for name, node_id, partition in self._chosen:
@@ -219,7 +219,7 @@ class Publishing:
             places = route.shared.get(group.name)
             if places is not None:
                 self._local_groups[group.name] = True
-                place = self.shared.choose_place(group.name, len(group.members), places)
+                place = self.shared.choose_place(group.name, group, places)
                 if place is not None:
                     self._chosen.append((group.name, place.place.node_id, place.place.partition))
                     continue

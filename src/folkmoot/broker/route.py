@@ -39,6 +39,7 @@ class Group:
         self.name = name
         self.topic_filter = topic_filter
         self.members: list[Subscription] = []
+        self.absent = 0  # members whose sessions have no client now
         self.turn = 0
         self.turns: dict[int, int] = {}  # by place, for what was given to a place
         self._places: dict[Subscription, int] = {}
@@ -47,10 +48,12 @@ class Group:
         """Add a member."""
         self._places[member] = len(self.members)
         self.members.append(member)
+        self.absent += member.absent
 
     def leave(self, member: Subscription) -> None:
         """Remove a member; the last one takes its place, for a group may have a great many."""
         place = self._places.pop(member)
+        self.absent -= member.absent
         last = self.members.pop()
         if last is not member:
             self.members[place] = last
@@ -198,6 +201,8 @@ class Routes:
         """Let a subscription take part in routing, unless it is a replay."""
         if subscription.is_replay:
             return
+        if subscription.share:
+            subscription.absent = subscription.session.durable and subscription.session.connection is None
         self._tell(subscription, True)
         if subscription.share:
             group = self.groups.get(subscription.name)
@@ -240,8 +245,28 @@ class Routes:
             return  # the partition has moved: its subscriptions have not ended
         if begins:
             self.interest.add(partition, subscription.name)
+            if subscription.absent:
+                self.interest.went(partition, subscription.name)
         else:
+            if subscription.absent:
+                self.interest.came(partition, subscription.name)
             self.interest.remove(partition, subscription.name)
+
+    def look(self, session: Session) -> None:
+        """A persistent session has a client now, or has none any more: whose turn it is depends on that."""
+        if not self.groups:
+            return
+        absent = session.connection is None
+        for subscription in session.subscriptions.values():
+            if subscription.share and subscription.absent != absent:
+                subscription.absent = absent
+                self.groups[subscription.name].absent += 1 if absent else -1
+                if self.fabric.alone or not self.state.leads[session.partition]:
+                    continue
+                if absent:
+                    self.interest.went(session.partition, subscription.name)
+                else:
+                    self.interest.came(session.partition, subscription.name)
 
     def _count(self, session: Session, change: int) -> None:
         if session.durable:

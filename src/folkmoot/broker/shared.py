@@ -44,20 +44,33 @@ class Shared:
         self.homeless: list[Lost] = []  # messages that have lost their member and need one somewhere
         self._turns: dict[bytes, int] = {}
 
-    def choose_place(self, name: bytes, here: int, places: list[SharedPlace]) -> SharedPlace | None:
-        """Return the place whose turn it is, each as often as it has members; None: one of the `here` members here."""
-        total = here
+    def choose_place(self, name: bytes, group: Group | None, places: list[SharedPlace]) -> SharedPlace | None:
+        """Return the place whose turn it is; None: a member of the group here.
+
+        Each as often as it has members who are there; when nobody is, as often as it has members.
+        """
+        total = 0 if group is None else len(group.members) - group.absent
         for place in places:
-            total += place.count
+            total += place.count - place.absent
+        nobody = total == 0
+        if nobody:
+            total = 0 if group is None else len(group.members)
+            for place in places:
+                total += place.count
         turn = (self._turns.get(name, -1) + 1) % total
         self._turns[name] = turn
         if len(self._turns) > _NAMES_MAX:
             self._turns.clear()
         for place in places:
-            if turn < place.count:
+            count = place.count if nobody else place.count - place.absent
+            if turn < count:
                 return place
-            turn -= place.count
+            turn -= count
         return None
+
+    def is_anybody_there(self, places: list[SharedPlace]) -> bool:
+        """Whether a member at one of these places has a client now."""
+        return any(place.count > place.absent for place in places)
 
     def choose(self, group: Group, place: int) -> Subscription | None:
         """Return the member at `place` whose turn it is.

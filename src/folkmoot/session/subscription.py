@@ -45,6 +45,7 @@ class Subscription:
         self.share = share
         self.options = options
         self.identifier = identifier
+        self.absent = False  # shared, and its session has no client now
 
     @property
     def retain_handling(self) -> int:
