@@ -87,7 +87,7 @@ class Hosting:
         return len(self.remotes)
 
     def _connection(self, node_id: str, entry: HOST_ENTRY) -> tuple[Connection, Connect]:
-        number, _, client_id, username, certificate, transport, address, _, body, _, _, token, _, packets = entry
+        number, _, client_id, username, certificate, transport, address, _, body, _, _, token, _, packets, given = entry
         self._count -= 1  # below zero: not to be mixed up with connections of this node
         info = PeerInfo(transport, address, certificate)
         connection = Connection(self._count, None, info, self.state.now, self.state.outputs)
@@ -100,6 +100,7 @@ class Hosting:
         connection.username = username
         connection.remote = Remote(node_id, number, token)
         connection.remote.packets = packets
+        connection.remote.given = given
         connection.remote.choked = node_id in self.fabric.choked
         connection.writable = not connection.remote.choked
         connection.lane = self._lanes.get(node_id)
@@ -157,6 +158,7 @@ class Hosting:
             if packet != remote.packets + 1:
                 return  # it came before, or one before it went to an earlier leader, and both come again
             remote.packets = packet
+            connection.repeated = packet <= remote.given
         if first >= 0x10:
             if connection.state == OPEN:
                 self.handle(connection, first, rest)

@@ -281,4 +281,6 @@ class Inbound:
         forwarded = b"" if properties is None else forward_properties(properties)
         life_us = lifetime(properties, self.state.limits)
         expires_us = now + life_us if life_us else 0
-        return Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
+        message = Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
+        message.asked_again = connection.repeated
+        return message

@@ -32,11 +32,12 @@ MARKED: Final = 4  # nothing; it is taken care of when all that the former leade
 
 _LOG_BYTES_MAX: Final = 1 << 20  # of a client that waits for the leader of its session: then it may not publish
 
-HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool, int]
+HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool, int, int]
 """A client for its leader.
 
 Number, partition, client id, user, certificate, transport, address, id is assigned, CONNECT, durable, flights, token,
-whether it has not been let in yet, up to which of its packets all are taken care of.
+whether it has not been let in yet, up to which of its packets all are taken care of, and up to which an earlier leader
+was given them.
 """
 
 
@@ -91,6 +92,7 @@ class Relays:
             relay.token,
             relay.state == ASKED,
             relay.log[0][0] - 1 if relay.log else relay.packets,
+            relay.given,
         )
 
     def adopt(self, connection: Connection, body: bytes, session: Session, busy: bool) -> Relay:
@@ -130,6 +132,7 @@ class Relays:
             self._put(relay, relay.packets, first, rest)
 
     def _put(self, relay: Relay, packet: int, first: int, rest: bytes) -> None:
+        relay.given = max(relay.given, packet)
         out = self._outgoing.get(relay.leader)
         if out is None:
             out = []

@@ -332,8 +332,10 @@ class Tenure:
         for number, first, rest in relay.log:
             if connection.state == OPEN and first >= 0x10:
                 connection.again = number
+                connection.repeated = number <= relay.given
                 self.hosting.handle(connection, first, rest)
         connection.again = 0
+        connection.repeated = False
 
     def _end_flows(self, client_id: str, homes: dict[str, tuple[bool, list[str]]]) -> None:
         """After a merge a client may wait for PUBREL of flows that the other side has begun."""

@@ -58,6 +58,7 @@ class Connection:
         self.remote: Remote | None = None  # the connection itself is at another node
         self.token = 0  # drawn when needed: by it a new leader tells what this connection has set with an old one
         self.passed_on = 0  # how many packets earlier leaders of its session were passed: later ones go on counting
+        self.repeated = False  # the packet in hand may have been handled by an earlier leader
         self.again = 0  # the number of the packet in hand, if it was passed to an earlier leader; 0: it is new
         # Input
         self.parts: list[bytes] | None = None

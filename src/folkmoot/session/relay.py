@@ -25,10 +25,10 @@ class Relay:
 
     token: drawn, so that a new leader can tell what this connection has set with the old one; told: whether any leader
     has heard of it; leader: the node that takes packets now, empty while the partition has none; log: packets whose
-    effects are not known to be safe, as (number, first byte, rest); retained: the newest one of a retained message;
-    kept_token: the newest turn in which this node published one itself; promised: the packet that marks what this node,
-    as the leader before, had under way for it; flights: queue sequences by packet id that the
-    client has got and whose acknowledgement is not known to be safe.
+    effects are not known to be safe, as (number, first byte, rest); given: the newest packet that any leader got;
+    retained: the newest one of a retained message; kept_token: the newest turn in which this node published one itself;
+    promised: the packet that marks what this node, as the leader before, had under way for it; flights: queue sequences
+    by packet id that the client has got and whose acknowledgement is not known to be safe.
     """
 
     def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
@@ -45,6 +45,7 @@ class Relay:
         self.log: deque[tuple[int, int, bytes]] = deque()
         self.log_bytes = 0
         self.packets = 0
+        self.given = 0
         self.retained = 0
         self.kept_token = 0
         self.promised = 0
@@ -98,6 +99,7 @@ class Remote:
         self.token = token
         self.gone = False  # nothing is told any more: the node is no member, or the session has been left
         self.packets = 0  # the newest that came
+        self.given = 0  # the newest that an earlier leader was given
         self.handled = 0  # the newest whose effects are safe
         self.blocked = False  # the client takes no more bytes for now
         self.choked = False  # so does its node
