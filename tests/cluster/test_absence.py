@@ -10,6 +10,7 @@ from folkmoot.cluster.view import ACTIVE, Member, View
 from folkmoot.cluster.view_format import decode_view, encode_view
 from folkmoot.kernel.pack import varint
 
+EMPTIED = 1 << 39  # a number that a disk without any began with
 NOW = 1_700_000_000_000_000
 
 
@@ -62,7 +63,7 @@ def test_who_comes_back_with_an_empty_disk_has_lost_it() -> None:
     first = view_of(1, "ab", ["a", "b"], "ab")
     second = view_of(2, "b", ["b", "b"], "ab")
     second.losses = losses_of(second, [first], {"b": held(NONE, COMPLETE)}, NOW)
-    third = view_of(3, "ab", ["b", "b"], "ab", start=2)
+    third = view_of(3, "ab", ["b", "b"], "ab", start=EMPTIED)
     third.losses = losses_of(third, [second], {"a": held(NONE, NONE), "b": held(COMPLETE, COMPLETE)}, NOW + 5)
     assert third.losses.missing == {}
     assert [loss.fields() for loss in third.losses.past] == [{"time_us": NOW + 5, "partitions": 1, "nodes": ["a"]}]
@@ -70,7 +71,7 @@ def test_who_comes_back_with_an_empty_disk_has_lost_it() -> None:
 
 def test_an_emptied_disk_of_the_only_owner_is_a_loss_at_once() -> None:
     top = view_of(1, "ab", ["a", "a", "b"], "ab")
-    after = view_of(2, "ab", ["ab", "ab", "ba"], "ab", start=2)
+    after = view_of(2, "ab", ["ab", "ab", "ba"], "ab", start=EMPTIED)
     found = losses_of(after, [top], {"a": held(NONE, NONE, NONE), "b": held(NONE, NONE, COMPLETE)}, NOW)
     assert [(loss.partitions, loss.nodes) for loss in found.past] == [(2, ["a"])]
 
@@ -80,6 +81,51 @@ def test_what_was_never_begun_is_not_lost() -> None:
     after = view_of(2, "ab", ["a"], "ab")
     assert losses_of(after, [top], {"a": held(NONE), "b": held(NONE)}, NOW).past == []
     assert losses_of(after, [], {"a": held(NONE)}, NOW).past == []
+
+
+def short_lived() -> View:
+    """The view of two who went on without the three that had everything, and were gone before they began it."""
+    top = view_of(2, "de", ["de"], known="abcde")
+    top.losses.missing = {0: ["a", "b", "c"]}
+    top.absent = [Member(name, 1, f"{name}:1", name, ACTIVE) for name in "abc"]
+    return top
+
+
+def members_of(view: View, **starts: int) -> View:
+    """The same view, of these starts of its members."""
+    members = [Member(one.node_id, starts.get(one.node_id, 2), one.address, one.zone, ACTIVE) for one in view.members]
+    return View(view.epoch, members, view.replicas, known=view.known)
+
+
+def test_what_a_view_never_began_is_not_lost_with_it() -> None:
+    after = view_of(3, "abcde", ["abc"], known="abcde", start=2)
+    have = {name: held(COMPLETE) for name in "abc"}
+    found = losses_of(after, [short_lived()], {**have, "d": held(NONE), "e": held(NONE)}, NOW)
+    assert (found.missing, found.past) == ({}, [])
+
+
+def test_one_disk_that_is_the_same_tells_that_nothing_was_begun() -> None:
+    after = members_of(view_of(3, "abcde", ["abc"], known="abcde"), d=EMPTIED)
+    have = {name: held(COMPLETE) for name in "abc"}
+    assert losses_of(after, [short_lived()], {**have, "d": held(NONE), "e": held(NONE)}, NOW).past == []
+    away = view_of(3, "abce", ["abc"], known="abcde", start=2)
+    assert losses_of(away, [short_lived()], {**have, "e": held(NONE)}, NOW).missing == {}, "d has nothing either"
+
+
+def test_disks_that_were_emptied_are_told_though_others_are_as_they_were() -> None:
+    after = members_of(view_of(3, "abcde", ["de"], known="abcde"), a=EMPTIED, b=EMPTIED, c=EMPTIED)
+    found = losses_of(after, [short_lived()], {name: held(NONE) for name in "abcde"}, NOW)
+    assert [(loss.partitions, loss.nodes) for loss in found.past] == [(1, ["a", "b", "c"])]
+    after = members_of(view_of(3, "abcde", ["abc"], known="abcde"), d=EMPTIED, e=EMPTIED)
+    have = {name: held(COMPLETE) for name in "abc"}
+    found = losses_of(after, [short_lived()], {**have, "d": held(NONE), "e": held(NONE)}, NOW)
+    assert [(loss.partitions, loss.nodes) for loss in found.past] == [(1, ["d", "e"])]
+
+
+def test_an_old_backup_in_place_of_a_disk_is_another_one() -> None:
+    after = view_of(2, "ab", ["a"], "ab", start=6)
+    found = losses_of(after, [view_of(1, "ab", ["a"], "ab", start=7)], {"a": held(NONE), "b": held(NONE)}, NOW)
+    assert [(loss.partitions, loss.nodes) for loss in found.past] == [(1, ["a"])]
 
 
 def test_a_damaged_copy_is_not_lost_yet() -> None:
@@ -121,7 +167,7 @@ def test_when_sides_of_a_split_meet_one_copy_is_enough_and_both_histories_stay()
 def test_only_the_newest_losses_are_kept() -> None:
     top = view_of(1, "a", ["a"], "a")
     top.losses.past = [Loss(number, 1, ["x"]) for number in range(LOSSES_MAX)]
-    after = view_of(2, "a", ["a"], "a", start=2)
+    after = view_of(2, "a", ["a"], "a", start=EMPTIED)
     found = losses_of(after, [top], {"a": held(NONE)}, NOW)
     assert len(found.past) == LOSSES_MAX
     assert (found.past[0].time_us, found.past[-1].time_us) == (1, NOW)

@@ -28,6 +28,12 @@ def rest(camp: Camp) -> None:
     camp.advance(5 * SECOND)
 
 
+def empty(site: Site) -> None:
+    """Put another disk into a node that is down; its starts are numbered from anywhere, as on a new one."""
+    site.store = type(site.store)()
+    site.seed += 1 << 30
+
+
 def told(site: Site) -> list[str]:
     return [event.kind for event in site.events if event.kind.startswith("copies_")]
 
@@ -134,11 +140,39 @@ def test_a_dead_node_whose_copies_others_have_is_forgotten_without_force() -> No
 def test_an_emptied_disk_is_told_as_a_loss() -> None:
     camp = Camp(2, replicas=1)
     camp["n2"].kill()
-    camp["n2"].store = type(camp["n2"].store)()
+    empty(camp["n2"])
     camp["n2"].revive()
     camp.settle()
     assert status(camp["n1"])["last_loss"]["nodes"] == ["n2"]
     assert status(camp["n1"])["copies_missing"] == []
+
+
+def lose_power(camp: Camp) -> None:
+    """Three of five nodes go; the others make a view and go before they begin anything, or the second has stored it."""
+    camp["n5"].hold_writes()
+    camp.freeze()
+    for name in ("n1", "n2", "n3"):
+        camp[name].kill()
+    for _ in range(1_000):
+        if "copies_missing" in told(camp["n4"]):
+            break
+        if not camp.step():
+            camp.now += SECOND // 100
+    assert "copies_missing" in told(camp["n4"])
+    assert camp["n4"].turn()  # its new view goes to the disk, and it has heard nothing of the other one's
+    camp["n4"].kill()
+    camp["n5"].kill()
+    camp.thaw()
+
+
+def test_a_power_cut_in_two_blows_loses_nothing() -> None:
+    camp = Camp(5, partitions=32)
+    lose_power(camp)
+    for site in camp.sites.values():
+        site.revive()
+    camp.settle()
+    for site in camp.live():
+        assert (status(site)["last_loss"], status(site)["copies_missing"]) == (None, [])
 
 
 def test_planned_restarts_with_enough_copies_are_no_news() -> None:

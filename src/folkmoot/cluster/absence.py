@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from folkmoot.cluster.holding import COMPLETE, NONE, Holding
 from folkmoot.cluster.loss import LOSSES_MAX, Loss, Losses
-from folkmoot.cluster.view import View
+from folkmoot.cluster.view import Member, View
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 
 __all__ = ["losses_of", "news_of"]
@@ -24,20 +24,18 @@ def losses_of(view: View, tops: list[View], holdings: dict[str, list[Holding]], 
     gone = 0
     names: dict[str, bool] = {}
     for partition in range(len(view.replicas)):
-        owners = _owners(tops, partition)
-        if not owners or _is_here(tops, partition, holdings):
-            owners = []  # what is here has everything, but for what was missing before
         before = _missing_before(tops, partition)
-        if _holds(before, partition, holdings):
-            before = []  # it came back
+        if _holds(before, partition, holdings) or _idle(before, partition, holdings, tops, view) == len(before):
+            before = []  # it came back, or there was nothing
+        owners = [] if _is_here(tops, partition, holdings) else _owners(tops, partition, holdings, view)
         wanted = list(dict.fromkeys([*before, *owners]))
         if not wanted:
             continue
         away = [node_id for node_id in wanted if node_id in view.known and view.member(node_id) is None]
         if away:
             found.missing[partition] = sorted(away)
-        elif not _is_left(wanted, partition, holdings, tops, view):
-            gone += 1
+        elif not [node_id for node_id in wanted if _state(node_id, partition, holdings) != NONE]:
+            gone += 1  # and no copy is damaged, of which other events tell
             names.update(dict.fromkeys(wanted, True))
     past: dict[tuple[int, int], Loss] = {}
     for top in tops:
@@ -49,11 +47,14 @@ def losses_of(view: View, tops: list[View], holdings: dict[str, list[Holding]], 
     return found
 
 
-def _owners(tops: list[View], partition: int) -> list[str]:
-    """Return who had everything of a partition in the views before."""
+def _owners(tops: list[View], partition: int, holdings: dict[str, list[Holding]], view: View) -> list[str]:
+    """Return who had everything of a partition in those of the views before in which it was begun.
+
+    A change counts when all replicas have it: of a view that one of them has nothing from, none did.
+    """
     owners: dict[str, bool] = {}
     for top in tops:
-        if partition < len(top.replicas):
+        if partition < len(top.replicas) and not _idle(top.replicas[partition], partition, holdings, tops, view):
             owners.update(dict.fromkeys(top.replicas[partition], True))
     return list(owners)
 
@@ -88,19 +89,27 @@ def _holds(ids: list[str], partition: int, holdings: dict[str, list[Holding]]) -
     return False
 
 
-def _is_left(ids: list[str], partition: int, holdings: dict[str, list[Holding]], tops: list[View], view: View) -> bool:
-    """Tell whether nothing can be called lost: a copy is damaged, of which other events tell, or was never begun.
+def _idle(ids: list[str], partition: int, holdings: dict[str, list[Holding]], tops: list[View], view: View) -> int:
+    """Return how many of these nodes are here and never had anything: their disks are the same ones, and empty of it.
 
-    Never begun: who was to have it has not been started again since, so its disk was not emptied, and has nothing.
+    A node that has lost its disk has nothing either, but begins another row of starts.
     """
+    found = 0
     for node_id in ids:
-        if _state(node_id, partition, holdings) != NONE:
-            return True
         member = view.member(node_id)
+        if member is None or _state(node_id, partition, holdings) != NONE:
+            continue
         for top in tops:
-            before = top.member(node_id)
-            if member is not None and before is not None and before.incarnation == member.incarnation:
-                return True
+            if _on_same_disk(top, member):
+                found += 1
+                break
+    return found
+
+
+def _on_same_disk(top: View, member: Member) -> bool:
+    for before in [top.member(member.node_id), *top.absent]:
+        if before is not None and before.node_id == member.node_id and member.continues(before):
+            return True
     return False
 
 

@@ -39,6 +39,7 @@ MEMBERS_MAX: Final = 4096  # of one view: bounds what bytes from elsewhere can m
 
 _TAG_BITS: Final = 24
 _TAG_MASK: Final = (1 << _TAG_BITS) - 1
+_STARTS_MAX: Final = 1 << 16  # of one node while it is away; that another row comes so close: one in ten million
 _LEAP_MAX: Final = 1 << 22  # views that others may be ahead, weeks of nothing but changes: more is nonsense
 
 
@@ -100,6 +101,13 @@ class Member:
         same = Member(self.node_id, self.incarnation, self.address, self.zone, state, self.wire_min, self.wire_max)
         same.software = self.software
         return same
+
+    def continues(self, before: Member) -> bool:
+        """Tell whether this is the same start of the node or a later one of the same row: then its disk is the same.
+
+        The first number of a row is drawn where there is nothing on the disk, each start adds one (`node.birth`).
+        """
+        return 0 <= self.incarnation - before.incarnation < _STARTS_MAX
 
     def __repr__(self) -> str:
         return f"Member({self.node_id!r} incarnation={self.incarnation} zone={self.zone!r} state={self.state})"

@@ -30,7 +30,8 @@ class Birth:
 def read_birth(reader: Reader, config: NodeConfig, seed: int) -> Birth:
     """Return the birth of this start; raises StoreError when the store is of another node or has other partitions.
 
-    In a cluster the first number is drawn: a node that has lost its disk and keeps its id must not be taken for itself.
+    In a cluster the first number is drawn: a node that has lost its disk and keeps its id must not be taken for itself,
+    and others tell by it that its disk is another one (`Member.continues`).
     """
     value = reader.get(_KEY)
     if value is None:
