@@ -408,6 +408,58 @@ def test_under_majority_two_that_are_started_again_of_five_wait_for_a_third() ->
     assert moot.nodes["n003"].live.may_write
 
 
+def test_under_majority_a_network_that_heals_brings_a_majority_soon_however_often_it_broke() -> None:
+    """Of a view of no majority nothing can be spoilt: there nobody waits until links have held."""
+    moot = begun(5, policy="majority")
+    waits = []
+    for number in range(7):
+        ids = sorted(moot.nodes, key=lambda one: (int(one[1:]) * 7 + number * 3) % 5)
+        moot.split(ids[:2], ids[2:4], ids[4:])
+        moot.run(5 * S)
+        assert not any(node.live.may_write for node in moot.nodes.values())
+        moot.heal()
+        waits.append(moot.run_until(lambda: sum(one.live.may_write for one in moot.nodes.values()) >= 3, 30 * S))
+        moot.run(1500 * MS)
+    assert max(waits) < 4 * S
+
+
+def test_under_majority_no_smaller_side_takes_members_out_of_a_view_that_works() -> None:
+    moot = begun(5, policy="majority")
+    moot.split(["n000", "n001"], ["n002", "n003", "n004"])
+    moot.run(5 * S)
+    works = view_of(moot, "n004").epoch
+    moot.heal()
+    for one in ("n000", "n001"):
+        moot.cut_link(one, "n002")
+        moot.cut_link(one, "n003")
+    moot.run(10 * S)
+    assert view_of(moot, "n004").epoch == works
+    assert [one for one in sorted(moot.nodes) if moot.nodes[one].live.may_write] == ["n002", "n003", "n004"]
+    told = [event for event in moot.nodes["n000"].events if "would be left behind" in event]
+    assert 0 < len(told) < 40, "it asks again, and not all the time"
+    moot.kill("n002")  # now the others have no majority, and are needed
+    moot.run_until(lambda: moot.nodes["n004"].live.may_write and moot.agreed(["n000", "n001", "n004"]), 10 * S)
+    moot.heal()
+    moot.start("n002")
+    moot.run_until(moot.settled, 10 * S)
+    assert not moot.lost()
+
+
+@pytest.mark.parametrize("alone", ["n000", "n004"])
+def test_under_majority_who_comes_and_goes_is_taken_in_more_slowly_by_those_who_serve(alone: str) -> None:
+    moot = begun(5, policy="majority")
+    rest = [one for one in sorted(moot.nodes) if one != alone]
+    for _ in range(6):
+        moot.split(rest, [alone])
+        moot.run(2500 * MS)
+        moot.heal()
+        moot.run(1500 * MS)
+    moot.split(rest, [alone])
+    moot.run(2500 * MS)
+    moot.heal()
+    assert moot.run_until(moot.settled, 30 * S) > 4 * S
+
+
 def test_a_cluster_of_two_splits_and_heals() -> None:
     moot = begun(2)
     moot.cut_link("n000", "n001")

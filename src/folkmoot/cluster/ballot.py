@@ -28,9 +28,9 @@ from folkmoot.cluster.proposal import (
     encode_refuse,
     promised_epoch,
 )
-from folkmoot.cluster.roster import ended
+from folkmoot.cluster.roster import departs, ended
 from folkmoot.cluster.seat import Seat
-from folkmoot.cluster.view import COUNTER_MAX, Member, counter_of, is_sane, make_epoch
+from folkmoot.cluster.view import COUNTER_MAX, Member, View, counter_of, is_sane, make_epoch
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.kernel.pack import varint
@@ -38,6 +38,7 @@ from folkmoot.kernel.pack import varint
 __all__ = ["Ballot", "installed_epoch"]
 
 _RETRY_US: Final = 20 * MILLISECOND
+_KEPT: Final = "it serves in a view with a majority: "
 _MUTE_US: Final = 10 * SECOND
 
 
@@ -158,6 +159,8 @@ class Ballot:
             why = "a view with this number is installed"
         elif not is_sane(counter_of(prepare.epoch), seat.counter):
             why = "nobody has made so many views"
+        if not why:
+            why = self._keeps(node_id, [one for one, _incarnation in prepare.members], now)
         if why:
             seat.out.append((node_id, REFUSE, encode_refuse(prepare.epoch, seat.counter, why)))
             return
@@ -168,6 +171,43 @@ class Ballot:
             self.proposal = None
             self._later(now)
         seat.out.append((node_id, PROMISE, encode_promise(self._promise(prepare.epoch), prepare.base)))
+
+    def _keeps(self, node_id: str, ids: list[str], now: int) -> str:
+        """Return why a member of a view with a majority, where one is needed, does not follow a node of another view.
+
+        It would leave behind some of those that it hears, for no more than they are; or take in who comes and goes,
+        which is for the lowest id of the view that works to judge. Who asks serves nobody: it waits, and asks again.
+        """
+        seat = self._seat
+        view = seat.view
+        if view is None or seat.config.split_policy != "majority" or not seat.may_write():
+            return ""
+        asker = view.member(node_id)
+        if asker is not None and self._sees(asker, view):
+            return ""  # changes of this view are not judged: who is lost, stops or is put out has to go
+        seen = [member for member in view.members if self._sees(member, view)]
+        left = [member.node_id for member in seen if member.node_id not in ids]
+        count = View(0, seen, known=view.known).votes() >> 1
+        if 2 * count <= len(view.known):
+            return ""
+        if left and len([one for one in view.known if one in ids]) <= count:
+            return f"{_KEPT}{left[0]} would be left behind"
+        if seen[0].node_id == seat.me.node_id:
+            for one in ids:
+                peer = self._detector.peers.get(one)
+                if view.member(one) is None and peer is not None and not peer.calm(now):
+                    return f"{_KEPT}{one} comes and goes"
+        return ""
+
+    def _sees(self, member: Member, view: View) -> bool:
+        """Tell whether a member of the view is here, and in it: others may not have seen yet that it was cut off."""
+        if member.node_id == self._seat.me.node_id:
+            return True
+        peer = self._detector.peer(member.node_id)
+        if not self._detector.hears & peer.bit or peer.incarnation() != member.incarnation or departs(peer):
+            return False
+        beat = peer.beat
+        return beat is None or (peer.serves() and (beat.in_view or beat.epoch == view.epoch))
 
     def _later(self, now: int) -> None:
         """Wait a random while, so that two proposers do not meet again."""
@@ -181,6 +221,8 @@ class Ballot:
         self._seat.event(INFO, "view_refused", {"epoch": epoch, "node": node_id, "why": why})
         self.proposal = None
         self._later(now)
+        if why.startswith(_KEPT):
+            self.retry_us += self._seat.config.view_pause_us
 
     def _copies(self, proposal: Proposal) -> int:
         """Return how many copies there shall be: the most that any member is set to, so that a slip loses nothing."""

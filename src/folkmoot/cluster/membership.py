@@ -58,7 +58,7 @@ class Membership:
         self._config = config
         self._seat = Seat(me, config, partitions, rng, holdings, stored)
         self._detector = Detector(me.node_id, config.silence_us)
-        roster = Roster(me, self._detector, config.link_patience_us)
+        roster = Roster(me, self._detector, config.link_patience_us, config.split_policy == "majority")
         self._ballot = Ballot(self._seat, self._detector)
         self._beater = Beater(self._seat, self._detector)
         self._inside = Inside(self._seat, self._detector, roster, self._ballot, self._beater)

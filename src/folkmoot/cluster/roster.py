@@ -40,8 +40,9 @@ class Wish:
 class Roster:
     """Looks at the evidence for one node."""
 
-    def __init__(self, me: Member, detector: Detector, patience_us: int) -> None:
+    def __init__(self, me: Member, detector: Detector, patience_us: int, needs_majority: bool = False) -> None:
         self._me = me
+        self._needs_majority = needs_majority  # by the split policy: a side without one serves nobody
         self._detector = detector
         self._patience_us = patience_us
         self.lacks_room = False  # this node's own disk
@@ -94,7 +95,7 @@ class Roster:
         lasting: it has waited for long enough to go without those that are not in touch with everybody.
         """
         here = self._detector.me
-        for peer in self._candidates(touch, [], now):
+        for peer in self._candidates(touch, [], now, self._needs_majority):
             if peer.beat is None or peer.serves() or not self._compatible(peer, None):
                 continue
             if self._all_in_touch(peer, here):
@@ -198,14 +199,19 @@ class Roster:
             links = [pair for pair in links if out not in pair]
         return stay
 
-    def _candidates(self, touch: int, requests: list[Request], now: int) -> list[Peer]:
-        """Return those that this node is in touch with and that could be members, sorted by id."""
+    def _candidates(self, touch: int, requests: list[Request], now: int, eager: bool) -> list[Peer]:
+        """Return those that this node is in touch with and that could be members, sorted by id.
+
+        eager: nobody is served here before they come, so that who comes and goes costs nothing.
+        """
         found: list[Peer] = []
         for node_id in sorted(self._detector.peers):
             peer = self._detector.peers[node_id]
             if not touch & peer.bit or peer.beat is None or peer.member is None:
                 continue
-            if peer.beat.stalled or departs(peer) or not peer.calm(now) or _asked(EVICT, requests, peer.member):
+            if peer.beat.stalled or departs(peer) or _asked(EVICT, requests, peer.member):
+                continue
+            if not eager and not peer.calm(now):
                 continue
             found.append(peer)
         return found
@@ -251,7 +257,8 @@ class Roster:
         """Add those that want to be members: nodes without a view one by one, other components as a whole."""
         here = stay
         groups: dict[int, list[Peer]] = {}
-        for peer in self._candidates(touch & ~stay, requests, now):
+        eager = self._needs_majority and not self._has_majority(view, stay)
+        for peer in self._candidates(touch & ~stay, requests, now, eager):
             assert peer.beat is not None, "candidates have sent a heartbeat"
             assert peer.member is not None, "candidates have introduced themselves"
             if _refused(view, peer.member) or not self._compatible(peer, view) or self._barred(peer, view, stay):
@@ -277,6 +284,10 @@ class Roster:
         roomy = [one for one in ids if one in self._detector.peers and not self._detector.peers[one].lacks_room()]
         if not roomy and self.lacks_room:
             return False
+        return self._has_majority(view, stay)
+
+    def _has_majority(self, view: View, stay: int) -> bool:
+        ids = dict.fromkeys(self._detector.ids(stay), True)
         return View(0, [one for one in view.members if one.node_id in ids], known=view.known).has_majority()
 
     def _merged(self, group: list[Peer], here: int, stay: int, touch: int, now: int, wish: Wish) -> int:
