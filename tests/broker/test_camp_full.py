@@ -46,6 +46,22 @@ def peer(camp: Camp) -> Peer:
     return found
 
 
+def test_a_node_that_is_started_again_on_a_full_disk_leads_nothing_from_the_beginning(camp: Camp) -> None:
+    camp["n2"].storage(True)
+    camp.advance(WAIT)
+    camp["n2"].kill()
+    camp.advance(SECOND)
+    camp.freeze()
+    camp["n2"].revive()
+    camp["n2"].storage(True)
+    camp.thaw()
+    for _ in range(5 * 20):
+        camp.advance(SECOND // 20)
+        assert leads(camp, "n2") == []
+    assert camp.settled()
+    assert status(camp["n1"]).status()["disks_full"] == ["n2"]
+
+
 def test_a_refusal_names_the_node_whose_disk_is_full(camp: Camp, peer: Peer) -> None:
     topic = retained_of(camp, "n2")
     camp["n2"].storage(True)

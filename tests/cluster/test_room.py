@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from folkmoot.cluster.room import Room
 from folkmoot.cluster.view import View
 from folkmoot.cluster.view_format import decode_view, encode_view
@@ -20,14 +22,15 @@ def leads(moot: Moot, node_id: str, seen_by: str = "") -> int:
 
 def fill(moot: Moot, *ids: str, full: bool = True) -> None:
     for node_id in ids:
-        moot.nodes[node_id].live.set_full(full)
+        moot.nodes[node_id].live.set_full(full, moot.now)
 
 
 class Watch:
     """A `Room` that is looked at every tenth of a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, fresh: bool = False) -> None:
         self.room = Room(WAIT, HOLD)
+        self.room.fresh = fresh
         self.now = 1_000 * S
 
     def after(self, full: bool, duration: int) -> bool:
@@ -53,6 +56,15 @@ def test_a_disk_that_is_full_for_a_moment_is_not_told() -> None:
         assert not watch.after(True, WAIT - 200 * MS)
         assert not watch.after(False, 200 * MS)
     assert watch.after(True, WAIT + 200 * MS)
+
+
+def test_a_disk_that_is_full_at_the_start_is_told_at_once() -> None:
+    watch = Watch(fresh=True)
+    assert not watch.after(False, 200 * MS), "the first look may be too early"
+    assert watch.after(True, 100 * MS)
+    assert abs(watch.hold() - HOLD) <= 300 * MS
+    watch.room.fresh = False
+    assert not watch.after(True, WAIT - 200 * MS), "from then on it is like any other"
 
 
 def test_room_for_a_moment_is_not_believed() -> None:
@@ -143,6 +155,24 @@ def test_others_lead_what_a_full_disk_leads_and_give_it_back() -> None:
     moot.run(HOLD - S)
     assert leads(moot, "n001", "n000") == 0
     moot.run_until(lambda: leads(moot, "n001", "n000") > 0, 3 * S)
+
+
+@pytest.mark.parametrize("node_id", ["n000", "n001"])
+def test_who_is_started_again_on_a_full_disk_follows_and_leads_nothing(node_id: str) -> None:
+    moot = begun(3)
+    seen = "n002"
+    moot.run(WAIT)
+    moot.kill(node_id)
+    moot.run(S)
+    moot.start(node_id)
+    fill(moot, node_id)
+    moot.run_until(moot.settled, 5 * S)
+    assert all(node_id in replicas for replicas in view_of(moot, seen).replicas)
+    made = [view for epoch, view in moot.decoded.items() if view.member(node_id) is not None]
+    last = [view for view in made if view.member(node_id).incarnation == 2]  # type: ignore[union-attr]
+    assert last
+    assert not [view for view in last if view.crowded != [node_id]]
+    assert leads(moot, node_id, seen) == 0
 
 
 def test_a_proposer_with_a_full_disk_gives_up_leading_too() -> None:

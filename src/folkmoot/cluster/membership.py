@@ -178,8 +178,7 @@ class Membership:
             return
         if now >= self._next_us:
             self.outside.begin(now)
-            if self._seat.room.look(now):
-                self.set_load(self._beater.load)
+            self._see_room(now)
             silent = self._detector.tick(now, self._beater.interval())
             self._next_us = now + self._beater.interval()
             self._beater.beat(now, self.outside.patient(now))
@@ -196,9 +195,14 @@ class Membership:
         """What this node needs to be of use, its disk, stands still since then; 0 = it goes on."""
         self._seat.stall(what, since_us)
 
-    def set_full(self, full: bool) -> None:
-        """The disk of this node has no room, or has room: for long, it makes others lead what this node leads."""
+    def set_full(self, full: bool, now: int) -> None:
+        """The disk of this node has no room, or has room; without, for long or before a first view, others lead."""
         self._seat.room.full = full
+        self._see_room(now)
+
+    def _see_room(self, now: int) -> None:
+        if self._seat.room.look(now):
+            self.set_load(self._beater.load)
 
     def filled(self, partition: int, node_id: str, now: int) -> None:
         """A learner of a partition that this node leads is complete; from now on the leader waits for it too."""

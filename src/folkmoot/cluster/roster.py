@@ -14,7 +14,7 @@ Owns the ages of bad links; never sends anything.
 from __future__ import annotations
 
 from folkmoot.cluster.detector import Detector, Peer
-from folkmoot.cluster.heartbeat import DEPART, EVICT, EXCLUDED, FORGET, LEAVE, Request
+from folkmoot.cluster.heartbeat import DEPART, EVICT, EXCLUDED, FORGET, LEAVE, WAITING, Request
 from folkmoot.cluster.view import LEAVING, Member, View
 
 __all__ = ["Roster", "Wish", "departs", "drained", "ended", "is_gone", "strayed", "unsatisfied"]
@@ -276,9 +276,10 @@ class Roster:
     def _barred(self, peer: Peer, view: View, stay: int) -> bool:
         """Tell whether a node stays outside until its disk has room: it would have to be filled, and be out again soon.
 
-        Unless nobody else has room either, a majority depends on it, or it comes with data of its own.
+        Unless nobody else has room either, a majority depends on it, it comes with data of its own, or it was started:
+        then it has what it had, and is given nothing new.
         """
-        if peer.serves() or not peer.lacks_room():
+        if peer.serves() or not peer.lacks_room() or (peer.beat is not None and peer.beat.state == WAITING):
             return False
         ids = self._detector.ids(stay)
         roomy = [one for one in ids if one in self._detector.peers and not self._detector.peers[one].lacks_room()]

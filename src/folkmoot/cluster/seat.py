@@ -140,6 +140,7 @@ class Seat:
                 self.base.forgotten = [mark for mark in view.forgotten if mark[0] != me or mark in old.forgotten]
             self.installs.append(view)
             self.state = MEMBER
+            self.room.fresh = False
             self.installed_us = now
             self.promised = max(self.promised, view.epoch)
             self.counter = max(self.counter, counter_of(view.epoch))

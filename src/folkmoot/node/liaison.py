@@ -200,7 +200,7 @@ class Liaison:
         for node_id in self._members:
             self.membership.heard(node_id, self.peers.last_heard_us(node_id))
         self.membership.outside.refused_us = self.peers.refused_us
-        self.membership.set_full(self.state.storage_full)
+        self.membership.set_full(self.state.storage_full, now)
         self.membership.set_load({**own_load(self.state), **self.pace.figures(now)})
         levels = [level_of(self.membership.load_of(node_id)) for node_id in self._members]
         self.broker.overload.others = max(levels, default=0)

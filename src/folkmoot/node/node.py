@@ -120,6 +120,8 @@ class Node:
         """The disk is full, or nearly, or has room again."""
         self._tick(now)
         self._broker.storage(full, why)
+        if self.liaison is not None:
+            self.liaison.membership.set_full(full, self._state.now)
 
     def written(self, token: int, now: int) -> None:
         """The batch with this token, and all before it, are durable."""

@@ -195,6 +195,7 @@ async def run_node(
         loop.set_exception_handler(lambda _loop, context: on_exception(serving, context))
         watch_signals(serving, listeners, passwords)
         turns.begin()
+        room.look()  # before others hear of this node: with a full disk it is to lead nothing
         await serve_until_stopped(serving, room, listeners, service, seeker_of(serving, lookup))
     finally:
         turns.stop_timers()
