@@ -109,6 +109,8 @@ def test_every_question_has_its_answer(app: ASGIApp) -> None:
         ("where?client=", 400, "'client'"),
         ("where?topic=a/%23", 400, "wildcard"),
         ("where?topic=", 400, "empty"),
+        ("where?topic=%ff%fe", 400, "UTF-8"),
+        ("where?client=%ff", 400, "UTF-8"),
         ("where?client=" + "x" * 65_536, 400, "65535 bytes"),
         ("safe-to-stop/n3", 404, "no node 'n3'; there are: n1, n2"),
     ],

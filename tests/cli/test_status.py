@@ -173,6 +173,8 @@ def test_every_state_has_its_words() -> None:
     assert heading(picture)[-1] == "last heal: 2023-11-14T22:13:20Z rows merged 4"
     picture.receipts[0].update({"dropped": {"too old": 2}, "from": ["n2", "n3"], "took_us": 197_079})
     assert heading(picture)[-1].endswith("rows merged 4, dropped 2 because too old, from n2 and n3, took 0.2 s")
+    picture.receipts[0].update({"rows_gone": 0})
+    assert "gone" not in heading(picture)[-1], "what is zero is not told"
     picture.receipts[0].update({"dropped": {}})
     assert "dropped" not in heading(picture)[-1]
 

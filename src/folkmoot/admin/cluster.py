@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -185,6 +186,8 @@ class ClusterApi:
         return self._refusal(request) or self._outsider() or self._where(request)
 
     def _where(self, request: Request) -> Response:
+        if not _is_utf8(request):
+            return _error(400, "the query is not UTF-8")  # what stands in for such bytes would be looked up
         client, topic = request.query_params.get("client"), request.query_params.get("topic")
         if (client is None) == (topic is None):
             return _error(400, "give one of the parameters 'client' and 'topic'")
@@ -263,6 +266,15 @@ def cluster_routes(
 
 def _node(request: Request) -> str:
     return str(request.path_params["node"])
+
+
+def _is_utf8(request: Request) -> bool:
+    """Tell whether the parameters are text: Starlette puts U+FFFD in the place of what is none."""
+    try:
+        unquote_to_bytes(request.scope["query_string"]).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _outcome(why_not: str, fields: dict[str, str]) -> Response:

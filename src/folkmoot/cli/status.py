@@ -178,10 +178,10 @@ def ago(time_us: int, now_us: int) -> str:
 
 
 def heal_text(heal: dict[str, Any]) -> str:
-    """A receipt in one line: when, then every figure by its name."""
+    """A receipt in one line: when, then every figure that is not zero by its name."""
     from folkmoot.client.entry import rfc3339
 
-    words = [figure_text(name, value) for name, value in heal.items() if name != "time_us" and value not in ([], {})]
+    words = [figure_text(name, value) for name, value in heal.items() if name != "time_us" and value not in (0, [], {})]
     when = [rfc3339(heal["time_us"])[:19] + "Z"] if "time_us" in heal else []
     return " ".join([*when, ", ".join(words)])
 

@@ -244,8 +244,9 @@ class NodeStatus:
     def safe_to_stop(self, node_id: str) -> dict[str, object] | None:
         """Return whether a node can be stopped and no partition is left with fewer copies than one planned stop leaves.
 
-        That is `replicas` - 1, counting with all nodes of the last full membership: while one of them is away, no other
-        can go. None when there is no such node.
+        That is `replicas` - 1 of what this node has. While another is away the answer is yes once enough others have
+        been filled in its place, and no as long as some are missing: with no more nodes than copies, until it is back.
+        With "majority" no less than that must stay, of all in the last full membership. None: no such node.
         """
         picture = self.picture
         view = picture.view()
