@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from folkmoot.cluster.view import ACTIVE, Member, View
+from folkmoot.cluster.view import ACTIVE, Member, View, make_epoch
 from folkmoot.node import Node, NodeConfig
 from folkmoot.session.connection import Connection, PeerInfo
 from folkmoot.sim import Simulation
@@ -80,7 +80,9 @@ class Face:
         ups = [(host.life, host in hosts) for host in SIMULATIONS[-1].site.hosts]
         if not self.magic.ups or self.magic.ups[-1] != ups:
             self.magic.ups.append(ups)
-        view = View(len(self.magic.ups), [Member(host.node_id, 1, "", "", ACTIVE) for host in hosts])
+        view = View(
+            make_epoch(len(self.magic.ups), "magic"), [Member(host.node_id, 1, "", "", ACTIVE) for host in hosts]
+        )
         view.replicas = [[host.node_id for host in hosts] for _ in range(self.config.partitions)]
         return view
 
