@@ -237,7 +237,8 @@ def _texts(entry: Entry, text: Column, no_text: Column) -> Parts:
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     json = isinstance(entry.entry, JsonDecode)
     if isinstance(entry.entry, CsvDecode):
-        parsed = f.from_csv(text, schema.simpleString()[7:-1].replace(":", " "), {**options, "sep": entry.entry.separator})
+        columns = f"{entry.schema}, {CORRUPT} STRING"
+        parsed = f.from_csv(text, columns, {**options, "sep": entry.entry.separator})
     else:
         parsed = f.from_json(text, schema, options)
     # Bytes that are no text are replaced by the parser: they would change what was sent without a word.
