@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark_folkmoot.pipeline.document import Path_
 from pyspark_folkmoot.pipeline.fault import Fault, Faults, PipelineProblem, valid
 from pyspark_folkmoot.pipeline.graph import View
 from pyspark_folkmoot.pipeline.loading import Loaded
-from pyspark_folkmoot.pipeline.model import DeltaSink, FormatSink, JsonDecode, MqttSink, ParquetSink, SqlStep, StreamSource
+from pyspark_folkmoot.pipeline.model import (
+    DeltaSink,
+    FormatSink,
+    JsonDecode,
+    MqttSink,
+    ParquetSink,
+    SinkSource,
+    SqlStep,
+    StreamSource,
+)
 from pyspark_folkmoot.pipeline.part import ORIGIN
 
 if TYPE_CHECKING:
@@ -99,21 +107,30 @@ class _Analyser:
 
     def views(self) -> None:
         for view in self.loaded.graph.views.values():
-            if any(name not in self.frames for name in view.inputs):
+            if any(name not in self.frames for name in [*view.inputs, *self._behind(view)]):
                 continue  # what it is made of is wrong, and has been told
             try:
                 frame = self.builder.made(view, self.frames)
             except Exception as error:  # noqa: BLE001 - a function of the user may raise anything
                 self._wrong_step(view, error)
                 continue
-            if self._expectations(view, frame):
-                self._finished(view, frame)
+            right = self._expectations(view, frame)
+            self._finished(view, frame, right)
 
-    def _finished(self, view: View, frame: DataFrame) -> None:
+    def _behind(self, view: View) -> list[str]:
+        """Return the view that a table of a sink has the columns of."""
+        if not isinstance(view.made_by, SinkSource):
+            return []
+        (written,) = [sink.from_ for sink in self.loaded.model.sinks if sink.name == view.made_by.sink]
+        return [name for name in self.loaded.graph.views if name.lower() == written.lower()]
+
+    def _finished(self, view: View, frame: DataFrame, right: bool) -> None:
+        """Keep the view; with its expectations, if they are `right`: what reads it is looked at all the same."""
         from pyspark_folkmoot.pipeline.plan import analysis_text, stateful_parts
 
         try:
-            self.frames[view.name] = self.builder.finished(view, frame)
+            finish = self.builder.finished if right else self.builder.watermarked
+            self.frames[view.name] = finish(view, frame)
         except PipelineProblem as error:
             self._fault((*view.path, "watermark"), str(error))
             return
@@ -126,7 +143,9 @@ class _Analyser:
         lower = [name.lower() for name, _ in columns]
         twice = sorted({name for name in lower if lower.count(name) > 1})
         if twice:
-            self._fault(view.path, f"view '{view.name}' has the column '{twice[0]}' twice: give one another name with AS")
+            self._fault(
+                view.path, f"view '{view.name}' has the column '{twice[0]}' twice: give one another name with AS"
+            )
         if kept:
             self.analysis.stateful[view.name] = kept
             self._no_drops(view, kept)

@@ -105,11 +105,16 @@ class Builder:
 
     def finished(self, view: View, frame: DataFrame) -> DataFrame:
         """Return a view with its expectations applied and its watermark set."""
-        frame = with_expectations(frame, view.name, view.expectations)
+        return self.watermarked(view, with_expectations(frame, view.name, view.expectations))
+
+    def watermarked(self, view: View, frame: DataFrame) -> DataFrame:
+        """Return a view with its watermark set."""
         for column, delay_ms in view.watermark.items():
             if column not in frame.columns:
                 text = f"view '{view.name}' has a watermark on '{column}', which is no column of it"
-                raise PipelineProblem(text + valid(column, [name for name in frame.columns if name != ORIGIN], "columns"))
+                raise PipelineProblem(
+                    text + valid(column, [name for name in frame.columns if name != ORIGIN], "columns")
+                )
             frame = frame.withWatermark(column, f"{delay_ms} milliseconds")
         return frame
 
@@ -189,5 +194,3 @@ def _single_origin(frame: DataFrame) -> DataFrame:
 
 def _option(value: bool | int | float | str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-

@@ -91,11 +91,15 @@ def source_options(source: StreamSource, url: str, token: str | None, stream: st
     return options
 
 
-def messages_of(spark: SparkSession, source: StreamSource, url: str, token: str | None = None) -> DataFrame:
-    """Return the messages of a source as a stream; with the column `stream` when it has several."""
+def messages_of(
+    spark: SparkSession, source: StreamSource, url: str, token: str | None = None, end: str | None = None
+) -> DataFrame:
+    """Return the messages of a source as a stream; with the column `stream` when it has several; `end`: a time."""
     frames = []
     for name in source.names:
         options = source_options(source, url, token, name)
+        if end is not None:
+            options["endingTimestamp"] = end
         frame = spark.readStream.format("folkmoot").options(**options).load()
         frames.append(frame if source.streams is None else frame.withColumn("stream", f.lit(name)))
     whole = frames[0]
@@ -104,7 +108,9 @@ def messages_of(spark: SparkSession, source: StreamSource, url: str, token: str 
     return whole
 
 
-def decoded(messages: DataFrame, entries: Sequence[Any], stream: str = "", folder: Path = Path()) -> dict[str, DataFrame]:
+def decoded(
+    messages: DataFrame, entries: Sequence[Any], stream: str = "", folder: Path = Path()
+) -> dict[str, DataFrame]:
     """Return the view of each entry; `stream` is the name of the stream where `messages` has no column of it.
 
     Columns: the levels that the topic binds, the fields of the payload, and `_origin`, the message that it came from.

@@ -43,7 +43,8 @@ def with_expectations(frame: DataFrame, view: str, expectations: Sequence[Any]) 
     for expectation in found:
         if expectation.otherwise == "fail":
             text = f.concat(
-                f.lit(f"expectation '{expectation.name}' of '{view}' does not hold ({expectation.check}): "), _row(frame)
+                f.lit(f"expectation '{expectation.name}' of '{view}' does not hold ({expectation.check}): "),
+                _row(frame),
             )
             keep = keep.when(~holds(expectation), f.raise_error(text).cast("boolean"))
     return frame if keep is f else frame.where(keep.otherwise(f.lit(True)))

@@ -37,7 +37,9 @@ def pinned_schema(state: Path, view: str) -> str | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        raise PipelineProblem(f"{pin_file(state, view)} is damaged: remove it, and the schema is inferred anew") from None
+        raise PipelineProblem(
+            f"{pin_file(state, view)} is damaged: remove it, and the schema is inferred anew"
+        ) from None
 
 
 def schema_of_view(

@@ -152,10 +152,7 @@ def _place(document: Document, loc: tuple[int | str, ...]) -> tuple[Path_, str]:
     tag = ""
     found = document.data
     for part in loc:
-        if isinstance(found, dict) and part in found and not str(part).startswith("<"):
-            found = found[part]
-            path.append(part)
-        elif isinstance(found, list) and isinstance(part, int) and part < len(found):
+        if (isinstance(found, dict) and part in found and not str(part).startswith("<")) or (isinstance(found, list) and isinstance(part, int) and part < len(found)):
             found = found[part]
             path.append(part)
         elif isinstance(part, str):

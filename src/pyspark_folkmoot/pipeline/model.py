@@ -74,6 +74,10 @@ def _trigger(value: object) -> object:
     return value if value == ONCE else parse_interval(value)
 
 
+def _or_never(value: object) -> object:
+    return None if value in (None, "never") else parse_interval(value)
+
+
 def _urls(value: str) -> str:
     return ",".join(split_urls(value))
 
@@ -101,6 +105,7 @@ def _function(value: str) -> str:
 
 Name = Annotated[str, BeforeValidator(_name)]
 Interval = Annotated[int, BeforeValidator(parse_interval)]
+IntervalOrNever = Annotated[int | None, BeforeValidator(_or_never)]
 Schema = Annotated[str, AfterValidator(_schema)]
 Watermark = dict[str, Interval]
 
@@ -264,8 +269,10 @@ class DeltaSink(_Sink):
     mode: Literal["append", "update", "complete"] = Field("append", description="what a batch does to the table")
     keys: list[str] = Field(default_factory=list, description="mode update: the columns that tell a row")
     partition_by: list[str] = Field(default_factory=list, description="columns by which the table is partitioned")
-    compact: Interval | None = Field(None, description="how often small files are made large ones")
-    vacuum: Interval | None = Field(None, description="how old a file that no longer belongs to the table must be to go")
+    compact: IntervalOrNever = Field(3_600_000, description="how often small files are made large ones, or never")
+    vacuum: IntervalOrNever = Field(
+        604_800_000, description="how old a file that no longer belongs to the table must be to go, or never"
+    )
     every: Interval | None = Field(None, description="a table made of tables: how often it is made anew")
 
 

@@ -55,7 +55,7 @@ def streams_read(frame: DataFrame) -> list[str]:
 def refusal(frame: DataFrame, mode: str) -> str | None:
     """Return why Spark cannot run a streaming frame in an output mode; None when it can."""
     jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - there is no public way to ask before a query starts
-    modes = jvm.org.apache.spark.sql.catalyst.streaming.InternalOutputModes
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
     chosen = {"append": modes.Append, "complete": modes.Complete, "update": modes.Update}[mode]()
     checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
     try:
@@ -69,7 +69,7 @@ def analysis_text(error: BaseException) -> str:
     """Return what Spark has to say of a query, in one line without its tree and its Java."""
     text = str(error)
     for mark in (";\n", "\nJVM stacktrace", "\n\tat "):
-        text = text.split(mark)[0]
+        text = text.split(mark, maxsplit=1)[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     kept = [line for line in lines if not line.startswith(("==", "^", "-----", "'", "+-", ":"))]
     return " ".join(kept).removesuffix(";")

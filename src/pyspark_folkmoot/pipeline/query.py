@@ -152,5 +152,3 @@ def _quarantine(loaded: Loaded, name: str, view: str, frame: DataFrame) -> Plann
     trigger = None if loaded.model.trigger == ONCE else int(loaded.model.trigger)
     start = lambda: start_quarantine(loaded, name, frame, checkpoint, trigger)  # noqa: E731 - one line, named where used
     return Planned(name, view, frame, checkpoint, None, start)
-
-

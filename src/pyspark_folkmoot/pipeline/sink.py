@@ -65,9 +65,7 @@ def _texts(options: dict[str, Any]) -> dict[str, str]:
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
 
 
-def _delta(
-    loaded: Loaded, sink: DeltaSink, writer: DataStreamWriter, checkpoint: Path, table: str
-) -> StreamingQuery:
+def _delta(loaded: Loaded, sink: DeltaSink, writer: DataStreamWriter, checkpoint: Path, table: str) -> StreamingQuery:
     if sink.mode == "append":
         if sink.partition_by:
             writer = writer.option("partitionBy", ",".join(sink.partition_by))
@@ -129,20 +127,13 @@ def _arrow_schema(batch: DataFrame) -> Any:
 
 
 def _existing(batch: DataFrame, sink: DeltaSink, table: str) -> Any:
-    from deltalake import DeltaTable, Schema
-
     from pyspark_folkmoot.delta import DeltaPlan
+    from pyspark_folkmoot.delta_write import existing_table
 
     options = {"path": table, **({"partitionBy": ",".join(sink.partition_by)} if sink.partition_by else {})}
     plan = DeltaPlan(options)
     plan.check_write(batch.schema)
-    found = plan.table()
-    if found is None:
-        Path(table).mkdir(parents=True, exist_ok=True)
-        schema = Schema.from_arrow(_arrow_schema(batch))
-        DeltaTable.create(table, schema, mode="ignore", partition_by=sink.partition_by or None)
-        found = DeltaTable(table)
-    return found
+    return existing_table(plan, plan.arrow_schema(batch.schema))
 
 
 def _upkeep(sink: DeltaSink, table: str) -> None:

@@ -111,7 +111,9 @@ def test_a_fault(tmp_path: Path, old: str, new: str, line: int, text: str) -> No
 
 
 def test_all_faults_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
-    text = GOOD.replace("partition_by", "partitionBy").replace("FROM flights", "FROM flihgts").replace("${TOKEN}", "${X}")
+    text = (
+        GOOD.replace("partition_by", "partitionBy").replace("FROM flights", "FROM flihgts").replace("${TOKEN}", "${X}")
+    )
     assert [line for line, _ in faults(tmp_path, text)] == [2, 14, 19]
 
 
@@ -139,8 +141,8 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 def test_words_of_yaml_stay_words(tmp_path: Path) -> None:
     found = load(tmp_path, GOOD.replace("stream: nyc", "stream: no\n    start: 2026-03-01"))
     source = found.model.sources["nyc"]
-    assert getattr(source, "names") == ["no"]
-    assert getattr(source, "start") == "2026-03-01"
+    assert source.names == ["no"]
+    assert source.start == "2026-03-01"
 
 
 def test_functions_are_looked_for(tmp_path: Path) -> None:

@@ -49,7 +49,12 @@ def test_schemas() -> None:
 
 
 def test_intervals() -> None:
-    for text, milliseconds in (("2 seconds", 2_000), ("500ms", 500), ("1 h 30 min", 5_400_000), ("7 days", 604_800_000)):
+    for text, milliseconds in (
+        ("2 seconds", 2_000),
+        ("500ms", 500),
+        ("1 h 30 min", 5_400_000),
+        ("7 days", 604_800_000),
+    ):
         assert parse_interval(text) == milliseconds
         assert parse_interval(interval_text(milliseconds)) == milliseconds
     for wrong in ("", "2", "2 fortnights", "seconds", 2, None, "1 h x"):
