@@ -169,7 +169,8 @@ def test_everything_of_a_pipeline(spark: SparkSession, node: StreamNode, tmp_pat
     assert found["views"]["weather"]["with_new_fields"] == 1
     assert found["views"]["weather"]["new_field"] == "gust"
     assert {name: query["rows"] for name, query in found["queries"].items() if "ends" in query} == dict.fromkeys(
-        ["bronze", "silver", "scored", "counts", "totals", "quarantine-nyc", "quarantine-flights", "quarantine-late"], 675
+        ["bronze", "silver", "scored", "counts", "totals", "quarantine-nyc", "quarantine-flights", "quarantine-late"],
+        675,
     )
     assert found["queries"]["bronze"]["behind"] == {"s": 0}
     node.publish("s/other", [b"1", b"2"])
@@ -202,7 +203,10 @@ def test_changes_that_a_checkpoint_cannot_follow(spark: SparkSession, node: Stre
     rows = DeltaTable(str(tmp_path / "out")).to_pyarrow_table().to_pylist()
     assert sorted(row["value"] for row in rows) == [1.0, 2.0, 3.0]
     changes = {
-        'topic: "s/{place}"': ('topic: "s/{place}/#"', "decoding of view 'numbers': topic was s/{place}, is s/{place}/#"),
+        'topic: "s/{place}"': (
+            'topic: "s/{place}/#"',
+            "decoding of view 'numbers': topic was s/{place}, is s/{place}/#",
+        ),
         "SELECT place, value": ("SELECT value", "columns: was place string, value double, is value double"),
         "delta: out": ("delta: other", "sink: delta was out, is other"),
         "WHERE value >= 0": ("GROUP BY place, value", "new: step 'high', which keeps state (an aggregation)"),
@@ -220,7 +224,9 @@ def test_changes_that_a_checkpoint_cannot_follow(spark: SparkSession, node: Stre
 def test_a_table_is_made_anew(spark: SparkSession, node: StreamNode, tmp_path: Path) -> None:
     node.publish("s/a", [b"1", b"-2", b"3"])
     run(spark, write(tmp_path, node, SMALL))
-    loaded = write(tmp_path, node, SMALL.replace("place, value FROM", "place, value * 10 AS v FROM").replace(" >= 0", " > 1"))
+    loaded = write(
+        tmp_path, node, SMALL.replace("place, value FROM", "place, value * 10 AS v FROM").replace(" >= 0", " > 1")
+    )
     with pytest.raises(PipelineProblem, match="cannot follow"):
         run(spark, loaded)
     said: list[str] = []
@@ -252,7 +258,11 @@ def test_what_the_analyzer_finds(spark: SparkSession, node: StreamNode, tmp_path
         "early": "is double: it must be true or false",
     }.items():
         assert any(part in line and told in text for line, text in found.items()), found
-    loaded = write(tmp_path, node, text.replace("f.orign, ", "").replace("delay + 1", "delay > 1").replace("carier <>", "carrier <>"))
+    loaded = write(
+        tmp_path,
+        node,
+        text.replace("f.orign, ", "").replace("delay + 1", "delay > 1").replace("carier <>", "carrier <>"),
+    )
     with pytest.raises(Faults) as caught:
         analyse(spark, loaded, known_schemas(loaded, pin=False))
     texts = " | ".join(fault.text for fault in caught.value.faults)
@@ -269,7 +279,7 @@ def test_faults_of_a_run_are_told(spark: SparkSession, node: StreamNode, tmp_pat
     said = run(spark, write(tmp_path, node, text), status=1)
     told = "\n".join(said)
     assert "sink 'out' failed in its first batch: " in told
-    assert "expectation 'positive' of 'high' does not hold (value > 0): {\"place\":\"a\",\"value\":-2.0}" in told
+    assert 'expectation \'positive\' of \'high\' does not hold (value > 0): {"place":"a","value":-2.0}' in told
     assert "say 'otherwise: drop'" in told
     found = report(write(tmp_path, node, text))
     assert found is not None

@@ -7,9 +7,7 @@ from typing import Final
 
 __all__ = ["advice", "core_text"]
 
-_PYTHON: Final = re.compile(
-    r"^(?:\w+\.)*([A-Z]\w*(?:Error|Exception|Problem|Lost|Unreachable|Authorised|Stream|Answer|Ahead|Gone|Question|Fault)?): (.+)$"
-)
+_PYTHON: Final = re.compile(r"^(?:\w+\.)*([A-Z]\w*): (.+)$")
 _SPARK: Final = re.compile(r"\[([A-Z0-9_.]+)\] (.+)")
 _WRAPPED: Final = (
     "PYTHON_",
@@ -48,7 +46,7 @@ _WAYS_OUT: Final = (
     ),
     (
         r"a table with other columns|differs from the table's",
-        "The table was made with other columns. Write into a new folder, or `folkmoot pipeline backfill FILE --sink NAME`",
+        "The table was made with other columns. Write elsewhere, or make it anew with `folkmoot pipeline backfill`",
     ),
     (r"OutOfMemoryError|Java heap space", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
     (r"NoSuchStream|has no stream|no stream '", "Look at the streams of the nodes with `folkmoot stream list`"),

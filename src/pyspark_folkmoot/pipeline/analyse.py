@@ -143,9 +143,8 @@ class _Analyser:
         lower = [name.lower() for name, _ in columns]
         twice = sorted({name for name in lower if lower.count(name) > 1})
         if twice:
-            self._fault(
-                view.path, f"view '{view.name}' has the column '{twice[0]}' twice: give one another name with AS"
-            )
+            text = f"view '{view.name}' has the column '{twice[0]}' twice: give one another name with AS"
+            self._fault(view.path, text)
         if kept:
             self.analysis.stateful[view.name] = kept
             self._no_drops(view, kept)
@@ -154,8 +153,8 @@ class _Analyser:
         for index, expectation in enumerate(view.expectations):
             if expectation.otherwise == "drop":
                 text = (
-                    f"expectation '{expectation.name}' drops rows of '{view.name}', which keeps state ({kept[0]}): they "
-                    "cannot be found again for the quarantine. Put it on a view before the state, or say keep or fail"
+                    f"expectation '{expectation.name}' drops rows of '{view.name}', which keeps state ({kept[0]}): "
+                    "they cannot be found again for the quarantine. Put it on a view before the state, or say keep or fail"
                 )
                 self._fault((*view.path, "expect", index), text)
 

@@ -112,9 +112,7 @@ class Builder:
         for column, delay_ms in view.watermark.items():
             if column not in frame.columns:
                 text = f"view '{view.name}' has a watermark on '{column}', which is no column of it"
-                raise PipelineProblem(
-                    text + valid(column, [name for name in frame.columns if name != ORIGIN], "columns")
-                )
+                raise PipelineProblem(text + valid(column, without_origin(frame).columns, "columns"))
             frame = frame.withWatermark(column, f"{delay_ms} milliseconds")
         return frame
 
@@ -144,7 +142,7 @@ class Builder:
 
 
 class EmptyBuilder(Builder):
-    """Makes the views of streams that never have a row, and of tables of sinks that need not exist: for the analyzer."""
+    """Makes the views of streams that never have a row, and of tables that need not exist: for the analyzer."""
 
     def __init__(self, spark: SparkSession, loaded: Loaded, schemas: Mapping[str, str]) -> None:
         super().__init__(spark, loaded, schemas, lambda source: empty_messages(spark, source))

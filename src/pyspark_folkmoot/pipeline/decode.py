@@ -122,7 +122,7 @@ def decoded(
         parsed, good, _ = _parts(entry)
         # One row or none of each message. A filter behind a column would have Spark parse every payload twice.
         rows = mine.select("*", f.explode(f.filter(f.array(parsed), good)).alias(PARSED))
-        fields = [f.col(f"{PARSED}.`{name}`").alias(name) for name in _names(rows, entry)]
+        fields = [f.col(f"{PARSED}.`{name}`").alias(name) for name in _names(rows)]
         views[entry.view] = rows.select(*_levels(entry), *fields, _origin(messages, stream))
     return views
 
@@ -158,7 +158,7 @@ def observed_entries(messages: DataFrame, entries: Sequence[Entry], name: str) -
         metrics.append(f.count_if(mine).alias(f"taken_{number}"))
         if not isinstance(entry.entry, JsonDecode):
             continue
-        known = f.array(*[f.lit(name) for name in StructType.fromDDL(entry.schema).fieldNames()])
+        known = f.array(*[f.lit(name) for name in _struct(entry.schema).fieldNames()])
         extra = f.array_except(f.json_object_keys(f.when(mine, _text(f.col("payload")))), known)
         column = f"_folkmoot_new{number}"
         rows = rows.withColumn(column, extra)
@@ -166,6 +166,12 @@ def observed_entries(messages: DataFrame, entries: Sequence[Entry], name: str) -
         metrics.append(f.count_if(f.size(column) > 0).alias(f"new_{number}"))
         metrics.append(f.max(f.get(f.col(column), f.lit(0))).alias(f"field_{number}"))
     return rows.observe(name, *metrics).drop(WHICH, *extra_columns)
+
+
+def _struct(schema: str) -> StructType:
+    found = StructType.fromDDL(schema)
+    assert isinstance(found, StructType)
+    return found
 
 
 def _ddl(columns: Mapping[str, str]) -> str:
@@ -193,7 +199,7 @@ def _origin(messages: DataFrame, stream: str) -> Column:
     return f.struct(name.alias("stream"), *[f.col(column) for column in rest]).alias(ORIGIN)
 
 
-def _names(rows: DataFrame, entry: Entry) -> list[str]:
+def _names(rows: DataFrame) -> list[str]:
     """Return the columns of the payload, in order."""
     kind = rows.schema[PARSED].dataType
     assert isinstance(kind, StructType)
@@ -239,7 +245,7 @@ def _shown(text: Column) -> Column:
 
 def _texts(entry: Entry, text: Column, no_text: Column) -> Parts:
     """Return the parts of JSON and CSV: Spark puts what does not fit the schema into a column of its own."""
-    schema = StructType.fromDDL(entry.schema).add(CORRUPT, "string")
+    schema = _struct(entry.schema).add(CORRUPT, "string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     json = isinstance(entry.entry, JsonDecode)
     if isinstance(entry.entry, CsvDecode):
@@ -264,7 +270,7 @@ def _texts(entry: Entry, text: Column, no_text: Column) -> Parts:
                     f.lit(f"' and no {field.dataType.simpleString().upper()}"),
                 ),
             )
-            for field in StructType.fromDDL(entry.schema)
+            for field in _struct(entry.schema)
         ]
         listed = f.concat_ws("; ", *fields)
         said = f.when(listed == "", f.lit("a field within another does not fit its type")).otherwise(listed)
@@ -278,7 +284,7 @@ def _function(entry: Entry) -> Callable[[Column], Column]:
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    schema = StructType.fromDDL(entry.schema).add(REASON, "string")
+    schema = _struct(entry.schema).add(REASON, "string")
     arrow = pa.struct(list(to_arrow_schema(schema, timezone="UTC")))
     descriptor = entry.descriptor
     message = entry.entry.message if isinstance(entry.entry, ProtobufDecode) else None
@@ -296,5 +302,5 @@ def _function(entry: Entry) -> Callable[[Column], Column]:
             yield pa.array([{**(fields or {}), REASON: reason} for fields, reason in rows], type=arrow)
 
     decode.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
-    made: Callable[[Column], Column] = f.arrow_udf(decode, schema)
+    made: Callable[[Column], Column] = f.arrow_udf(decode, schema)  # type: ignore[attr-defined]
     return made

@@ -105,6 +105,7 @@ class _Reader:
             return self._mapping(node, path, expand)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*path, index), expand) for index, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)
         return self._scalar(node, path, expand)
 
     def _mapping(self, node: yaml.MappingNode, path: Path_, expand: bool) -> dict[Any, Any]:

@@ -63,7 +63,7 @@ class Engine:
         self.spark = spark
         self.loaded = loaded
         self.builder = builder
-        self.say = lambda text: say(loaded.masked(text))
+        self._say = say
         self.status = StatusFile(loaded)
         with quiet_spark():
             self.planned = plan_queries(loaded, builder, analysis)
@@ -72,6 +72,10 @@ class Engine:
         self.running: dict[str, StreamingQuery] = {}
         self._again: dict[str, int] = {}
         self.static = [Refresh(self, sink) for sink in static_sinks(loaded)]
+
+    def say(self, text: str) -> None:
+        """Tell the user something, without secrets."""
+        self._say(self.loaded.masked(text))
 
     def run(self, stop: threading.Event) -> int:
         """Start, watch and end the queries."""
@@ -212,6 +216,7 @@ class Engine:
 
         plan = DeltaPlan({"path": self.loaded.quarantine})
         schema = StructType.fromDDL(QUARANTINE_COLUMNS)
+        assert isinstance(schema, StructType)
         plan.check_write(schema)
         existing_table(plan, plan.arrow_schema(schema))
 

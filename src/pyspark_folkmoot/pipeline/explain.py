@@ -52,8 +52,7 @@ def _view(loaded: Loaded, view: View, analysis: Analysis | None) -> list[str]:
     lines = [f"{_kind(view)} {view.name}{_from(loaded, view)}"]
     for column, delay_ms in view.watermark.items():
         lines.append(f"  watermark   {column}, rows may come {interval_text(delay_ms)} late")
-    for expectation in view.expectations:
-        lines.append(f"  expects     {expectation.name}: {expectation.check}; otherwise {expectation.otherwise}")
+    lines += [f"  expects     {found.name}: {found.check}; otherwise {found.otherwise}" for found in view.expectations]
     if analysis is not None and view.kind != MESSAGES:
         kept = analysis.stateful.get(view.name, [])
         below = [part for name in view.inputs for part in analysis.stateful.get(name, [])]
@@ -100,8 +99,9 @@ def _sink(loaded: Loaded, sink: AnySink) -> list[str]:
     else:
         # Options may hold a password that was written out: only their names are shown.
         lines.append(f"  format      {sink.format}, mode {sink.mode}, options: {', '.join(sink.options) or 'none'}")
-    if getattr(sink, "partition_by", []):
-        lines.append(f"  partitions  {', '.join(sink.partition_by)}")
+    partitions: list[str] = getattr(sink, "partition_by", [])
+    if partitions:
+        lines.append(f"  partitions  {', '.join(partitions)}")
     lines.append(f"  {_checkpoint(loaded, sink.name)}")
     return lines
 

@@ -108,7 +108,7 @@ def _file(checkpoint: Path) -> Path:
 
 
 def check_fingerprint(checkpoint: Path, found: Print, query: str, is_sink: bool) -> None:
-    """Refuse to go on with a checkpoint that cannot follow; raises PipelineProblem with what changed and the choices."""
+    """Refuse a checkpoint that cannot follow; raises PipelineProblem with what changed and the choices."""
     file = _file(checkpoint)
     if not (checkpoint / "metadata").exists() or not file.exists():
         return
@@ -119,13 +119,13 @@ def check_fingerprint(checkpoint: Path, found: Print, query: str, is_sink: bool)
     if is_sink:
         choices = (
             f"\n  - a new sink: another name and another folder; '{query}' stays as it is"
-            f"\n  - `folkmoot pipeline backfill FILE --sink {query}`: makes its table anew from what the stream still has"
+            f"\n  - `folkmoot pipeline backfill FILE --sink {query}`: makes its table anew from the stream"
             "\n  - restore what the pipeline was"
         )
     else:
         choices = (
-            f"\n  - remove {checkpoint}: the stream is looked through again from its beginning, so that what is in the "
-            "quarantine already comes a second time"
+            f"\n  - remove {checkpoint}: the stream is looked through again from its beginning, and what "
+            "is in the quarantine already comes a second time"
             "\n  - another 'quarantine' and another 'state'"
             "\n  - restore what the pipeline was"
         )

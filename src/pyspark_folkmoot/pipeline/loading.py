@@ -116,11 +116,11 @@ def _explain(document: Document, detail: ErrorDetails) -> None:
         text = f"{where}needs the key 'format': json, csv, number, text, raw, protobuf or sparkplug"
     elif kind == "literal_error":
         listed = [word.strip().strip("'") for word in str(context["expected"]).replace(" or ", ", ").split(",")]
-        text = f"{where}is {_shown(detail, document, path)}{valid(str(_value(document, path)), listed, 'valid')}"
+        text = f"{where}is {_shown(document, path)}{valid(str(_value(document, path)), listed, 'valid')}"
     elif kind == "value_error":
         text = f"{where}{_reason(detail)}"
     else:
-        text = f"{where}is {_shown(detail, document, path)}: {_lowered(detail['msg'])}"
+        text = f"{where}is {_shown(document, path)}: {_lowered(detail['msg'])}"
     document.fault(path, document.masked(text))
 
 
@@ -133,14 +133,14 @@ def _lowered(text: str) -> str:
     return text[:1].lower() + text[1:].replace("valid dictionary", "mapping of keys to values")
 
 
-def _shown(detail: ErrorDetails, document: Document, path: Path_) -> str:
+def _shown(document: Document, path: Path_) -> str:
     found = _value(document, path)
     return {"dict": "a mapping", "list": "a list"}.get(type(found).__name__, repr(found))
 
 
 def _value(document: Document, path: Path_) -> Any:
     """Return what was written at `path`, before the environment came in: messages have no secrets."""
-    found = document.raw
+    found: Any = document.raw
     for part in path:
         found = found[part]
     return found
@@ -150,9 +150,11 @@ def _place(document: Document, loc: tuple[int | str, ...]) -> tuple[Path_, str]:
     """Return the part of `loc` that is in the file, and the tag of the model that it went through last."""
     path: list[str | int] = []
     tag = ""
-    found = document.data
+    found: Any = document.data
     for part in loc:
-        if (isinstance(found, dict) and part in found and not str(part).startswith("<")) or (isinstance(found, list) and isinstance(part, int) and part < len(found)):
+        if (isinstance(found, dict) and part in found and not str(part).startswith("<")) or (
+            isinstance(found, list) and isinstance(part, int) and part < len(found)
+        ):
             found = found[part]
             path.append(part)
         elif isinstance(part, str):

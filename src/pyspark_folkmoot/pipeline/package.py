@@ -43,7 +43,7 @@ def add_package(spark: SparkSession) -> Path:
             for file in sorted(root.rglob("*.py")):
                 out.write(file, file.relative_to(root.parent))
     spark.sparkContext.addPyFile(str(archive))
-    cloudpickle.register_pickle_by_value(pyspark_folkmoot)
+    cloudpickle.register_pickle_by_value(pyspark_folkmoot)  # type: ignore[no-untyped-call]
     from pyspark_folkmoot.session import register
 
     register(spark)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark_folkmoot.pipeline.fault import valid
 
 if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import Message
 
 __all__ = ["ProtobufFault", "decode_payloads", "message_class", "message_columns"]
@@ -92,7 +91,7 @@ def message_columns(file: Path, message: str) -> dict[str, str]:
     return columns_of(message_class(descriptor, message, file.name).DESCRIPTOR)
 
 
-def columns_of(kind: Descriptor, around: tuple[str, ...] = ()) -> dict[str, str]:
+def columns_of(kind: Any, around: tuple[str, ...] = ()) -> dict[str, str]:
     """Return the columns of a message and their types as DDL."""
     if kind.full_name in around:
         path = " in ".join([kind.full_name, *reversed(around)])
@@ -101,7 +100,7 @@ def columns_of(kind: Descriptor, around: tuple[str, ...] = ()) -> dict[str, str]
     return {field.name: _type(field, inside) for field in kind.fields}
 
 
-def _type(field: FieldDescriptor, around: tuple[str, ...]) -> str:
+def _type(field: Any, around: tuple[str, ...]) -> str:
     if _is_map(field):
         key, value = field.message_type.fields
         return f"MAP<{_single(key, around)}, {_single(value, around)}>"
@@ -109,7 +108,7 @@ def _type(field: FieldDescriptor, around: tuple[str, ...]) -> str:
     return f"ARRAY<{single}>" if field.is_repeated else single
 
 
-def _single(field: FieldDescriptor, around: tuple[str, ...]) -> str:
+def _single(field: Any, around: tuple[str, ...]) -> str:
     if field.type == _GROUP:
         raise ProtobufFault("message", f"the field {field.full_name} is a group, which is not supported")
     if field.type != _MESSAGE:
@@ -124,7 +123,7 @@ def _single(field: FieldDescriptor, around: tuple[str, ...]) -> str:
     return "STRUCT<" + ", ".join(f"`{name}`: {kind}" for name, kind in inner.items()) + ">"
 
 
-def _is_map(field: FieldDescriptor) -> bool:
+def _is_map(field: Any) -> bool:
     return bool(field.type == _MESSAGE and field.message_type.GetOptions().map_entry)
 
 
@@ -157,7 +156,7 @@ def _fields(message: Message) -> dict[str, Any]:
     return {field.name: _value(message, field) for field in message.DESCRIPTOR.fields}
 
 
-def _value(message: Message, field: FieldDescriptor) -> Any:
+def _value(message: Message, field: Any) -> Any:
     found = getattr(message, field.name)
     if _is_map(field):
         key, value = field.message_type.fields
@@ -170,7 +169,7 @@ def _value(message: Message, field: FieldDescriptor) -> Any:
     return _plain(field, found)
 
 
-def _plain(field: FieldDescriptor, value: Any) -> Any:
+def _plain(field: Any, value: Any) -> Any:
     if field.type == _ENUM:
         known = field.enum_type.values_by_number.get(value)
         return str(value) if known is None else known.name

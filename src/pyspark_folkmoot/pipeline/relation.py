@@ -18,7 +18,29 @@ _WORD: Final = re.compile(r"`.+`|[^\W\d]\w*")
 # FROM inside the parentheses of these is part of a function: extract(hour FROM time).
 _FUNCTIONS: Final = frozenset({"EXTRACT", "TRIM", "SUBSTRING", "SUBSTR", "OVERLAY"})
 _ENDS: Final = frozenset(
-    ["WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT", "MINUS", "WINDOW", "LATERAL", "SORT", "CLUSTER", "DISTRIBUTE", "ON", "USING", "SELECT", "QUALIFY", "PIVOT", "UNPIVOT", "OFFSET"]
+    [
+        "WHERE",
+        "GROUP",
+        "HAVING",
+        "ORDER",
+        "LIMIT",
+        "UNION",
+        "EXCEPT",
+        "INTERSECT",
+        "MINUS",
+        "WINDOW",
+        "LATERAL",
+        "SORT",
+        "CLUSTER",
+        "DISTRIBUTE",
+        "ON",
+        "USING",
+        "SELECT",
+        "QUALIFY",
+        "PIVOT",
+        "UNPIVOT",
+        "OFFSET",
+    ]
 )
 
 

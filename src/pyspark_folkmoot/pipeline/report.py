@@ -97,9 +97,8 @@ def report_text(found: dict[str, Any]) -> str:
     """Return the report as text for a terminal."""
     run = found["run"]
     until = f" to {run['until']}" if run.get("until") else ""
-    lines = [
-        f"pipeline {found['pipeline']}: {run['state']}, since {run['since']}{until}, process {run['pid']} on {run['host']}"
-    ]
+    process = f"process {run['pid']} on {run['host']}"
+    lines = [f"pipeline {found['pipeline']}: {run['state']}, since {run['since']}{until}, {process}"]
     if run.get("error"):
         lines += ["  " + line for line in run["error"].splitlines()]
     rows = [("query", "batch", "messages", "per second", "behind", "rows in table", "last batch")]
@@ -123,8 +122,8 @@ def report_text(found: dict[str, Any]) -> str:
     lines += [f"error of {name}: {query['error']}" for name, query in found["queries"].items() if query.get("error")]
     for name, count in found["views"].items():
         if count["with_new_fields"]:
-            new = f"view {name}: {count['with_new_fields']:,} of {count['messages']:,} messages have fields that are not in"
-            lines.append(f"{new} its schema, such as '{count.get('new_field')}': they are ignored")
+            new = f"view {name}: {count['with_new_fields']:,} of {count['messages']:,} messages have fields that are"
+            lines.append(f"{new} not in its schema, such as '{count.get('new_field')}': they are ignored")
     for name, count in found["expectations"].items():
         lines.append(
             f"expectation {name} ({count['check']}): {count['broken']:,} of {count['rows']:,} rows break it, "

@@ -26,7 +26,7 @@ def start_sink(
     """Start the query of `sink`; without `trigger_ms` it ends when it has what there is. `table`: another folder."""
     writer = _writer(loaded, frame, sink.name, checkpoint, trigger_ms)
     if isinstance(sink, DeltaSink):
-        return _delta(loaded, sink, writer, checkpoint, table or loaded.path(sink.delta))
+        return _delta(sink, writer, checkpoint, table or loaded.path(sink.delta))
     if isinstance(sink, ParquetSink):
         return writer.format("parquet").partitionBy(*sink.partition_by).start(loaded.path(sink.parquet))
     if isinstance(sink, MqttSink):
@@ -65,7 +65,7 @@ def _texts(options: dict[str, Any]) -> dict[str, str]:
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
 
 
-def _delta(loaded: Loaded, sink: DeltaSink, writer: DataStreamWriter, checkpoint: Path, table: str) -> StreamingQuery:
+def _delta(sink: DeltaSink, writer: DataStreamWriter, checkpoint: Path, table: str) -> StreamingQuery:
     if sink.mode == "append":
         if sink.partition_by:
             writer = writer.option("partitionBy", ",".join(sink.partition_by))

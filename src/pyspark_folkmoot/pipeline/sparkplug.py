@@ -47,7 +47,43 @@ _METRIC: Final = (
 )
 _VALUES: Final = tuple(name for _, name, _, _ in _METRIC if name.endswith("_value"))
 
-DATATYPES: Final = ["Unknown", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float", "Double", "Boolean", "String", "DateTime", "Text", "UUID", "DataSet", "Bytes", "File", "Template", "PropertySet", "PropertySetList", "Int8Array", "Int16Array", "Int32Array", "Int64Array", "UInt8Array", "UInt16Array", "UInt32Array", "UInt64Array", "FloatArray", "DoubleArray", "BooleanArray", "StringArray", "DateTimeArray"]
+DATATYPES: Final = [
+    "Unknown",
+    "Int8",
+    "Int16",
+    "Int32",
+    "Int64",
+    "UInt8",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+    "Float",
+    "Double",
+    "Boolean",
+    "String",
+    "DateTime",
+    "Text",
+    "UUID",
+    "DataSet",
+    "Bytes",
+    "File",
+    "Template",
+    "PropertySet",
+    "PropertySetList",
+    "Int8Array",
+    "Int16Array",
+    "Int32Array",
+    "Int64Array",
+    "UInt8Array",
+    "UInt16Array",
+    "UInt32Array",
+    "UInt64Array",
+    "FloatArray",
+    "DoubleArray",
+    "BooleanArray",
+    "StringArray",
+    "DateTimeArray",
+]
 
 # How wide the signed types are: their values travel as unsigned numbers (section 6.4.16).
 _SIGNED: Final = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}

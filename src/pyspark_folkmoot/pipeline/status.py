@@ -67,7 +67,9 @@ class StatusFile:
                     for counts in (self.found["expectations"], self.found["views"]):
                         for key in [key for key, count in counts.items() if count.get("query") == name]:
                             del counts[key]
-                empty = {"batch": None, "rows": 0, "rows_per_second": 0.0, "ends": {}} if streams else {}
+                empty: dict[str, Any] = (
+                    {"batch": None, "rows": 0, "rows_per_second": 0.0, "ends": {}} if streams else {}
+                )
                 query = known.setdefault(name, empty)
                 query.update(view=view, streams=streams, error=None)
 

@@ -45,9 +45,8 @@ class TopicPattern:
             return re.sub(r"([^A-Za-z0-9 _-])", r"\\\1", part) if part.isascii() else re.escape(part)
         name = part[1:-1]
         if not (part.startswith("{") and part.endswith("}") and _NAME.fullmatch(name)):
-            raise ValueError(
-                f"topic '{self.text}': '{part}' must be a whole level in braces with a column's name, such as {{device}}"
-            )
+            text = f"topic '{self.text}': '{part}' must be a whole level in braces with a column's name"
+            raise ValueError(f"{text}, such as {{device}}")
         if name.lower() in [known.lower() for known in self.names]:
             raise ValueError(f"topic '{self.text}': the column '{name}' is bound twice")
         self.names.append(name)

@@ -33,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 def messages(spark: SparkSession, *found: tuple[str, bytes]) -> DataFrame:
-    rows = [
+    rows: list[Any] = [
         (0, number, topic, payload, 1, False, "me", None, {}, None, None, WHEN)
         for number, (topic, payload) in enumerate(found)
     ]
@@ -114,7 +114,7 @@ def test_csv_numbers_text_and_bytes(spark: SparkSession) -> None:
         {"topic": "text", "view": "text", "format": "text"},
         {"topic": "raw", "view": "raw", "format": "raw"},
     ]
-    views = {name: [row for row in rows(view.drop("_origin"))] for name, view in decoded(frame, entries).items()}
+    views = {name: rows(view.drop("_origin")) for name, view in decoded(frame, entries).items()}
     assert views == {
         "csv": [{"a": 1, "b c": "a"}],
         "number": [{"value": -2500.0}],
@@ -143,7 +143,12 @@ def descriptor(folder: Path) -> Path:
     for number, name in enumerate(("LOW", "HIGH")):
         level.value.add(name=name, number=number)
     kind = file.message_type.add(name="Reading")
-    fields = ((1, "value", 1, 1, ""), (2, "big", 1, 4, ""), (3, "tags", 3, 9, ""), (4, "level", 1, 14, ".demo.Level"))
+    fields: tuple[tuple[int, str, int, int, str], ...] = (
+        (1, "value", 1, 1, ""),
+        (2, "big", 1, 4, ""),
+        (3, "tags", 3, 9, ""),
+        (4, "level", 1, 14, ".demo.Level"),
+    )
     fields += ((5, "at", 1, 11, ".google.protobuf.Timestamp"), (6, "inner", 1, 11, ".demo.Inner"))
     for number, name, label, type_, type_name in fields:
         field = kind.field.add(number=number, name=name, type_name=type_name or None)
@@ -179,7 +184,7 @@ def test_protobuf(spark: SparkSession, tmp_path: Path) -> None:
 def test_descriptors_that_are_wrong(tmp_path: Path) -> None:
     file = descriptor(tmp_path)
     assert list(message_columns(file, "demo.Inner")) == ["n"]
-    with pytest.raises(ProtobufFault, match="did you mean 'demo.Reading'"):
+    with pytest.raises(ProtobufFault, match=r"did you mean 'demo\.Reading'"):
         message_columns(file, "demo.Reding")
     with pytest.raises(ProtobufFault, match="cannot be read"):
         message_columns(tmp_path / "none", "demo.Reading")

@@ -8,6 +8,7 @@ import pytest
 
 from pyspark_folkmoot.pipeline.fault import Faults
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
+from pyspark_folkmoot.pipeline.model import StreamSource
 
 GOOD = """\
 name: flights
@@ -141,6 +142,7 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 def test_words_of_yaml_stay_words(tmp_path: Path) -> None:
     found = load(tmp_path, GOOD.replace("stream: nyc", "stream: no\n    start: 2026-03-01"))
     source = found.model.sources["nyc"]
+    assert isinstance(source, StreamSource)
     assert source.names == ["no"]
     assert source.start == "2026-03-01"
 

@@ -1,4 +1,4 @@
-"""What is kept in the state folder: the lock, fingerprints, the status, swaps of a backfill; and errors in plain words."""
+"""What is kept in the state folder: lock, fingerprints, status, swaps of a backfill; and errors in plain words."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_swap_that_was_killed_is_finished(loaded: Loaded, tmp_path: Path) -> N
     plan = loaded.state / "swaps" / "out.json"
     for done in range(3):
         if done == 1:
-            os.rename(tmp_path / "old", tmp_path / "new")  # as it was, but for the first step
+            (tmp_path / "old").rename(tmp_path / "new")  # as it was, but for the first step
         plan.parent.mkdir(parents=True, exist_ok=True)
         plan.write_text(json.dumps(steps), encoding="utf-8")
         finish_swaps(loaded)
@@ -180,7 +180,11 @@ def test_ranges_of_a_backfill() -> None:
             "http://n answered 503 (partition 3 has no leader)",
             "the leader of a stream partition",
         ),
-        ("[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.", "Concurrent update to the log.", "Another driver"),
+        (
+            "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log.",
+            "Concurrent update to the log.",
+            "Another driver",
+        ),
         ("", "no reason given", "the batch is repeated"),
     ],
 )
