@@ -37,7 +37,7 @@ class DataLost(FolkmootError):
 
 
 class FolkmootStreams(DataSource):
-    """`spark.read.format("folkmoot")` and `spark.readStream.format("folkmoot")`; options: docs/pipeline.md."""
+    """`spark.read.format("folkmoot")` and `spark.readStream.format("folkmoot")`; options: docs/pipeline/index.md."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)  # type: ignore[arg-type]

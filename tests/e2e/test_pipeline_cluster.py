@@ -54,7 +54,7 @@ def marked(numbers):
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Iterator[Path]:
+def place(tmp_path: Path) -> Iterator[tuple[Path, StreamNode]]:
     shelf = Shelf(StreamConfig("s", b"s/#", 4))
     with StreamNode(shelf) as one, StreamNode(shelf) as two:
         for number in range(0, 3000, 100):
@@ -63,7 +63,12 @@ def file(tmp_path: Path) -> Iterator[Path]:
         path = tmp_path / "clustered.yaml"
         # The first address is nobody's: each task passes over it.
         path.write_text(PIPELINE.replace("%URLS%", f"127.0.0.1:9,{one.url},{two.url}"), encoding="utf-8")
-        yield path
+        yield path, one
+
+
+@pytest.fixture
+def file(place: tuple[Path, StreamNode]) -> Path:
+    return place[0]
 
 
 def run(file: Path, master: str, conf: str = "", *options: str) -> None:
@@ -122,7 +127,8 @@ def said(log: Path, pattern: str) -> str:
     raise AssertionError(log.read_text(encoding="utf-8")[-2000:])
 
 
-def test_a_standalone_master_that_loses_a_worker(file: Path, tmp_path: Path) -> None:
+def test_a_standalone_master_that_loses_a_worker(place: tuple[Path, StreamNode], tmp_path: Path) -> None:
+    file, node = place
     prefix = "org.apache.spark.deploy"
     with ExitStack() as stack:
         words = (f"{prefix}.master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -140,5 +146,8 @@ def test_a_standalone_master_that_loses_a_worker(file: Path, tmp_path: Path) -> 
         assert len(list(tmp_path.glob("work?/app-*"))) == 2, "both workers had an executor"
         # What follows runs on the one worker that is left; its checkpoint is that of two.
         kill(workers[0])
+        node.publish("s/late", [b"%d" % number for number in range(3000, 3100)])
         run(file, master)
-        check(file)
+        assert DeltaTable(str(tmp_path / "out")).to_pyarrow_table().num_rows == 2999
+        quarantine = DeltaTable(str(tmp_path / "state" / "quarantine")).to_pyarrow_table()
+        assert quarantine.num_rows == 101, "the hundred that came later break the expectation"

@@ -31,7 +31,7 @@ spark: {master: "local[2]", conf: {spark.sql.shuffle.partitions: 2}}
 trigger: 500 ms
 sources:
   in:
-    {stream: s, rows_per_trigger: 400, patience: 3 seconds, decode: [{topic: "s/{place}", view: numbers, format: number}]}
+    {stream: s, rows_per_trigger: 400, patience: 3 s, decode: [{topic: "s/{place}", view: numbers, format: number}]}
 sinks:
   - {name: out, from: numbers, delta: %TABLE%}
 """

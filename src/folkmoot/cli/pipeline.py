@@ -11,9 +11,12 @@ import logging
 import os
 import signal
 import sys
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -48,7 +51,8 @@ def run_command(
         loaded.model = loaded.model.model_copy(update={"trigger": "once"})
     stop = threading.Event()
     catch_signals(stop)
-    spark = session(loaded, master or loaded.model.spark.master, package)
+    loaded.state.mkdir(parents=True, exist_ok=True)
+    spark = session(loaded, master or loaded.model.spark.master, package, loaded.state / "spark.log")
     # Spark's session takes the signal for itself.
     catch_signals(stop)
     from pyspark_folkmoot.pipeline.engine import run_pipeline
@@ -106,7 +110,8 @@ def backfill_command(
 
     loaded = load(file)
     check_range(start, end)
-    spark = session(loaded, master or loaded.model.spark.master, False)
+    loaded.state.mkdir(parents=True, exist_ok=True)
+    spark = session(loaded, master or loaded.model.spark.master, False, loaded.state / "spark.log")
     try:
         return backfill(spark, loaded, sink, start, end, say)
     finally:
@@ -134,8 +139,34 @@ def analysed(loaded: Loaded) -> Any:
         end_session(spark)
 
 
-def session(loaded: Loaded, master: str, package: bool) -> SparkSession:
-    """A session with the settings of the file."""
+@contextmanager
+def spark_log(log: Path | None) -> Iterator[None]:
+    """Let the Java process that is started within write its log into a file, for as long as it lives."""
+    sys.stderr.flush()
+    ours = os.dup(2)
+    file = log.open("wb") if log is not None else tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+    try:
+        os.dup2(file.fileno(), 2)
+        yield
+    except BaseException:
+        os.dup2(ours, 2)
+        print(f"Spark's log is {log}" if log is not None else said_by(file), file=sys.stderr)
+        raise
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+        file.close()
+
+
+def said_by(file: IO[bytes]) -> str:
+    """The end of what a process has written into a file."""
+    with os.fdopen(os.dup(file.fileno()), "rb") as copy:
+        copy.seek(0)
+        return copy.read()[-2000:].decode("utf-8", "replace")
+
+
+def session(loaded: Loaded, master: str, package: bool, log: Path | None = None) -> SparkSession:
+    """A session with the settings of the file; Spark's own log goes into the file `log`, or nowhere."""
     try:
         import pyspark  # noqa: F401 - only to say what to do
 
@@ -152,7 +183,8 @@ def session(loaded: Loaded, master: str, package: bool) -> SparkSession:
     }
     # Modules beside the file are what steps are made of: the workers import them as the driver does.
     add_folder(loaded.folder)
-    spark = spark_session(loaded.model.name, master, conf)
+    with spark_log(log):
+        spark = spark_session(loaded.model.name, master, conf)
     if package:
         add_package(spark)
     return spark

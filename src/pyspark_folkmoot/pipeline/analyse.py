@@ -154,7 +154,7 @@ class _Analyser:
             if expectation.otherwise == "drop":
                 text = (
                     f"expectation '{expectation.name}' drops rows of '{view.name}', which keeps state ({kept[0]}): "
-                    "they cannot be found again for the quarantine. Put it on a view before the state, or say keep or fail"
+                    "they cannot be found again for the quarantine. Put it on a view below, or say keep or fail"
                 )
                 self._fault((*view.path, "expect", index), text)
 

@@ -152,9 +152,9 @@ def _place(document: Document, loc: tuple[int | str, ...]) -> tuple[Path_, str]:
     tag = ""
     found: Any = document.data
     for part in loc:
-        if (isinstance(found, dict) and part in found and not str(part).startswith("<")) or (
-            isinstance(found, list) and isinstance(part, int) and part < len(found)
-        ):
+        in_mapping = isinstance(found, dict) and part in found and not str(part).startswith("<")
+        in_list = isinstance(found, list) and isinstance(part, int) and part < len(found)
+        if in_mapping or in_list:
             found = found[part]
             path.append(part)
         elif isinstance(part, str):

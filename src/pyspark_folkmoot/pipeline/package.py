@@ -28,11 +28,9 @@ def add_folder(folder: Path) -> None:
 def add_package(spark: SparkSession) -> Path:
     """Send `folkmoot` and `pyspark_folkmoot` to the executors of a session; return the archive that was sent.
 
-    The packages that they need (pyarrow, deltalake, numpy, urllib3, msgspec) must be there. Python data sources are
-    pickled by value, so that what is unpickled does not look for the package before it is there.
+    The packages that it needs (pyarrow, deltalake, numpy, urllib3, pydantic, protobuf) must be there. The Python processes
+    that Spark starts beside the driver do not look into what is sent: they import what the driver imports.
     """
-    from pyspark import cloudpickle
-
     import folkmoot
     import pyspark_folkmoot
 
@@ -43,8 +41,4 @@ def add_package(spark: SparkSession) -> Path:
             for file in sorted(root.rglob("*.py")):
                 out.write(file, file.relative_to(root.parent))
     spark.sparkContext.addPyFile(str(archive))
-    cloudpickle.register_pickle_by_value(pyspark_folkmoot)  # type: ignore[no-untyped-call]
-    from pyspark_folkmoot.session import register
-
-    register(spark)
     return archive

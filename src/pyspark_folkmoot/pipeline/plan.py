@@ -6,6 +6,7 @@ refuses what it cannot run when it starts.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -72,7 +73,8 @@ def analysis_text(error: BaseException) -> str:
         text = text.split(mark, maxsplit=1)[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     kept = [line for line in lines if not line.startswith(("==", "^", "-----", "'", "+-", ":"))]
-    return " ".join(kept).removesuffix(";")
+    text = re.sub(r" ?SQLSTATE: \w+;?", "", " ".join(kept))
+    return re.sub(r"^\[[A-Z0-9_.]+\] ", "", text).removesuffix(";")
 
 
 def _plan(frame: DataFrame) -> Any:

@@ -120,6 +120,9 @@ def report_text(found: dict[str, Any]) -> str:
         cells = [row[0].ljust(widths[0]), *[cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]]
         lines.append("  ".join(cells).rstrip())
     lines += [f"error of {name}: {query['error']}" for name, query in found["queries"].items() if query.get("error")]
+    for name, query in found["queries"].items():
+        if query.get("late"):
+            lines.append(f"{name}: {query['late']:,} rows came later than the watermark allows and are in no result")
     for name, count in found["views"].items():
         if count["with_new_fields"]:
             new = f"view {name}: {count['with_new_fields']:,} of {count['messages']:,} messages have fields that are"

@@ -110,7 +110,7 @@ def _update(sink: DeltaSink, checkpoint: Path, table: str) -> Callable[[DataFram
             listed = ", ".join(sink.keys)
             raise PipelineProblem(f"sink '{sink.name}': a batch has several rows with the same keys ({listed})")
         # NULL is a key like any other: with = such a row would come again in every batch.
-        same = " AND ".join(f"t.`{key}` IS NOT DISTINCT FROM s.`{key}`" for key in sink.keys)
+        same = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in sink.keys)
         properties = CommitProperties(app_transactions=[Transaction(app, number)])
         merger = found.merge(rows, same, source_alias="s", target_alias="t", commit_properties=properties)
         merger.when_matched_update_all().when_not_matched_insert_all().execute()

@@ -113,6 +113,8 @@ class StatusFile:
                 return
             query["batch"] = batch
             query["rows"] += int(found.get("numInputRows", 0))
+            late = sum(int(part.get("numRowsDroppedByWatermark", 0)) for part in found.get("stateOperators", []))
+            query["late"] = query.get("late", 0) + late
             query["batch_ms"] = found.get("durationMs", {}).get("triggerExecution")
             self._observed(name, found.get("observedMetrics", {}))
         self.save(lazily=True)
