@@ -1,7 +1,7 @@
 """Write the generated parts of the documentation: fields of the configuration, metrics, keys of pipeline files.
 
-The words stand in the program (`folkmoot.config`, `folkmoot.metrics.catalogue`,
-`pyspark_folkmoot.pipeline.model`). Generated parts lie between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; what is around them is written by hand.
+The words stand in the program (`folkmoot.config`, `folkmoot.metrics.catalogue`, `pyspark_folkmoot.pipeline.model`).
+Generated parts lie between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; what is around them is written by hand.
 
     python scripts/reference.py            write the pages
     python scripts/reference.py --check    exit with 1 if they would change

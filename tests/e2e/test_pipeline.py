@@ -12,6 +12,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from folkmoot.demo.expected import differences, expected_gold
+from folkmoot.demo.flight import events
 from folkmoot.streams.config import StreamConfig
 from pyspark_folkmoot import spark_session
 from pyspark_folkmoot.pipeline.analyse import analyse, known_schemas
@@ -21,6 +23,7 @@ from pyspark_folkmoot.pipeline.explain import explain
 from pyspark_folkmoot.pipeline.fault import Faults, PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.report import report, report_text
+from tests.docs.page import ROOT, blocks
 from tests.harness.streamnode import Shelf, StreamNode
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -307,3 +310,70 @@ def test_a_reader_that_retention_passed(spark: SparkSession, node: StreamNode, t
     run(spark, write(tmp_path, node, skip))
     rows = DeltaTable(str(tmp_path / "out")).to_pyarrow_table().to_pylist()
     assert sorted(row["value"] for row in rows) == [1.0, 3.0]
+
+
+WINDOWS = """\
+name: windows
+cluster: {url: "%URL%"}
+trigger: once
+sources:
+  in:
+    stream: s
+    rows_per_trigger: 3
+    decode: [{topic: "s/a", view: v, format: json, schema: "t TIMESTAMP", watermark: {t: 1 minute}}]
+steps:
+  - {name: minutes, sql: "SELECT window.start AS minute, count(*) AS n FROM v GROUP BY window(t, '1 minute')"}
+sinks:
+  - {name: out, from: minutes, delta: out}
+"""
+
+
+def test_late_rows_are_counted(spark: SparkSession, node: StreamNode, tmp_path: Path) -> None:
+    times = ["12:00:01", "12:00:02", "12:01:00", "12:30:00", "12:30:01", "12:30:02", "12:00:03", "12:45:00", "12:45:01"]
+    node.publish("s/a", [b'{"t": "2026-03-01T%sZ"}' % time.encode() for time in times])
+    loaded = write(tmp_path, node, WINDOWS)
+    run(spark, loaded)
+    rows = DeltaTable(str(tmp_path / "out")).to_pyarrow_table().to_pylist()
+    assert {row["minute"].strftime("%H:%M"): row["n"] for row in rows} == {"12:00": 2, "12:01": 1, "12:30": 3}
+    found = report(loaded)
+    assert found is not None
+    assert found["queries"]["out"]["late"] == 1
+    assert "out: 1 rows came later than the watermark allows and are in no result" in report_text(found)
+
+
+def test_the_page_for_beginners_is_true(spark: SparkSession, tmp_path: Path) -> None:
+    page = ROOT / "docs" / "pipeline" / "start.md"
+    (tmp_path / "rooms.csv").write_text(blocks(page, "csv")[0], encoding="utf-8")
+    with StreamNode(Shelf(StreamConfig("readings", b"sensors/#", 8))) as node:
+        for number in (1, 2, 3):
+            payload = f'{{"at": "2026-03-01T12:0{number}:00Z", "value": 2{number}.5}}'
+            node.publish("sensors/hall/temperature", [payload.encode()])
+        wrong = [b'{"at": "2026-03-01T12:01:00Z", "value": 900}', b"low battery"]
+        node.publish("sensors/attic/temperature", wrong)
+        file = tmp_path / "rooms.yaml"
+        text = blocks(page, "yaml")[0].replace('"127.0.0.1:8080"', f'"{node.url}"')
+        file.write_text(text.replace("state:", "trigger: once\nstate:"), encoding="utf-8")
+        run(spark, load_pipeline(file, {}))
+    (gold,) = table(tmp_path, "gold")
+    assert (gold["place"], gold["kind"], gold["readings"], gold["mean"]) == ("hall", "temperature", 3, 22.5)
+    told = page.read_text(encoding="utf-8")
+    for row in table(tmp_path, "quarantine"):
+        assert f"{row['topic']} {row['payload']!r} {row['reason']}" in told
+    assert len(table(tmp_path, "bronze")) == 5
+    assert {row["floor"] for row in table(tmp_path, "silver")} == {0}
+
+
+def test_the_flights_as_a_pipeline(spark: SparkSession, tmp_path: Path) -> None:
+    found = events(range(1, 2))[:3000]
+    with StreamNode(Shelf(StreamConfig("nyc", b"nyc/#", 4))) as node:
+        for event in found:
+            node.shelf.publish(event.topic, event.payload)
+        file = tmp_path / "flights.yaml"
+        file.write_text((ROOT / "examples" / "flights" / "flights.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+        loaded = load_pipeline(file, {"FOLKMOOT_URL": node.url})
+        loaded.model = loaded.model.model_copy(update={"trigger": "once"})
+        run(spark, loaded)
+    assert len(table(tmp_path, "bronze")) == len(table(tmp_path, "silver")) == 3000
+    gold = DeltaTable(str(tmp_path / "tables" / "gold")).to_pyarrow_table().to_pandas()
+    assert differences(gold, expected_gold(found)) == 0
+    assert table(tmp_path, "quarantine") == []

@@ -125,6 +125,18 @@ def test_a_range_of_offsets(node: StreamNode) -> None:
     assert places(read(reader, reader.partitions())) == [(0, 3), (2, 5), (2, 6)]
 
 
+def test_a_query_with_an_end_stops_there(node: StreamNode) -> None:
+    def later(shelf: Shelf) -> None:
+        shelf.now += 10 * SECOND
+        shelf.publish("s/x", b"too late")
+
+    node.run(later)
+    query = Query(node, startingOffsets="earliest", endingTimestamp="2023-11-14T22:13:25Z")
+    query.run()
+    assert len(query.rows) == 120
+    assert b"too late" not in {row["payload"] for row in query.rows}
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [

@@ -26,7 +26,7 @@ from pyspark_folkmoot.pipeline.part import ORIGIN
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Analysis", "analyse", "known_schemas"]
+__all__ = ["Analysis", "analyse", "known_schemas", "quiet_spark"]
 
 MQTT_COLUMNS = {"topic": "string", "payload": "binary or string"}
 

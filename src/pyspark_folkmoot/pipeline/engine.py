@@ -96,8 +96,7 @@ class Engine:
                 self._refresh(last=True)
         finally:
             # Events come after the queries that they are about; what is not counted now is not counted at all.
-            _settled(self.spark)
-            self.spark.streams.removeListener(listener)
+            _settled(self.spark, listener)
         if failure is not None:
             return self._tell_failure(*failure)
         self._upkeep()
@@ -321,9 +320,10 @@ def _listener(engine: Engine) -> Any:
     return Listener()
 
 
-def _settled(spark: SparkSession) -> None:
-    """Wait until Spark has delivered the events of queries that have ended."""
+def _settled(spark: SparkSession, listener: Any) -> None:
+    """Wait until Spark has delivered the events of queries that have ended, and listen no more."""
     try:
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)  # noqa: SLF001 - there is no public way
+        spark.streams.removeListener(listener)
     except Exception:  # noqa: BLE001 - without the JVM nothing comes any more
         return

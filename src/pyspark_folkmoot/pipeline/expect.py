@@ -6,17 +6,15 @@ As in SQL's CHECK, a row passes unless the expression is false: NULL passes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pyspark_folkmoot.pipeline.model import Expectation
-from pyspark_folkmoot.pipeline.part import ORIGIN
+from pyspark_folkmoot.pipeline.part import OBSERVED, ORIGIN
 
-__all__ = ["OBSERVED", "broken", "drops", "observed", "with_expectations"]
-
-OBSERVED: Final = "expect:"
+__all__ = ["broken", "drops", "observed", "with_expectations"]
 
 
 def drops(expectations: Sequence[Expectation]) -> list[Expectation]:

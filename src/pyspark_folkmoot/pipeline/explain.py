@@ -95,7 +95,7 @@ def _sink(loaded: Loaded, sink: AnySink) -> list[str]:
     elif isinstance(sink, ParquetSink):
         lines.append(f"  Parquet     {loaded.path(sink.parquet)}")
     elif isinstance(sink, MqttSink):
-        lines.append(f"  MQTT        {', '.join(f'{key} {value}' for key, value in sink.mqtt.items())}")
+        lines.append(f"  MQTT        qos {sink.mqtt.qos}{', retained' if sink.mqtt.retain else ''}")
     else:
         # Options may hold a password that was written out: only their names are shown.
         lines.append(f"  format      {sink.format}, mode {sink.mode}, options: {', '.join(sink.options) or 'none'}")

@@ -17,7 +17,7 @@ from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.model import JsonDecode, StreamSource
 from pyspark_folkmoot.pipeline.topic import TopicPattern
 
-__all__ = ["infer_schema", "pin_file", "pinned_schema", "sample", "schema_of_view"]
+__all__ = ["PATIENCE_S", "infer_schema", "pin_file", "pinned_schema", "sample", "schema_of_view"]
 
 SAMPLE_RECORDS: Final = 2_000
 SCANNED_RECORDS: Final = 100_000

@@ -167,6 +167,8 @@ def _model_of(path: Path_, tag: str) -> str:
     names = [str(part) for part in path]
     if "expect" in names[:-1]:
         return "Expectation"
+    if tag == "<mqtt>" and names[-1:] != ["mqtt"] and "mqtt" in names:
+        return "MqttKey"
     if tag and not tag.startswith("<") and "decode" in names:
         return f"{tag.capitalize()}Decode"
     part = names[0] if names else ""

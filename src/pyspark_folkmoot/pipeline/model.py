@@ -27,6 +27,7 @@ __all__ = [
     "Expectation",
     "FormatSink",
     "JsonDecode",
+    "MqttKey",
     "MqttSink",
     "NumberDecode",
     "ParquetSink",
@@ -283,10 +284,18 @@ class ParquetSink(_Sink):
     partition_by: list[str] = Field(default_factory=list, description="columns by which the files are partitioned")
 
 
+class MqttKey(Key):
+    """How messages are published where a row does not say it."""
+
+    qos: Literal[0, 1, 2] = Field(1, description="QoS of messages; a column qos goes before it")
+    retain: bool = Field(False, description="whether messages are retained; a column retain goes before it")
+    patience: Interval = Field(120_000, description="how long all nodes may be away")
+
+
 class MqttSink(_Sink):
     """Messages, published by the cluster."""
 
-    mqtt: dict[str, bool | int | float | str] = Field(description="options of the format folkmoot, such as {qos: 1}")
+    mqtt: MqttKey = Field(description="how: {qos: 1}, or {} for that")
 
 
 class FormatSink(_Sink):
@@ -364,4 +373,5 @@ def kinds() -> dict[str, tuple[type[Key], ...]]:
         "expect": (Expectation,),
         "steps": (SqlStep, PythonStep),
         "sinks": (DeltaSink, ParquetSink, MqttSink, FormatSink),
+        "mqtt": (MqttKey,),
     }

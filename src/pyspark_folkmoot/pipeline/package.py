@@ -28,8 +28,8 @@ def add_folder(folder: Path) -> None:
 def add_package(spark: SparkSession) -> Path:
     """Send `folkmoot` and `pyspark_folkmoot` to the executors of a session; return the archive that was sent.
 
-    The packages that it needs (pyarrow, deltalake, numpy, urllib3, pydantic, protobuf) must be there. The Python processes
-    that Spark starts beside the driver do not look into what is sent: they import what the driver imports.
+    The packages that it needs (pyarrow, deltalake, numpy, urllib3, pydantic, protobuf) must be there. The Python
+    processes that Spark starts beside the driver do not look into what is sent: they import what the driver imports.
     """
     import folkmoot
     import pyspark_folkmoot

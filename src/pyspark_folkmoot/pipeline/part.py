@@ -28,10 +28,16 @@ from pyspark_folkmoot.pipeline.model import (
 )
 from pyspark_folkmoot.pipeline.topic import TopicPattern
 
-__all__ = ["ORIGIN", "VACUUM_LEAST_MS", "check_parts"]
+__all__ = ["ENTRIES", "OBSERVED", "ORIGIN", "VACUUM_LEAST_MS", "check_parts"]
 
 ORIGIN: Final = "_origin"
 """The column of a decoded view that says which message a row came from."""
+
+OBSERVED: Final = "expect:"
+"""What the names begin with under which Spark counts the expectations of a view."""
+
+ENTRIES: Final = "entries:"
+"""What the names begin with under which Spark counts the messages of the entries of a source."""
 
 VACUUM_LEAST_MS: Final = parse_interval("7 days")
 """Delta's own bound: a file younger than this may belong to a commit under way, or to a reader of an older version."""

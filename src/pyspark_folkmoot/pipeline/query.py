@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark_folkmoot.pipeline.analyse import Analysis
 from pyspark_folkmoot.pipeline.build import Builder, without_origin
@@ -13,6 +13,7 @@ from pyspark_folkmoot.pipeline.expect import drops
 from pyspark_folkmoot.pipeline.fingerprint import check_fingerprint, fingerprint, keep_fingerprint
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.model import ONCE, AnySink, DeltaSink, StreamSource
+from pyspark_folkmoot.pipeline.part import ENTRIES
 from pyspark_folkmoot.pipeline.plan import streams_read
 from pyspark_folkmoot.pipeline.quarantine import of_dropped, of_undecoded
 from pyspark_folkmoot.pipeline.sink import start_quarantine, start_sink
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["ENTRIES", "Planned", "counters", "plan_queries", "sink_query", "static_sinks", "view_of"]
-
-ENTRIES: Final = "entries:"
+__all__ = ["Planned", "counters", "plan_queries", "sink_query", "static_sinks", "view_of"]
 
 
 class Planned:

@@ -32,8 +32,11 @@ def start_sink(
     if isinstance(sink, MqttSink):
         cluster = loaded.model.cluster
         assert cluster is not None
-        options = {"url": cluster.url, **({} if loaded.token is None else {"token": loaded.token})}
-        return writer.format("folkmoot").options(**{**options, **_texts(sink.mqtt)}).start()
+        options = _texts({"url": cluster.url, "qos": sink.mqtt.qos, "retain": sink.mqtt.retain})
+        options["patienceSeconds"] = str(max(1, sink.mqtt.patience // 1000))
+        if loaded.token is not None:
+            options["token"] = loaded.token
+        return writer.format("folkmoot").options(**options).start()
     assert isinstance(sink, FormatSink)
     return writer.format(sink.format).outputMode(sink.mode).options(**_texts(sink.options)).start()
 

@@ -14,14 +14,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark_folkmoot.pipeline.expect import OBSERVED
 from pyspark_folkmoot.pipeline.fingerprint import write_json
 from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.part import ENTRIES, OBSERVED
 
 __all__ = ["StatusFile", "read_status", "status_file"]
 
 SAVE_S: Final = 1.0
-ENTRIES: Final = "entries:"
 
 
 def status_file(state: Path) -> Path:

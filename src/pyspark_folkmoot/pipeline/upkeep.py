@@ -18,6 +18,9 @@ COMPACT_MS: Final = 3_600_000
 VACUUM_EVERY_MS: Final = 86_400_000
 """How often files that have become old enough are looked for."""
 
+AGAIN_MS: Final = 60_000
+"""When to compact again a table that another writer has changed meanwhile."""
+
 NOTE: Final = ".folkmoot-upkeep.json"
 """When a table was looked after last; beside its files, so that it stays with the table."""
 
@@ -54,9 +57,10 @@ def keep_up(name: str, table: str, compact_ms: int | None, vacuum_ms: int | None
             if gone:
                 done.append(f"{len(gone)} old files removed")
     except CommitFailedError:
-        return ""
-    except DeltaError as error:
-        return f"{name}: upkeep failed: {error}"
+        note["compacted"] = now_ms - (compact_ms or 0) + AGAIN_MS
+    except (DeltaError, OSError) as error:
+        note = {"compacted": now_ms, "vacuumed": now_ms}
+        done = [f"upkeep failed and is tried again when it is due next: {error}"]
     (folder / NOTE).write_text(json.dumps(note), encoding="utf-8")
     return f"{name}: {', '.join(done)}" if done else ""
 

@@ -98,6 +98,8 @@ CASES = [
     ("vacuum: 7 days", "vacuum: soon", 19, "'soon' is no time"),
     ("vacuum: 7 days", "mode: update", 19, "mode update and 'keys'"),
     ("vacuum: 7 days", "every: 1 hour", 19, "'every' is for views of tables alone"),
+    ("tables/silver, partition_by", "x, mqtt: {qos: 3}, partition_by", 19, "has no key 'mqtt'"),
+    ("delta: tables/bronze", "mqtt: {qso: 1}", 18, "did you mean 'qos'? valid keys: qos, retain, patience"),
     ("from: late, delta", "from: airports, parquet", 19, "no key 'partition_by'|made of tables alone"),
     ("tables/silver", "s3://b/silver", 19, "must be on a local or mounted disk"),
     ("    sql: |", '    inputs: [nyc]\n    python: "no:f"\n    sql: |', 14, "has no key 'sql'"),

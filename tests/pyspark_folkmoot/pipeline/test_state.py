@@ -207,3 +207,27 @@ def test_upkeep_is_done_when_it_is_due(tmp_path: Path) -> None:
     files = set(Path(path).glob("*.parquet"))
     assert keep_up("t", path, None, 1, 1000.0 + 86_400) == ""  # however short: never below what is safe
     assert set(Path(path).glob("*.parquet")) == files
+
+
+def test_what_needs_no_spark_runs_without_it(loaded: Loaded, tmp_path: Path) -> None:
+    StatusFile(loaded).state("stopped")
+    code = "import sys\nsys.modules.update(dict.fromkeys(['pyspark', 'py4j', 'deltalake', 'pyarrow']))\n"
+    code += "from folkmoot.cli import main\nsys.exit(main(['pipeline', *sys.argv[1:]]))"
+    file = str(tmp_path / "p.yaml")
+    environment = {**os.environ, "TOKEN": "a-very-secret-token"}
+
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, *words, file]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
+
+    for words, told in (
+        (("check", "--syntax"), "pipeline p is right"),
+        (("explain", "--syntax"), "view  v <- number on a/{b}"),
+        (("status",), "pipeline p: stopped"),
+    ):
+        found = ask(*words)
+        assert found.returncode == 0, found.stderr
+        assert told in found.stdout
+    found = ask("check")
+    assert found.returncode == 2
+    assert "is missing, and Spark is needed here: pip install 'folkmoot[spark]'" in found.stderr
