@@ -241,6 +241,18 @@ def test_a_table_is_made_anew(spark: SparkSession, node: StreamNode, tmp_path: P
     assert sorted(row["v"] for row in found) == [30.0, 40.0]
     (old,) = tmp_path.glob("out.before-*")
     assert DeltaTable(str(old)).to_pyarrow_table().num_rows == 2
+
+    def later(shelf: Shelf) -> None:
+        shelf.now += 10_000_000
+        shelf.publish("s/a", b"5")
+
+    node.run(later)
+    assert backfill(spark, loaded, "out", "earliest", "2023-11-14T22:13:25Z", said.append) == 0
+    found = DeltaTable(str(tmp_path / "out")).to_pyarrow_table().to_pylist()
+    assert sorted(row["v"] for row in found) == [30.0, 40.0]
+    run(spark, loaded)
+    found = DeltaTable(str(tmp_path / "out")).to_pyarrow_table().to_pylist()
+    assert sorted(row["v"] for row in found) == [30.0, 40.0, 50.0]
     with pytest.raises(PipelineProblem, match="did you mean 'out'"):
         backfill(spark, loaded, "oot", None, None, said.append)
 
@@ -329,7 +341,8 @@ sinks:
 
 
 def test_late_rows_are_counted(spark: SparkSession, node: StreamNode, tmp_path: Path) -> None:
-    times = ["12:00:01", "12:00:02", "12:01:00", "12:30:00", "12:30:01", "12:30:02", "12:00:03", "12:45:00", "12:45:01"]
+    times = ["12:00:01", "12:00:02", "12:01:00", "12:30:00", "12:30:01", "12:30:02"]
+    times += ["12:45:00", "12:45:01", "12:45:02", "12:00:03", "12:46:00", "12:46:01"]
     node.publish("s/a", [b'{"t": "2026-03-01T%sZ"}' % time.encode() for time in times])
     loaded = write(tmp_path, node, WINDOWS)
     run(spark, loaded)

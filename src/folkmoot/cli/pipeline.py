@@ -58,7 +58,8 @@ def run_command(
     from pyspark_folkmoot.pipeline.engine import run_pipeline
 
     try:
-        return run_pipeline(spark, loaded, say, stop)
+        with faults_told():
+            return run_pipeline(spark, loaded, say, stop)
     finally:
         end_session(spark)
 
@@ -113,7 +114,8 @@ def backfill_command(
     loaded.state.mkdir(parents=True, exist_ok=True)
     spark = session(loaded, master or loaded.model.spark.master, False, loaded.state / "spark.log")
     try:
-        return backfill(spark, loaded, sink, start, end, say)
+        with faults_told():
+            return backfill(spark, loaded, sink, start, end, say)
     finally:
         end_session(spark)
 
@@ -124,19 +126,33 @@ def load(file: Path) -> Loaded:
         from pyspark_folkmoot.pipeline.loading import load_pipeline
     except ImportError as error:
         raise Refusal(f"{error.name} is missing: {INSTALL}") from None
-    return load_pipeline(file)
+    with faults_told():
+        return load_pipeline(file)
+
+
+@contextmanager
+def faults_told() -> Iterator[None]:
+    """Print faults as compilers do, `FILE:LINE: TEXT`, and end with status 2."""
+    from pyspark_folkmoot.pipeline.fault import Faults
+
+    try:
+        yield
+    except Faults as faults:
+        print(faults, file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def analysed(loaded: Loaded) -> Any:
     """What Spark's analyzer says of the pipeline; asked in a local session, wherever the pipeline runs."""
     from pyspark_folkmoot.pipeline.analyse import analyse, known_schemas
 
-    schemas = known_schemas(loaded, pin=False)
-    spark = session(loaded, "local[1]", False)
-    try:
-        return analyse(spark, loaded, schemas)
-    finally:
-        end_session(spark)
+    with faults_told():
+        schemas = known_schemas(loaded, pin=False)
+        spark = session(loaded, "local[1]", False)
+        try:
+            return analyse(spark, loaded, schemas)
+        finally:
+            end_session(spark)
 
 
 @contextmanager

@@ -166,6 +166,7 @@ class _Analyser:
             path = (*view.path, "sql")
             match = re.search(r"\bline (\d+),? pos", text)
             line = self.loaded.document.text_line(path, int(match[1])) if match else None
+            text = re.sub(r"[.;,]* ?\(?line \d+,? pos \d+\)?$", "", text)
             self._fault(path, f"step '{view.name}': {text}", line)
             return
         kind = "" if isinstance(error, PipelineProblem) else f"{type(error).__name__}: "

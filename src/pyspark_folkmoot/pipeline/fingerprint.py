@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.graph import DECODED
 from pyspark_folkmoot.pipeline.loading import Loaded
-from pyspark_folkmoot.pipeline.model import AnySink, PythonStep, SqlStep
+from pyspark_folkmoot.pipeline.model import AnySink, ProtobufDecode, PythonStep, SqlStep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,6 +50,8 @@ def fingerprint(
             keys = made.made_by.model_dump(mode="json", by_alias=True, exclude={"expect", "watermark", "view"})
             if keys.get("schema") == "infer":
                 keys["schema"] = schemas.get(name, "infer")
+            if isinstance(made.made_by, ProtobufDecode):
+                keys["descriptor"] += " " + _digest((loaded.folder / made.made_by.descriptor).read_bytes())
             found[f"decoding of view '{name}'"] = keys
         for column, delay_ms in made.watermark.items():
             found[f"watermark on '{column}' of '{name}'"] = f"{delay_ms} ms"
@@ -75,8 +77,12 @@ def _text(loaded: Loaded, step: Any) -> str:
         source = inspect.getsource(import_function(loaded, step.python))
     except OSError:
         source = ""
-    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
-    return f"{step.python}({', '.join(step.inputs)}) {json.dumps(step.arguments, sort_keys=True)} code {digest}"
+    arguments = json.dumps(step.arguments, sort_keys=True)
+    return f"{step.python}({', '.join(step.inputs)}) {arguments} code {_digest(source.encode())}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
 
 
 def changes(before: Print, after: Print) -> list[str]:

@@ -46,6 +46,7 @@ class View:
         self.made_by = made_by
         self.path = path
         self.inputs = inputs
+        self.unresolved = False  # it reads something that does not exist, which has been told
 
     @property
     def expectations(self) -> list[Expectation]:
@@ -75,6 +76,10 @@ class Graph:
     def streaming(self, name: str) -> bool:
         """Return whether a view grows with a stream."""
         return any(self.views[known].kind == MESSAGES for known in self.needed(name))
+
+    def of_tables(self, name: str) -> bool:
+        """Return whether a view is made of tables alone, as far as that can be known."""
+        return not self.streaming(name) and not any(self.views[known].unresolved for known in self.needed(name))
 
     def sources(self, name: str) -> list[str]:
         """Return the stream sources that a view is made of."""
@@ -140,12 +145,14 @@ def _resolve(document: Document, view: View, by_lower: dict[str, str]) -> None:
             if name.lower() in by_lower:
                 view.inputs.append(by_lower[name.lower()])
                 continue
+            view.unresolved = True
             text = f"step '{view.name}' reads '{name}', and there is no such view"
             text += valid(name, by_lower.values(), "views")
             document.faults.append(Fault(document.text_line(path, line), text))
     elif isinstance(view.made_by, PythonStep):
         for index, name in enumerate(view.inputs):
             if name.lower() not in by_lower:
+                view.unresolved = True
                 text = f"step '{view.name}' has the input '{name}', and there is no such view"
                 document.fault((*view.path, "inputs", index), text + valid(name, by_lower.values(), "views"))
         view.inputs = [by_lower[name.lower()] for name in view.inputs if name.lower() in by_lower]
@@ -194,12 +201,22 @@ def _check_sinks(document: Document, model: Pipeline, graph: Graph, by_lower: di
             if isinstance(sink, DeltaSink) and sink.every is not None:
                 text = f"sink '{sink.name}': 'every' is for views of tables alone; '{name}' is made of a stream"
                 document.fault((*path, "every"), text)
+        elif not graph.of_tables(name):
+            continue
         elif not isinstance(sink, DeltaSink):
             text = f"sink '{sink.name}' writes '{name}', which is made of tables alone: only a sink with 'delta' can"
             document.fault((*path, "from"), text)
         elif sink.mode == "update":
             text = f"sink '{sink.name}': '{name}' is made of tables alone and written whole: leave 'mode' out"
             document.fault((*path, "mode"), text)
+    for view in graph.views.values():
+        for index, expectation in enumerate(view.expectations):
+            if expectation.otherwise != "fail" and graph.of_tables(view.name):
+                text = (
+                    f"expectation '{expectation.name}': '{view.name}' is made of tables alone, whose rows are neither "
+                )
+                text += "counted nor put into the quarantine: say fail, or use WHERE"
+                document.fault((*view.path, "expect", index), text)
     table_of = {sink.name: sink for sink in model.sinks}
     for view in graph.views.values():
         if isinstance(view.made_by, SinkSource) and not isinstance(table_of.get(view.made_by.sink), DeltaSink):

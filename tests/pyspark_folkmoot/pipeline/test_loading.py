@@ -127,6 +127,15 @@ def test_cycles_also_through_tables(tmp_path: Path) -> None:
     assert "'old' is made of itself: old <- late <- old" in told
 
 
+def test_tables_alone_have_no_quarantine(tmp_path: Path) -> None:
+    step = '  - {name: few, sql: "SELECT * FROM airports", expect: [{name: e, check: "true"}]}\n'
+    text = GOOD.replace("sinks:\n", step + "sinks:\n  - {name: few, from: few, delta: tables/few}\n")
+    ((line, told),) = faults(tmp_path, text)
+    assert line == 17
+    assert "made of tables alone" in told
+    load(tmp_path, text.replace('check: "true"}', 'check: "true", otherwise: fail}'))
+
+
 def test_secrets_are_not_in_messages(tmp_path: Path) -> None:
     for place in ("trigger: ${SECRET}\n", "spark: {master: [${SECRET}]}\n", "quarantine: {a: '${SECRET}'}\n"):
         with pytest.raises(Faults) as caught:
