@@ -390,3 +390,6 @@ def test_the_flights_as_a_pipeline(spark: SparkSession, tmp_path: Path) -> None:
     gold = DeltaTable(str(tmp_path / "tables" / "gold")).to_pyarrow_table().to_pandas()
     assert differences(gold, expected_gold(found)) == 0
     assert table(tmp_path, "quarantine") == []
+    alerts = load_pipeline(ROOT / "examples" / "flights" / "alerts.yaml", {"FOLKMOOT_URL": "127.0.0.1:1"})
+    columns = analyse(spark, alerts, {}).columns["late"]
+    assert columns == [("topic", "string"), ("payload", "string")]

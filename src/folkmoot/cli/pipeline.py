@@ -69,6 +69,12 @@ def check(file: Path = FILE, syntax: bool = SYNTAX) -> int:
     """Check everything before anything starts; every fault with its line (status 2)."""
     loaded = load(file)
     if not syntax:
+        from pyspark_folkmoot.pipeline.reach import check_streams
+
+        with faults_told():
+            silent = check_streams(loaded)
+        if silent:
+            say(f"the streams were not looked for: {silent}")
         analysed(loaded)
     counts = f"{len(loaded.graph.views)} views, {len(loaded.model.sinks)} sinks"
     print(f"{file}: pipeline {loaded.model.name} is right: {counts}" + (" (without columns and SQL)" if syntax else ""))

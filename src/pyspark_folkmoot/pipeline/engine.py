@@ -16,6 +16,7 @@ from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.model import DeltaSink, SinkSource
 from pyspark_folkmoot.pipeline.quarantine import COLUMNS as QUARANTINE_COLUMNS
 from pyspark_folkmoot.pipeline.query import plan_queries, static_sinks, view_of
+from pyspark_folkmoot.pipeline.reach import check_streams
 from pyspark_folkmoot.pipeline.sink import write_static
 from pyspark_folkmoot.pipeline.status import StatusFile
 from pyspark_folkmoot.pipeline.upkeep import COMPACT_MS, keep_up
@@ -50,6 +51,7 @@ def run_pipeline(spark: SparkSession, loaded: Loaded, say: Say, stop: threading.
 
     with StateLock(loaded.state, "folkmoot pipeline run"):
         finish_swaps(loaded)
+        check_streams(loaded)
         schemas = known_schemas(loaded, pin=True)
         analysis = analyse(spark, loaded, schemas)
         engine = Engine(spark, loaded, Builder(spark, loaded, schemas), analysis, say)

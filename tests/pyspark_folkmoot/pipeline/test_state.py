@@ -12,15 +12,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from folkmoot.streams.config import StreamConfig
 from pyspark_folkmoot.pipeline.advice import advice, core_text
 from pyspark_folkmoot.pipeline.backfill import check_range, finish_swaps
-from pyspark_folkmoot.pipeline.fault import PipelineProblem
+from pyspark_folkmoot.pipeline.fault import Faults, PipelineProblem
 from pyspark_folkmoot.pipeline.fingerprint import changes, check_fingerprint, keep_fingerprint
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.lock import StateLock
+from pyspark_folkmoot.pipeline.reach import check_streams
 from pyspark_folkmoot.pipeline.report import report, report_text
 from pyspark_folkmoot.pipeline.status import StatusFile, read_status
 from pyspark_folkmoot.pipeline.upkeep import keep_up
+from tests.harness.streamnode import Shelf, StreamNode
 
 FILE = """\
 name: p
@@ -207,6 +210,30 @@ def test_upkeep_is_done_when_it_is_due(tmp_path: Path) -> None:
     files = set(Path(path).glob("*.parquet"))
     assert keep_up("t", path, None, 1, 1000.0 + 86_400) == ""  # however short: never below what is safe
     assert set(Path(path).glob("*.parquet")) == files
+
+
+def test_streams_are_looked_for(tmp_path: Path) -> None:
+    def loaded(url: str, stream: str, start: str = "earliest") -> Loaded:
+        text = FILE.replace("127.0.0.1:1", url).replace("stream: s", f"stream: {stream}, start: {start}")
+        (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+        return load_pipeline(tmp_path / "p.yaml", {"TOKEN": "a-very-secret-token"})
+
+    with StreamNode(Shelf(StreamConfig("readings", b"s/#", 2)), token="a-very-secret-token") as node:
+        assert check_streams(loaded(node.url, "readings", "{0: 5, 1: 7}")) == ""
+        for stream, start, told in (
+            (
+                "raedings",
+                "earliest",
+                "p.yaml:3: sources.in: the nodes have no stream 'raedings'; did you mean 'readings'?",
+            ),
+            ("readings", "{0: 5}", r"start has offsets of the partitions \[0\]: stream 'readings' has \[0, 1\]"),
+        ):
+            with pytest.raises(Faults, match=told):
+                check_streams(loaded(node.url, stream, start))
+    closed = StreamNode(Shelf(), token="another-secret-token")
+    with closed, pytest.raises(Faults, match=r"p.yaml:4: .* refuses the token"):
+        check_streams(loaded(closed.url, "readings"))
+    assert "127.0.0.1:1" in check_streams(loaded("127.0.0.1:1", "readings"))
 
 
 def test_what_needs_no_spark_runs_without_it(loaded: Loaded, tmp_path: Path) -> None:
