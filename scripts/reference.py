@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -104,7 +104,9 @@ def key_row(name: str, field: FieldInfo) -> list[str]:
         text = ""
     else:
         text = f"`{interval_text(default) if name in TIMES else default}`"
-    return [f"`{field.alias or name}`", text, cell(field.description or "")]
+    words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    valid = f": {', '.join(f'`{word}`' for word in words)}" if len(words) > 1 else ""
+    return [f"`{field.alias or name}`", text, cell(field.description or "") + valid]
 
 
 def keys_text(part: str) -> str:

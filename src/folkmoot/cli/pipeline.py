@@ -165,6 +165,8 @@ def analysed(loaded: Loaded) -> Any:
 def spark_log(log: Path | None) -> Iterator[None]:
     """Let the Java process that is started within write its log into a file, for as long as it lives."""
     sys.stderr.flush()
+    if log is not None and log.exists():
+        log.replace(log.with_name(f"{log.name}.1"))
     ours = os.dup(2)
     file = log.open("wb") if log is not None else tempfile.TemporaryFile()  # noqa: SIM115 - closed below
     try:

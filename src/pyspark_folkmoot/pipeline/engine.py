@@ -93,9 +93,7 @@ class Engine:
             failure = self._start() or self._watch(stop)
             self._end(failure is not None or stop.is_set())
             if failure is None:
-                failure = self._failed()
-            if failure is None:
-                self._refresh(last=True)
+                failure = self._failed(again=False) or self._refresh(last=True)
         finally:
             # Events come after the queries that they are about; what is not counted now is not counted at all.
             _settled(self.spark, listener)
@@ -128,11 +126,13 @@ class Engine:
             if failed is not None:
                 return failed
             if not self._active():
-                return None
-            try:
-                self._refresh()
-            except Exception as error:  # noqa: BLE001 - told like the failure of a query
-                return self.static[0].sink.name, str(error)
+                # One may have failed since it was asked; it may have been started again.
+                failed = self._failed()
+                if failed is not None or not self._active():
+                    return failed
+            failed = self._refresh()
+            if failed is not None:
+                return failed
             if not self._once:
                 self._upkeep()
             self.status.save(lazily=True)
@@ -143,9 +143,13 @@ class Engine:
         return self.loaded.model.trigger == "once"
 
     def _active(self) -> bool:
-        return any(query.isActive for query in self.running.values())
+        try:
+            return any(query.isActive for query in self.running.values())
+        except Exception:  # noqa: BLE001 - the JVM is gone; `_failed` says so
+            return False
 
-    def _failed(self) -> tuple[str, str] | None:
+    def _failed(self, again: bool = True) -> tuple[str, str] | None:
+        """Return a query that has failed and its error; start it anew, if `again`, where only its start has failed."""
         for planned in self.planned:
             query = self.running.get(planned.name)
             if query is None:
@@ -156,7 +160,7 @@ class Engine:
                 return planned.name, f"Spark's Java process has ended: {gone}"
             if error is None:
                 continue
-            if NO_WORKER in str(error) and self._again.setdefault(planned.name, STARTS_MAX) > 0:
+            if again and NO_WORKER in str(error) and self._again.setdefault(planned.name, STARTS_MAX) > 0:
                 # A machine that is busy: Spark gives a new Python process ten seconds, and nothing was begun yet.
                 self._again[planned.name] -= 1
                 self.say(f"starts again: {planned.name}, whose Python process did not come up in time")
@@ -167,7 +171,7 @@ class Engine:
 
     def _end(self, border: bool) -> None:
         """End the queries, each when its batch is done."""
-        if border and self._active_safely():
+        if border and self._active():
             self.status.state("stopping")
             self.say("stopping at the borders of the batches")
         until = time.monotonic() + BORDER_S
@@ -185,16 +189,14 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - a JVM that is gone has no queries to end
             self.say(f"Spark did not end its queries: {core_text(str(error))}")
 
-    def _active_safely(self) -> bool:
-        try:
-            return self._active()
-        except Exception:  # noqa: BLE001 - the JVM is gone
-            return False
-
-    def _refresh(self, last: bool = False) -> None:
-        for refresh in self.static:
-            if last or not self._once:
+    def _refresh(self, last: bool = False) -> tuple[str, str] | None:
+        """Make tables anew that are made of tables; return the one that failed, and its error."""
+        for refresh in self.static if last or not self._once else []:
+            try:
                 refresh.run(last)
+            except Exception as error:  # noqa: BLE001 - told like the failure of a query
+                return refresh.sink.name, str(error)
+        return None
 
     def _upkeep(self) -> None:
         for sink in self.loaded.model.sinks:

@@ -149,14 +149,14 @@ class _Decode(Key):
 class JsonDecode(_Decode):
     """Payloads that are JSON objects."""
 
-    format: Literal["json"]
+    format: Literal["json"] = Field(description="what payloads are, one of those below")
     schema_: Annotated[str, AfterValidator(_schema_or_infer)] = Field(alias="schema", description="columns, or infer")
 
 
 class CsvDecode(_Decode):
     """Payloads that are one line of CSV."""
 
-    format: Literal["csv"]
+    format: Literal["csv"] = Field(description="what payloads are, one of those below")
     columns: Schema = Field(description="columns in their order, with types")
     separator: str = Field(",", min_length=1, max_length=4, description="what stands between the values")
 
@@ -164,7 +164,7 @@ class CsvDecode(_Decode):
 class NumberDecode(_Decode):
     """Payloads that are a number as text."""
 
-    format: Literal["number"]
+    format: Literal["number"] = Field(description="what payloads are, one of those below")
     type: Literal["DOUBLE", "BIGINT", "INT", "FLOAT"] = Field("DOUBLE", description="type of the column")
     column: Name = Field("value", description="name of the column")
 
@@ -172,21 +172,21 @@ class NumberDecode(_Decode):
 class TextDecode(_Decode):
     """Payloads that are text in UTF-8."""
 
-    format: Literal["text"]
+    format: Literal["text"] = Field(description="what payloads are, one of those below")
     column: Name = Field("value", description="name of the column")
 
 
 class RawDecode(_Decode):
     """Payloads as they are."""
 
-    format: Literal["raw"]
+    format: Literal["raw"] = Field(description="what payloads are, one of those below")
     column: Name = Field("payload", description="name of the column")
 
 
 class ProtobufDecode(_Decode):
     """Payloads that are a message of Protobuf."""
 
-    format: Literal["protobuf"]
+    format: Literal["protobuf"] = Field(description="what payloads are, one of those below")
     descriptor: str = Field(min_length=1, description="file of `protoc --include_imports --descriptor_set_out`")
     message: str = Field(min_length=1, description="full name of the message, with its package")
 
@@ -194,7 +194,7 @@ class ProtobufDecode(_Decode):
 class SparkplugDecode(_Decode):
     """Payloads of Sparkplug B."""
 
-    format: Literal["sparkplug"]
+    format: Literal["sparkplug"] = Field(description="what payloads are, one of those below")
 
 
 Decode = Annotated[
