@@ -393,3 +393,49 @@ def test_the_flights_as_a_pipeline(spark: SparkSession, tmp_path: Path) -> None:
     alerts = load_pipeline(ROOT / "examples" / "flights" / "alerts.yaml", {"FOLKMOOT_URL": "127.0.0.1:1"})
     columns = analyse(spark, alerts, {}).columns["late"]
     assert columns == [("topic", "string"), ("payload", "string")]
+
+
+TWO = """\
+name: two
+cluster: {url: "%URL%"}
+trigger: once
+sources:
+  both:
+    streams: [s, t]
+    decode: [{topic: "+/{place}", view: v, format: json, schema: "at TIMESTAMP, id BIGINT", watermark: {at: 1 hour}}]
+steps:
+  - {name: fresh, python: "once:fresh", inputs: [v]}
+  - {name: found, sql: "SELECT _origin.stream, place, id FROM fresh"}
+sinks:
+  - {name: raw, from: both, delta: raw}
+  - {name: out, from: found, delta: out}
+  - {name: lines, from: found, format: json, options: {path: "%FOLDER%/lines"}}
+"""
+
+
+def test_several_streams_a_function_with_state_and_any_format(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "once.py").write_text("def fresh(v):\n    return v.dropDuplicatesWithinWatermark(['id'])\n")
+    with StreamNode(Shelf(StreamConfig("s", b"s/#", 2), StreamConfig("t", b"t/#", 1))) as node:
+        payloads = [b'{"at": "2026-03-01T12:00:00Z", "id": %d}' % number for number in (1, 2, 2, 3)]
+        node.publish("s/a", payloads)
+        node.publish("t/b", payloads[2:])
+        node.publish("t/b", [b'{"at": "2026-03-01T12:00:00Z", "id": 4}', b"no"])
+        text = TWO.replace("%FOLDER%", str(tmp_path))
+        loaded = write(tmp_path, node, text)
+        run(spark, loaded)
+        node.publish("s/c", [*payloads, b'{"at": "2026-03-01T12:00:00Z", "id": 5}'])
+        run(spark, loaded)
+        dropping = text.replace("inputs: [v]", 'inputs: [v], expect: [{name: e, check: "id > 1"}]')
+        wrong = write(tmp_path, node, dropping)
+        with pytest.raises(Faults, match=r"drops rows of 'fresh', which keeps state .dropDuplicatesWithinWatermark."):
+            analyse(spark, wrong, {})
+        with pytest.raises(PipelineProblem, match="streams: was s, t, is t, s"):
+            run(spark, write(tmp_path, node, text.replace("[s, t]", "[t, s]")))
+    rows = DeltaTable(str(tmp_path / "out")).to_pyarrow_table().to_pylist()
+    assert sorted(row["id"] for row in rows) == [1, 2, 3, 4, 5]
+    assert {row["stream"] for row in rows if row["id"] in (1, 4, 5)} == {"s", "t"}
+    assert sorted(row.id for row in spark.read.json(str(tmp_path / "lines")).collect()) == [1, 2, 3, 4, 5]
+    raw = DeltaTable(str(tmp_path / "raw")).to_pyarrow_table().to_pylist()
+    assert len({(row["stream"], row["partition"], row["offset"]) for row in raw}) == len(raw) == 13
+    (bad,) = DeltaTable(str(tmp_path / "state" / "quarantine")).to_pyarrow_table().to_pylist()
+    assert (bad["stream"], bad["topic"], bad["step"]) == ("t", "t/b", "v")
