@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from folkmoot.streams.config import StreamConfig
 from pyspark_folkmoot.pipeline.advice import advice, core_text
@@ -258,3 +258,19 @@ def test_what_needs_no_spark_runs_without_it(loaded: Loaded, tmp_path: Path) -> 
     found = ask("check")
     assert found.returncode == 2
     assert "is missing, and Spark is needed here: pip install 'folkmoot[spark]'" in found.stderr
+
+
+def test_upkeep_keeps_the_numbers_of_batches(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    for number in range(5):
+        once = CommitProperties(app_transactions=[Transaction("query", number)])
+        write_deltalake(path, pa.table({"n": [number]}), mode="append", commit_properties=once)
+    (tmp_path / "t" / "orphan.parquet").write_bytes(b"of a task that was killed")
+    os.utime(tmp_path / "t" / "orphan.parquet", (0, 0))
+    keep_up("t", path, 1000, 604_800_000, 0.0)
+    said = keep_up("t", path, 1000, 604_800_000, 86_400.0)
+    assert said == "t: 5 files made 1, 1 old files removed"
+    found = DeltaTable(path)
+    assert found.transaction_version("query") == 4, "a batch that is repeated now must still be known"
+    assert sorted(found.to_pyarrow_table().column("n").to_pylist()) == list(range(5))
+    assert keep_up("t", path, 1000, 604_800_000, 86_400.5) == ""
