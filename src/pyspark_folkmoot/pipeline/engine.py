@@ -90,7 +90,7 @@ class Engine:
         self.spark.streams.addListener(listener)
         failure: tuple[str, str] | None = None
         try:
-            failure = self._start() or self._watch(stop)
+            failure = self._start(stop) or self._watch(stop)
             self._end(failure is not None or stop.is_set())
             if failure is None:
                 failure = self._failed(again=False) or self._refresh(last=True)
@@ -105,8 +105,10 @@ class Engine:
         self.say(f"{done}: {self._sum()}")
         return 0
 
-    def _start(self) -> tuple[str, str] | None:
+    def _start(self, stop: threading.Event) -> tuple[str, str] | None:
         for planned in self.planned:
+            if stop.is_set():
+                return None
             known = (planned.checkpoint / "metadata").exists()
             try:
                 with quiet_spark():
