@@ -207,6 +207,8 @@ def session(loaded: Loaded, master: str, package: bool, log: Path | None = None)
     }
     # Modules beside the file are what steps are made of: the workers import them as the driver does.
     add_folder(loaded.folder)
+    # What it has to say is told in better words, and is in the error log.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     with spark_log(log):
         spark = spark_session(loaded.model.name, master, conf)
     if package:
@@ -216,7 +218,6 @@ def session(loaded: Loaded, master: str, package: bool, log: Path | None = None)
 
 def end_session(spark: SparkSession) -> None:
     """Stop Spark; one whose Java is gone has stopped already."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         spark.stop()
     except Exception:  # noqa: BLE001 - nothing is left to be stopped

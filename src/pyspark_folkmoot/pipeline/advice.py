@@ -20,6 +20,11 @@ _WRAPPED: Final = (
 
 _WAYS_OUT: Final = (
     (
+        r"Java process has ended",
+        "It was killed, or the memory was short: see spark.log in the state folder, and spark.driver.memory. "
+        "Start the pipeline again: the batch is repeated, nothing is lost or twice",
+    ),
+    (
         r"gone by retention|were there, it ends at|was read up to",
         "The stream no longer has what this query has not read. To go on without it set 'lost: skip' at the source; to "
         "have this not happen again, give the stream a longer retention",

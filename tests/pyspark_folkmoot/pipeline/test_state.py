@@ -188,6 +188,11 @@ def test_ranges_of_a_backfill() -> None:
             "Concurrent update to the log.",
             "Another driver",
         ),
+        (
+            "Spark's Java process has ended: [Errno 111] Connection refused",
+            "Spark's Java process has ended: [Errno 111] Connection refused",
+            "see spark.log in the state folder",
+        ),
         ("", "no reason given", "the batch is repeated"),
     ],
 )
