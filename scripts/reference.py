@@ -1,7 +1,7 @@
-"""Write the generated parts of the documentation: the fields of docs/configure.md, the metrics of docs/metrics.md.
+"""Write the generated parts of the documentation: fields of the configuration, metrics, keys of pipeline files.
 
-The words stand in the program (`folkmoot.config`, `folkmoot.metrics.catalogue`). Generated parts lie
-between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; what is around them is written by hand.
+The words stand in the program (`folkmoot.config`, `folkmoot.metrics.catalogue`, `pyspark_folkmoot.pipeline.model`).
+Generated parts lie between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; what is around them is written by hand.
 
     python scripts/reference.py            write the pages
     python scripts/reference.py --check    exit with 1 if they would change
@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from folkmoot.config import Settings
 from folkmoot.config.base import Section
 from folkmoot.config.field import default_text, element, heading, sections, valid_text
 from folkmoot.metrics.catalogue import Family, families
 from folkmoot.metrics.exposition import full_name, kind_name
+from pyspark_folkmoot.pipeline.interval import interval_text
+from pyspark_folkmoot.pipeline.model import kinds
 
 ROOT = Path(__file__).resolve().parent.parent
 # Sections with the same fields as another one: named, not repeated.
@@ -84,7 +91,50 @@ def metrics_text() -> str:
     return table(["metric", "kind", "label", "meaning"], [metric_row(family) for family in families()])
 
 
-PARTS = (("configure.md", "fields", fields_text), ("metrics.md", "metrics", metrics_text))
+# Keys of pipeline files whose values are times, in milliseconds inside.
+TIMES = ("trigger", "patience", "compact", "vacuum")
+
+
+def key_row(name: str, field: FieldInfo) -> list[str]:
+    """Return the row of one key of a pipeline file."""
+    default = field.default
+    if field.is_required():
+        text = "must be given"
+    elif default is None or default is PydanticUndefined:
+        text = ""
+    else:
+        text = f"`{interval_text(default) if name in TIMES else default}`"
+    words = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    valid = f": {', '.join(f'`{word}`' for word in words)}" if len(words) > 1 else ""
+    return [f"`{field.alias or name}`", text, cell(field.description or "") + valid]
+
+
+def keys_text(part: str) -> str:
+    """Return the keys of one part of a pipeline file; of several kinds of it, those that all have come first."""
+    models = kinds()[part]
+    if len(models) == 1:
+        return table(["key", "default", "meaning"], [key_row(*item) for item in models[0].model_fields.items()])
+    shared = [name for name in models[0].model_fields if all(name in model.model_fields for model in models)]
+    shared = [name for name in shared if name != "format" or part == "decode"]
+    first = models[0].model_fields
+    parts = []
+    if shared:
+        parts.append(table(["key", "default", "meaning"], [key_row(name, first[name]) for name in shared]))
+    for model in models:
+        rows = [key_row(name, field) for name, field in model.model_fields.items() if name not in shared]
+        doc = (model.__doc__ or "").strip()
+        kind = f"`format: {get_args(model.model_fields['format'].annotation)[0]}`: " if part == "decode" else ""
+        parts.append(f"{kind}{doc}")
+        if rows:
+            parts.append(table(["key", "default", "meaning"], rows))
+    return "\n\n".join(parts)
+
+
+PARTS: tuple[tuple[str, str, Callable[[], str]], ...] = (
+    ("configure.md", "fields", fields_text),
+    ("metrics.md", "metrics", metrics_text),
+    *[("pipeline/reference.md", part, partial(keys_text, part)) for part in kinds()],
+)
 
 
 def filled(text: str, name: str, content: str) -> str:

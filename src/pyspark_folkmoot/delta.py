@@ -85,7 +85,7 @@ class DeltaPlan:
 
 
 class DeltaTables(DataSource):
-    """`spark.read`, `df.write` and `df.writeStream` with `.format("folkmoot_delta")`; options: docs/pipeline.md."""
+    """`spark.read`, `df.write` and `df.writeStream` with `.format("folkmoot_delta")`; see docs/pipeline/index.md."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from typing_extensions import override
 
 from pyspark_folkmoot.delta import DeltaPlan
 
-__all__ = ["DeltaStreamWriter", "DeltaWriter", "Written", "write_files"]
+__all__ = ["DeltaStreamWriter", "DeltaWriter", "Written", "existing_table", "write_files"]
 
 GROUP_BYTES: Final = 67_108_864
 GROUP_ROWS: Final = 1_048_576
@@ -62,7 +62,7 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         written = [message for message in messages if isinstance(message, Written)]
         files = [file for message in written for file in message.files]
-        table = _existing(self.plan, self.schema)
+        table = existing_table(self.plan, self.schema)
         if files:
             assert written[0].query is not None
             _commit(table, self.plan, self.schema, files, "append", (written[0].query, batchId))
@@ -88,7 +88,7 @@ class DeltaWriter(DataSourceArrowWriter):
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         files = [file for message in messages if isinstance(message, Written) for file in message.files]
-        table = _existing(self.plan, self.schema)
+        table = existing_table(self.plan, self.schema)
         if files or self.overwrite:
             transaction = None
             if self.plan.app is not None and self.plan.app_version is not None:
@@ -100,7 +100,7 @@ class DeltaWriter(DataSourceArrowWriter):
         return  # as in DeltaStreamWriter.abort
 
 
-def _existing(plan: DeltaPlan, schema: pa.Schema) -> DeltaTable:
+def existing_table(plan: DeltaPlan, schema: pa.Schema) -> DeltaTable:
     """Return the table, made empty if there is none, so that readers find it from the first batch on."""
     table = plan.table()
     if table is None:

@@ -37,7 +37,7 @@ class DataLost(FolkmootError):
 
 
 class FolkmootStreams(DataSource):
-    """`spark.read.format("folkmoot")` and `spark.readStream.format("folkmoot")`; options: docs/pipeline.md."""
+    """`spark.read.format("folkmoot")` and `spark.readStream.format("folkmoot")`; options: docs/pipeline/index.md."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ class FolkmootStreams(DataSource):
 
     @override
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        for name in ("endingOffsets", "endingTimestamp"):
+        for name in ("endingOffsets",):
             if self.plan.options.given(name):
                 raise self.plan.options.wrong(name, "is for a batch read, this is readStream")
         return StreamReader(self.plan, schema)
@@ -173,7 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @override
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self.plan.ends(fresh=True)
+        self._target = self.plan.end() if self.plan.ending_us is not None else self.plan.ends(fresh=True)
 
     @override
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -189,6 +189,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end that can be read now: never before `begin`, never beyond the target of availableNow."""
         ranges = self.plan.ranges()
         end = dict(begin)
+        if self._target is None and self.plan.ending_us is not None:
+            self._target = self.plan.end()
         for part in ranges:
             at = begin.get(part.partition, 0)
             if at < part.oldest:

@@ -174,7 +174,7 @@ def test_the_formats_are_found_without_registration(node: StreamNode) -> None:
 
 def test_the_examples_of_the_documentation_work(spark: SparkSession, tmp_path: Path) -> None:
     assert spark is not None  # the examples ask for a session and get this one
-    page = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "pipeline" / "index.md").read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
     code = re.sub('"((tables|checkpoints)/[a-z]+)"', lambda found: f'"{tmp_path}/{found[1]}"', code)
     with StreamNode(Shelf(StreamConfig("readings", b"sensors/#", 8))) as node:

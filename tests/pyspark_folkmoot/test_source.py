@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from folkmoot.client.problem import NoSuchStream, NotAuthorised, Unreachable
 from folkmoot.streams.config import StreamConfig
 from pyspark_folkmoot.option import OptionError
+from pyspark_folkmoot.plan import Plan
 from pyspark_folkmoot.source import BatchReader, DataLost, FolkmootStreams, StreamReader
 from tests.harness.streamnode import START_US, Shelf, StreamNode
 
@@ -123,6 +124,30 @@ def test_selection(node: StreamNode) -> None:
 def test_a_range_of_offsets(node: StreamNode) -> None:
     reader = batch_reader(node, startingOffsets='{"0":3,"1":0,"2":5}', endingOffsets='{"0":4,"1":0,"2":7}')
     assert places(read(reader, reader.partitions())) == [(0, 3), (2, 5), (2, 6)]
+
+
+def test_tasks_begin_with_different_nodes(node: StreamNode) -> None:
+    with StreamNode(node.shelf) as other:
+        urls = [node.url, other.url]
+        for partition in range(3):
+            plan = pickle.loads(pickle.dumps(Plan({"url": ",".join(urls), "stream": "s"})))
+            client = plan.client(partition)
+            assert client.nodes.current == urls[partition % 2]
+            client.read("s", partition, 0, 1)
+            assert client.nodes.current == urls[partition % 2]
+            plan.close()
+
+
+def test_a_query_with_an_end_stops_there(node: StreamNode) -> None:
+    def later(shelf: Shelf) -> None:
+        shelf.now += 10 * SECOND
+        shelf.publish("s/x", b"too late")
+
+    node.run(later)
+    query = Query(node, startingOffsets="earliest", endingTimestamp="2023-11-14T22:13:25Z")
+    query.run()
+    assert len(query.rows) == 120
+    assert b"too late" not in {row["payload"] for row in query.rows}
 
 
 @pytest.mark.parametrize(

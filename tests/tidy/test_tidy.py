@@ -190,8 +190,9 @@ def test_the_spark_package_sees_only_its_part() -> None:
                 parts = module.split(".")
                 if of_spark and parts[0] == "folkmoot" and len(parts) > 1 and parts[1] not in allowed:
                     faults.append(f"{name_of(path)} imports {module}: it may see {', '.join(allowed)}")
-                if parts[0] == "pyspark_folkmoot" and not of_spark and "demo" not in path.parts:
-                    faults.append(f"{name_of(path)} imports {module}: only folkmoot.demo may")
+                may = "demo" in path.parts or module_of(path) == "folkmoot.cli.pipeline"
+                if parts[0] == "pyspark_folkmoot" and not of_spark and not may:
+                    faults.append(f"{name_of(path)} imports {module}: only folkmoot.demo and its command may")
     refuse(faults)
 
 

@@ -1,0 +1,28 @@
+"""The stream `readings` as tables of a declarative pipeline; FOLKMOOT_URL has the admin addresses of the nodes."""
+
+from __future__ import annotations
+
+import os
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from pyspark_folkmoot import register
+
+session = SparkSession.active()
+register(session)
+
+
+@dp.table
+def bronze() -> DataFrame:
+    """Every message."""
+    source = session.readStream.format("folkmoot").option("url", os.environ["FOLKMOOT_URL"])
+    return source.option("stream", "readings").option("startingOffsets", "earliest").load()
+
+
+@dp.materialized_view
+def hourly() -> DataFrame:
+    """Messages by topic and hour."""
+    messages = session.read.table("bronze")
+    return messages.groupBy(f.date_trunc("hour", "timestamp").alias("hour"), "topic").count()

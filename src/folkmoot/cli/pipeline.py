@@ -1,0 +1,241 @@
+"""`folkmoot pipeline`: run, check, explain, look at and rebuild the pipeline in a YAML file.
+
+Owns arguments and printing. What a pipeline is lives in `pyspark_folkmoot.pipeline`, which is imported when a command
+runs; Spark only when it must analyse or run something.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import typer
+
+from folkmoot.cli.error import Refusal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pyspark_folkmoot.pipeline import Loaded
+
+__all__ = ["app"]
+
+INSTALL: Final = "pip install 'folkmoot[spark]'"
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
+
+FILE = typer.Argument(help="The pipeline: a YAML file.")
+MASTER = typer.Option(None, "--master", help="Where Spark runs, instead of spark.master of the file.")
+SYNTAX = typer.Option(False, "--syntax", help="Only what can be seen without Spark: no columns, no SQL.")
+
+
+@app.command("run")
+def run_command(
+    file: Path = FILE,
+    master: str | None = MASTER,
+    once: bool = typer.Option(False, "--once", help="Take what is there and end, whatever 'trigger' says."),
+    package: bool = typer.Option(False, "--package", help="Send the code of Folkmoot to the executors."),
+) -> int:
+    """Run the pipeline until it is done, a query fails (status 1), or Ctrl-C or SIGTERM stop it."""
+    loaded = load(file)
+    if once:
+        loaded.model = loaded.model.model_copy(update={"trigger": "once"})
+    stop = threading.Event()
+    catch_signals(stop)
+    loaded.state.mkdir(parents=True, exist_ok=True)
+    spark = session(loaded, master or loaded.model.spark.master, package, loaded.state / "spark.log")
+    # Spark's session takes the signal for itself.
+    catch_signals(stop)
+    from pyspark_folkmoot.pipeline.engine import run_pipeline
+
+    try:
+        with faults_told():
+            return run_pipeline(spark, loaded, say, stop)
+    finally:
+        end_session(spark)
+
+
+@app.command("check")
+def check(file: Path = FILE, syntax: bool = SYNTAX) -> int:
+    """Check everything before anything starts; every fault with its line (status 2)."""
+    loaded = load(file)
+    if not syntax:
+        from pyspark_folkmoot.pipeline.reach import check_streams
+
+        with faults_told():
+            silent = check_streams(loaded)
+        if silent:
+            say(f"the streams were not looked for: {silent}")
+        analysed(loaded)
+    counts = f"{len(loaded.graph.views)} views, {len(loaded.model.sinks)} sinks"
+    print(f"{file}: pipeline {loaded.model.name} is right: {counts}" + (" (without columns and SQL)" if syntax else ""))
+    return 0
+
+
+@app.command("explain")
+def explain(file: Path = FILE, syntax: bool = SYNTAX) -> int:
+    """Print what will run: sources, views, steps, sinks, with columns, checkpoints and expectations."""
+    loaded = load(file)
+    from pyspark_folkmoot.pipeline.explain import explain as text_of
+
+    print(text_of(loaded, None if syntax else analysed(loaded)))
+    return 0
+
+
+@app.command("status")
+def status(file: Path = FILE, as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> int:
+    """Show what the pipeline has done and how far behind it is; needs no Spark."""
+    loaded = load(file)
+    from pyspark_folkmoot.pipeline.report import report, report_text
+
+    found = report(loaded)
+    if found is None:
+        raise Refusal(f"the pipeline has not run yet: there is no status in {loaded.state}", 1)
+    print(json.dumps(found, indent=1) if as_json else report_text(found))
+    return 1 if found["run"]["state"] in ("failed", "killed") else 0
+
+
+@app.command("backfill")
+def backfill_command(
+    file: Path = FILE,
+    sink: str = typer.Option(..., "--sink", help="The Delta sink whose table is made anew."),
+    start: str | None = typer.Option(None, "--from", help="earliest or a TIME; without it where the source begins."),
+    end: str | None = typer.Option(None, "--to", help="A TIME; the pipeline goes on from there."),
+    master: str | None = MASTER,
+) -> int:
+    """Make the table of a sink anew from the stream, with a new checkpoint, and put it in the place of the old one."""
+    from pyspark_folkmoot.pipeline.backfill import backfill, check_range
+
+    loaded = load(file)
+    check_range(start, end)
+    loaded.state.mkdir(parents=True, exist_ok=True)
+    spark = session(loaded, master or loaded.model.spark.master, False, loaded.state / "spark.log")
+    try:
+        with faults_told():
+            return backfill(spark, loaded, sink, start, end, say)
+    finally:
+        end_session(spark)
+
+
+def load(file: Path) -> Loaded:
+    """The pipeline in `file`; all its faults on stderr and status 2."""
+    try:
+        from pyspark_folkmoot.pipeline.loading import load_pipeline
+    except ImportError as error:
+        raise Refusal(f"{error.name} is missing: {INSTALL}") from None
+    with faults_told():
+        return load_pipeline(file)
+
+
+@contextmanager
+def faults_told() -> Iterator[None]:
+    """Print faults as compilers do, `FILE:LINE: TEXT`, and end with status 2."""
+    from pyspark_folkmoot.pipeline.fault import Faults
+
+    try:
+        yield
+    except Faults as faults:
+        print(faults, file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def analysed(loaded: Loaded) -> Any:
+    """What Spark's analyzer says of the pipeline; asked in a local session, wherever the pipeline runs."""
+    from pyspark_folkmoot.pipeline.analyse import analyse, known_schemas
+
+    with faults_told():
+        schemas = known_schemas(loaded, pin=False)
+        spark = session(loaded, "local[1]", False)
+        try:
+            return analyse(spark, loaded, schemas)
+        finally:
+            end_session(spark)
+
+
+@contextmanager
+def spark_log(log: Path | None) -> Iterator[None]:
+    """Let the Java process that is started within write its log into a file, for as long as it lives."""
+    sys.stderr.flush()
+    if log is not None and log.exists():
+        log.replace(log.with_name(f"{log.name}.1"))
+    ours = os.dup(2)
+    file = log.open("wb") if log is not None else tempfile.TemporaryFile()  # noqa: SIM115 - closed below
+    try:
+        os.dup2(file.fileno(), 2)
+        yield
+    except BaseException:
+        os.dup2(ours, 2)
+        print(f"Spark's log is {log}" if log is not None else said_by(file), file=sys.stderr)
+        raise
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+        file.close()
+
+
+def said_by(file: IO[bytes]) -> str:
+    """The end of what a process has written into a file."""
+    with os.fdopen(os.dup(file.fileno()), "rb") as copy:
+        copy.seek(0)
+        return copy.read()[-2000:].decode("utf-8", "replace")
+
+
+def session(loaded: Loaded, master: str, package: bool, log: Path | None = None) -> SparkSession:
+    """A session with the settings of the file; Spark's own log goes into the file `log`, or nowhere."""
+    try:
+        import pyspark  # noqa: F401 - only to say what to do
+
+        from pyspark_folkmoot.session import spark_session
+    except ImportError as error:
+        raise Refusal(
+            f"{error.name} is missing, and Spark is needed here: {INSTALL} (`--syntax` does without)"
+        ) from None
+    from pyspark_folkmoot.pipeline.package import add_folder, add_package
+
+    conf = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in loaded.model.spark.conf.items()
+    }
+    # Modules beside the file are what steps are made of: the workers import them as the driver does.
+    add_folder(loaded.folder)
+    # What it has to say is told in better words, and is in the error log.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    with spark_log(log):
+        spark = spark_session(loaded.model.name, master, conf)
+    if package:
+        add_package(spark)
+    return spark
+
+
+def end_session(spark: SparkSession) -> None:
+    """Stop Spark; one whose Java is gone has stopped already."""
+    try:
+        spark.stop()
+    except Exception:  # noqa: BLE001 - nothing is left to be stopped
+        return
+
+
+def catch_signals(stop: threading.Event) -> None:
+    """Let Ctrl-C and SIGTERM end the run at the borders of batches; a second one ends it at once."""
+
+    def end(number: int, _frame: object) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+
+
+def say(text: str) -> None:
+    """Print a line of a run."""
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,87 @@
+"""What to do when a query has failed: Spark's long errors as the one line that says it, and the way out."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+__all__ = ["advice", "core_text"]
+
+_PYTHON: Final = re.compile(r"^(?:\w+\.)*([A-Z]\w*): (.+)$")
+_SPARK: Final = re.compile(r"\[([A-Z0-9_.]+)\] (.+)")
+_WRAPPED: Final = (
+    "PYTHON_",
+    "STREAM_FAILED",
+    "FAILED_EXECUTE_UDF",
+    "WRITING_JOB_FAILED",
+    "TASK_WRITE_FAILED",
+    "FOREACH_",
+)
+
+_WAYS_OUT: Final = (
+    (
+        r"Java process has ended",
+        "It was killed, or the memory was short: see spark.log in the state folder, and spark.driver.memory. "
+        "Start the pipeline again: the batch is repeated, nothing is lost or twice",
+    ),
+    (
+        r"gone by retention|were there, it ends at|was read up to",
+        "The stream no longer has what this query has not read. To go on without it set 'lost: skip' at the source; to "
+        "have this not happen again, give the stream a longer retention",
+    ),
+    (
+        r"No space left on device|Disk quota exceeded|os error 28",
+        "The disk is full. Make room and start the pipeline again: the batch is repeated, nothing is lost or twice",
+    ),
+    (r"Permission denied|Read-only file system", "The driver or a worker may not write there. Mend it and start again"),
+    (
+        r"no answer within|answered 50\d",
+        "The nodes, or the leader of a stream partition, were away for longer than 'patience' at the source. When they "
+        "are back start the pipeline again: it goes on where it was",
+    ),
+    (r"refuses the token", "Give the token that the nodes have, as cluster.token"),
+    (
+        r"CONCURRENT_QUERY|CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently|concurrent",
+        "Another driver uses the same checkpoint or table. Stop one of the two; what was written is exact",
+    ),
+    (
+        r"expectation '\w+' of '\w+' does not hold",
+        "Mend what sends such rows and remove or change the expectation, or say 'otherwise: drop' to have them in the "
+        "quarantine. Nothing of this batch was written",
+    ),
+    (
+        r"a table with other columns|differs from the table's",
+        "The table was made with other columns. Write elsewhere, or make it anew with `folkmoot pipeline backfill`",
+    ),
+    (r"OutOfMemoryError|Java heap space", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
+    (r"NoSuchStream|has no stream|no stream '", "Look at the streams of the nodes with `folkmoot stream list`"),
+)
+
+
+def core_text(text: str) -> str:
+    """Return the one line of an error of Spark that says what happened: the innermost of Python's, else Spark's own."""
+    found = ""
+    text = text.split("=== Streaming Query ===", maxsplit=1)[0]  # the plan that follows has everything in it
+    text = re.sub(r" ?SQLSTATE: \w+", "", text)
+    for line in text.splitlines():
+        match = _PYTHON.match(line.strip())
+        if match and not re.search(r"\b(org|java|scala|py4j)\.", line.split(":")[0]):
+            found = match[2]
+    if found:
+        return found.strip()
+    for match in _SPARK.finditer(text):
+        if not match[1].startswith(_WRAPPED):
+            return match[2].strip()
+    causes = re.findall(r"^Caused by: [\w.$]+: (.+)$", text, re.MULTILINE)
+    if causes:
+        return str(causes[-1]).strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else "no reason given"
+
+
+def advice(text: str) -> str:
+    """Return what to do about an error, as a sentence; general when nobody knows better."""
+    for pattern, way_out in _WAYS_OUT:
+        if re.search(pattern, text, re.IGNORECASE):
+            return way_out
+    return "When the cause is mended start the pipeline again: the batch is repeated, nothing is lost or twice"

@@ -1,0 +1,147 @@
+"""Making a sink's table anew from the stream: a new table and a new checkpoint, put in the place of the old at the end.
+
+Exact because nothing is computed in another way than by `run`: the same query reads the stream from the chosen place
+into a new folder, and afterwards the pipeline goes on from where the new checkpoint ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from folkmoot.client.position import parse_time
+from pyspark_folkmoot.pipeline.advice import advice, core_text
+from pyspark_folkmoot.pipeline.analyse import analyse, known_schemas
+from pyspark_folkmoot.pipeline.build import Builder
+from pyspark_folkmoot.pipeline.decode import messages_of
+from pyspark_folkmoot.pipeline.fault import PipelineProblem, valid
+from pyspark_folkmoot.pipeline.fingerprint import write_json
+from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.lock import StateLock
+from pyspark_folkmoot.pipeline.model import AnySink, DeltaSink, StreamSource
+from pyspark_folkmoot.pipeline.query import sink_query, view_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["backfill", "check_range", "finish_swaps"]
+
+SWAPS: Final = "swaps"
+
+
+def backfill(
+    spark: SparkSession, loaded: Loaded, name: str, start: str | None, end: str | None, say: Callable[[str], None]
+) -> int:
+    """Make the table of sink `name` anew, from `start` (as a source says it; default: its own) to `end`; return 0.
+
+    Raises PipelineProblem when that cannot be exact, or the pipeline runs.
+    """
+    sink = _sink(loaded, name)
+    with StateLock(loaded.state, "folkmoot pipeline backfill"):
+        finish_swaps(loaded)
+        schemas = known_schemas(loaded, pin=True)
+        analysis = analyse(spark, loaded, schemas)
+        builder = Builder(spark, loaded, schemas, lambda source: _messages(spark, loaded, source, start, end))
+        table = Path(loaded.path(sink.delta))
+        fresh = table.with_name(table.name + ".backfill")
+        checkpoint = loaded.state / "checkpoints" / f"{name}.backfill"
+        for leftover in (fresh, checkpoint):
+            shutil.rmtree(leftover, ignore_errors=True)
+        planned = sink_query(loaded, builder, analysis, sink, checkpoint, str(fresh))
+        say(f"reading into {fresh}")
+        query = planned.start()
+        error = _ended(query)
+        if error is not None:
+            text = f"backfill of '{name}' failed: {core_text(error)}\n{advice(error)}. The table is as it was"
+            raise PipelineProblem(loaded.masked(text))
+        if not (fresh / "_delta_log").is_dir():
+            raise PipelineProblem(f"the stream has nothing for '{name}' there: the table is as it was")
+        old = _swap(loaded, name, table, fresh, checkpoint)
+        say(f"the table {table} is new" + (f"; the old one is {old}: remove it when nobody needs it" if old else ""))
+    return 0
+
+
+def check_range(start: str | None, end: str | None) -> None:
+    """Refuse places that are none; raises PipelineProblem."""
+    for option, text in (("--from", start), ("--to", end)):
+        if text is None or (option == "--from" and text == "earliest"):
+            continue
+        try:
+            parse_time(text)
+        except ValueError as error:
+            raise PipelineProblem(f"{option}: {error}") from None
+
+
+def _ended(query: object) -> str | None:
+    """Wait for a query and return its error, None if it has none."""
+    from pyspark.errors import StreamingQueryException
+
+    try:
+        query.awaitTermination()  # type: ignore[attr-defined]
+    except StreamingQueryException as error:
+        return str(error)
+    return None
+
+
+def _sink(loaded: Loaded, name: str) -> DeltaSink:
+    names = [sink.name for sink in loaded.model.sinks]
+    found: AnySink | None = next((sink for sink in loaded.model.sinks if sink.name == name), None)
+    if found is None:
+        raise PipelineProblem(f"there is no sink '{name}'{valid(name, names, 'sinks')}")
+    if not isinstance(found, DeltaSink):
+        raise PipelineProblem(
+            f"sink '{name}' has no Delta table: what others have been sent cannot be taken back. Use a sink with a new "
+            "name, whose new checkpoint begins where the source says"
+        )
+    if not loaded.graph.streaming(view_of(loaded, found)):
+        raise PipelineProblem(f"sink '{name}' is made of tables alone: every run makes it anew")
+    return found
+
+
+def _messages(
+    spark: SparkSession, loaded: Loaded, source: StreamSource, start: str | None, end: str | None
+) -> DataFrame:
+    cluster = loaded.model.cluster
+    assert cluster is not None
+    if start is not None:
+        source = source.model_copy(update={"start": start})
+    return messages_of(spark, source, cluster.url, loaded.token, end)
+
+
+def _swap(loaded: Loaded, name: str, table: Path, fresh: Path, checkpoint: Path) -> Path | None:
+    """Put the new table and checkpoint in the place of the old ones; return where the old table is now."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
+    old = table.with_name(f"{table.name}.before-{stamp}")
+    kept = checkpoint.with_name(name)
+    steps = [
+        [str(table), str(old)],
+        [str(kept), str(kept.with_name(f"{name}.before-{stamp}"))],
+        [f"{kept}.json", str(kept.with_name(f"{name}.before-{stamp}.json"))],
+        [str(fresh), str(table)],
+        [str(checkpoint), str(kept)],
+        [f"{checkpoint}.json", f"{kept}.json"],
+    ]
+    # What is not there now must not be looked for again when this is repeated: the new one would be in its place.
+    steps = [step for step in steps if Path(step[0]).exists()]
+    plan = loaded.state / SWAPS / f"{name}.json"
+    plan.parent.mkdir(parents=True, exist_ok=True)
+    write_json(plan, steps)
+    had = table.exists()
+    finish_swaps(loaded)
+    return old if had else None
+
+
+def finish_swaps(loaded: Loaded) -> None:
+    """Do what is left of swaps that were begun: a process that was killed within one leaves its plan."""
+    folder = loaded.state / SWAPS
+    for plan in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+        for origin, target in json.loads(plan.read_text(encoding="utf-8")):
+            # A step that was done has its target; each folder moves once, so order and existence say it all.
+            if Path(origin).exists() and not Path(target).exists():
+                os.rename(origin, target)  # noqa: PTH104 - files and folders alike
+        plan.unlink()

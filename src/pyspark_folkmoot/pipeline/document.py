@@ -1,0 +1,170 @@
+"""A YAML file with the line of everything in it, and with `${NAME}` replaced by the environment.
+
+Owns the text: which scalars are numbers (YAML 1.2, so that `no` and `12:30` stay text), keys that come twice, and the
+secrets, which are all values that came from the environment and never leave through `masked`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from pyspark_folkmoot.pipeline.fault import Fault, Faults
+
+__all__ = ["Document", "Path_", "read_document"]
+
+Path_ = tuple[str | int, ...]
+"""Where a value is: the keys and indices that lead to it."""
+
+DEPTH_MAX: Final = 30
+SECRET_LEAST: Final = 4
+"""Shorter values from the environment are not masked: hiding every `1` would hide everything."""
+
+_INTEGER: Final = re.compile(r"[-+]?[0-9]+")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_VARIABLE: Final = re.compile(r"\$?\$\{([^}]*)\}")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Document:
+    """The values of a file (`data`), the same as they were written (`raw`), and their lines."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.data: Any = None
+        self.raw: Any = None
+        self.faults: list[Fault] = []
+        self.secrets: dict[str, str] = {}
+        self._lines: dict[Path_, int] = {}
+        self._text_lines: dict[Path_, int] = {}
+
+    def line(self, path: Path_) -> int:
+        """Return the line of the key or item at `path`, or of the nearest thing around it."""
+        for length in range(len(path), -1, -1):
+            if path[:length] in self._lines:
+                return self._lines[path[:length]]
+        return 1
+
+    def text_line(self, path: Path_, number: int = 1) -> int:
+        """Return the line of the file that has line `number` of the text at `path`."""
+        first = self._text_lines.get(path)
+        return self.line(path) if first is None else first + number - 1
+
+    def masked(self, text: str) -> str:
+        """Return `text` with every secret replaced by where it came from."""
+        for value in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(value, self.secrets[value])
+        return text
+
+    def fault(self, path: Path_, text: str) -> None:
+        """Note that something at `path` is wrong."""
+        self.faults.append(Fault(self.line(path), text))
+
+
+def read_document(file: Path, environment: Mapping[str, str]) -> Document:
+    """Return the document in `file`; raises `Faults` when it cannot be read or is no YAML."""
+    document = Document(file)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise Faults(str(file), [Fault(0, f"cannot be read: {reason}")]) from None
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else 0
+        raise Faults(str(file), [Fault(line, f"is no YAML: {error.problem or error.context}")]) from None
+    except yaml.YAMLError as error:
+        raise Faults(str(file), [Fault(0, f"is no YAML: {error}")]) from None
+    if root is None:
+        raise Faults(str(file), [Fault(1, "is empty: a pipeline has name, sources and sinks")])
+    reader = _Reader(document, environment)
+    document.raw = reader.value(root, (), expand=False)
+    document.data = reader.value(root, (), expand=True)
+    return document
+
+
+class _Reader:
+    """Turns nodes of YAML into values; notes lines and faults in the document, faults when it expands."""
+
+    def __init__(self, document: Document, environment: Mapping[str, str]) -> None:
+        self.document = document
+        self.environment = environment
+
+    def value(self, node: yaml.Node, path: Path_, expand: bool) -> Any:
+        self.document._lines.setdefault(path, node.start_mark.line + 1)  # noqa: SLF001 - one module
+        if len(path) > DEPTH_MAX:
+            if expand:
+                self.document.fault(path, f"is nested more than {DEPTH_MAX} levels deep")
+            return None
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path, expand)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*path, index), expand) for index, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)
+        return self._scalar(node, path, expand)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path_, expand: bool) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for key_node, value_node in node.value:
+            key = _plain(key_node) if isinstance(key_node, yaml.ScalarNode) else str(key_node.value)
+            if key is None or isinstance(key, bool | float):
+                key = str(key_node.value)
+            if key in found and expand:
+                first = self.document.line((*path, key))
+                line = key_node.start_mark.line + 1
+                self.document.faults.append(Fault(line, f"'{key}' comes twice: it is at line {first} already"))
+                continue
+            self.document._lines[(*path, key)] = key_node.start_mark.line + 1  # noqa: SLF001 - one module
+            found[key] = self.value(value_node, (*path, key), expand)
+        return found
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path_, expand: bool) -> Any:
+        block = node.style in ("|", ">")
+        self.document._text_lines[path] = node.start_mark.line + (2 if block else 1)  # noqa: SLF001 - one module
+        found = _plain(node)
+        if not isinstance(found, str) or not expand or "${" not in found:
+            return found
+        expanded = _VARIABLE.sub(lambda match: self._variable(match, path), found)
+        # A text that is one variable is what the variable says: a port stays a number, a switch a switch.
+        whole = _VARIABLE.fullmatch(found) and node.style is None and not found.startswith("$$")
+        return _typed(expanded) if whole else expanded
+
+    def _variable(self, match: re.Match[str], path: Path_) -> str:
+        if match[0].startswith("$$"):
+            return match[0][1:]
+        name = match[1]
+        if not _NAME.fullmatch(name):
+            self.document.fault(
+                path, f"'{match[0]}' names no variable of the environment: write ${{NAME}}, or $${{...}} for the text"
+            )
+            return match[0]
+        if name not in self.environment:
+            self.document.fault(path, f"'${{{name}}}' is not set in the environment: set {name}, or write the value")
+            return match[0]
+        value = self.environment[name]
+        if len(value) >= SECRET_LEAST:
+            self.document.secrets[value] = match[0]
+        return value
+
+
+def _plain(node: yaml.ScalarNode) -> Any:
+    text = str(node.value)
+    return _typed(text) if node.style is None else text
+
+
+def _typed(text: str) -> Any:
+    """Return what an unquoted word says, by the core schema of YAML 1.2."""
+    if text in ("", "~", "null", "Null", "NULL"):
+        return None
+    if text in ("true", "True", "TRUE"):
+        return True
+    if text in ("false", "False", "FALSE"):
+        return False
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text

@@ -1,0 +1,155 @@
+"""What a checkpoint depends on, kept beside it: a pipeline that has changed too much for it is refused with reasons.
+
+A checkpoint has the offsets of each stream by its place in the query, and the state of what keeps some. So these must
+not change: the streams and their order, how payloads are decoded, steps with state, watermarks, the sink and the
+columns that it writes. All else may: stateless steps of the same columns, expectations, limits, addresses, the master.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_folkmoot.pipeline.fault import PipelineProblem
+from pyspark_folkmoot.pipeline.graph import DECODED
+from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.model import AnySink, ProtobufDecode, PythonStep, SqlStep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["changes", "check_fingerprint", "fingerprint", "keep_fingerprint", "write_json"]
+
+VERSION: Final = 1
+
+Print = dict[str, Any]
+
+
+def fingerprint(
+    loaded: Loaded,
+    view: str,
+    frame: DataFrame,
+    sink: AnySink | None,
+    stateful: Mapping[str, list[str]],
+    schemas: Mapping[str, str],
+) -> Print:
+    """Return what the checkpoint of a query depends on, in words that can be shown."""
+    from pyspark_folkmoot.pipeline.plan import streams_read
+
+    graph = loaded.graph
+    found: Print = {"version": VERSION, "streams": streams_read(frame)}
+    for name in graph.needed(view):
+        made = graph.views[name]
+        if made.kind == DECODED:
+            keys = made.made_by.model_dump(mode="json", by_alias=True, exclude={"expect", "watermark", "view"})
+            if keys.get("schema") == "infer":
+                keys["schema"] = schemas.get(name, "infer")
+            if isinstance(made.made_by, ProtobufDecode):
+                keys["descriptor"] += " " + _digest((loaded.folder / made.made_by.descriptor).read_bytes())
+            found[f"decoding of view '{name}'"] = keys
+        for column, delay_ms in made.watermark.items():
+            found[f"watermark on '{column}' of '{name}'"] = f"{delay_ms} ms"
+        own = stateful.get(name, [])
+        below = [part for other in made.inputs for part in stateful.get(other, [])]
+        if len(own) > len(below):
+            found[f"step '{name}', which keeps state ({own[0]})"] = _text(loaded, made.made_by)
+    if sink is not None:
+        keys = sink.model_dump(mode="json", by_alias=True, include={"delta", "parquet", "format", "mode", "keys"})
+        keys["partition_by"] = getattr(sink, "partition_by", [])
+        found["sink"] = {key: value for key, value in keys.items() if value}
+    found["columns"] = [f"{name} {kind}" for name, kind in frame.dtypes if name != "_origin"]
+    return found
+
+
+def _text(loaded: Loaded, step: Any) -> str:
+    if isinstance(step, SqlStep):
+        return " ".join(step.sql.split())
+    assert isinstance(step, PythonStep)
+    from pyspark_folkmoot.pipeline.build import import_function
+
+    try:
+        source = inspect.getsource(import_function(loaded, step.python))
+    except OSError:
+        source = ""
+    arguments = json.dumps(step.arguments, sort_keys=True)
+    return f"{step.python}({', '.join(step.inputs)}) {arguments} code {_digest(source.encode())}"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def changes(before: Print, after: Print) -> list[str]:
+    """Return what differs, a line each."""
+    lines = []
+    for key in [*before, *[key for key in after if key not in before]]:
+        old, new = before.get(key), after.get(key)
+        if old == new:
+            continue
+        if old is None:
+            lines.append(f"new: {key} ({_shown(new)})")
+        elif new is None:
+            lines.append(f"gone: {key} ({_shown(old)})")
+        elif isinstance(old, dict) and isinstance(new, dict):
+            inner = [name for name in [*old, *[n for n in new if n not in old]] if old.get(name) != new.get(name)]
+            lines += [f"{key}: {name} was {_shown(old.get(name))}, is {_shown(new.get(name))}" for name in inner]
+        else:
+            lines.append(f"{key}: was {_shown(old)}, is {_shown(new)}")
+    return lines
+
+
+def _shown(value: Any) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "nothing" if value in (None, "", []) else text
+
+
+def _file(checkpoint: Path) -> Path:
+    return checkpoint.with_name(checkpoint.name + ".json")
+
+
+def check_fingerprint(checkpoint: Path, found: Print, query: str, is_sink: bool) -> None:
+    """Refuse a checkpoint that cannot follow; raises PipelineProblem with what changed and the choices."""
+    file = _file(checkpoint)
+    if not (checkpoint / "metadata").exists() or not file.exists():
+        return
+    differ = changes(json.loads(file.read_text(encoding="utf-8")), found)
+    if not differ:
+        return
+    listed = "".join(f"\n  - {line}" for line in differ)
+    if is_sink:
+        choices = (
+            f"\n  - a new sink: another name and another folder; '{query}' stays as it is"
+            f"\n  - `folkmoot pipeline backfill FILE --sink {query}`: makes its table anew from the stream"
+            "\n  - restore what the pipeline was"
+        )
+    else:
+        choices = (
+            f"\n  - remove {checkpoint}: the stream is looked through again from its beginning, and what "
+            "is in the quarantine already comes a second time"
+            "\n  - another 'quarantine' and another 'state'"
+            "\n  - restore what the pipeline was"
+        )
+    raise PipelineProblem(f"the checkpoint of '{query}' cannot follow what changed:{listed}\nThe choices:{choices}")
+
+
+def keep_fingerprint(checkpoint: Path, found: Print) -> None:
+    """Keep a fingerprint beside its checkpoint."""
+    checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    write_json(_file(checkpoint), found)
+
+
+def write_json(file: Path, found: Any) -> None:
+    """Write a file whole or not at all."""
+    fresh = file.with_name(f".{file.name}.{os.getpid()}")
+    with fresh.open("w", encoding="utf-8") as out:
+        json.dump(found, out, indent=1)
+        out.write("\n")
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.replace(file)

@@ -1,0 +1,201 @@
+"""From a file to a checked pipeline: reads it, tells every fault of its keys, then those between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from pyspark_folkmoot.pipeline.document import Document, Path_, read_document
+from pyspark_folkmoot.pipeline.fault import Faults, valid
+from pyspark_folkmoot.pipeline.graph import Graph, build_graph
+from pyspark_folkmoot.pipeline.model import Pipeline, kinds
+
+__all__ = ["Loaded", "load_pipeline"]
+
+_MISSING_KINDS: Final = {
+    ("sources", "stream"): "stream, streams, table or sink",
+    ("steps", "sql"): "sql or python",
+    ("sinks", "delta"): "delta, parquet, mqtt or format",
+}
+
+
+class Loaded:
+    """A pipeline without faults of its text: the file, its model, its graph."""
+
+    def __init__(self, document: Document, model: Pipeline, graph: Graph) -> None:
+        self.document = document
+        self.model = model
+        self.graph = graph
+        self.folder = document.file.resolve().parent
+
+    def path(self, text: str) -> str:
+        """Return a path of the file, which is relative to the file's folder; an address with :// as it is."""
+        return text if "://" in text else str((self.folder / text).absolute())
+
+    @property
+    def state(self) -> Path:
+        """The folder of checkpoints, pinned schemas and status."""
+        return Path(self.path(self.model.state))
+
+    @property
+    def quarantine(self) -> str:
+        """The folder of the quarantine table."""
+        return self.path(self.model.quarantine) if self.model.quarantine else str(self.state / "quarantine")
+
+    @property
+    def token(self) -> str | None:
+        """The admin token."""
+        cluster = self.model.cluster
+        return cluster.token.get_secret_value() if cluster is not None and cluster.token is not None else None
+
+    def masked(self, text: str) -> str:
+        """Return `text` without secrets."""
+        text = self.document.masked(text)
+        return text.replace(self.token, "(token)") if self.token else text
+
+
+def load_pipeline(file: Path, environment: Mapping[str, str] | None = None) -> Loaded:
+    """Return the pipeline in `file`; raises `Faults` with everything that can be seen without Spark."""
+    document = read_document(file, os.environ if environment is None else environment)
+    try:
+        model = Pipeline.model_validate(document.data)
+    except ValidationError as error:
+        for detail in error.errors():
+            _explain(document, detail)
+        _look_further(document, error)
+        raise Faults(str(file), document.faults) from None
+    graph = build_graph(document, model)
+    if document.faults:
+        raise Faults(str(file), document.faults)
+    return Loaded(document, model, graph)
+
+
+def _look_further(document: Document, error: ValidationError) -> None:
+    """Note what else is wrong: leave out the keys that are, and see whether what remains is a pipeline."""
+    data = deepcopy(document.data)
+    for detail in error.errors():
+        path, _ = _place(document, detail["loc"])
+        if not path or detail["type"] == "missing":
+            return
+        found = data
+        for part in path[:-1]:
+            found = found[part] if not isinstance(found, dict) or part in found else {}
+        if not isinstance(found, dict):
+            return
+        found.pop(path[-1], None)
+    try:
+        model = Pipeline.model_validate(data)
+    except ValidationError:
+        return
+    build_graph(document, model)
+
+
+def _explain(document: Document, detail: ErrorDetails) -> None:
+    """Note one error of pydantic in the words of the file."""
+    path, model = _place(document, detail["loc"])
+    where = _where(path)
+    kind = detail["type"]
+    context = detail.get("ctx", {})
+    last = str(detail["loc"][-1]) if detail["loc"] else ""
+    if kind == "extra_forbidden":
+        text = f"{_where(path[:-1])}has no key '{last}'{valid(last, _keys(model), 'valid keys')}"
+    elif kind == "missing":
+        part = str(path[0]) if path else ""
+        text = f"{_where(path)}needs the key '{_MISSING_KINDS.get((part, last), last)}'"
+    elif kind == "union_tag_invalid":
+        listed = [word.strip().strip("'") for word in str(context.get("expected_tags", "")).split(",")]
+        word = str(context.get("tag", ""))
+        text = f"{where}has no format '{word}'{valid(word, listed, 'formats')}"
+    elif kind == "union_tag_not_found":
+        text = f"{where}needs the key 'format': json, csv, number, text, raw, protobuf or sparkplug"
+    elif kind == "literal_error":
+        listed = [word.strip().strip("'") for word in str(context["expected"]).replace(" or ", ", ").split(",")]
+        text = f"{where}is {_shown(document, path)}{valid(str(_value(document, path)), listed, 'valid')}"
+    elif kind == "value_error":
+        text = f"{where}{_reason(detail)}"
+    else:
+        text = f"{where}is {_shown(document, path)}: {_lowered(detail['msg'])}"
+    document.fault(path, document.masked(text))
+
+
+def _reason(detail: ErrorDetails) -> str:
+    text = detail["msg"].removeprefix("Value error, ")
+    return text if text.startswith("is ") else f"is wrong: {text}"
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:].replace("valid dictionary", "mapping of keys to values")
+
+
+def _shown(document: Document, path: Path_) -> str:
+    found = _value(document, path)
+    return {"dict": "a mapping", "list": "a list"}.get(type(found).__name__, repr(found))
+
+
+def _value(document: Document, path: Path_) -> Any:
+    """Return what was written at `path`, before the environment came in: messages have no secrets."""
+    found: Any = document.raw
+    for part in path:
+        found = found[part]
+    return found
+
+
+def _place(document: Document, loc: tuple[int | str, ...]) -> tuple[Path_, str]:
+    """Return the part of `loc` that is in the file, and the tag of the model that it went through last."""
+    path: list[str | int] = []
+    tag = ""
+    found: Any = document.data
+    for part in loc:
+        in_mapping = isinstance(found, dict) and part in found and not str(part).startswith("<")
+        in_list = isinstance(found, list) and isinstance(part, int) and part < len(found)
+        if in_mapping or in_list:
+            found = found[part]
+            path.append(part)
+        elif isinstance(part, str):
+            tag = part
+    return tuple(path), _model_of(tuple(path), tag)
+
+
+def _model_of(path: Path_, tag: str) -> str:
+    """Return the name of the model whose keys are valid around `path`."""
+    names = [str(part) for part in path]
+    if "expect" in names[:-1]:
+        return "Expectation"
+    if tag == "<mqtt>" and names[-1:] != ["mqtt"] and "mqtt" in names:
+        return "MqttKey"
+    if tag and not tag.startswith("<") and "decode" in names:
+        return f"{tag.capitalize()}Decode"
+    part = names[0] if names else ""
+    tags = {
+        "<stream>": "StreamSource",
+        "<table>": "TableSource",
+        "<sink>": "SinkSource",
+        "<sql>": "SqlStep",
+        "<python>": "PythonStep",
+        "<delta>": "DeltaSink",
+        "<parquet>": "ParquetSink",
+        "<mqtt>": "MqttSink",
+        "<format>": "FormatSink",
+    }
+    if tag in tags:
+        return tags[tag]
+    if len(names) > 1 and part in ("cluster", "spark"):
+        return f"{part.capitalize()}Key"
+    return "Pipeline"
+
+
+def _keys(model: str) -> list[str]:
+    models: dict[str, type[BaseModel]] = {found.__name__: found for part in kinds().values() for found in part}
+    return [field.alias or name for name, field in models[model].model_fields.items()] if model in models else []
+
+
+def _where(path: Path_) -> str:
+    """Return how a message begins: what it is about."""
+    names = [str(part) for part in path]
+    return f"{'.'.join(names)} " if names else "the pipeline "

@@ -1,0 +1,377 @@
+"""The keys of a pipeline file: names, types, defaults. What must hold between them is in `graph`."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, SecretStr, Tag
+
+from folkmoot.client.nodes import split_urls
+from folkmoot.client.position import parse_time
+from pyspark_folkmoot.pipeline.ddl import parse_schema
+from pyspark_folkmoot.pipeline.interval import parse_interval
+from pyspark_folkmoot.pipeline.topic import TopicPattern
+
+__all__ = [
+    "INFER",
+    "ONCE",
+    "AnySink",
+    "AnySource",
+    "AnyStep",
+    "ClusterKey",
+    "CsvDecode",
+    "Decode",
+    "DeltaSink",
+    "Expectation",
+    "FormatSink",
+    "JsonDecode",
+    "MqttKey",
+    "MqttSink",
+    "NumberDecode",
+    "ParquetSink",
+    "Pipeline",
+    "ProtobufDecode",
+    "PythonStep",
+    "RawDecode",
+    "SinkSource",
+    "SparkKey",
+    "SparkplugDecode",
+    "SqlStep",
+    "StreamSource",
+    "TableSource",
+    "TextDecode",
+    "kinds",
+]
+
+ONCE: Final = "once"
+INFER: Final = "infer"
+
+
+def _name(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", value):
+        raise ValueError(
+            f"{value!r} is no name: write letters, digits and _, beginning with a letter, 64 characters at most"
+        )
+    return value
+
+
+def _schema(value: str) -> str:
+    parse_schema(value)
+    return value
+
+
+def _schema_or_infer(value: str) -> str:
+    return value if value == INFER else _schema(value)
+
+
+def _topic(value: str) -> str:
+    TopicPattern(value)
+    return value
+
+
+def _trigger(value: object) -> object:
+    return value if value == ONCE else parse_interval(value)
+
+
+def _or_never(value: object) -> object:
+    return None if value in (None, "never") else parse_interval(value)
+
+
+def _urls(value: str) -> str:
+    return ",".join(split_urls(value))
+
+
+def _start(value: object) -> object:
+    if isinstance(value, dict):
+        if all(type(part) is int and type(offset) is int and min(part, offset) >= 0 for part, offset in value.items()):
+            return value
+    elif value in ("earliest", "latest"):
+        return value
+    elif isinstance(value, str):
+        with suppress(ValueError):
+            parse_time(value)
+            return value
+    raise ValueError(
+        "is where to begin: earliest, latest, a time such as 2026-03-01T12:00:00Z, or offsets such as {0: 12, 1: 0}"
+    )
+
+
+def _function(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", value):
+        raise ValueError(f"{value!r} is no function: write 'module:function', the module beside the pipeline's file")
+    return value
+
+
+Name = Annotated[str, BeforeValidator(_name)]
+Interval = Annotated[int, BeforeValidator(parse_interval)]
+IntervalOrNever = Annotated[int | None, BeforeValidator(_or_never)]
+Schema = Annotated[str, AfterValidator(_schema)]
+Watermark = dict[str, Interval]
+
+
+class Key(BaseModel):
+    """Base of all: an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class ClusterKey(Key):
+    """Where the nodes are."""
+
+    url: Annotated[str, AfterValidator(_urls)] = Field(description="admin addresses of nodes, with commas")
+    token: SecretStr | None = Field(None, description="the nodes' admin token; write ${NAME}, not the token")
+
+
+class SparkKey(Key):
+    """The session."""
+
+    master: str = Field("local[*]", description="where Spark runs: local[*], spark://, yarn, k8s://")
+    conf: dict[str, bool | int | float | str] = Field(default_factory=dict, description="settings of Spark")
+
+
+class Expectation(Key):
+    """What must hold of every row of a view; NULL holds, as in SQL's CHECK."""
+
+    name: Name = Field(description="name, unique in its view")
+    check: str = Field(min_length=1, description="an expression of SQL that is true or false for a row")
+    otherwise: Literal["drop", "keep", "fail"] = Field("drop", description="what becomes of a row of which it is false")
+
+
+class _Decode(Key):
+    topic: Annotated[str, AfterValidator(_topic)] = Field(description="pattern of topics; {name} binds a level")
+    view: Name = Field(description="name of the view that it makes")
+    watermark: Watermark = Field(default_factory=dict, description="column of time and how late rows may come")
+    expect: list[Expectation] = Field(default_factory=list, description="what must hold of every row")
+
+
+class JsonDecode(_Decode):
+    """Payloads that are JSON objects."""
+
+    format: Literal["json"] = Field(description="what payloads are, one of those below")
+    schema_: Annotated[str, AfterValidator(_schema_or_infer)] = Field(alias="schema", description="columns, or infer")
+
+
+class CsvDecode(_Decode):
+    """Payloads that are one line of CSV."""
+
+    format: Literal["csv"] = Field(description="what payloads are, one of those below")
+    columns: Schema = Field(description="columns in their order, with types")
+    separator: str = Field(",", min_length=1, max_length=4, description="what stands between the values")
+
+
+class NumberDecode(_Decode):
+    """Payloads that are a number as text."""
+
+    format: Literal["number"] = Field(description="what payloads are, one of those below")
+    type: Literal["DOUBLE", "BIGINT", "INT", "FLOAT"] = Field("DOUBLE", description="type of the column")
+    column: Name = Field("value", description="name of the column")
+
+
+class TextDecode(_Decode):
+    """Payloads that are text in UTF-8."""
+
+    format: Literal["text"] = Field(description="what payloads are, one of those below")
+    column: Name = Field("value", description="name of the column")
+
+
+class RawDecode(_Decode):
+    """Payloads as they are."""
+
+    format: Literal["raw"] = Field(description="what payloads are, one of those below")
+    column: Name = Field("payload", description="name of the column")
+
+
+class ProtobufDecode(_Decode):
+    """Payloads that are a message of Protobuf."""
+
+    format: Literal["protobuf"] = Field(description="what payloads are, one of those below")
+    descriptor: str = Field(min_length=1, description="file of `protoc --include_imports --descriptor_set_out`")
+    message: str = Field(min_length=1, description="full name of the message, with its package")
+
+
+class SparkplugDecode(_Decode):
+    """Payloads of Sparkplug B."""
+
+    format: Literal["sparkplug"] = Field(description="what payloads are, one of those below")
+
+
+Decode = Annotated[
+    JsonDecode | CsvDecode | NumberDecode | TextDecode | RawDecode | ProtobufDecode | SparkplugDecode,
+    Field(discriminator="format"),
+]
+
+
+class StreamSource(Key):
+    """Streams of the cluster, as one view of messages and one view per entry of `decode`."""
+
+    stream: str | None = Field(None, min_length=1, description="name of the stream")
+    streams: list[str] | None = Field(None, min_length=1, description="names of several streams, read as one")
+    start: Annotated[str | dict[int, int], BeforeValidator(_start)] = Field(
+        "earliest", description="where a new checkpoint begins"
+    )
+    rows_per_trigger: int | None = Field(None, ge=1, description="messages of one micro-batch at most, per stream")
+    tasks: int | None = Field(None, ge=1, description="tasks of a micro-batch at least")
+    patience: Interval = Field(120_000, description="how long all nodes may be away")
+    lost: Literal["fail", "skip"] = Field("fail", description="what to do when retention took what was not read")
+    decode: list[Decode] = Field(default_factory=list, description="what payloads are; the first whose topic fits")
+
+    @property
+    def names(self) -> list[str]:
+        """The streams."""
+        return self.streams if self.streams is not None else [self.stream or ""]
+
+
+class TableSource(Key):
+    """A table, read whole: for joins."""
+
+    table: str = Field(min_length=1, description="file or folder")
+    format: Literal["csv", "parquet", "delta"] = Field(description="what it is")
+    schema_: Schema | None = Field(None, alias="schema", description="columns; needed for csv")
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict, description="options of Spark's reader")
+
+
+class SinkSource(Key):
+    """The table of a Delta sink of this pipeline, read whole: for tables that are made of tables."""
+
+    sink: Name = Field(description="name of the sink")
+
+
+class _Step(Key):
+    name: Name = Field(description="name of the view that it makes")
+    watermark: Watermark = Field(default_factory=dict, description="column of time and how late rows may come")
+    expect: list[Expectation] = Field(default_factory=list, description="what must hold of every row")
+
+
+class SqlStep(_Step):
+    """A query of SQL."""
+
+    sql: str = Field(min_length=1, description="a SELECT over views")
+
+
+class PythonStep(_Step):
+    """A function of DataFrames."""
+
+    python: Annotated[str, AfterValidator(_function)] = Field(description="module:function, the module beside the file")
+    inputs: list[str] = Field(min_length=1, description="the views that it gets, in order")
+    arguments: dict[str, Any] = Field(default_factory=dict, description="further arguments, by name")
+
+
+class _Sink(Key):
+    name: Name = Field(description="name of the sink and of its checkpoint")
+    from_: str = Field(alias="from", description="the view that it writes")
+
+
+class DeltaSink(_Sink):
+    """A Delta table."""
+
+    delta: str = Field(min_length=1, description="folder of the table")
+    mode: Literal["append", "update", "complete"] = Field("append", description="what a batch does to the table")
+    keys: list[str] = Field(default_factory=list, description="mode update: the columns that tell a row")
+    partition_by: list[str] = Field(default_factory=list, description="columns by which the table is partitioned")
+    compact: IntervalOrNever = Field(3_600_000, description="how often small files are made large ones, or never")
+    vacuum: IntervalOrNever = Field(
+        604_800_000, description="how old a file that no longer belongs to the table must be to go, or never"
+    )
+    every: Interval | None = Field(None, description="a table made of tables: how often it is made anew")
+
+
+class ParquetSink(_Sink):
+    """Files of Parquet, by Spark's own sink."""
+
+    parquet: str = Field(min_length=1, description="folder")
+    partition_by: list[str] = Field(default_factory=list, description="columns by which the files are partitioned")
+
+
+class MqttKey(Key):
+    """How messages are published where a row does not say it."""
+
+    qos: Literal[0, 1, 2] = Field(1, description="QoS of messages; a column qos goes before it")
+    retain: bool = Field(False, description="whether messages are retained; a column retain goes before it")
+    patience: Interval = Field(120_000, description="how long all nodes may be away")
+
+
+class MqttSink(_Sink):
+    """Messages, published by the cluster."""
+
+    mqtt: MqttKey = Field(description="how: {qos: 1}, or {} for that")
+
+
+class FormatSink(_Sink):
+    """Any format of Spark."""
+
+    format: str = Field(min_length=1, description="name of the format")
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict, description="its options")
+    mode: Literal["append", "update", "complete"] = Field("append", description="output mode of Spark")
+
+
+def _kind(value: Any, kinds: dict[str, str], other: str) -> str:
+    if isinstance(value, dict):
+        for key, tag in kinds.items():
+            if key in value:
+                return tag
+    return other
+
+
+def _source_kind(value: Any) -> str:
+    return _kind(value, {"table": "<table>", "sink": "<sink>"}, "<stream>")
+
+
+def _step_kind(value: Any) -> str:
+    return _kind(value, {"python": "<python>"}, "<sql>")
+
+
+def _sink_kind(value: Any) -> str:
+    found = {"delta": "<delta>", "parquet": "<parquet>", "mqtt": "<mqtt>", "format": "<format>"}
+    return _kind(value, found, "<delta>")
+
+
+# The tags are in brackets so that nobody takes them for keys of the file: they come up in the places of errors.
+AnySource = Annotated[
+    Annotated[StreamSource, Tag("<stream>")]
+    | Annotated[TableSource, Tag("<table>")]
+    | Annotated[SinkSource, Tag("<sink>")],
+    Discriminator(_source_kind),
+]
+AnyStep = Annotated[
+    Annotated[SqlStep, Tag("<sql>")] | Annotated[PythonStep, Tag("<python>")], Discriminator(_step_kind)
+]
+AnySink = Annotated[
+    Annotated[DeltaSink, Tag("<delta>")]
+    | Annotated[ParquetSink, Tag("<parquet>")]
+    | Annotated[MqttSink, Tag("<mqtt>")]
+    | Annotated[FormatSink, Tag("<format>")],
+    Discriminator(_sink_kind),
+]
+
+
+class Pipeline(Key):
+    """A pipeline file."""
+
+    name: Name = Field(description="name of the pipeline")
+    cluster: ClusterKey | None = Field(None, description="where the nodes are")
+    spark: SparkKey = Field(default_factory=SparkKey, description="the session")
+    state: str = Field("state", min_length=1, description="folder of checkpoints, pinned schemas and status")
+    trigger: Annotated[int | Literal["once"], BeforeValidator(_trigger)] = Field(
+        2_000, description="time between micro-batches, or once: take what is there and end"
+    )
+    sources: dict[Name, AnySource] = Field(min_length=1, description="streams and tables, by name")
+    steps: list[AnyStep] = Field(default_factory=list, description="views made of views")
+    sinks: list[AnySink] = Field(min_length=1, description="what is written")
+    quarantine: str | None = Field(None, description="Delta table of what was not decoded or was dropped")
+
+
+def kinds() -> dict[str, tuple[type[Key], ...]]:
+    """Return the models of each part of the file, as the reference lists them."""
+    return {
+        "pipeline": (Pipeline,),
+        "cluster": (ClusterKey,),
+        "spark": (SparkKey,),
+        "sources": (StreamSource, TableSource, SinkSource),
+        "decode": (JsonDecode, CsvDecode, NumberDecode, TextDecode, RawDecode, ProtobufDecode, SparkplugDecode),
+        "expect": (Expectation,),
+        "steps": (SqlStep, PythonStep),
+        "sinks": (DeltaSink, ParquetSink, MqttSink, FormatSink),
+        "mqtt": (MqttKey,),
+    }

@@ -1,0 +1,94 @@
+"""Spark's own plan of a frame, asked what it says: what keeps state, in which order streams are read, what is refused.
+
+The only module that reaches into the JVM. Where there is none (Spark Connect), nothing is known, and Spark itself
+refuses what it cannot run when it starts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+__all__ = ["analysis_text", "refusal", "stateful_parts", "streams_read"]
+
+# Nodes of a streaming plan that keep something from batch to batch.
+_STATEFUL: Final = {
+    "Aggregate": "an aggregation",
+    "Distinct": "DISTINCT",
+    "Deduplicate": "dropDuplicates",
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark",
+    "FlatMapGroupsWithState": "a function with state",
+    "FlatMapGroupsInPandasWithState": "a function with state",
+    "TransformWithState": "a function with state",
+    "TransformWithStateInPySpark": "a function with state",
+    "TransformWithStateInPandas": "a function with state",
+    "GlobalLimit": "LIMIT",
+    "SessionWindow": "a session window",
+}
+
+
+def stateful_parts(frame: DataFrame) -> list[str]:
+    """Return what keeps state in a streaming frame, in words; empty when every batch is for itself."""
+    found: list[str] = []
+    for node in _nodes(_plan(frame)):
+        if not node.isStreaming():
+            continue
+        name = str(node.nodeName())
+        if name in _STATEFUL:
+            found.append(_STATEFUL[name])
+        elif name.startswith("Join") and all(side.isStreaming() for side in _children(node)):
+            found.append("a join of two streams")
+    return found
+
+
+def streams_read(frame: DataFrame) -> list[str]:
+    """Return the names of the streams that a frame reads, in the order in which a checkpoint has their offsets."""
+    found = []
+    for node in _nodes(_plan(frame)):
+        if str(node.nodeName()).startswith("StreamingRelation"):
+            options = node.extraOptions()
+            found.append(str(options.get("stream") or options.get("path") or node.simpleStringWithNodeId()))
+    return found
+
+
+def refusal(frame: DataFrame, mode: str) -> str | None:
+    """Return why Spark cannot run a streaming frame in an output mode; None when it can."""
+    jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - there is no public way to ask before a query starts
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    chosen = {"append": modes.Append, "complete": modes.Complete, "update": modes.Update}[mode]()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(_plan(frame), chosen)
+    except Exception as error:  # noqa: BLE001 - whatever Spark says is the answer
+        return analysis_text(error)
+    return None
+
+
+def analysis_text(error: BaseException) -> str:
+    """Return what Spark has to say of a query, in one line without its tree and its Java."""
+    text = str(error)
+    for mark in (";\n", "\nJVM stacktrace", "\n\tat "):
+        text = text.split(mark, maxsplit=1)[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    kept = [line for line in lines if not line.startswith(("==", "^", "-----", "'", "+-", ":"))]
+    text = re.sub(r" ?SQLSTATE: \w+;?", "", " ".join(kept))
+    return re.sub(r"^\[[A-Z0-9_.]+\] ", "", text).removesuffix(";")
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - see refusal
+
+
+def _children(node: Any) -> list[Any]:
+    found = node.children()
+    return [found.apply(number) for number in range(found.size())]
+
+
+def _nodes(plan: Any) -> list[Any]:
+    """Return all nodes of a plan, the leaves in the order in which Spark collects them."""
+    found = [plan]
+    for child in _children(plan):
+        found.extend(_nodes(child))
+    return found

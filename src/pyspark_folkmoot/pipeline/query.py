@@ -1,0 +1,153 @@
+"""The queries of a pipeline: one per sink, one per source for what cannot be decoded, one per view that drops rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark_folkmoot.pipeline.analyse import Analysis
+from pyspark_folkmoot.pipeline.build import Builder, without_origin
+from pyspark_folkmoot.pipeline.decode import observed_entries, undecoded
+from pyspark_folkmoot.pipeline.expect import drops
+from pyspark_folkmoot.pipeline.fingerprint import check_fingerprint, fingerprint, keep_fingerprint
+from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.model import ONCE, AnySink, DeltaSink, StreamSource
+from pyspark_folkmoot.pipeline.part import ENTRIES
+from pyspark_folkmoot.pipeline.plan import streams_read
+from pyspark_folkmoot.pipeline.quarantine import of_dropped, of_undecoded
+from pyspark_folkmoot.pipeline.sink import start_quarantine, start_sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Planned", "counters", "plan_queries", "sink_query", "static_sinks", "view_of"]
+
+
+class Planned:
+    """A query that is ready to start: what it writes, the streams it reads in the order of its checkpoint."""
+
+    def __init__(
+        self, name: str, view: str, frame: DataFrame, checkpoint: Path, sink: AnySink | None, start: Callable[[], Any]
+    ) -> None:
+        self.name = name
+        self.view = view
+        self.frame = frame
+        self.checkpoint = checkpoint
+        self.sink = sink
+        self.streams = streams_read(frame)
+        self.fingerprint: dict[str, Any] = {}
+        self._start = start
+
+    def check(self) -> None:
+        """Refuse a checkpoint that cannot follow."""
+        check_fingerprint(self.checkpoint, self.fingerprint, self.name, self.sink is not None)
+
+    def start(self) -> StreamingQuery:
+        """Start it; from now on the checkpoint belongs to this fingerprint."""
+        keep_fingerprint(self.checkpoint, self.fingerprint)
+        query: StreamingQuery = self._start()
+        return query
+
+
+def view_of(loaded: Loaded, sink: AnySink) -> str:
+    """Return the view that a sink writes, by the name that it has."""
+    return next(name for name in loaded.graph.views if name.lower() == sink.from_.lower())
+
+
+def static_sinks(loaded: Loaded) -> list[DeltaSink]:
+    """Return the sinks of views that are made of tables alone, each after those whose tables it reads."""
+    places = {name: number for number, name in enumerate(loaded.graph.views)}
+    found = [
+        sink
+        for sink in loaded.model.sinks
+        if isinstance(sink, DeltaSink) and not loaded.graph.streaming(view_of(loaded, sink))
+    ]
+    return sorted(found, key=lambda sink: places[view_of(loaded, sink)])
+
+
+def counters(loaded: Loaded) -> dict[str, str]:
+    """Return by view with expectations the one query that counts them: its quarantine's, or the first sink's."""
+    found: dict[str, str] = {}
+    graph = loaded.graph
+    for name, view in graph.views.items():
+        if not view.expectations or not graph.streaming(name):
+            continue
+        if drops(view.expectations):
+            found[name] = f"quarantine-{name}"
+            continue
+        for sink in loaded.model.sinks:
+            if name in graph.needed(view_of(loaded, sink)):
+                found[name] = sink.name
+                break
+    return found
+
+
+def plan_queries(loaded: Loaded, builder: Builder, analysis: Analysis) -> list[Planned]:
+    """Return all streaming queries of a pipeline."""
+    planned = [
+        sink_query(loaded, builder, analysis, sink, loaded.state / "checkpoints" / sink.name)
+        for sink in loaded.model.sinks
+        if loaded.graph.streaming(view_of(loaded, sink))
+    ]
+    for name, source in loaded.model.sources.items():
+        if isinstance(source, StreamSource) and source.decode:
+            planned.append(_undecoded_query(loaded, builder, name))
+    used = {known for sink in loaded.model.sinks for known in loaded.graph.needed(view_of(loaded, sink))}
+    for name, view in loaded.graph.views.items():
+        # Rows of a view that nobody writes are not lost: they are in the stream, and in no table.
+        if name in used and drops(view.expectations) and loaded.graph.streaming(name):
+            planned.append(_dropped_query(loaded, builder, name))
+    for query in planned:
+        stateful = analysis.stateful
+        query.fingerprint = fingerprint(loaded, query.view, query.frame, query.sink, stateful, builder.schemas)
+    return planned
+
+
+def sink_query(
+    loaded: Loaded, builder: Builder, analysis: Analysis, sink: AnySink, checkpoint: Path, table: str | None = None
+) -> Planned:
+    """Return the query of a sink; `table` is another folder to write than the sink's own."""
+    view = view_of(loaded, sink)
+    counted = [name for name, query in counters(loaded).items() if query == sink.name]
+    frame = without_origin(builder.frames(view, counted)[view])
+    once = loaded.model.trigger == ONCE or table is not None
+    trigger = None if once else int(loaded.model.trigger)
+    planned = Planned(
+        sink.name,
+        view,
+        frame,
+        checkpoint,
+        sink,
+        lambda: start_sink(loaded, sink, frame, checkpoint, trigger, table),
+    )
+    planned.fingerprint = fingerprint(loaded, view, frame, sink, analysis.stateful, builder.schemas)
+    return planned
+
+
+def _undecoded_query(loaded: Loaded, builder: Builder, source: str) -> Planned:
+    name = f"quarantine-{source}"
+    found = loaded.model.sources[source]
+    assert isinstance(found, StreamSource)
+    entries = builder.entries(source)
+    messages = observed_entries(builder.frames(source)[source], entries, ENTRIES + source)
+    stream = found.names[0] if found.streams is None else ""
+    frame = of_undecoded(undecoded(messages, entries, stream), source)
+    return _quarantine(loaded, name, source, frame)
+
+
+def _dropped_query(loaded: Loaded, builder: Builder, view: str) -> Planned:
+    name = f"quarantine-{view}"
+    rows = builder.frames(view, [view], before=True)[view]
+    sources = loaded.graph.sources(view)
+    source = sources[0] if len(sources) == 1 else None
+    frame = of_dropped(rows, source, view, loaded.graph.views[view].expectations)
+    return _quarantine(loaded, name, view, frame)
+
+
+def _quarantine(loaded: Loaded, name: str, view: str, frame: DataFrame) -> Planned:
+    checkpoint = loaded.state / "checkpoints" / name
+    trigger = None if loaded.model.trigger == ONCE else int(loaded.model.trigger)
+    start = lambda: start_quarantine(loaded, name, frame, checkpoint, trigger)  # noqa: E731 - one line, named where used
+    return Planned(name, view, frame, checkpoint, None, start)

@@ -1,0 +1,139 @@
+"""The status of a pipeline as people and programs read it: the driver's file, and how far the nodes are ahead of it."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.model import DeltaSink
+from pyspark_folkmoot.pipeline.status import read_status
+
+__all__ = ["report", "report_text"]
+
+PATIENCE_S: Final = 2.0
+
+
+def report(loaded: Loaded) -> dict[str, Any] | None:
+    """Return the status with the lag of each query and the rows of its tables; None when there was no run yet."""
+    found = read_status(loaded.state)
+    if found is None:
+        return None
+    if found["run"]["state"] in ("starting", "running", "stopping") and not _held(loaded.state):
+        found["run"]["state"] = "killed"
+    ends, silent = _ends(loaded, found)
+    if silent:
+        found["nodes"] = silent
+    for query in found["queries"].values():
+        behind = {}
+        for stream, read in query.get("ends", {}).items():
+            if stream in ends:
+                behind[stream] = sum(max(0, end - read.get(part, 0)) for part, end in ends[stream].items())
+        if behind:
+            query["behind"] = behind
+    for sink in loaded.model.sinks:
+        if isinstance(sink, DeltaSink) and sink.name in found["queries"]:
+            rows = table_rows(loaded.path(sink.delta))
+            if rows is not None:
+                found["queries"][sink.name]["table_rows"] = rows
+    rows = table_rows(loaded.quarantine)
+    if rows is not None:
+        found["quarantine"] = {"table": loaded.quarantine, "rows": rows}
+    return found
+
+
+def _held(state: Path) -> bool:
+    """Return whether somebody has the lock of a state folder on this machine."""
+    try:
+        with (state / "lock").open("r+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_UN)
+            return False
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _ends(loaded: Loaded, found: dict[str, Any]) -> tuple[dict[str, dict[str, int]], str]:
+    """Return where each stream ends now, and why not if the nodes do not answer."""
+    from folkmoot.client.problem import StreamProblem
+    from folkmoot.client.streams import StreamClient
+
+    streams = sorted({stream for query in found["queries"].values() for stream in query.get("ends", {})})
+    if loaded.model.cluster is None or not streams:
+        return {}, ""
+    client = StreamClient(loaded.model.cluster.url, loaded.token, PATIENCE_S)
+    ends: dict[str, dict[str, int]] = {}
+    try:
+        for stream in streams:
+            ends[stream] = {str(part.partition): part.next for part in client.describe(stream).ranges}
+    except StreamProblem as problem:
+        return ends, loaded.masked(str(problem))
+    finally:
+        client.close()
+    return ends, ""
+
+
+def table_rows(table: str) -> int | None:
+    """Return how many rows a Delta table has, from its log; None when there is none, or deltalake is not installed."""
+    if not (Path(table) / "_delta_log").is_dir():
+        return None
+    try:
+        import pyarrow as pa
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+    except ImportError:
+        return None
+    try:
+        actions = pa.table(DeltaTable(table).get_add_actions(flatten=True))
+    except TableNotFoundError:
+        return None
+    return sum(count or 0 for count in actions.column("num_records").to_pylist())
+
+
+def report_text(found: dict[str, Any]) -> str:
+    """Return the report as text for a terminal."""
+    run = found["run"]
+    until = f" to {run['until']}" if run.get("until") else ""
+    process = f"process {run['pid']} on {run['host']}"
+    lines = [f"pipeline {found['pipeline']}: {run['state']}, since {run['since']}{until}, {process}"]
+    if run.get("error"):
+        lines += ["  " + line for line in run["error"].splitlines()]
+    rows = [("query", "batch", "messages", "per second", "behind", "rows in table", "last batch")]
+    for name, query in found["queries"].items():
+        behind = query.get("behind")
+        rows.append(
+            (
+                name,
+                "-" if query.get("batch") is None else str(query["batch"]),
+                f"{query['rows']:,}" if "ends" in query else "-",
+                f"{query.get('rows_per_second', 0.0):,.0f}" if "ends" in query else "-",
+                "-" if behind is None else f"{sum(behind.values()):,}",
+                f"{query['table_rows']:,}" if "table_rows" in query else "-",
+                str(query.get("at") or "-")[:19],
+            )
+        )
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [row[0].ljust(widths[0]), *[cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]]
+        lines.append("  ".join(cells).rstrip())
+    lines += [f"error of {name}: {query['error']}" for name, query in found["queries"].items() if query.get("error")]
+    for name, query in found["queries"].items():
+        if query.get("late"):
+            lines.append(f"{name}: {query['late']:,} rows came later than the watermark allows and are in no result")
+    for name, count in found["views"].items():
+        if count["with_new_fields"]:
+            new = f"view {name}: {count['with_new_fields']:,} of {count['messages']:,} messages have fields that are"
+            lines.append(f"{new} not in its schema, such as '{count.get('new_field')}': they are ignored")
+    for name, count in found["expectations"].items():
+        lines.append(
+            f"expectation {name} ({count['check']}): {count['broken']:,} of {count['rows']:,} rows break it, "
+            f"otherwise {count['otherwise']}"
+        )
+    if "quarantine" in found:
+        lines.append(f"quarantine: {found['quarantine']['rows']:,} rows in {found['quarantine']['table']}")
+    if "nodes" in found:
+        lines.append(f"how far the queries are behind is not known: {found['nodes']}")
+    return "\n".join(lines)

@@ -1,0 +1,160 @@
+"""What a pipeline has done, in one file of its state folder: written by the driver, read by anybody without Spark.
+
+Rows are counted once per batch, also over restarts: a batch whose number was counted is not counted again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark_folkmoot.pipeline.fingerprint import write_json
+from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.part import ENTRIES, OBSERVED
+
+__all__ = ["StatusFile", "read_status", "status_file"]
+
+SAVE_S: Final = 1.0
+
+
+def status_file(state: Path) -> Path:
+    """Return the status file of a state folder."""
+    return state / "status.json"
+
+
+def read_status(state: Path) -> dict[str, Any] | None:
+    """Return the status, None when the pipeline has never run."""
+    try:
+        found: dict[str, Any] = json.loads(status_file(state).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    return found
+
+
+class StatusFile:
+    """The status of a run. `progress` may be called from any thread."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.loaded = loaded
+        self._lock = threading.Lock()
+        self._saved_s = 0.0
+        loaded.state.mkdir(parents=True, exist_ok=True)
+        before = read_status(loaded.state) or {}
+        self.found: dict[str, Any] = {
+            "pipeline": loaded.model.name,
+            "run": {"state": "starting", "host": socket.gethostname(), "pid": os.getpid(), "since": _now()},
+            "queries": before.get("queries", {}),
+            "expectations": before.get("expectations", {}),
+            "views": before.get("views", {}),
+        }
+
+    def planned(self, names: dict[str, tuple[str, list[str]]], fresh: set[str]) -> None:
+        """Say which queries there are, with their views and streams; those in `fresh` begin a new checkpoint."""
+        with self._lock:
+            known = self.found["queries"]
+            for name in [name for name in known if name not in names]:
+                del known[name]
+            for name, (view, streams) in names.items():
+                if name in fresh:
+                    known.pop(name, None)
+                    for counts in (self.found["expectations"], self.found["views"]):
+                        for key in [key for key, count in counts.items() if count.get("query") == name]:
+                            del counts[key]
+                empty: dict[str, Any] = (
+                    {"batch": None, "rows": 0, "rows_per_second": 0.0, "ends": {}} if streams else {}
+                )
+                query = known.setdefault(name, empty)
+                query.update(view=view, streams=streams, error=None)
+
+    def state(self, text: str, error: str | None = None) -> None:
+        """Say what the run does: running, stopping, stopped, finished, failed."""
+        with self._lock:
+            self.found["run"].update(state=text, error=error)
+            if text in ("stopped", "finished", "failed"):
+                self.found["run"]["until"] = _now()
+        self.save()
+
+    def failed(self, name: str, error: str) -> None:
+        """Say why a query failed."""
+        with self._lock:
+            self.found["queries"].setdefault(name, {})["error"] = self.loaded.masked(error)
+
+    def static(self, name: str, version: int) -> None:
+        """Say that a table made of tables was made anew."""
+        with self._lock:
+            self.found["queries"].setdefault(name, {}).update(version=version, at=_now(), error=None)
+
+    def progress(self, name: str, found: dict[str, Any]) -> None:
+        """Take in what Spark says of a batch; `found` is its JSON."""
+        with self._lock:
+            query = self.found["queries"].get(name)
+            if query is None:
+                return
+            ends = [
+                json.loads(source["endOffset"]) if isinstance(source["endOffset"], str) else source["endOffset"]
+                for source in found.get("sources", [])
+            ]
+            for stream, end in zip(query["streams"], ends, strict=False):
+                if isinstance(end, dict):
+                    query["ends"][stream] = {part: at for part, at in end.items() if part.isdigit()}
+            query["at"] = found.get("timestamp")
+            if found.get("eventTime", {}).get("watermark"):
+                query["watermark"] = found["eventTime"]["watermark"]
+            batch = int(found["batchId"])
+            query["rows_per_second"] = round(float(found.get("processedRowsPerSecond") or 0.0), 1)
+            if query["batch"] is not None and batch <= query["batch"]:
+                return
+            query["batch"] = batch
+            query["rows"] += int(found.get("numInputRows", 0))
+            late = sum(int(part.get("numRowsDroppedByWatermark", 0)) for part in found.get("stateOperators", []))
+            query["late"] = query.get("late", 0) + late
+            query["batch_ms"] = found.get("durationMs", {}).get("triggerExecution")
+            self._observed(name, found.get("observedMetrics", {}))
+        self.save(lazily=True)
+
+    def _observed(self, query: str, metrics: dict[str, dict[str, Any]]) -> None:
+        for key, counts in metrics.items():
+            if key.startswith(OBSERVED):
+                self._expected(query, key.removeprefix(OBSERVED), counts)
+            elif key.startswith(ENTRIES):
+                self._decoded(query, key.removeprefix(ENTRIES), counts)
+
+    def _expected(self, query: str, view: str, counts: dict[str, Any]) -> None:
+        for number, expectation in enumerate(self.loaded.graph.views[view].expectations):
+            count = self.found["expectations"].setdefault(f"{view}.{expectation.name}", {"rows": 0, "broken": 0})
+            count.update(query=query, check=expectation.check, otherwise=expectation.otherwise)
+            count["rows"] += counts.get("rows") or 0
+            count["broken"] += counts.get(f"broken_{number}") or 0
+
+    def _decoded(self, query: str, source: str, counts: dict[str, Any]) -> None:
+        entries = getattr(self.loaded.model.sources[source], "decode", [])
+        for number, entry in enumerate(entries):
+            count = self.found["views"].setdefault(entry.view, {"messages": 0, "with_new_fields": 0})
+            count["query"] = query
+            count["messages"] += counts.get(f"taken_{number}") or 0
+            count["with_new_fields"] += counts.get(f"new_{number}") or 0
+            if counts.get(f"field_{number}"):
+                count["new_field"] = counts[f"field_{number}"]
+
+    def save(self, lazily: bool = False) -> None:
+        """Write the file; `lazily` not more often than every second."""
+        with self._lock:
+            now = time.monotonic()
+            if lazily and now - self._saved_s < SAVE_S:
+                return
+            self._saved_s = now
+            self.found["at"] = _now()
+            try:
+                write_json(status_file(self.loaded.state), self.found)
+            except OSError:
+                return  # a full disk must not end a pipeline because of its status
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,229 @@
+"""Decoding in a real Spark: each message is in the view of its entry or in the quarantine, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from pyspark_folkmoot import spark_session
+from pyspark_folkmoot.column import COLUMNS, struct
+from pyspark_folkmoot.pipeline import decoded, undecoded, with_expectations
+from pyspark_folkmoot.pipeline.expect import broken
+from pyspark_folkmoot.pipeline.model import Expectation
+from pyspark_folkmoot.pipeline.protobuf import ProtobufFault, message_class, message_columns
+from pyspark_folkmoot.pipeline.sparkplug import payload_descriptor
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+WHEN = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
+
+
+def messages(spark: SparkSession, *found: tuple[str, bytes]) -> DataFrame:
+    rows: list[Any] = [
+        (0, number, topic, payload, 1, False, "me", None, {}, None, None, WHEN)
+        for number, (topic, payload) in enumerate(found)
+    ]
+    return spark.createDataFrame(rows, struct(COLUMNS))
+
+
+def rows(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def reasons(frame: DataFrame) -> dict[bytes, str]:
+    return {row["_origin"]["payload"]: row["_reason"] for row in rows(frame)}
+
+
+def test_json(spark: SparkSession) -> None:
+    good = [b'{"v": 1.5, "t": "2026-03-01T00:00:00Z", "s": "x", "new": 1}', b'{"v": null}', b"{}", b'{"s": 7}']
+    bad = {
+        b"": "the payload is no JSON object",
+        b"no": "the payload is no JSON object",
+        b"[1]": "the payload is no JSON object",
+        b"null": "the payload is no JSON object",
+        b'"x"': "the payload is no JSON object",
+        b'{"v": 1': "the payload is no JSON object",
+        b'{"v": "hot"}': "field 'v' is 'hot' and no DOUBLE",
+        b'{"v": true, "t": "soon"}': "field 'v' is 'true' and no DOUBLE; field 't' is 'soon' and no TIMESTAMP",
+        b'{"n": {"a": "x"}}': "field within another",
+        b'{"s": "\xff"}': "the payload is no text in UTF-8",
+        b'{"v": "a", "v": "b"}': "field 'v' is",
+    }
+    frame = messages(spark, *[("s/hall/x", payload) for payload in [*good, *bad]])
+    schema = "v DOUBLE, t TIMESTAMP, s STRING, n STRUCT<a: INT>"
+    entries = [{"topic": "s/{place}/+", "view": "r", "format": "json", "schema": schema}]
+    found = rows(decoded(frame, entries, "s")["r"])
+    assert [row["_origin"]["payload"] for row in found] == good
+    assert [(row["place"], row["v"], row["s"]) for row in found] == [
+        ("hall", 1.5, "x"),
+        ("hall", None, None),
+        ("hall", None, None),
+        ("hall", None, "7"),
+    ]
+    assert list(found[0]) == ["place", "v", "t", "s", "n", "_origin"]
+    assert found[0]["_origin"]["stream"] == "s"
+    told = reasons(undecoded(frame, entries, "s"))
+    assert list(told) == list(bad)
+    for payload, reason in bad.items():
+        assert reason in told[payload]
+
+
+def test_the_first_entry_that_fits_takes_a_message(spark: SparkSession) -> None:
+    frame = messages(spark, ("a/b", b"1"), ("a/c", b"2"), ("x", b"3"))
+    entries = [
+        {"topic": "a/b", "view": "one", "format": "number"},
+        {"topic": "a/#", "view": "two", "format": "number", "type": "BIGINT", "column": "n"},
+    ]
+    views = decoded(frame, entries)
+    assert [row["value"] for row in rows(views["one"])] == [1.0]
+    assert [row["n"] for row in rows(views["two"])] == [2]
+    (rest,) = rows(undecoded(frame, entries))
+    assert (rest["_origin"]["offset"], rest["_view"], rest["_reason"]) == (2, None, "no entry of decode fits its topic")
+
+
+def test_csv_numbers_text_and_bytes(spark: SparkSession) -> None:
+    frame = messages(
+        spark,
+        ("csv", b"1;a"),
+        ("csv", b"x;a"),
+        ("csv", b"1"),
+        ("number", b" -2.5e3\n"),
+        ("number", b"high"),
+        ("number", b""),
+        ("text", "gr\u00fcn".encode()),
+        ("text", b"\xff"),
+        ("raw", b"\xff"),
+    )
+    entries = [
+        {"topic": "csv", "view": "csv", "format": "csv", "columns": "a INT, `b c` STRING", "separator": ";"},
+        {"topic": "number", "view": "number", "format": "number"},
+        {"topic": "text", "view": "text", "format": "text"},
+        {"topic": "raw", "view": "raw", "format": "raw"},
+    ]
+    views = {name: rows(view.drop("_origin")) for name, view in decoded(frame, entries).items()}
+    assert views == {
+        "csv": [{"a": 1, "b c": "a"}],
+        "number": [{"value": -2500.0}],
+        "text": [{"value": "gr\u00fcn"}],
+        "raw": [{"payload": b"\xff"}],
+    }
+    found = rows(undecoded(frame, entries))
+    assert [(row["_view"], row["_origin"]["offset"]) for row in found] == [
+        ("csv", 1),
+        ("csv", 2),
+        ("number", 4),
+        ("number", 5),
+        ("text", 7),
+    ]
+    assert found[2]["_reason"] == "the payload is 'high' and no DOUBLE"
+
+
+def descriptor(folder: Path) -> Path:
+    """A descriptor set as protoc writes it: demo.Reading with a scalar of each kind that matters."""
+    from google.protobuf import timestamp_pb2
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+
+    file = FileDescriptorProto(name="demo.proto", package="demo", syntax="proto3")
+    file.dependency.append("google/protobuf/timestamp.proto")
+    level = file.enum_type.add(name="Level")
+    for number, name in enumerate(("LOW", "HIGH")):
+        level.value.add(name=name, number=number)
+    kind = file.message_type.add(name="Reading")
+    fields: tuple[tuple[int, str, int, int, str], ...] = (
+        (1, "value", 1, 1, ""),
+        (2, "big", 1, 4, ""),
+        (3, "tags", 3, 9, ""),
+        (4, "level", 1, 14, ".demo.Level"),
+    )
+    fields += ((5, "at", 1, 11, ".google.protobuf.Timestamp"), (6, "inner", 1, 11, ".demo.Inner"))
+    for number, name, label, type_, type_name in fields:
+        field = kind.field.add(number=number, name=name, type_name=type_name or None)
+        field.label = label  # type: ignore[assignment]
+        field.type = type_  # type: ignore[assignment]
+    inner = file.message_type.add(name="Inner").field.add(number=1, name="n")
+    inner.label, inner.type = 1, 5  # type: ignore[assignment]
+    stamp = FileDescriptorProto.FromString(timestamp_pb2.DESCRIPTOR.serialized_pb)
+    path = folder / "demo.desc"
+    path.write_bytes(FileDescriptorSet(file=[stamp, file]).SerializeToString())
+    return path
+
+
+def test_protobuf(spark: SparkSession, tmp_path: Path) -> None:
+    file = descriptor(tmp_path)
+    reading: Any = message_class(file.read_bytes(), "demo.Reading")(
+        value=1.5, big=2**64 - 1, tags=["a", "b"], level=1, at=WHEN, inner={"n": 3}
+    )
+    frame = messages(spark, ("p", reading.SerializeToString()), ("p", b"\x09"), ("p", b""), ("q", b"1"))
+    entries = [
+        {"topic": "p", "view": "p", "format": "protobuf", "descriptor": file.name, "message": "demo.Reading"},
+        {"topic": "q", "view": "q", "format": "number"},
+    ]
+    first, empty = rows(decoded(frame, entries, folder=tmp_path)["p"].drop("_origin"))
+    assert first.pop("at").replace(tzinfo=None) == WHEN.replace(tzinfo=None)
+    assert first == {"value": 1.5, "big": Decimal(2**64 - 1), "tags": ["a", "b"], "level": "HIGH", "inner": {"n": 3}}
+    assert empty == {"value": 0.0, "big": Decimal(0), "tags": [], "level": "LOW", "at": None, "inner": None}
+    (bad,) = rows(undecoded(frame, entries, folder=tmp_path))
+    assert bad["_origin"]["offset"] == 1
+    assert bad["_reason"].startswith("the payload is no Reading in Protobuf: ")
+
+
+def test_descriptors_that_are_wrong(tmp_path: Path) -> None:
+    file = descriptor(tmp_path)
+    assert list(message_columns(file, "demo.Inner")) == ["n"]
+    with pytest.raises(ProtobufFault, match=r"did you mean 'demo\.Reading'"):
+        message_columns(file, "demo.Reding")
+    with pytest.raises(ProtobufFault, match="cannot be read"):
+        message_columns(tmp_path / "none", "demo.Reading")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(ProtobufFault, match="is no descriptor set"):
+        message_columns(tmp_path / "text", "demo.Reading")
+
+
+def test_sparkplug(spark: SparkSession) -> None:
+    payload: Any = message_class(payload_descriptor(), "folkmoot.sparkplug.Payload")(
+        timestamp=int(WHEN.timestamp() * 1000), seq=7
+    )
+    payload.metrics.add(name="t", datatype=10, double_value=20.5)
+    payload.metrics.add(alias=4, datatype=3, int_value=2**32 - 5)
+    payload.metrics.add(name="on", datatype=11, boolean_value=True)
+    payload.metrics.add(name="s", datatype=12, is_null=True)
+    frame = messages(spark, ("spBv1.0/g/NDATA/n", payload.SerializeToString()), ("spBv1.0/g/NDATA/n", b"\xff\xff"))
+    entries = [{"topic": "spBv1.0/{group}/{kind}/{node}", "view": "data", "format": "sparkplug"}]
+    (row,) = rows(decoded(frame, entries)["data"])
+    assert (row["group"], row["kind"], row["node"], row["seq"]) == ("g", "NDATA", "n", 7)
+    assert [(m["name"], m["alias"], m["datatype"], m["number"], m["boolean"]) for m in row["metrics"]] == [
+        ("t", None, "Double", 20.5, None),
+        (None, 4, "Int32", -5.0, None),
+        ("on", None, "Boolean", None, True),
+        ("s", None, "String", None, None),
+    ]
+    assert row["metrics"][3]["is_null"]
+    assert "no payload of Sparkplug B" in rows(undecoded(frame, entries))[0]["_reason"]
+
+
+def test_expectations(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1,), (-1,), (None,), (200,)], "v INT")
+    drop = {"name": "positive", "check": "v > 0"}
+    keep = {"name": "odd", "check": "v % 2 = 1", "otherwise": "keep"}
+    fail = {"name": "low", "check": "v < 100", "otherwise": "fail"}
+    assert [row["v"] for row in rows(with_expectations(frame, "x", [drop, keep]))] == [1, None, 200]
+    (gone,) = rows(broken(frame, [Expectation.model_validate(found) for found in (drop, keep)]))
+    assert (gone["_expectation"], gone["_reason"], gone["_row"]) == ("positive", "not v > 0", '{"v":-1}')
+    with pytest.raises(PySparkException, match=r"expectation 'low' of 'x' does not hold \(v < 100\): \{\"v\":200\}"):
+        with_expectations(frame, "x", [drop, fail]).collect()
+    dropping = {**drop, "check": "v < 100"}
+    assert len(rows(with_expectations(frame, "x", [dropping, fail]))) == 3

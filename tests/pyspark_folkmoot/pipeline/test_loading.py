@@ -1,0 +1,168 @@
+"""A pipeline file is read with its lines; every fault says where it is, what is wrong, and what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pyspark_folkmoot.pipeline.fault import Faults
+from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
+from pyspark_folkmoot.pipeline.model import StreamSource
+
+GOOD = """\
+name: flights
+cluster: {url: "127.0.0.1:8080", token: "${TOKEN}"}
+sources:
+  nyc:
+    stream: nyc
+    decode:
+      - {topic: "nyc/flights/{origin}/{carrier}", view: flights, format: json, schema: "time TIMESTAMP, delay DOUBLE"}
+      - {topic: "nyc/weather/{origin}", view: weather, format: json, schema: infer}
+  airports: {table: airports.csv, format: csv, schema: "faa STRING, name STRING"}
+steps:
+  - name: late
+    sql: |
+      SELECT f.*, a.name
+      FROM flights f JOIN airports a ON f.origin = a.faa
+    expect:
+      - {name: sane, check: "delay < 2000"}
+sinks:
+  - {name: bronze, from: nyc, delta: tables/bronze}
+  - {name: silver, from: late, delta: tables/silver, partition_by: [origin], compact: 1 hour, vacuum: 7 days}
+"""
+
+
+def load(folder: Path, text: str, **environment: str) -> Loaded:
+    (folder / "airports.csv").write_text("faa,name\nJFK,Kennedy\n", encoding="utf-8")
+    file = folder / "p.yaml"
+    file.write_text(text, encoding="utf-8")
+    return load_pipeline(file, {"TOKEN": "a-secret-token", **environment})
+
+
+def faults(folder: Path, text: str) -> list[tuple[int, str]]:
+    with pytest.raises(Faults) as caught:
+        load(folder, text)
+    return [(fault.line, fault.text) for fault in caught.value.faults]
+
+
+def test_a_good_file(tmp_path: Path) -> None:
+    found = load(tmp_path, GOOD)
+    assert list(found.graph.views) == ["nyc", "flights", "weather", "airports", "late"]
+    assert found.graph.views["late"].inputs == ["flights", "airports"]
+    assert found.graph.needed("late") == ["nyc", "flights", "airports", "late"]
+    assert found.graph.streaming("late")
+    assert not found.graph.streaming("airports")
+    assert found.state == tmp_path / "state"
+    assert found.model.trigger == 2_000
+    assert found.token == "a-secret-token"
+    assert found.masked("x a-secret-token y") == "x ${TOKEN} y"
+
+
+CASES = [
+    ("name: flights", "nmae: flights", 1, "no key 'nmae'; did you mean 'name'?"),
+    ("name: flights\n", "", 1, "needs the key 'name'"),
+    ("${TOKEN}", "${TOKNE}", 2, "'${TOKNE}' is not set in the environment"),
+    ("${TOKEN}", "${a b}", 2, "names no variable"),
+    ("cluster: {url", "cluster: {ulr", 2, "no key 'ulr'; did you mean 'url'?"),
+    ("127.0.0.1:8080", "http://[", 2, "no address of a node"),
+    ("    stream: nyc\n", "    stream: nyc\n    start: earlyest\n", 6, "start is where to begin"),
+    ("    stream: nyc\n", "", 4, "one of 'stream' and 'streams'"),
+    ("    stream: nyc\n", "    streams: [a, b]\n    start: {0: 1}\n", 6, "offsets are of one stream"),
+    ("    stream: nyc\n", "    stream: nyc\n    stream: b\n", 6, "'stream' comes twice: it is at line 5"),
+    ("format: json, schema: infer", "format: jsn, schema: infer", 8, "did you mean 'json'? formats: json, csv"),
+    ("format: json, schema: infer", "schema: infer", 8, "needs the key 'format'"),
+    ("delay DOUBLE", "delay DUBLE", 7, "'DUBLE' of column 'delay' is no type; did you mean 'DOUBLE'?"),
+    ("delay DOUBLE", "delay", 7, "the column 'delay' has no type"),
+    ("delay DOUBLE", "delay DOUBLE,", 7, "it ends with a comma"),
+    ("delay DOUBLE", "origin DOUBLE", 7, "gets 'origin' twice: from the topic and the payload"),
+    ("delay DOUBLE", "delay ARRAY<DOUBLE", 7, "'>' is missing"),
+    ("flights/{origin}/{carrier}", "flights/{origin}/{origin}", 7, "the column 'origin' is bound twice"),
+    ("flights/{origin}/{carrier}", "flights/x{origin}", 7, "must be a whole level in braces"),
+    ("flights/{origin}/{carrier}", "flights/#/{origin}", 7, "# can only be the last level"),
+    ("flights/{origin}/{carrier}", "weather/{site}", 8, "never gets a message: line 7 takes the same topics"),
+    ("view: weather", "view: Flights", 8, "the name 'Flights' is taken: line 7"),
+    ("airports.csv", "airprts.csv", 9, "there is no airprts.csv beside the pipeline's file"),
+    ("format: csv", "format: cvs", 9, "did you mean 'csv'? valid: csv, parquet, delta"),
+    (', schema: "faa STRING, name STRING"', "", 9, "needs the key 'schema'"),
+    ("FROM flights", "FROM flihgts", 14, "reads 'flihgts', and there is no such view; did you mean 'flights'?"),
+    ("FROM flights", "FROM late", 11, "'late' is made of itself: late <- late"),
+    ("name: sane", "naem: sane", 16, "no key 'naem'; did you mean 'name'? valid keys: name, check, otherwise"),
+    ('"delay < 2000"}', '"delay < 2000", otherwise: dorp}', 16, "did you mean 'drop'? valid: drop, keep, fail"),
+    ('2000"}', '2000"}\n      - {name: Sane, check: "true"}', 17, "'Sane' comes twice"),
+    ("name: silver, from: late", "name: silver, from: layte", 19, "did you mean 'late'? views: nyc, flights"),
+    ("name: silver", "name: Bronze", 19, "the name 'Bronze' is taken: line 18"),
+    ("tables/silver", "tables/bronze", 19, "sink 'silver' and sink 'bronze' write the same folder"),
+    ("partition_by", "partitionBy", 19, "did you mean 'partition_by'?"),
+    ("vacuum: 7 days", "vacuum: 6 days", 19, "vacuum is 6 days: at least 7 days"),
+    ("vacuum: 7 days", "vacuum: soon", 19, "'soon' is no time"),
+    ("vacuum: 7 days", "mode: update", 19, "mode update and 'keys'"),
+    ("vacuum: 7 days", "every: 1 hour", 19, "'every' is for views of tables alone"),
+    ("tables/silver, partition_by", "x, mqtt: {qos: 3}, partition_by", 19, "has no key 'mqtt'"),
+    ("delta: tables/bronze", "mqtt: {qso: 1}", 18, "did you mean 'qos'? valid keys: qos, retain, patience"),
+    ("from: late, delta", "from: airports, parquet", 19, "no key 'partition_by'|made of tables alone"),
+    ("tables/silver", "s3://b/silver", 19, "must be on a local or mounted disk"),
+    ("    sql: |", '    inputs: [nyc]\n    python: "no:f"\n    sql: |', 14, "has no key 'sql'"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "line", "text"), CASES, ids=[case[3][:40] for case in CASES])
+def test_a_fault(tmp_path: Path, old: str, new: str, line: int, text: str) -> None:
+    assert old in GOOD
+    found = faults(tmp_path, GOOD.replace(old, new, 1))
+    assert any(at == line and any(part in told for part in text.split("|")) for at, told in found), found
+
+
+def test_all_faults_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = (
+        GOOD.replace("partition_by", "partitionBy").replace("FROM flights", "FROM flihgts").replace("${TOKEN}", "${X}")
+    )
+    assert [line for line, _ in faults(tmp_path, text)] == [2, 14, 19]
+
+
+def test_cycles_also_through_tables(tmp_path: Path) -> None:
+    text = GOOD.replace("sources:\n", "sources:\n  old: {sink: silver}\n").replace("JOIN airports", "JOIN old")
+    ((line, told),) = faults(tmp_path, text)
+    assert line == 4
+    assert "'old' is made of itself: old <- late <- old" in told
+
+
+def test_tables_alone_have_no_quarantine(tmp_path: Path) -> None:
+    step = '  - {name: few, sql: "SELECT * FROM airports", expect: [{name: e, check: "true"}]}\n'
+    text = GOOD.replace("sinks:\n", step + "sinks:\n  - {name: few, from: few, delta: tables/few}\n")
+    ((line, told),) = faults(tmp_path, text)
+    assert line == 17
+    assert "made of tables alone" in told
+    load(tmp_path, text.replace('check: "true"}', 'check: "true", otherwise: fail}'))
+
+
+def test_secrets_are_not_in_messages(tmp_path: Path) -> None:
+    for place in ("trigger: ${SECRET}\n", "spark: {master: [${SECRET}]}\n", "quarantine: {a: '${SECRET}'}\n"):
+        with pytest.raises(Faults) as caught:
+            load(tmp_path, place + GOOD, SECRET="hush-hush-hush")
+        assert "hush" not in str(caught.value)
+
+
+def test_a_file_that_is_none(tmp_path: Path) -> None:
+    assert faults(tmp_path, "") == [(1, "is empty: a pipeline has name, sources and sinks")]
+    assert "is no YAML" in faults(tmp_path, "a: [1")[0][1]
+    with pytest.raises(Faults, match="cannot be read: No such file"):
+        load_pipeline(tmp_path / "none.yaml")
+
+
+def test_words_of_yaml_stay_words(tmp_path: Path) -> None:
+    found = load(tmp_path, GOOD.replace("stream: nyc", "stream: no\n    start: 2026-03-01"))
+    source = found.model.sources["nyc"]
+    assert isinstance(source, StreamSource)
+    assert source.names == ["no"]
+    assert source.start == "2026-03-01"
+
+
+def test_functions_are_looked_for(tmp_path: Path) -> None:
+    step = '  - {name: scored, python: "scoring:scoer", inputs: [late]}\n'
+    text = GOOD.replace("sinks:\n", step + "sinks:\n")
+    assert "scoring.py is missing" in faults(tmp_path, text)[0][1]
+    (tmp_path / "scoring.py").write_text("def score(late):\n    return late\n", encoding="utf-8")
+    assert "did you mean 'score'?" in faults(tmp_path, text)[0][1]
+    (tmp_path / "scoring.py").write_text("def score(:\n", encoding="utf-8")
+    assert "scoring.py:1" in faults(tmp_path, text)[0][1]
