@@ -13,6 +13,7 @@ from folkmoot.broker.state import (
     TIMER_OVERLOAD,
     TIMER_RATE,
     TIMER_RETENTION,
+    TIMER_STAGED,
     TIMER_SYS,
     TIMER_WILL,
     State,
@@ -156,6 +157,8 @@ class Broker(Neighbours):
             self.feeds.grown()
             self.answers.grown(grown)
         self.answers.committed()
+        self.orders.committed()
+        self.publications.committed()
         self.feeds.committed()
         self.exchange.committed()
         self.completed()
@@ -198,6 +201,7 @@ class Broker(Neighbours):
         if record is not None:
             self._fail(record)
         self.exchange.fail(token, partition)
+        self.orders.fail(partition)
 
     def take_back(self) -> None:
         """Remove what clients have sent and no other disk is known to have; nobody was told of it.
@@ -212,6 +216,7 @@ class Broker(Neighbours):
                     # The other side may have got it in time: that it is removed here says nothing then.
                     state.writer.put(partition, stamp_key(key), encode_stamp(Stamp(0, 0)))
         state.revocable.clear()
+        self.publications.take_back()
 
     def flush(self) -> None:
         """Turn what is kept for the end of the turn into rows: roles are about to change."""
@@ -319,6 +324,8 @@ class Broker(Neighbours):
             self.purges.step(self.commits.durable_token)
         if self.producers.busy():
             self.producers.step()
+        if self.transactions.waiting:
+            self.publications.step()
         if self._trimming:
             self._trimming = self.streams.trim(self.state.now, self.state.writer)
             if self.streams.fault:
@@ -344,6 +351,7 @@ class Broker(Neighbours):
             or self.feeds.runnable()
             or self.purges.runnable(self.commits.durable_token)
             or self.producers.busy()
+            or self.publications.runnable()
             or self.state.writer.dirty  # rows came when the turn had ended
         )
 
@@ -354,6 +362,8 @@ class Broker(Neighbours):
             self._connection_due(kind, subject)
         elif kind == TIMER_SYS:
             self.sys.tick()
+        elif kind == TIMER_STAGED:
+            self.transactions.expire()
         elif kind == TIMER_RETENTION:
             self._trimming = True
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)

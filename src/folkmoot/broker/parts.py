@@ -30,9 +30,11 @@ from folkmoot.broker.interest import Interest
 from folkmoot.broker.keeping import Keeping
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.mark import Marks
+from folkmoot.broker.order import Orders
 from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.overload import Overload
 from folkmoot.broker.producer import Producers
+from folkmoot.broker.publication import Publications
 from folkmoot.broker.publish import Publishing
 from folkmoot.broker.purge import Purges
 from folkmoot.broker.queue import Queue
@@ -50,6 +52,7 @@ from folkmoot.broker.switch import Switch
 from folkmoot.broker.sys import SysTopics
 from folkmoot.broker.tail import Tails
 from folkmoot.broker.tenure import Tenure
+from folkmoot.broker.transaction import Transactions
 from folkmoot.broker.waking import Waking
 from folkmoot.broker.will import Wills
 from folkmoot.streams.table import Streams
@@ -94,6 +97,8 @@ class Delivery:
             self.producers,
         )
         self.errands = Errands(state, self.outbox, self.publishing)
+        self.transactions = Transactions(state, fabric, self.commits)
+        self.publications = Publications(state, self.commits, self.errands, self.transactions)
         self.runs = Runs(state, self.routes, self.publishing, self.requests)
         self.exchange = Exchange(
             state, fabric, self.commits, self.marks, self.requests, self.outbox, self.publishing, self.runs
@@ -113,6 +118,7 @@ class Clients(Delivery):
         self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
         self.answers = Answers(state, fabric, self.commits, self.retained, streams)
         self.calls = Calls(state, self.inquiries, self.answers, self.tails)
+        self.orders = Orders(self.publications, self.calls)
         self.closing = Closing(state, self.lifecycle)
         self.attaching = Attaching(state, self.commits, self.queue, self.lifecycle)
         self.admission = Admission(state, fabric, self.relays, self.wills, self.lifecycle, self.closing, self.attaching)
@@ -163,6 +169,7 @@ class Neighbours(Clients):
             self.purges,
             self.lifecycle,
             self.feeds,
+            self.transactions,
             streams,
         )
         self.hosting = Hosting(
@@ -200,7 +207,7 @@ class Neighbours(Clients):
             self.restore,
             self.hosting,
             self.inquiries,
-            self.answers,
+            self.orders,
             streams,
         )
         self.switch = Switch(
@@ -216,6 +223,6 @@ class Neighbours(Clients):
             self.exchange,
             self.hosting,
             self.inquiries,
-            self.answers,
+            self.orders,
             self.tenure,
         )
