@@ -88,17 +88,22 @@ def _fault_of(first: int, body: bytes, limits: Limits) -> str:
     if not topic:
         return "the topic is empty"
     if topic[0] == 36:  # b"$"
-        return "the topic begins with $: such topics belong to the server"
+        return f"the topic {_shown(topic)} begins with $: such topics belong to the server"
     if len(topic) > limits.topic_bytes_max:
         return f"the topic has {len(topic)} bytes, the limit is {limits.topic_bytes_max}"
     why = check_topic(topic, limits.topic_levels_max)
     if why is not None:
-        return why
+        return f"{why}: {_shown(topic)}"
     if publish.qos > limits.qos_max:
         return f"QoS {publish.qos} is above the maximum {limits.qos_max}"
     if publish.retain and not limits.retain_available:
         return "retained messages are switched off"
     return "" if publish.properties is None else _property_fault(publish, publish.properties, limits)
+
+
+def _shown(topic: bytes) -> str:
+    """Return a topic as people can read it, not at any length."""
+    return repr(topic[:100].decode("utf-8", "replace"))
 
 
 def _property_fault(publish: Publish, properties: Properties, limits: Limits) -> str:
