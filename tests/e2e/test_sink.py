@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -40,6 +41,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Serving]:
     streams = ["--stream", "in=in/#", "--stream", "out=out/#"]
+    streams += ["--stream", "flights=flights/#", "--stream", "alerts=alerts/#"]  # of the documentation
     with Serving(tmp_path / "data", "--mqtt", "127.0.0.1:0", "--admin", "127.0.0.1:0", *streams).start() as serving:
         yield serving
 
@@ -125,6 +127,34 @@ def test_what_is_wrong_reaches_the_user(spark: SparkSession, node: Serving, tmp_
     with pytest.raises(StreamingQueryException, match=r"begins with \$"):
         run(rows_of(spark, node).selectExpr("'$SYS/x' as topic", "payload"), node, tmp_path / "c")
     assert records(node, "out", 0) == []
+
+
+def test_the_examples_of_the_documentation_work(spark: SparkSession, node: Serving, tmp_path: Path) -> None:
+    assert spark is not None  # the examples ask for a session and get this one
+    page = (Path(__file__).parents[2] / "docs" / "pipeline" / "mqtt.md").read_text(encoding="utf-8")
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    code = code.replace("checkpoints/alerts", str(tmp_path / "alerts")).replace("http://127.0.0.1:8080", url_of(node))
+    client = TransactionClient(url_of(node), patience_s=5)
+    part = PartWriter(client, "flights", 0, "p")
+    for number, delay in ((1, 30), (2, 150), (3, 121)):
+        payload = b'{"origin": "JFK", "dest": "LAX", "dep_delay": %d}' % delay
+        part.add(encode(Publish(b"flights/UA/%d" % number, payload, 1, False, False, 1), V5))
+    part.flush()
+    client.commit("flights", 0, [("p", 1)])
+    client.close()
+    reader = StreamClient(url_of(node), patience_s=5)
+    exec(code, {})
+    found = []
+    until = time.monotonic() + 20
+    while len(found) < 5 and time.monotonic() < until:
+        ranges = reader.describe("alerts").ranges
+        found = [one.record for part in ranges for one in reader.entries("alerts", part.partition, 0)]
+    reader.close()
+    assert sorted((one.topic, one.payload, one.qos) for one in found) == [
+        (b"alerts/UA/2", b"JFK to LAX: 150 minutes late", 2),
+        (b"alerts/UA/3", b"JFK to LAX: 121 minutes late", 2),
+        *[(b"alerts/total/%d" % n, b"0", 1) for n in range(3)],
+    ]
 
 
 class Door(ThreadingHTTPServer):
