@@ -22,6 +22,7 @@ from folkmoot.client.streams import StreamClient
 from folkmoot.client.transactions import PartWriter, TransactionClient
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, Publish
+from folkmoot.streams.record import Record
 from pyspark_folkmoot import spark_session
 from tests.integration.serving import Serving
 
@@ -144,7 +145,7 @@ def test_the_examples_of_the_documentation_work(spark: SparkSession, node: Servi
     client.close()
     reader = StreamClient(url_of(node), patience_s=5)
     exec(code, {})
-    found = []
+    found: list[Record] = []
     until = time.monotonic() + 20
     while len(found) < 5 and time.monotonic() < until:
         ranges = reader.describe("alerts").ranges
