@@ -17,6 +17,7 @@ from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.control import Control
+from folkmoot.broker.deadline import Deadlines
 from folkmoot.broker.errand import Errands
 from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.express import Express
@@ -148,6 +149,9 @@ class Clients(Delivery):
             self.connecting,
             self.subscribing,
         )
+        self.deadlines = Deadlines(
+            state, self.commits, self.closing, self.lifecycle, self.wills, self.sys, self.transactions
+        )
         self.express = Express(state, self.runs)
         self.ingress = Ingress(state, self.routes, self.inbound, self.runs, self.express, self.control, self.closing)
 
@@ -222,7 +226,6 @@ class Neighbours(Clients):
             self.closing,
             self.exchange,
             self.hosting,
-            self.inquiries,
             self.orders,
             self.tenure,
         )

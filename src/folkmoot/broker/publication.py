@@ -57,7 +57,7 @@ class Publications:
         self.transactions = transactions
         self.spoiled: list[tuple[int, str]] = []
         self._steps: deque[_Step] = deque()
-        self._kept = "chunk_kept" in self.fabric.planted
+        self._kept = self.fabric.planted.chunk_kept
         self._later: deque[_Step] = deque()  # with the bug planted: rows that go when it is too late
 
     def runnable(self) -> bool:

@@ -12,7 +12,6 @@ from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.hosting import STRANGER, Hosting
 from folkmoot.broker.ingress import Ingress
-from folkmoot.broker.inquiry import Inquiries
 from folkmoot.broker.interest import Interest
 from folkmoot.broker.message import (
     ANNOUNCE,
@@ -64,7 +63,6 @@ class Switch:
         closing: Closing,
         exchange: Exchange,
         hosting: Hosting,
-        inquiries: Inquiries,
         orders: Orders,
         tenure: Tenure,
     ) -> None:
@@ -79,7 +77,7 @@ class Switch:
         self.closing = closing
         self.exchange = exchange
         self.hosting = hosting
-        self.inquiries = inquiries
+        self.inquiries = orders.calls.inquiries
         self.answers = orders.answers
         self.orders = orders
         self.tenure = tenure
