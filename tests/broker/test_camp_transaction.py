@@ -7,7 +7,10 @@ import pytest
 from folkmoot.broker.order import encode_commit
 from folkmoot.broker.question import BUSY, COMMIT, CONFLICT, FOUND, Answer
 from folkmoot.kernel.clock import SECOND
+from folkmoot.store.batch import Batch
+from folkmoot.store.key import PACKETS, end_of, kind_prefix
 from folkmoot.store.transaction import home_of
+from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.streams.config import StreamConfig
 from tests.harness.camp import Camp, Site
 from tests.harness.desk import Desk, app_in
@@ -214,6 +217,47 @@ def test_a_split_while_it_is_published_brings_nothing_twice(rounds: int) -> None
     camp.settle()
     camp.advance(SECOND)
     stand.check(in_stream=2 * MESSAGES)  # records from the moment of the cut are appended anew, docs/limits.md
+
+
+def packets_rows(site: Site) -> list[tuple[bytes, bytes]]:
+    prefix = kind_prefix(0, PACKETS)
+    return site.store.scan(prefix, end_of(prefix), 100)
+
+
+def test_a_chunk_that_cannot_be_read_is_published_from_another_copy() -> None:
+    stand = Stand()
+    stand.stage()
+    stand.camp["n1"].run()
+    key, value = packets_rows(stand.leader)[1]
+    damaged = Batch(0)
+    damaged.put(key, value[:VERSION_BYTES] + b"\xff" + value[VERSION_BYTES + 1 :])
+    stand.leader.store.apply(damaged)
+    for number in range(NUMBERS):
+        stand.commit(stand.others[0], number)
+    stand.camp.advance(5 * SECOND)
+    assert "unreadable" in stand.leader.kinds()
+    stand.camp.settle()
+    for number in range(NUMBERS):
+        assert status(stand.commit(stand.others[0], number)) == FOUND
+    stand.camp.advance(SECOND)
+    stand.check()
+
+
+def test_an_older_member_switches_transactions_off() -> None:
+    camp = Camp(2, partitions=PARTITIONS)
+    old = Site.__new__(Site)
+    camp._running = True
+    old.__init__(camp, "n3")  # type: ignore[misc]
+    assert old.node.liaison is not None
+    old.node.liaison.peers._greeter.hello.features = []
+    camp._running = False
+    camp.sites["n3"] = old
+    camp.settle()
+    app = next(app_in(home, PARTITIONS) for home in range(PARTITIONS) if leader_of(camp, home) is not old)
+    refused = Desk(camp["n1"], app, PARTITIONS).stage(0, "p", 0, "t/x", [b"1"])
+    assert refused is not None
+    assert refused.status == BUSY
+    assert "version" in refused.text
 
 
 def test_homes_differ_from_those_of_clients_and_topics() -> None:

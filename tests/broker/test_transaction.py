@@ -9,7 +9,10 @@ from folkmoot.broker.order import encode_chunk
 from folkmoot.broker.question import CONFLICT, FOUND, NO_ROOM, STAGE, TOO_LARGE, UNKNOWN, Answer
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt import reason
+from folkmoot.store.batch import Batch
+from folkmoot.store.key import PACKETS, STAGED, end_of, kind_prefix
 from folkmoot.store.transaction import PUBLISHER_PREFIX
+from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.streams.config import StreamConfig
 from tests.harness.box import Box
 from tests.harness.desk import Desk, packet
@@ -232,3 +235,57 @@ def test_an_app_is_forgotten_when_nothing_of_it_waits() -> None:
     desk.stage(0, "a", 0, "t/x", row(2))
     assert status(desk.commit(0, ("a", 1))) == FOUND
     assert payloads(reader) == row(2)  # its numbers begin anew
+
+
+def damage(box: Box, kind: int, body: bytes | None) -> None:
+    """Change what the first row of a kind has behind its version, or remove it."""
+    for partition in range(PARTITIONS):
+        prefix = kind_prefix(partition, kind)
+        for key, value in box.store.scan(prefix, end_of(prefix), 1):
+            batch = Batch(0)
+            if body is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value[:VERSION_BYTES] + body)
+            box.store.apply(batch)
+            return
+    raise AssertionError("there is no such row")
+
+
+def test_a_chunk_that_cannot_be_read_stops_its_app_and_no_other() -> None:
+    box = box_with()
+    reader = reader_of(box)
+    broken, sound = Desk(box, "broken", PARTITIONS), Desk(box, "sound", PARTITIONS)
+    broken.stage(0, "a", 0, "t/x", row(2))
+    damage(box, PACKETS, b"\xff\xff")
+    broken.commit(0, ("a", 1))
+    assert "unreadable" in box.kinds()
+    sound.stage(0, "a", 0, "t/x", row(2))
+    assert status(sound.commit(0, ("a", 1))) == FOUND
+    assert payloads(reader) == row(2)
+    assert figures(broken)[3] == 1  # it still waits, for somebody to look
+    assert box.kinds().count("unreadable") == 1
+
+
+def test_a_chunk_that_is_gone_is_told_and_the_rest_is_published() -> None:
+    box = box_with()
+    reader = reader_of(box)
+    desk = Desk(box, "alerts", PARTITIONS)
+    desk.stage(0, "a", 0, "t/x", row(2))
+    desk.stage(0, "a", 1, "t/x", row(2, 2))
+    box.hold_writes()
+    desk.commit(0, ("a", 2))
+    box.crash(1)  # the commit is durable, and nothing that it published
+    reader.resume()
+    assert payloads(reader) == row(4)
+    desk.stage(1, "a", 0, "t/x", row(2))
+    desk.stage(1, "a", 1, "t/x", row(2, 2))
+    box.hold_writes()
+    desk.commit(1, ("a", 2))
+    for batch in box._unwritten[:1]:
+        box.store.apply(batch)
+    damage(box, STAGED, None)
+    box.crash()
+    reader.resume()
+    assert payloads(reader) == row(2, 2)
+    assert "transaction_incomplete" in box.kinds()

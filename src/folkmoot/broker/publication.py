@@ -95,8 +95,8 @@ class Publications:
         chunk = app.next_chunk()
         if chunk is None:
             row = app.row
-            fields: dict[str, object] = {"app": app.name.decode(), "number": row.at, "part": row.part}
-            fields["chunk"] = row.chunk
+            part = app.waiting[0].parts[row.part][0].decode()
+            fields: dict[str, object] = {"app": app.name.decode(), "number": row.at, "part": part, "chunk": row.chunk}
             self.state.event(ERROR, "transaction_incomplete", fields)
             self._advance(app)
             self.transactions.put_row(app)
