@@ -108,8 +108,10 @@ def _order(keys: list[bytes], waiting: list[int], mine: Side, theirs: Side) -> d
             if value is None or len(value) == VERSION_BYTES:
                 value = theirs.rows.get(key)
             if value is not None and len(value) > VERSION_BYTES:
-                parts = decode_parts(body_of(value))[1]
-                order[sequence_of(key)] = {name: place for place, (name, _) in enumerate(parts)}
+                places: dict[bytes, int] = {}
+                for name, _ in decode_parts(body_of(value))[1]:
+                    places[name] = len(places)
+                order[sequence_of(key)] = places
     return order
 
 
