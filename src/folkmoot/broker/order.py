@@ -188,10 +188,12 @@ class Orders:
                 self._end(waiting, None)
 
     def leave(self, partition: int) -> None:
-        """This node leads the partition no more."""
+        """This node leads the partition no more, and answers for nothing in it."""
+        self.answers.leave(partition)
         self.publications.leave(partition)
         self.fail(partition)
 
     def gone(self, node_id: str) -> None:
-        """A node is no member any more."""
+        """A node is no member any more, and waits for nothing."""
+        self.answers.gone(node_id)
         self._waiting = deque([waiting for waiting in self._waiting if waiting.node_id != node_id])

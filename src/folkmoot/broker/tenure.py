@@ -96,7 +96,6 @@ class Tenure:
         self.restore = restore
         self.hosting = hosting
         self.inquiries = inquiries
-        self.answers = orders.answers
         self.orders = orders
         self.streams = streams
         self.met: dict[str, int] = {}  # in which view all began anew with a node
@@ -145,7 +144,6 @@ class Tenure:
             self.interest.gone(node_id)
             self.requests.barrier.forget(node_id)
             self.hosting.gone(node_id)
-            self.answers.gone(node_id)
             self.orders.gone(node_id)
         if len(fresh) == len(members):
             self.hosting.informed = False  # nobody has told yet
@@ -187,7 +185,7 @@ class Tenure:
         for node_id in fabric.others:
             self.interest.gone(node_id)
             self.requests.barrier.forget(node_id)
-            self.answers.gone(node_id)
+            self.orders.gone(node_id)
         fabric.others = []
         self.inquiries.installed()
         self.routes.forget_all()
@@ -363,7 +361,6 @@ class Tenure:
         self.lifecycle.wills.leave(partition)
         self.marks.forget(partition)
         self.outbox.forget(partition)
-        self.answers.leave(partition)
         self.orders.leave(partition)
         self.streams.close_in(partition)
         self.feeds.grown()  # replays at the end of its streams: from now on another knows how they grow
