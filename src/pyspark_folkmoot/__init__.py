@@ -1,4 +1,4 @@
-"""Folkmoot streams in Spark: the source `folkmoot`, the tables `folkmoot_delta`, and a session that has both.
+"""Folkmoot in Spark: the source and sink `folkmoot`, the tables `folkmoot_delta`, and a session that has both.
 
     from pyspark_folkmoot import spark_session
 

@@ -1,4 +1,4 @@
-"""The format `folkmoot`: a stream of Folkmoot as a batch or as a stream of Spark.
+"""The format `folkmoot`: a stream of Folkmoot as a batch or as a stream of Spark; `sink` has the way back.
 
 Owns the talk with Spark: offsets, admission, tasks. What is between two offsets never changes (promise A9), so Spark's
 log of offsets is all the state there is, and a driver or task that is killed repeats exactly what it did.
@@ -11,7 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
@@ -37,11 +44,22 @@ class DataLost(FolkmootError):
 
 
 class FolkmootStreams(DataSource):
-    """`spark.read.format("folkmoot")` and `spark.readStream.format("folkmoot")`; options: docs/pipeline/index.md."""
+    """`spark.read`, `readStream`, `df.write` and `writeStream` with `.format("folkmoot")`; options: docs/pipeline.
+
+    Reading and writing have options of their own, and Spark does not say which it is before it asks for one of them.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)  # type: ignore[arg-type]
-        self.plan = Plan(options)
+        self._given = dict(options)
+        self._plan: Plan | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The options of a read."""
+        if self._plan is None:
+            self._plan = Plan(self._given)
+        return self._plan
 
     @classmethod
     @override
@@ -65,6 +83,24 @@ class FolkmootStreams(DataSource):
             if self.plan.options.given(name):
                 raise self.plan.options.wrong(name, "is for a batch read, this is readStream")
         return StreamReader(self.plan, schema)
+
+    @override
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from pyspark_folkmoot.sink import BatchSink, sink_plan
+
+        plan = sink_plan(self._given, schema, streaming=False)
+        if overwrite:
+            raise plan.options.wrong("url", "cannot be overwritten: messages are added, write with mode('append')")
+        return BatchSink(plan, schema)
+
+    @override
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from pyspark_folkmoot.sink import StreamSink, sink_plan
+
+        plan = sink_plan(self._given, schema, streaming=True)
+        if overwrite:
+            raise plan.options.wrong("url", "cannot be overwritten: messages are added, set outputMode('append')")
+        return StreamSink(plan, schema)
 
 
 class Task(InputPartition):

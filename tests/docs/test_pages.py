@@ -56,8 +56,9 @@ def test_every_configuration_is_valid(page: Path, tmp_path: Path, capsys: pytest
 def parse(command: Any, arguments: list[str], parent: Any = None) -> None:
     """Let a command take its arguments, and the command below it take the rest; nothing is run."""
     context = command.make_context("folkmoot", list(arguments), parent=parent)
-    if isinstance(context.command, TyperGroup):
-        _name, below, rest = context.command.resolve_command(context, [*context._protected_args, *context.args])
+    given = [*context._protected_args, *context.args]
+    if isinstance(context.command, TyperGroup) and not (context.command.invoke_without_command and not given):
+        _name, below, rest = context.command.resolve_command(context, given)
         parse(below, rest, context)
 
 

@@ -32,6 +32,7 @@ def ask(
     fields: Mapping[str, object] | None = None,
     headers: Mapping[str, str] | None = None,
     method: str = "GET",
+    body: bytes = b"",
 ) -> Reply:
     """Return the answer to a request for `path`, with `fields` or what follows a `?` as the query."""
     path, _, query = path.partition("?")
@@ -52,7 +53,7 @@ def ask(
     sent: list[Message] = []
 
     async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Message) -> None:
         sent.append(message)

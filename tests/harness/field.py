@@ -11,11 +11,12 @@ __all__ = ["TYPES", "check_fields"]
 
 _TEXT: Final = (
     *("address", "branch", "client", "code", "drops", "here", "message", "node", "of", "reason", "setting", "there"),
-    *("transport", "user", "what", "why"),
+    *("app", "part", "topic", "transport", "user", "what", "why"),
 )
 _NUMBERS: Final = (
     *(
         "bytes",
+        "chunk",
         "clients",
         "connection",
         "copies",
@@ -25,6 +26,7 @@ _NUMBERS: Final = (
         "kind",
         "lines",
         "messages",
+        "number",
         "skipped",
     ),
     *("messages_acknowledged", "messages_kept", "outbox_kept", "overload", "partition", "partitions", "queued"),

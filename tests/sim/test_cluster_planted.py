@@ -14,7 +14,7 @@ import pytest
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.config import Settings
 from folkmoot.sim import Simulation, parse_scenario
-from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, Shape, Swarm
+from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, LATER, Shape, Swarm
 
 STEPS = 120
 NODES = 5
@@ -59,6 +59,16 @@ BUGS = [
     Planted("unmarked", "what is asked again is applied again", 10, KILLS),
     Planted("unfenced", "a client comes in before its older connection is fenced", 10, ("slow links",), fault_every=4),
     Planted("outbox_forgotten", "a new leader does not go on with what was promised", 30, KILLS),
+    Planted(
+        "chunk_kept",
+        "messages of a transaction are promised, and their chunk goes later",
+        10,
+        KILLS,
+        transactions=1,
+        mesh_latency_us=FAR,
+        sync_us=100_000,
+        fault_every=4,
+    ),
     Planted("wills_twice", "a will stays stored when it is published", 15, KILLS),
     Planted("unasked", "a new leader does not ask who is connected", 10, KILLS),
     Planted(
@@ -95,8 +105,12 @@ def shape_of(bug: Planted, *, healthy: bool = False) -> Shape:
         swarm.lean = True
         swarm.topics = min(swarm.topics, 4)
         swarm.partitions = 4
+        swarm.on["transactions"] = False
         for name, value in bug.numbers.items():
-            setattr(swarm, name, value)
+            if name in LATER:
+                swarm.on[name] = bool(value)
+            else:
+                setattr(swarm, name, value)
         swarm.planted = [] if healthy else [bug.name]
 
     return shape

@@ -1,6 +1,7 @@
-"""The admin application of a node: health, metrics, cluster, streams. Owns the list of routes and who may use them.
+"""The admin application of a node: health, metrics, cluster, streams, transactions.
 
-Reads figures that are there already and computes nothing large: it shares a thread with MQTT.
+Owns the list of routes and who may use them. Reads figures that are there already and computes nothing large: it
+shares a thread with MQTT.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from starlette.routing import Route
 from folkmoot.admin.cluster import ClusterStatus, OwnStatus, cluster_routes
 from folkmoot.admin.gauge import measure
 from folkmoot.admin.http import HttpServer
-from folkmoot.admin.source import NodeSource, answered
+from folkmoot.admin.source import NodeHomes, NodeSource, answered
 from folkmoot.admin.streams import stream_routes
 from folkmoot.admin.token import refusal
+from folkmoot.admin.transactions import transaction_routes
 from folkmoot.admin.wait import StreamWaits
 from folkmoot.config.secret import read_word
 from folkmoot.config.settings import Settings
@@ -144,5 +146,6 @@ def application(serving: ServingNode, token: str | None, waits: StreamWaits) -> 
             Route("/metrics", pages.guarded(pages.metrics)),
             *cluster_routes(cluster, pages.process, token),
             *stream_routes(lambda: node.streams, waits.wait, token, NodeSource(node, serving.turns.begin)),
+            *transaction_routes(NodeHomes(node, serving.turns.begin), node.config.limits, token),
         ]
     )

@@ -1,4 +1,4 @@
-"""Reading stream partitions that other nodes lead, through the node in this process: who waits for which answer."""
+"""Asking the leaders of partitions, through the node in this process: who waits for which answer."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from collections.abc import Callable
 from typing import Final
 
 from folkmoot.admin.streams import LeaderSource, NoLeader
+from folkmoot.admin.transactions import HomeSource
 from folkmoot.broker.call import Call
 from folkmoot.broker.question import Answer
 from folkmoot.node import Node
 from folkmoot.streams.log import StreamLog
 
-__all__ = ["NodeSource", "answered"]
+__all__ = ["NodeHomes", "NodeSource", "answered"]
 
 # A leader that hangs is out of the view within a few seconds, which ends the wait; this is for what nobody thought of.
 PATIENCE_S: Final = 10.0
 # Each may bring a page: more than this many readers wait for their turn.
 AT_ONCE: Final = 64
+# Between two tries to find a home's leader: a change of leaders takes some tenths of a second.
+PAUSE_S: Final = 0.05
 
 
 class NodeSource(LeaderSource):
@@ -48,9 +51,47 @@ class NodeSource(LeaderSource):
         return found
 
 
+class NodeHomes(HomeSource):
+    """Gives orders through `node`, again while leaders change; `begin` begins a turn of its loop."""
+
+    def __init__(self, node: Node, begin: Callable[[], int]) -> None:
+        self._node = node
+        self._begin = begin
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    def partitions(self) -> int:
+        """Return how many partitions there are."""
+        return self._node.config.partitions
+
+    def homes(self) -> list[list[int]]:
+        """Return the partitions that have a leader, those of each leader together."""
+        return self._node.homes()
+
+    async def ask(self, partition: int, what: int, name: bytes, numbers: list[int], key: bytes) -> Answer:
+        """Return the answer of a home's leader; raises NoLeader when none has answered for a while."""
+        async with self._turns:
+            try:
+                async with asyncio.timeout(PATIENCE_S):
+                    return await self._until_answered(partition, what, name, numbers, key)
+            except TimeoutError:
+                raise NoLeader(
+                    f"partition {partition} has no open leader at this moment: ask again, here or at another node"
+                ) from None
+
+    async def _until_answered(self, partition: int, what: int, name: bytes, numbers: list[int], key: bytes) -> Answer:
+        while True:
+            future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+            found = self._node.ask_home(future, partition, what, name, numbers, key, self._begin())
+            if isinstance(found, Call):
+                found = await future
+            if found is not None:
+                return found
+            await asyncio.sleep(PAUSE_S)
+
+
 def answered(call: Call) -> None:
     """A call has ended: pass the answer on to whoever waits."""
     future = call.handle
-    assert isinstance(future, asyncio.Future), "only `NodeSource` asks"
+    assert isinstance(future, asyncio.Future), "only those above ask"
     if not future.done():
         future.set_result(call.answer)

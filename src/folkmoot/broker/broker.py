@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from folkmoot.broker.brake import FOR_OVERLOAD, FOR_RATE
 from folkmoot.broker.commit import Record
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import CONFIRM
 from folkmoot.broker.parts import Neighbours
-from folkmoot.broker.state import (
-    TIMER_CONNECT,
-    TIMER_KEEP_ALIVE,
-    TIMER_OVERLOAD,
-    TIMER_RATE,
-    TIMER_RETENTION,
-    TIMER_SYS,
-    TIMER_WILL,
-    State,
-)
+from folkmoot.broker.state import TIMER_CONNECT, TIMER_OVERLOAD, TIMER_RATE, TIMER_RETENTION, State
 from folkmoot.cluster.stamp import Stamp, encode_stamp
-from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.kernel.pack import varint
 from folkmoot.mqtt import reason
-from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, OPEN, REGISTERING, Connection, PeerInfo
+from folkmoot.session.connection import CHECKING, CLOSING, OPEN, Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import QUEUE, kind_of, stamp_key
 from folkmoot.streams.table import Streams
@@ -156,6 +146,8 @@ class Broker(Neighbours):
             self.feeds.grown()
             self.answers.grown(grown)
         self.answers.committed()
+        self.orders.committed()
+        self.publications.committed()
         self.feeds.committed()
         self.exchange.committed()
         self.completed()
@@ -198,6 +190,7 @@ class Broker(Neighbours):
         if record is not None:
             self._fail(record)
         self.exchange.fail(token, partition)
+        self.orders.fail(partition)
 
     def take_back(self) -> None:
         """Remove what clients have sent and no other disk is known to have; nobody was told of it.
@@ -212,6 +205,7 @@ class Broker(Neighbours):
                     # The other side may have got it in time: that it is removed here says nothing then.
                     state.writer.put(partition, stamp_key(key), encode_stamp(Stamp(0, 0)))
         state.revocable.clear()
+        self.publications.take_back()
 
     def flush(self) -> None:
         """Turn what is kept for the end of the turn into rows: roles are about to change."""
@@ -319,6 +313,8 @@ class Broker(Neighbours):
             self.purges.step(self.commits.durable_token)
         if self.producers.busy():
             self.producers.step()
+        if self.transactions.waiting:
+            self.publications.step()
         if self._trimming:
             self._trimming = self.streams.trim(self.state.now, self.state.writer)
             if self.streams.fault:
@@ -344,56 +340,13 @@ class Broker(Neighbours):
             or self.feeds.runnable()
             or self.purges.runnable(self.commits.durable_token)
             or self.producers.busy()
+            or self.publications.runnable()
             or self.state.writer.dirty  # rows came when the turn had ended
         )
 
     def _due(self, kind: int, subject: int | str) -> None:
-        if isinstance(subject, str):
-            self._session_due(kind, subject)
-        elif kind == TIMER_KEEP_ALIVE or kind == TIMER_CONNECT or kind == TIMER_RATE or kind == TIMER_OVERLOAD:
-            self._connection_due(kind, subject)
-        elif kind == TIMER_SYS:
-            self.sys.tick()
-        elif kind == TIMER_RETENTION:
+        if kind == TIMER_RETENTION:
             self._trimming = True
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
-
-    def _session_due(self, kind: int, client_id: str) -> None:
-        session = self.state.sessions.get(client_id)
-        if session is None:
-            return
-        if kind == TIMER_WILL:
-            self.wills.due(session)
         else:
-            self.lifecycle.due(session)
-
-    def _connection_due(self, kind: int, number: int) -> None:
-        connection = self.state.connections.get(number)
-        if connection is None:
-            return
-        if kind == TIMER_KEEP_ALIVE:
-            self._keep_alive(connection)
-        elif kind == TIMER_RATE:
-            self.commits.unpause(connection, FOR_RATE)
-        elif kind == TIMER_OVERLOAD:
-            self.commits.unpause(connection, FOR_OVERLOAD)
-        elif connection.state == REGISTERING and not connection.session:
-            self.state.counters.connect_timeouts += 1
-            self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, "no node leads the client's partition now")
-        elif connection.state == NEW or connection.state == CHECKING:
-            self.state.counters.connect_timeouts += 1
-            self.closing.disconnect(connection, reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
-
-    def _keep_alive(self, connection: Connection) -> None:
-        if connection.state in (CLOSING, CLOSED) or connection.patience_us >= NEVER:
-            return
-        if connection.paused:
-            connection.last_seen_us = self.state.now  # it is this server that does not read
-        deadline_us = connection.last_seen_us + connection.patience_us
-        if deadline_us <= self.state.now:  # [MQTT-3.1.2-22]
-            self.state.counters.keep_alive_timeouts += 1
-            self.closing.disconnect(
-                connection, reason.KEEP_ALIVE_TIMEOUT, "nothing came for one and a half keep alives"
-            )
-        else:
-            self.state.timers.set(deadline_us, TIMER_KEEP_ALIVE, connection.id)
+            self.deadlines.due(kind, subject)

@@ -1,4 +1,4 @@
-"""Questions from outside this core about stream partitions, whoever leads them: of those who serve readers by HTTP."""
+"""Questions from outside this core about what some node leads, whoever that is: of those who serve HTTP."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class Call(Waiter):
 
     def heard(self, inquiry: Inquiry) -> None:
         """The answer is there, or the node leads no more."""
-        self._end(inquiry.answer)
+        self.end(inquiry.answer)
 
     def again(self) -> None:
         """The view has changed: the answer will not come."""
-        self._end(None)
+        self.end(None)
 
-    def _end(self, answer: Answer | None) -> None:
+    def end(self, answer: Answer | None) -> None:
+        """Tell whoever asks."""
         if not self.over:
             self.over = True
             self.answer = answer
@@ -58,10 +59,16 @@ class Calls:
         """Ask for something of a stream partition; None when nobody can say, because it has no open leader."""
         if self.leads(log):
             return self.answers.look(log, what, numbers)
-        if not self.inquiries.may_ask(log.store_partition):
+        return self.pass_on(handle, log.store_partition, what, log.config.name.encode(), numbers, b"")
+
+    def pass_on(
+        self, handle: object, partition: int, what: int, name: bytes, numbers: list[int], key: bytes
+    ) -> Call | None:
+        """Ask the leader of a partition that this node does not lead; None when it has none that is open."""
+        if not self.inquiries.may_ask(partition):
             return None
         call = Call(self, handle)
-        self.inquiries.ask(call, log.store_partition, what, log.config.name.encode(), numbers)
+        self.inquiries.ask(call, partition, what, name, numbers, key)
         return call
 
     def end_of(self, log: StreamLog) -> int:

@@ -23,6 +23,7 @@ from folkmoot.mqtt.packet import Will as WillPacket
 from folkmoot.mqtt.text import check_utf8
 from folkmoot.session.connection import CHECKING, OPEN, REGISTERING, Authenticate, Connection
 from folkmoot.session.relay import GRANTED
+from folkmoot.store.transaction import PUBLISHER_PREFIX
 from folkmoot.topics.name import check_topic
 
 __all__ = ["Connecting"]
@@ -102,6 +103,9 @@ class Connecting:
         if len(packet.client_id.encode()) > limits.client_id_bytes_max:
             self.state.counters.error_client_id += 1
             return reason.CLIENT_IDENTIFIER_NOT_VALID, f"client id longer than {limits.client_id_bytes_max} bytes"
+        if packet.client_id.startswith(PUBLISHER_PREFIX):  # else it could pass for an app
+            self.state.counters.error_client_id += 1
+            return reason.CLIENT_IDENTIFIER_NOT_VALID, f"client ids do not begin with {PUBLISHER_PREFIX}"
         if not packet.client_id and packet.version < 5 and (not packet.clean_start or packet.version == V31):
             self.state.counters.error_client_id += 1
             return reason.CLIENT_IDENTIFIER_NOT_VALID, "an empty client id needs a clean session"  # [MQTT-3.1.3-8]

@@ -6,6 +6,8 @@ others in the view a turn is one batch, and nothing of this is needed.
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.broker.keeping import MATCHED, REFUSED, STORED
 from folkmoot.broker.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Share
 from folkmoot.broker.outbox import Outbox
@@ -17,6 +19,8 @@ from folkmoot.session.session import Session
 from folkmoot.store.message import Message
 
 __all__ = ["Errands"]
+
+_NO_HOME: Final = -1  # in place of the partition whose own part goes into the change itself
 
 
 class Errands:
@@ -55,16 +59,51 @@ class Errands:
             if self.keeping.takes(home, producer, number):  # the members take turns: none of them knows what others got
                 self._groups(home, route, message)
         message.origin = b""
-        if route.transient:
-            self._nodes.setdefault(self.node_id, [])
-        for node_id in route.nodes:
-            self._nodes.setdefault(node_id, [])
+        self._to_nodes(route)
         if self._nodes:
             result |= MATCHED
         result |= self._promise(home, message, 0 if publisher is None else FROM_CLIENT, producer, number)
         if not result & MATCHED:
             self.state.counters.publish_unmatched += 1
         return result
+
+    def entrust(self, home: int, message: Message) -> int:
+        """Promise all of a message in this turn's change of `home`, what `home` itself has for it included.
+
+        Nobody gets anything before the change is certain, and it can be taken back whole. REFUSED: the node keeps no
+        more retained messages, and nothing has happened.
+        """
+        publishing = self.publishing
+        if not self.outbox.is_needed(home):
+            return publishing.publish(message, None, b"", 0)
+        self.keeping.begin()
+        self._shares = {}
+        self._nodes = {}
+        route = publishing.routes.lookup(message.topic)
+        result = 0
+        if message.retain:
+            result |= self._retain(_NO_HOME, message, b"", 0)
+            if result & REFUSED:
+                return result
+        result |= self._logs(_NO_HOME, route, message, b"", 0)
+        result |= self._durable(_NO_HOME, route, message, None, b"", 0)
+        self._groups(_NO_HOME, route, message)
+        self._to_nodes(route)
+        shares = self._shares
+        nodes = self._nodes
+        if not shares and not nodes:
+            self.state.counters.publish_unmatched += 1
+            return result
+        self.outbox.put(home, message, b"", 0, 0, list(shares.values()), nodes, True)
+        self.state.counters.cluster_messages_sent += len(shares) + len(nodes)
+        return result | MATCHED | STORED
+
+    def _to_nodes(self, route: Route) -> None:
+        """Let the transient subscribers of all nodes get it."""
+        if route.transient:
+            self._nodes.setdefault(self.node_id, [])
+        for node_id in route.nodes:
+            self._nodes.setdefault(node_id, [])
 
     def _share(self, partition: int) -> Share:
         share = self._shares.get(partition)

@@ -12,12 +12,14 @@ from folkmoot.broker.message import Errand
 from folkmoot.broker.outbox import decode_errand
 from folkmoot.broker.purge import Purge
 from folkmoot.broker.replay import CURSOR_STREAM
+from folkmoot.broker.transaction import Holdings
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
 from folkmoot.session.session import Session, Will
 from folkmoot.store.key import (
     BODY,
     CHUNK,
+    COMMITTED,
     CURSOR,
     MARK,
     OUTBOX,
@@ -28,7 +30,9 @@ from folkmoot.store.key import (
     RETAINED,
     SENT,
     SESSION,
+    STAGED,
     SUBSCRIPTION,
+    TRANSACTION,
     WILL,
     kind_of,
     kind_prefix,
@@ -47,6 +51,7 @@ from folkmoot.store.row import (
     decode_subscription,
     decode_will,
 )
+from folkmoot.store.transaction import decode_parts, decode_staged, decode_transaction, place_of
 from folkmoot.store.writer import VERSION_BYTES
 
 __all__ = ["Estate", "Filter"]
@@ -57,8 +62,8 @@ _PAGE_BYTES: Final = 1_048_576  # about: rows may have a megabyte each
 _BYTES_PER_ROW: Final = 512  # so many take about as long as a row
 _SCAN_ROWS: Final = 8  # what a scan that finds nothing costs, in rows
 
-# A partition's rows without its streams, and without what only the cluster knows of it.
-_RANGES: Final = [(SESSION, CHUNK), (CURSOR, SENT + 1), (MARK, OUTBOX + 1)]
+# A partition's rows without its streams, the packets of transactions, and what only the cluster knows of it.
+_RANGES: Final = [(SESSION, CHUNK), (CURSOR, SENT + 1), (MARK, OUTBOX + 1), (TRANSACTION, STAGED + 1)]
 
 
 class Filter:
@@ -92,6 +97,7 @@ class Estate:
         self.producers = 0
         self.marks: dict[bytes, int] = {}
         self.errands: list[Errand] = []
+        self.holdings = Holdings()
         self.queue_messages = 0
         self.queue_bytes = 0
         self._filters: dict[tuple[bytes, bytes], Filter] = {}
@@ -102,7 +108,8 @@ class Estate:
     @property
     def weight(self) -> int:
         """About how many rows' time it takes to open the partition: for each of these something is put in its place."""
-        return len(self.sessions) + len(self.filters) + len(self.strays) + len(self.errands) + len(self.purges)
+        staged = len(self.holdings.staged)
+        return len(self.sessions) + len(self.filters) + len(self.strays) + len(self.errands) + len(self.purges) + staged
 
     def read(self, budget: int) -> int:
         """Read on for about as long as `budget` rows take; return what is left of it. Raises CorruptStore, StoreError.
@@ -172,6 +179,17 @@ class Estate:
             self.errands.append(decode_errand(self.partition, sequence_of(key), value[VERSION_BYTES:]))
         elif kind == BODY:
             self.body_next = max(self.body_next, sequence_of(key) + 1)
+        else:
+            self._transaction(kind, key, value[VERSION_BYTES:])
+
+    def _transaction(self, kind: int, key: bytes, body: bytes) -> None:
+        if kind == TRANSACTION:
+            self.holdings.rows[plain_name_of(key)] = decode_transaction(body)
+        elif kind == COMMITTED:
+            committed_us, parts = decode_parts(body)
+            self.holdings.committed.append((name_of(key), sequence_of(key), committed_us, parts))
+        elif kind == STAGED:
+            self.holdings.staged.append((place_of(key), decode_staged(body)))
 
     def _sent(self, client_id: str, sent_below: int) -> None:
         session = self.sessions.get(client_id)

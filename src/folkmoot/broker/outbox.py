@@ -62,6 +62,10 @@ class Outbox:
         """Whether something is under way, which later messages must not overtake."""
         return bool(self._errands[home])
 
+    def count(self, home: int) -> int:
+        """Return how many messages are under way."""
+        return len(self._errands[home])
+
     def put(
         self,
         home: int,
@@ -71,10 +75,11 @@ class Outbox:
         flags: int,
         shares: list[Share],
         nodes: dict[str, list[bytes]],
+        revocable: bool = False,
     ) -> None:
         """Promise a message to partitions and to nodes (with groups there), in this turn's change of `home`.
 
-        flags: FROM_CLIENT, TO_GROUPS.
+        flags: FROM_CLIENT, TO_GROUPS. revocable: it can be taken back as what a client has sent, though it has not.
         """
         sequence = self._next[home]
         self._next[home] = sequence + 1
@@ -84,7 +89,7 @@ class Outbox:
         errand.receipt = self.commits.receipts.current
         key = self._key(errand)
         self.state.writer.put(home, key, encode_errand(errand))
-        if flags & FROM_CLIENT and not producer:
+        if revocable or (flags & FROM_CLIENT and not producer):
             self.state.revocable.append((self.state.writer.token, home, key))
         self._add(errand)
 

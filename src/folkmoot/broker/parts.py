@@ -17,6 +17,7 @@ from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.control import Control
+from folkmoot.broker.deadline import Deadlines
 from folkmoot.broker.errand import Errands
 from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.express import Express
@@ -30,9 +31,11 @@ from folkmoot.broker.interest import Interest
 from folkmoot.broker.keeping import Keeping
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.mark import Marks
+from folkmoot.broker.order import Orders
 from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.overload import Overload
 from folkmoot.broker.producer import Producers
+from folkmoot.broker.publication import Publications
 from folkmoot.broker.publish import Publishing
 from folkmoot.broker.purge import Purges
 from folkmoot.broker.queue import Queue
@@ -50,6 +53,7 @@ from folkmoot.broker.switch import Switch
 from folkmoot.broker.sys import SysTopics
 from folkmoot.broker.tail import Tails
 from folkmoot.broker.tenure import Tenure
+from folkmoot.broker.transaction import Transactions
 from folkmoot.broker.waking import Waking
 from folkmoot.broker.will import Wills
 from folkmoot.streams.table import Streams
@@ -94,6 +98,8 @@ class Delivery:
             self.producers,
         )
         self.errands = Errands(state, self.outbox, self.publishing)
+        self.transactions = Transactions(state, fabric, self.commits)
+        self.publications = Publications(state, self.commits, self.errands, self.transactions)
         self.runs = Runs(state, self.routes, self.publishing, self.requests)
         self.exchange = Exchange(
             state, fabric, self.commits, self.marks, self.requests, self.outbox, self.publishing, self.runs
@@ -113,6 +119,7 @@ class Clients(Delivery):
         self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
         self.answers = Answers(state, fabric, self.commits, self.retained, streams)
         self.calls = Calls(state, self.inquiries, self.answers, self.tails)
+        self.orders = Orders(self.publications, self.calls)
         self.closing = Closing(state, self.lifecycle)
         self.attaching = Attaching(state, self.commits, self.queue, self.lifecycle)
         self.admission = Admission(state, fabric, self.relays, self.wills, self.lifecycle, self.closing, self.attaching)
@@ -142,6 +149,9 @@ class Clients(Delivery):
             self.connecting,
             self.subscribing,
         )
+        self.deadlines = Deadlines(
+            state, self.commits, self.closing, self.lifecycle, self.wills, self.sys, self.transactions
+        )
         self.express = Express(state, self.runs)
         self.ingress = Ingress(state, self.routes, self.inbound, self.runs, self.express, self.control, self.closing)
 
@@ -163,6 +173,7 @@ class Neighbours(Clients):
             self.purges,
             self.lifecycle,
             self.feeds,
+            self.transactions,
             streams,
         )
         self.hosting = Hosting(
@@ -200,7 +211,7 @@ class Neighbours(Clients):
             self.restore,
             self.hosting,
             self.inquiries,
-            self.answers,
+            self.orders,
             streams,
         )
         self.switch = Switch(
@@ -215,7 +226,6 @@ class Neighbours(Clients):
             self.closing,
             self.exchange,
             self.hosting,
-            self.inquiries,
-            self.answers,
+            self.orders,
             self.tenure,
         )

@@ -1,6 +1,7 @@
 """Questions of one node to another about what it leads, and their answers: what they say, and how they are packed.
 
-A question changes nothing, so it may be asked twice. Answers are bounded by whoever gives them.
+A question changes nothing, or the same when it is asked again, so it may be asked twice. Answers are bounded by
+whoever gives them.
 """
 
 from __future__ import annotations
@@ -13,15 +14,25 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
 
 __all__ = [
+    "ABORT",
     "AHEAD",
     "BOUNDS",
+    "BUSY",
+    "COMMIT",
+    "CONFLICT",
     "FAULT",
+    "FORGET",
     "FOUND",
     "GONE",
+    "LIST",
+    "NO_ROOM",
     "READ",
     "REFUSED",
     "SCAN",
     "SEEK",
+    "STAGE",
+    "TOO_LARGE",
+    "UNKNOWN",
     "WATCH",
     "Answer",
     "Question",
@@ -39,6 +50,12 @@ READ: Final = 2  # a page of records: first offset, end, bytes
 BOUNDS: Final = 3  # oldest offset, readable end, bytes, time of the oldest and of the latest record (-1: none)
 WATCH: Final = 4  # the same, as soon as the readable end lies behind the given offset
 SEEK: Final = 5  # the first offset with this time or a later one
+# Of an app with transactions: its name, and what `order` says
+STAGE: Final = 6
+COMMIT: Final = 7
+ABORT: Final = 8
+FORGET: Final = 9
+LIST: Final = 10
 
 # What is answered
 FOUND: Final = 0
@@ -46,6 +63,12 @@ GONE: Final = 1  # retention has removed the offset; the oldest that is left
 AHEAD: Final = 2  # the offset lies beyond the end; the end
 FAULT: Final = 3  # why it cannot be read
 REFUSED: Final = 4  # this node does not lead it
+# To what is said of transactions: the text says why
+CONFLICT: Final = 5  # it cannot be done as things are
+TOO_LARGE: Final = 6
+NO_ROOM: Final = 7  # not now: what is there must be published first
+BUSY: Final = 8  # not now
+UNKNOWN: Final = 9  # there is no such app
 
 _Question = tuple[int, int, bytes, list[int], bytes]
 _Scanned = tuple[int, bool, bytes, list[bytes]]

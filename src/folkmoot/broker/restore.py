@@ -20,6 +20,7 @@ from folkmoot.broker.retained import Retained
 from folkmoot.broker.retained_feed import RetainedFeed
 from folkmoot.broker.route import Routes
 from folkmoot.broker.state import TIMER_SESSION, TIMER_WILL, State
+from folkmoot.broker.transaction import Transactions
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
@@ -50,6 +51,7 @@ class Restore:
         purges: Purges,
         lifecycle: Lifecycle,
         feeds: Feeds,
+        transactions: Transactions,
         streams: Streams,
     ) -> None:
         self.state = state
@@ -63,6 +65,7 @@ class Restore:
         self.purges = purges
         self.lifecycle = lifecycle
         self.feeds = feeds
+        self.transactions = transactions
         self.streams = streams
         self._fresh: list[Session] = []
         self.strays: dict[str, Session] = {}  # wills of transient sessions, which end unless their client shows up
@@ -98,6 +101,7 @@ class Restore:
         self.producers.counts[partition] = estate.producers
         self.marks.take(partition, estate.marks)
         self.outbox.begin(partition, estate.errands)
+        self.transactions.take(partition, estate.holdings)
         for purge in estate.purges.values():
             self.purges.add(purge)
         self._count(estate)

@@ -30,6 +30,7 @@ __all__ = [
     "TIMER_RATE",
     "TIMER_RETENTION",
     "TIMER_SESSION",
+    "TIMER_STAGED",
     "TIMER_SYS",
     "TIMER_WILL",
     "Identity",
@@ -45,6 +46,7 @@ TIMER_RETENTION: Final = 6
 TIMER_RATE: Final = 7
 TIMER_OVERLOAD: Final = 8
 TIMER_LEVEL: Final = 9
+TIMER_STAGED: Final = 10
 
 
 class Identity:

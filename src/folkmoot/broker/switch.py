@@ -6,14 +6,12 @@ from collections import deque
 
 import msgspec
 
-from folkmoot.broker.answer import Answers
 from folkmoot.broker.closing import Closing
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.hosting import STRANGER, Hosting
 from folkmoot.broker.ingress import Ingress
-from folkmoot.broker.inquiry import Inquiries
 from folkmoot.broker.interest import Interest
 from folkmoot.broker.message import (
     ANNOUNCE,
@@ -33,6 +31,7 @@ from folkmoot.broker.message import (
     REQUESTS,
     WANTED,
 )
+from folkmoot.broker.order import Orders
 from folkmoot.broker.relay import Relays
 from folkmoot.broker.request import Requests
 from folkmoot.broker.state import State
@@ -64,8 +63,7 @@ class Switch:
         closing: Closing,
         exchange: Exchange,
         hosting: Hosting,
-        inquiries: Inquiries,
-        answers: Answers,
+        orders: Orders,
         tenure: Tenure,
     ) -> None:
         self.state = state
@@ -79,8 +77,9 @@ class Switch:
         self.closing = closing
         self.exchange = exchange
         self.hosting = hosting
-        self.inquiries = inquiries
-        self.answers = answers
+        self.inquiries = orders.calls.inquiries
+        self.answers = orders.answers
+        self.orders = orders
         self.tenure = tenure
         self._entered: dict[str, int] = {}  # by node: the view in which it said what comes now
         self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not members here yet
@@ -148,7 +147,8 @@ class Switch:
 
     def _dispatch_rare(self, node_id: str, kind: int, body: bytes) -> None:
         if kind == ASK:
-            self.answers.receive(node_id, body)
+            if not self.orders.receive(node_id, body):
+                self.answers.receive(node_id, body)
         elif kind == ANSWER:
             self.inquiries.receive(body)
         elif kind == OWN:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import msgspec
 
 from folkmoot.broker.admit import Admission
-from folkmoot.broker.answer import Answers
 from folkmoot.broker.attach import Attaching
 from folkmoot.broker.body import Bodies
 from folkmoot.broker.closing import Closing
@@ -23,6 +22,7 @@ from folkmoot.broker.interest import Interest
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.mark import Marks
 from folkmoot.broker.message import ENTER
+from folkmoot.broker.order import Orders
 from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.purge import Purges
@@ -72,7 +72,7 @@ class Tenure:
         restore: Restore,
         hosting: Hosting,
         inquiries: Inquiries,
-        answers: Answers,
+        orders: Orders,
         streams: Streams,
     ) -> None:
         self.state = state
@@ -96,7 +96,7 @@ class Tenure:
         self.restore = restore
         self.hosting = hosting
         self.inquiries = inquiries
-        self.answers = answers
+        self.orders = orders
         self.streams = streams
         self.met: dict[str, int] = {}  # in which view all began anew with a node
         self.succession = Succession(relays, restore, fabric.planted)
@@ -144,7 +144,7 @@ class Tenure:
             self.interest.gone(node_id)
             self.requests.barrier.forget(node_id)
             self.hosting.gone(node_id)
-            self.answers.gone(node_id)
+            self.orders.gone(node_id)
         if len(fresh) == len(members):
             self.hosting.informed = False  # nobody has told yet
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
@@ -185,7 +185,7 @@ class Tenure:
         for node_id in fabric.others:
             self.interest.gone(node_id)
             self.requests.barrier.forget(node_id)
-            self.answers.gone(node_id)
+            self.orders.gone(node_id)
         fabric.others = []
         self.inquiries.installed()
         self.routes.forget_all()
@@ -361,7 +361,7 @@ class Tenure:
         self.lifecycle.wills.leave(partition)
         self.marks.forget(partition)
         self.outbox.forget(partition)
-        self.answers.leave(partition)
+        self.orders.leave(partition)
         self.streams.close_in(partition)
         self.feeds.grown()  # replays at the end of its streams: from now on another knows how they grow
         for feed_session in self.lifecycle.ended:

@@ -47,6 +47,7 @@ COMMANDS: Final = (
     Command("forget", "folkmoot.cli.forget", "Expect a node that is away no more."),
     Command("stream", "folkmoot.cli.stream", "List the streams of a node, or read one."),
     Command("pipeline", "folkmoot.cli.pipeline", "Run, check or look at a pipeline of Spark."),
+    Command("transactions", "folkmoot.cli.transactions", "List the apps that publish by transactions."),
     Command("pub", "folkmoot.cli.pub", "Publish messages."),
     Command("sub", "folkmoot.cli.sub", "Subscribe and print what comes."),
     Command("passwd", "folkmoot.cli.passwd", "Add, change or remove a user in a password file."),

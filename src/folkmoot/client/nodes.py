@@ -113,7 +113,19 @@ class Nodes:
         """Return the answer to POST `path` with an empty JSON object; `fields` go into the address."""
         return self._ask("POST", path if not fields else f"{path}?{urlencode(fields)}", {}, 0.0)
 
-    def _ask(self, method: str, path: str, fields: Mapping[str, str], extra_wait_s: float) -> Answer:
+    def send(self, method: str, path: str, body: bytes, content_type: str) -> Answer:
+        """Return the answer to a request with a body, which does no harm when it comes twice."""
+        return self._ask(method, path, {}, 0.0, body, content_type)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        fields: Mapping[str, str],
+        extra_wait_s: float,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> Answer:
         until = time.monotonic() + self.patience_s
         pause_s = BACKOFF_MIN_S
         failures = 0
@@ -122,7 +134,7 @@ class Nodes:
         while True:
             url = self.urls[self._at]
             try:
-                answer = self._once(method, url, path, fields, extra_wait_s)
+                answer = self._once(method, url, path, fields, extra_wait_s, body, content_type)
                 if answer.status < 500:
                     return answer
                 if url not in whys:
@@ -139,14 +151,24 @@ class Nodes:
                 time.sleep(pause_s)
                 pause_s = min(2 * pause_s, BACKOFF_MAX_S)
 
-    def _once(self, method: str, url: str, path: str, fields: Mapping[str, str], extra_wait_s: float) -> Answer:
-        order = method == "POST"
+    def _once(
+        self,
+        method: str,
+        url: str,
+        path: str,
+        fields: Mapping[str, str],
+        extra_wait_s: float,
+        body: bytes | None,
+        content_type: str,
+    ) -> Answer:
+        if body is None and method == "POST":
+            body = b"{}"
         response = self._pool.request(
             method,
             url + path,
-            fields=None if order else fields,
-            body=b"{}" if order else None,
-            headers={**self._headers, "content-type": "application/json"} if order else self._headers,
+            fields=fields if body is None else None,
+            body=body,
+            headers=self._headers if body is None else {**self._headers, "content-type": content_type},
             timeout=urllib3.Timeout(connect=min(CONNECT_S, self.timeout_s), read=self.timeout_s + extra_wait_s),
             retries=False,
             redirect=False,

@@ -7,6 +7,7 @@ from folkmoot.kernel.errors import FolkmootError
 __all__ = [
     "BadAnswer",
     "BadQuestion",
+    "NoSuchApp",
     "NoSuchStream",
     "NotAuthorised",
     "NotPossible",
@@ -32,6 +33,10 @@ class NotAuthorised(StreamProblem):
 
 class NoSuchStream(StreamProblem):
     """The node has no stream, or no stream partition, of that name (404)."""
+
+
+class NoSuchApp(StreamProblem):
+    """No app of that name has transactions (404)."""
 
 
 class NoSuchNode(StreamProblem):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FEATURES", "RECEIPTS", "WAKING", "features_on", "lacking"]
+__all__ = ["FEATURES", "RECEIPTS", "TRANSACTIONS", "WAKING", "features_on", "lacking"]
 
 RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
 WAKING: Final = "waking"  # a member tells one that stood still that it counts on it
+TRANSACTIONS: Final = "transactions"  # messages staged in a home partition, committed at once, published once
 
-FEATURES: Final[list[str]] = [RECEIPTS, WAKING]
+FEATURES: Final[list[str]] = [RECEIPTS, WAKING, TRANSACTIONS]
 """What this software can do, in the order in which it learned it."""
 
 

@@ -1,9 +1,9 @@
 """What becomes of the rows of two branches of a partition: the rules, one unit of rows at a time.
 
-A unit is a client with all its rows, a retained topic, or one row of another kind: it is merged as a whole, without
-looking at other units, so that a merge that was interrupted goes on with the next. Pure: rows in, operations out. What
-was changed since the fork is seen from the versions of rows and the histories of both sides; rows that one side lacks
-although it has seen the change that wrote them, it has removed. The rules and their reasons: docs/adr/0008.
+A unit is a client or an app with all its rows, a retained topic, or one row of another kind: it is merged as a whole,
+without looking at other units, so that a merge that was interrupted goes on with the next. Pure: rows in, operations
+out. What was changed since the fork is seen from the versions of rows and the histories of both sides; rows that one
+side lacks although it has seen the change that wrote them, it has removed. The rules and reasons: docs/adr/0008.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from folkmoot.cluster.merge_session import NOBODY, STEP_ROWS, THEIRS, SessionMerge
+from folkmoot.cluster.merge_transaction import app_of, merge_app
 from folkmoot.cluster.receipt import Receipt
 from folkmoot.cluster.side import Side, replaces
 from folkmoot.cluster.stamp import Stamp, decode_stamp, encode_stamp
@@ -35,6 +36,7 @@ from folkmoot.store.key import (
     SESSION,
     STAMP,
     SUBSCRIPTION,
+    TRANSACTION,
     WILL,
     kind_prefix,
     numbered_key,
@@ -108,14 +110,22 @@ class Merge:
                 if client_of(key) is None:
                     keys[key] = True
         outbox: list[bytes] = []
+        apps: dict[bytes, list[bytes]] = {}
         for count, key in enumerate(sorted(keys)):
             if count % STEP_ROWS == 0:
                 yield
             if key[2] == OUTBOX:
                 outbox.append(key)
-            else:
+                continue
+            app = app_of(key)
+            if app is None:
                 self._row(key)
+            else:
+                apps.setdefault(app, []).append(key)
         self._outbox(outbox)
+        for app, rows_of_app in apps.items():
+            ops = merge_app(self._partition, app, rows_of_app, self._mine, self._theirs)
+            self._add(b"1" + bytes([TRANSACTION]) + app, ops)
         self._unnamed_bodies()
         self.units.sort(key=_name_of)
 

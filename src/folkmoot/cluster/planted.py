@@ -12,6 +12,7 @@ __all__ = ["PLANTED", "Planted"]
 
 PLANTED: Final[list[str]] = [
     "any_epoch",
+    "chunk_kept",
     "clears_kept",
     "deaf_digests",
     "early_ack",
@@ -53,5 +54,7 @@ class Planted:
         self.unfenced: bool = "unfenced" in names  # a client comes in before its older connection is fenced
         self.outbox_forgotten: bool = "outbox_forgotten" in names  # a new leader does not go on with what was promised
         self.wills_twice: bool = "wills_twice" in names  # a will stays stored when it is published
+        # the messages of a transaction are promised, and their chunk goes later
+        self.chunk_kept: bool = "chunk_kept" in names
         self.unasked: bool = "unasked" in names  # a new leader does not ask who is connected
         self.no_barrier: bool = "no_barrier" in names  # SUBACK does not wait for the other nodes

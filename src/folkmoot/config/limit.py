@@ -175,6 +175,22 @@ class LimitSettings(Section):
     page_rows: int = Field(
         128, ge=1, le=10_000, description="Rows read from the store at once: bounds the time that one turn takes."
     )
+    transaction_bytes_max: Size = Field(
+        268_435_456,
+        ge=1_048_576,
+        description=(
+            "Bytes of one app's transactions that are staged, or committed and not published yet; a writer that is "
+            "faster waits. Bounds what merging a split holds in memory."
+        ),
+    )
+    transaction_expiry: Duration = Field(
+        3600 * SECOND,
+        ge=SECOND,
+        description=(
+            "How long after its newest chunk a transaction that is not committed is forgotten. Longer than the longest "
+            "batch of the writer, from its first finished task to its commit."
+        ),
+    )
     shared_bodies_max: int = Field(
         1_000_000,
         ge=0,

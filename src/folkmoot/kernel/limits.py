@@ -55,6 +55,8 @@ class Limits:
         self.producers_max: int = 100_000  # idempotent producers remembered per partition
         self.sys_interval_us: int = 10 * SECOND  # 0 = no $SYS topics
         self.page_rows: int = 128  # rows read from the store at once; bounds the time that one turn takes
+        self.transaction_bytes_max: int = 268_435_456  # per app: staged, or committed and not published
+        self.transaction_expiry_us: int = 3600 * SECOND  # after its newest chunk, what is not committed goes
         self.shared_bodies_max: int = (
             1_000_000  # messages stored once for many sessions; beyond it each session has its own copy
         )

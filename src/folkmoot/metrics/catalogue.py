@@ -136,6 +136,18 @@ def storage() -> list[Family]:
         counter("stream_trimmed_records", "records", "Records removed by retention"),
         counter("stream_trimmed_bytes", "bytes", "Bytes of the chunks that these were stored in", "stream_trimmed"),
         counter("stream_replayed", "records", "Records sent to MQTT clients that replay a stream"),
+        counter(
+            "transactions_committed", "transactions", "Transactions committed at this node, the leader of their homes"
+        ),
+        counter("transactions_repeated", "transactions", "Commits of transactions that were committed before"),
+        counter(
+            "transactions_expired", "transactions", "Transactions that were staged, never committed, and forgotten"
+        ),
+        gauge("transactions_waiting", "transactions", "Transactions that are committed and not published whole"),
+        counter("transaction_messages", "messages", "Messages of transactions that were published"),
+        gauge(
+            "transaction_bytes", "bytes", "Bytes of transactions that are staged or not published yet", "transactions"
+        ),
         gauge("producers", "producers", "Idempotent producers remembered"),
         counter("producer_duplicates", "messages", "Messages of idempotent producers that had been applied before"),
     ]

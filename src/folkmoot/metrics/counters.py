@@ -53,6 +53,8 @@ class Counters:
         self.commit_waiting_batches = self.commit_waiting_bytes = 0
         self.stream_records = self.stream_bytes = 0
         self.stream_trimmed_records = self.stream_trimmed_bytes = 0
+        self.transactions_committed = self.transactions_repeated = self.transactions_expired = 0
+        self.transactions_waiting = self.transaction_messages = self.transaction_bytes = 0
         self.stream_replayed = self.producer_duplicates = self.producers = 0
         # Other nodes.
         self.cluster_messages_sent = self.cluster_messages_received = self.cluster_requests_repeated = 0

@@ -273,7 +273,9 @@ class Liaison:
         leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
         for partition in range(partitions):
-            self.broker.streams.hold(partition, not self.replication.standing.is_readable(partition))
+            held = not self.replication.standing.is_readable(partition)
+            self.broker.streams.hold(partition, held)
+            self.broker.transactions.hold(partition, held)
         merging = list(view.branches)
         self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before, merging)
         self.broker.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])

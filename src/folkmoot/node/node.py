@@ -169,6 +169,22 @@ class Node:
         self._tick(now)
         return self._broker.calls.end_of(log)
 
+    # -- transactions -------------------------------------------------------------------------------------------------
+
+    def ask_home(
+        self, handle: object, partition: int, what: int, name: bytes, numbers: list[int], key: bytes, now: int
+    ) -> Call | Answer | None:
+        """Ask the leader of an app's home to do something, see `folkmoot.broker.order`; None: it has no open leader.
+
+        A call ends with `Effects.calls`, as one of `ask_stream` does.
+        """
+        self._tick(now)
+        return self._broker.orders.ask(handle, partition, what, name, numbers, key)
+
+    def homes(self) -> list[list[int]]:
+        """Return the partitions that have a leader, those of each leader together."""
+        return self._broker.orders.homes()
+
     # -- peers --------------------------------------------------------------------------------------------------------
 
     def peer_connected(self, handle: object, address: str, outgoing: bool, now: int) -> PeerConnection:

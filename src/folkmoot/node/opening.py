@@ -20,6 +20,8 @@ class Opening:
         self.state = state
         self.tenure = broker.tenure
         self.streams = broker.streams
+        self.transactions = broker.transactions
+        self.publications = broker.publications
         self.replication = replication
 
     def step(self) -> bool:
@@ -40,11 +42,12 @@ class Opening:
 
     def _spoil(self) -> bool:
         """Say which partitions take nothing because of a row that cannot be read: another copy must lead them."""
-        spoiled = self.tenure.exchange.spoiled
-        for partition, why in spoiled:
-            self.replication.standing.spoil(partition, why)
-        found = bool(spoiled)
-        spoiled.clear()
+        found = False
+        for spoiled in (self.tenure.exchange.spoiled, self.publications.spoiled):
+            for partition, why in spoiled:
+                self.replication.standing.spoil(partition, why)
+            found = found or bool(spoiled)
+            spoiled.clear()
         return found
 
     def _open(self, partitions: list[int]) -> None:
@@ -52,14 +55,16 @@ class Opening:
         homes: dict[str, tuple[bool, list[str]]] = {}
         for partition in partitions:
             replication.start(partition, self.state.now)
-            self.streams.hold(partition, not replication.standing.is_readable(partition))
+            held = not replication.standing.is_readable(partition)
+            self.streams.hold(partition, held)
+            self.transactions.hold(partition, held)
             homes.update(replication.merges.take_homes(partition))
         self.tenure.lead(partitions, homes)
 
     def runnable(self) -> bool:
         """Whether there is something to do at once."""
         succession = self.tenure.succession
-        if self.tenure.exchange.spoiled:
+        if self.tenure.exchange.spoiled or self.publications.spoiled:
             return True
         return len(succession) > 0 and succession.runnable(self._startable())
 

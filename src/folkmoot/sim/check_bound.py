@@ -98,6 +98,7 @@ def leftovers(host: Machine) -> str:
         "requests": broker.requests.busy,
         "requests of others": len(broker.exchange._waiting) + len(broker.exchange._finished),
         "errands": sum([len(errands) for errands in broker.outbox._errands]),
+        "transactions": len(broker.transactions.waiting),
         "clients that wait": len(broker.admission.early) + len(broker.admission._parked),
         "early messages": len(broker.switch._early) + len(broker.hosting._early),
         "paused publishers": len(broker.commits.paused),

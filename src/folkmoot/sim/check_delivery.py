@@ -183,7 +183,7 @@ class DeliveryChecker:
         if packet.qos == 0 and self.trouble.disturbed(message.first_us):
             # QoS 0 goes out before the disk knows of the message: a crash then makes its publisher repeat it.
             applied = max(1, len(message.attempts))
-        elif packet.qos == 0 and message.is_will:
+        elif packet.qos == 0 and (message.is_will or message.staged):
             applied += self.trouble.count(0)  # as above, and the node itself repeats it
         names: list[bytes] = []
         for sub in groups:

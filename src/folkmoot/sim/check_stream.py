@@ -94,6 +94,8 @@ class StreamChecker:
             if record.payload or record.topic not in self.ledger.clears:
                 self.world.violate("A2", f"{key} offset {entry.offset}: nobody published {record}")
             return
+        if message.staged and not message.attempts:
+            self.world.violate("A2", f"{key} has {message} of a transaction that nobody has committed")
         self._check_record(key, entry.offset, record, message)
         self._check_count(key, message)
         self._check_order(key, message)

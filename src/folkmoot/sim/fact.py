@@ -10,6 +10,7 @@ from functools import lru_cache
 from folkmoot.kernel.clock import NEVER
 from folkmoot.mqtt.packet import Properties, Publish
 from folkmoot.sim.network import Link
+from folkmoot.store.transaction import PUBLISHER_PREFIX
 from folkmoot.topics.name import matches, split_share
 
 __all__ = ["Attempt", "Lane", "Life", "Message", "SessionRecord", "Sub"]
@@ -49,6 +50,7 @@ class Message:
         self.refused = False
         self.once = packet.qos == 2  # applied once, however often it is sent
         self.is_will = False
+        self.staged = publisher.startswith(PUBLISHER_PREFIX)  # part of a transaction
         self.received_us = NEVER  # when the first application got it
 
     @property

@@ -280,6 +280,9 @@ class Host(Machine):
             _link(connection).to_node.block(paused=True)
         for connection in effects.resumes:
             _link(connection).to_node.block(paused=False)
+        for call in effects.calls:
+            handle: Any = call.handle
+            handle.ended(call)
         for check in effects.checks:
             self.world.after(self.rng.below(20 * MILLISECOND), self._checked, self.life, check)
         for event in effects.events:

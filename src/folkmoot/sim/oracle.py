@@ -146,6 +146,8 @@ class Oracle:
         message = self.ledger.by_payload.get(packet.payload)
         if message is not None and not packet.retain:
             self._check_gone(record, message)
+        if message is not None and message.staged and not message.attempts:
+            self.world.violate("A2", f"{record} got {message} of a transaction that nobody has committed")
 
     def _check_gone(self, record: SessionRecord, message: Message) -> None:
         """After UNSUBACK no message that is published later comes any more [MQTT-3.10.4-2]."""

@@ -14,6 +14,7 @@ from folkmoot.sim.audit import Auditor
 from folkmoot.sim.check_bound import BoundChecker, leftovers
 from folkmoot.sim.check_cluster import ClusterChecker
 from folkmoot.sim.client import Client
+from folkmoot.sim.committer import committers
 from folkmoot.sim.core import Core
 from folkmoot.sim.disk import Disk
 from folkmoot.sim.fault import CLOCK_STEP_US, Faults
@@ -138,6 +139,8 @@ class Simulation:
             [self._client(profile) for profile in fleet.watchers],
             [self._client(profile) for profile in fleet.replayers],
         )
+        if self.swarm.has("transactions") and make_core is Node:
+            self.workload.committers = committers(self.network, self.site, self.oracle, fleet.topics, self.swarm)
         self._prepare()
 
     # Building
@@ -276,13 +279,7 @@ class Simulation:
         """End all faults and wait for rest; with everything at rest, a crash must change nothing."""
         self.faults.heal()
         self._whole_us = _HEALED_US
-        clients = self.workload.clients
-        for client in clients:
-            client.hasty = True
-            client.wanted = True
-            client.inflow.flush()
-            if client.link is None:
-                client.connect()
+        self.workload.hurry()
         if not self._rest():
             return False
         self.world.run(self.world.now + self._delays_us)
@@ -337,7 +334,7 @@ class Simulation:
         return self.trouble.calm and self._all_idle() and not any(leftovers(host) for host in self.members)
 
     def _all_idle(self) -> bool:
-        return all(client.idle for client in self.workload.clients)
+        return self.workload.idle
 
     def settle(self, done: Callable[[], bool]) -> bool:
         """Let the world run until `done` and nothing moves; a world that never comes to rest is a violation."""

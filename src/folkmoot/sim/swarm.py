@@ -16,7 +16,7 @@ from folkmoot.node import NodeConfig
 from folkmoot.sim.site import peer_address
 from folkmoot.streams.config import StreamConfig
 
-__all__ = ["CLUSTER_FAULTS", "FAULTS", "FEATURES", "Shape", "Swarm"]
+__all__ = ["CLUSTER_FAULTS", "FAULTS", "FEATURES", "LATER", "Shape", "Swarm"]
 
 FEATURES = (
     "aliases",
@@ -40,6 +40,9 @@ FEATURES = (
     "version 3",
     "wills",
 )
+
+LATER = ("transactions",)
+"""Features that were learned later: drawn without the generator, so that a seed goes on being the run that it was."""
 
 FAULTS = (
     "clock steps",
@@ -128,6 +131,7 @@ class Swarm:
         self.recent_bytes_max = 32 << 20
         if nodes > 1:
             self._draw_cluster(rng, calm=calm)
+        self.on["transactions"] = (self.clients + self.topics + self.depth + self.rounds) % 3 == 0
         if shape is not None:
             shape(self)
         if self.has("empty restarts"):

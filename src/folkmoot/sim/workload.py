@@ -8,6 +8,7 @@ from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.packet import Properties, Publish
 from folkmoot.sim.client import Client
+from folkmoot.sim.committer import Committer
 from folkmoot.sim.fact import Message
 from folkmoot.sim.fleet import WILL_TOPICS
 from folkmoot.sim.oracle import Oracle
@@ -44,6 +45,7 @@ class Workload:
         self.actors = actors
         self.watchers = watchers
         self.replayers = replayers
+        self.committers: list[Committer] = []
         self._sequences: dict[str, int] = {}
         self._actions: list[Callable[[Client], None]] = []
         self._add(60, self._publish, "")
@@ -63,6 +65,20 @@ class Workload:
     def clients(self) -> list[Client]:
         """Everybody."""
         return self.actors + self.watchers + self.replayers
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody has anything left to do."""
+        return all(client.idle for client in self.clients) and all(committer.idle for committer in self.committers)
+
+    def hurry(self) -> None:
+        """Let everybody connect and finish what they have begun."""
+        for client in self.clients:
+            client.hasty = True
+            client.wanted = True
+            client.inflow.flush()
+            if client.link is None:
+                client.connect()
 
     def start(self) -> None:
         """Let everybody connect."""
@@ -86,6 +102,9 @@ class Workload:
             self._replay(self.replayers[rng.below(len(self.replayers))])
         client = self.actors[rng.below(len(self.actors))]
         self._actions[rng.below(len(self._actions))](client)
+        for committer in self.committers:
+            if committer.rng.chance(1, 4):
+                committer.step()
 
     # Publishing
 

@@ -19,6 +19,10 @@ OUTBOX        sequence (8 bytes)                        a message that other par
 STAMP         kind, and what follows in another key     when that row was written or removed while nodes were away
 MERGED        epoch, sequence (8 bytes each)            a branch of a split that the partition has taken in
 LEFTOVER      as CHUNK, before the offset an epoch      records of another branch, to be appended anew
+TRANSACTION   app                                       its last committed transaction, how far they are published
+COMMITTED     app, number (8 bytes)                     the parts of a transaction that is not published whole
+STAGED        app, number, part, chunk (4 bytes)        how large a staged chunk is, and since when it is there
+PACKETS       as STAGED                                 the messages of the chunk
 HISTORY                                                 the epochs in which the partition was changed
 
 META rows stand in partition 0 and are the node's own: they belong to no partition and are never sent to another node.
@@ -34,6 +38,7 @@ from folkmoot.kernel.pack import get_u16, get_u64, u16, u64
 __all__ = [
     "BODY",
     "CHUNK",
+    "COMMITTED",
     "CURSOR",
     "HISTORY",
     "LEFTOVER",
@@ -41,6 +46,7 @@ __all__ = [
     "MERGED",
     "META",
     "OUTBOX",
+    "PACKETS",
     "PRODUCER",
     "QUEUE",
     "RECEIVED",
@@ -48,9 +54,11 @@ __all__ = [
     "RETAINED",
     "SENT",
     "SESSION",
+    "STAGED",
     "STAMP",
     "STREAM",
     "SUBSCRIPTION",
+    "TRANSACTION",
     "WILL",
     "body_key",
     "chunk_key",
@@ -91,6 +99,10 @@ OUTBOX: Final = 17
 STAMP: Final = 18
 MERGED: Final = 19
 LEFTOVER: Final = 20
+TRANSACTION: Final = 21
+COMMITTED: Final = 22
+STAGED: Final = 23
+PACKETS: Final = 24
 HISTORY: Final = 14
 
 

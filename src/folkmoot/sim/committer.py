@@ -1,0 +1,254 @@
+"""A writer of transactions: stages rows at any node, commits them, is killed in between and does it again.
+
+Owns what it has to say next. Its messages are in the ledger as all others are, and judged like them: sent when a commit
+is asked for the first time, acknowledged when a node answers it, and applied once, whatever is repeated.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from folkmoot.broker.call import Call
+from folkmoot.broker.order import encode_chunk, encode_commit
+from folkmoot.broker.question import ABORT, COMMIT, CONFLICT, FAULT, FOUND, STAGE, TOO_LARGE, Answer
+from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.kernel.rng import Rng
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.packet import V5, Publish
+from folkmoot.sim.fact import Message
+from folkmoot.sim.host import Host
+from folkmoot.sim.network import Caller, Link, Network
+from folkmoot.sim.oracle import Oracle
+from folkmoot.sim.site import ROAMING, Site
+from folkmoot.sim.swarm import Swarm
+from folkmoot.store.transaction import PUBLISHER_PREFIX, home_of
+
+__all__ = ["Committer", "committers"]
+
+_OWN: Final = 0x7472616E73
+"""What makes the randomness of transactions its own: other parts of a run draw what they drew without them."""
+
+_PATIENCE_US: Final = 2 * SECOND
+_PAUSE_US: Final = 100 * MILLISECOND
+_LATENCY_US: Final = 2 * MILLISECOND
+
+
+def committers(network: Network, site: Site, oracle: Oracle, topics: list[bytes], swarm: Swarm) -> list[Committer]:
+    """Return the writers of a run."""
+    rng = Rng(oracle.world.seed ^ _OWN)
+    return [Committer(rng.fork(), network, site, oracle, app, topics, swarm.partitions) for app in ("app0", "app1")]
+
+
+class _Order:
+    """Something that a node is asked to do; `numbers` behind the partition."""
+
+    def __init__(self, committer: Committer, what: int, numbers: list[int], key: bytes) -> None:
+        self.committer = committer
+        self.what = what
+        self.numbers = numbers
+        self.key = key
+
+
+class _Try:
+    """One sending of an order: what the node knows it by."""
+
+    def __init__(self, order: _Order) -> None:
+        self.order = order
+
+    def ended(self, call: Call) -> None:
+        """The call that the node has made of it is over."""
+        self.order.committer.answer(self, call.answer)
+
+
+class Committer(Caller):
+    """One app. `idle` when nothing of a transaction is left to be done."""
+
+    def __init__(
+        self, rng: Rng, network: Network, site: Site, oracle: Oracle, app: str, topics: list[bytes], partitions: int
+    ) -> None:
+        self.rng = rng
+        self.network = network
+        self.site = site
+        self.oracle = oracle
+        self.world = oracle.world
+        self.app = app
+        self.topics = topics
+        self.home = home_of(app.encode(), partitions)
+        self.number = 0
+        self.hasty = False
+        self._rows: list[Message] = []  # of the transaction in hand, in order
+        self._orders: list[_Order] = []  # that are left of it
+        self._parts: list[str] = []  # that this driver has named
+        self._committing = False  # a commit of it has been sent, by this driver or an earlier one
+        self._driver = 0
+        self._tries = 0
+        self._out: _Try | None = None
+        self._last: Host | None = None
+        self._links: dict[str, Link] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing left to do."""
+        return not self._orders
+
+    # -- what it does -------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Begin a transaction, or die and begin it again."""
+        if self.idle:
+            self._begin()
+        elif self.rng.chance(1, 3):
+            self._die()
+
+    def _begin(self) -> None:
+        rng = self.rng
+        self._committing = False
+        self._rows = [self._row("r") for _ in range(rng.between(0, 6))]
+        self._start()
+
+    def _row(self, what: str) -> Message:
+        rng = self.rng
+        ledger = self.oracle.ledger
+        topic = self.topics[rng.below(len(self.topics))]
+        payload = b"m%d %s %s%d" % (len(ledger.messages), self.app.encode(), what.encode(), self.number)
+        packet = Publish(topic, payload, rng.between(0, 2))
+        return ledger.publish(PUBLISHER_PREFIX + self.app, packet, once=True)
+
+    def _start(self) -> None:
+        """A driver begins: it stages the rows in parts and chunks, and what does not win, then commits."""
+        rng = self.rng
+        self._driver += 1
+        self._orders = []
+        parts: list[tuple[bytes, int]] = []
+        cut = rng.below(len(self._rows) + 1)
+        for place, rows in enumerate((self._rows[:cut], self._rows[cut:])):
+            name = f"{place}-{self._driver}"
+            chunks = 0
+            while rows:
+                count = rng.between(1, 3)
+                self._stage(name, chunks, rows[:count])
+                rows = rows[count:]
+                chunks += 1
+            parts.append((name.encode(), chunks))
+        if rng.chance(1, 3):
+            self._stage(f"lost-{self._driver}", 0, [self._row("never")])
+        self._parts = [order.key[2 : 2 + order.key[1]].decode() for order in self._orders]
+        self._orders.append(_Order(self, COMMIT, [self.number], encode_commit(parts)))
+        self._send()
+
+    def _stage(self, part: str, chunk: int, rows: list[Message]) -> None:
+        packets = [
+            encode(Publish(row.topic, row.payload, row.qos, False, False, 1 if row.qos else 0), V5) for row in rows
+        ]
+        key = encode_chunk(part.encode(), b"".join(packets))
+        self._orders.append(_Order(self, STAGE, [self.number, chunk, len(rows)], key))
+
+    def _die(self) -> None:
+        """The driver dies; the next one does the same again, perhaps after Spark has aborted for the first."""
+        self.world.mark("driver killed")
+        self._out = None
+        if self.rng.chance(1, 2):
+            for part in self._parts:
+                self._try(_Order(self, ABORT, [self.number], part.encode()), self._pick(failed=False))
+        self._start()
+
+    # -- how it is said -----------------------------------------------------------------------------------------------
+
+    def _pick(self, *, failed: bool) -> Host:
+        self._last = self.site.pick(self.rng, ROAMING, self._last, failed=failed)
+        return self._last
+
+    def _send(self, *, failed: bool = False) -> None:
+        """Send what is next, to some node, and wait only so long."""
+        order = self._orders[0]
+        host = self._pick(failed=failed)
+        if order.what == COMMIT:
+            self._committing = True
+            for row in self._rows:
+                self.oracle.sent(row, self._link(host))
+        self._out = self._try(order, host)
+        self._tries += 1
+        self.world.later(_PATIENCE_US, self._late, self._out)
+
+    def _try(self, order: _Order, host: Host) -> _Try:
+        sent = _Try(order)
+        self.world.after(self.rng.below(_LATENCY_US), self._arrive, sent, host)
+        return sent
+
+    def _arrive(self, sent: _Try, host: Host) -> None:
+        if not host.dark and not host.off:
+            host.tell(self._do, sent, host)
+
+    def _do(self, sent: _Try, host: Host) -> None:
+        node: Any = host.node
+        order = sent.order
+        numbers = [self.home, *order.numbers]
+        found = node.ask_home(sent, self.home, order.what, self.app.encode(), numbers, order.key, host.clock())
+        host.set_turn()
+        if not isinstance(found, Call):
+            self.answer(sent, found)
+
+    def answer(self, sent: _Try, answer: Answer | None) -> None:
+        """A node has answered; None: nobody can, for now."""
+        self.world.after(self.rng.below(_LATENCY_US), self._heard, sent, answer)
+
+    def _late(self, sent: _Try) -> None:
+        if sent is self._out:
+            self._send(failed=True)
+
+    def _heard(self, sent: _Try, answer: Answer | None) -> None:
+        if sent is not self._out:
+            return
+        self.world.note(self.app, f"transaction {self.number} hears", answer)
+        if answer is None or answer.status not in (FOUND, CONFLICT, TOO_LARGE, FAULT):
+            self.world.mark("transaction put off")
+            self._out = None
+            self.world.later(_PAUSE_US, self._again, self._tries)
+            return
+        if answer.status != FOUND:
+            self._refused(answer)
+            return
+        done = self._orders.pop(0)
+        if answer.numbers[0] and not self._committing:
+            self.world.violate("A4", f"{self.app}: nobody has committed {self.number}, and it is called a repetition")
+        if done.what == COMMIT:
+            self._committed()
+        else:
+            self._send()
+
+    def _again(self, tries: int) -> None:
+        if self._out is None and tries == self._tries and self._orders:
+            self._send(failed=True)
+
+    def _refused(self, answer: Answer) -> None:
+        """What was staged is gone: so it may be when too much was lost, and then the driver begins anew."""
+        if not self.oracle.ledger.trouble.torn(0):
+            self.world.violate("A1", f"{self.app}: transaction {self.number}: {answer.text}")
+            return
+        self.world.mark("transaction begins anew")
+        self._out = None
+        self._start()
+
+    def _committed(self) -> None:
+        self._out = None
+        for row in self._rows:
+            self.oracle.answered(row, 0)
+            self.oracle.settled(row)
+        self.world.mark("transaction committed")
+        self.number += 1
+        self._rows = []
+
+    # -- the caller of links that no bytes go over --------------------------------------------------------------------
+
+    def _link(self, host: Host) -> Link:
+        link = self._links.get(host.name)
+        if link is None:
+            link = Link(self.network, 0, self, host, 0)
+            self._links[host.name] = link
+        return link
+
+    def link_data(self, link: Link, data: bytes) -> None:
+        """Nothing comes."""
+
+    def link_closed(self, link: Link) -> None:
+        """Nothing was open."""
