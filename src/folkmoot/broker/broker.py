@@ -14,6 +14,7 @@ from folkmoot.broker.state import (
     TIMER_RATE,
     TIMER_RETENTION,
     TIMER_SYS,
+    TIMER_TABLES,
     TIMER_WILL,
     State,
 )
@@ -354,6 +355,8 @@ class Broker(Neighbours):
             self._connection_due(kind, subject)
         elif kind == TIMER_SYS:
             self.sys.tick()
+        elif kind == TIMER_TABLES:
+            self.tables.due()
         elif kind == TIMER_RETENTION:
             self._trimming = True
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)

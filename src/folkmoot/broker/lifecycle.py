@@ -17,9 +17,10 @@ from folkmoot.session.session import Session
 from folkmoot.store.key import SESSION, plain_key
 from folkmoot.store.row import SessionRow, encode_session
 
-__all__ = ["EXPIRY_NEVER", "Lifecycle"]
+__all__ = ["EXPIRY_NEVER", "NEVER_US", "Lifecycle"]
 
 EXPIRY_NEVER: Final = 0xFFFF_FFFF
+NEVER_US: Final = 1 << 61  # added to the time at which a client went, where its session has no end
 _ENDINGS_MAX: Final = 1024  # beyond so many remembered endings those that are committed are forgotten
 
 
@@ -95,9 +96,10 @@ class Lifecycle:
 
     def rest(self, session: Session) -> None:
         """Let a persistent session wait for its client until its expiry."""
-        session.ends_us = self.state.now + session.expiry_s * SECOND if session.expiry_s != EXPIRY_NEVER else 1 << 61
+        never = session.expiry_s == EXPIRY_NEVER
+        session.ends_us = self.state.now + (NEVER_US if never else session.expiry_s * SECOND)
         self.save(session)
-        if session.expiry_s != EXPIRY_NEVER:
+        if not never:
             self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
 
     def leave(self, session: Session) -> None:

@@ -48,6 +48,7 @@ from folkmoot.broker.state import State
 from folkmoot.broker.subscribe import Subscribing
 from folkmoot.broker.switch import Switch
 from folkmoot.broker.sys import SysTopics
+from folkmoot.broker.table import Tables
 from folkmoot.broker.tail import Tails
 from folkmoot.broker.tenure import Tenure
 from folkmoot.broker.waking import Waking
@@ -111,7 +112,8 @@ class Clients(Delivery):
         self.purges = Purges(state, self.bodies, self.shared)
         self.lifecycle = Lifecycle(state, self.relays, self.queue, self.routes, self.shared, self.wills, self.purges)
         self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
-        self.answers = Answers(state, fabric, self.commits, self.retained, streams)
+        self.tables = Tables(state, streams)
+        self.answers = Answers(state, fabric, self.commits, self.retained, streams, self.tables)
         self.calls = Calls(state, self.inquiries, self.answers, self.tails)
         self.closing = Closing(state, self.lifecycle)
         self.attaching = Attaching(state, self.commits, self.queue, self.lifecycle)

@@ -15,6 +15,7 @@ from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
 __all__ = [
     "AHEAD",
     "BOUNDS",
+    "BUSY",
     "FAULT",
     "FOUND",
     "GONE",
@@ -22,6 +23,7 @@ __all__ = [
     "REFUSED",
     "SCAN",
     "SEEK",
+    "TABLE",
     "WATCH",
     "Answer",
     "Question",
@@ -39,6 +41,8 @@ READ: Final = 2  # a page of records: first offset, end, bytes
 BOUNDS: Final = 3  # oldest offset, readable end, bytes, time of the oldest and of the latest record (-1: none)
 WATCH: Final = 4  # the same, as soon as the readable end lies behind the given offset
 SEEK: Final = 5  # the first offset with this time or a later one
+# Of a table: its name, the partition (or `table.HERE`), flags, and where to go on
+TABLE: Final = 6  # a page of rows
 
 # What is answered
 FOUND: Final = 0
@@ -46,6 +50,7 @@ GONE: Final = 1  # retention has removed the offset; the oldest that is left
 AHEAD: Final = 2  # the offset lies beyond the end; the end
 FAULT: Final = 3  # why it cannot be read
 REFUSED: Final = 4  # this node does not lead it
+BUSY: Final = 5  # too many tables are read at once
 
 _Question = tuple[int, int, bytes, list[int], bytes]
 _Scanned = tuple[int, bool, bytes, list[bytes]]

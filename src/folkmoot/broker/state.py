@@ -31,6 +31,7 @@ __all__ = [
     "TIMER_RETENTION",
     "TIMER_SESSION",
     "TIMER_SYS",
+    "TIMER_TABLES",
     "TIMER_WILL",
     "Identity",
     "State",
@@ -45,6 +46,7 @@ TIMER_RETENTION: Final = 6
 TIMER_RATE: Final = 7
 TIMER_OVERLOAD: Final = 8
 TIMER_LEVEL: Final = 9
+TIMER_TABLES: Final = 10
 
 
 class Identity:

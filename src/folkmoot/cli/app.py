@@ -45,6 +45,8 @@ COMMANDS: Final = (
     Command("leave", "folkmoot.cli.leave", "Have a node hand over what it has and leave for good."),
     Command("evict", "folkmoot.cli.evict", "Put a node out of the cluster now."),
     Command("forget", "folkmoot.cli.forget", "Expect a node that is away no more."),
+    Command("table", "folkmoot.cli.table", "Print sessions, subscriptions, queues, ... of the whole cluster."),
+    Command("table", "folkmoot.cli.table", "Print sessions, subscriptions, queues, ... of the whole cluster."),
     Command("stream", "folkmoot.cli.stream", "List the streams of a node, or read one."),
     Command("pub", "folkmoot.cli.pub", "Publish messages."),
     Command("sub", "folkmoot.cli.sub", "Subscribe and print what comes."),

@@ -159,6 +159,13 @@ class Node:
         self._tick(now)
         return self._broker.calls.ask(handle, log, what, numbers)
 
+    def ask_table(
+        self, handle: object, name: bytes, partition: int, node_id: str, flags: int, after: bytes, now: int
+    ) -> Call | Answer | None:
+        """Ask whoever leads a partition, or one node, for a page of a table, see `folkmoot.broker.table`; as above."""
+        self._tick(now)
+        return self._broker.calls.ask_table(handle, name, partition, node_id, flags, after)
+
     def stream_end(self, log: StreamLog, now: int) -> int:
         """Return the readable end of a stream partition as far as it is known here, -1 if not at all.
 
