@@ -139,6 +139,7 @@ class Attaching:
         if connection.state != REGISTERING or session is None:
             return  # closed, or its partition has moved: it asks the new leader
         connection.state = OPEN
+        connection.opened_us = self.state.now
         remote = connection.remote
         if remote is not None:
             remote.opened = True
@@ -165,3 +166,6 @@ class Attaching:
             "expiry_s": None if expiry_s == EXPIRY_NEVER else expiry_s,
         }
         self.state.event(INFO, "connected", fields)
+        connection.opened_us = self.state.now
+        if self.state.listening:
+            self.state.tell("connected", {**fields, "username": connection.username or None})

@@ -9,6 +9,7 @@ from folkmoot.broker.message import CONFIRM
 from folkmoot.broker.parts import Neighbours
 from folkmoot.broker.state import (
     TIMER_CONNECT,
+    TIMER_EVENTS,
     TIMER_KEEP_ALIVE,
     TIMER_OVERLOAD,
     TIMER_RATE,
@@ -121,6 +122,7 @@ class Broker(Neighbours):
     def stop(self) -> None:
         """Tell every client that the server goes down, and take no more."""
         self.state.stopping = True
+        self.state.tell("node", {"what": "stopping"})
         code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_SHUTTING_DOWN
         for connection in list(self.state.connections.values()):
             if connection.state < CLOSING:
@@ -164,6 +166,7 @@ class Broker(Neighbours):
     def completed(self) -> None:
         """Perhaps turns are complete: what they acknowledge is acknowledged now, in order."""
         for record in self.commits.complete():
+            self.state.meter.released(record.token, record.failed)
             if record.failed:
                 self._fail(record)
             self._let_in(record)
@@ -171,6 +174,7 @@ class Broker(Neighbours):
             if record.handled:
                 self.hosting.handled(record.handled, record.handled_packets)
         for record in self.commits.ahead():
+            self.state.meter.released(record.token, False)
             self._let_in(record)
             self.commits.release_ahead(record)
         self.inbound.go_on()
@@ -227,6 +231,10 @@ class Broker(Neighbours):
         if self.shared.homeless:
             self.errands.pass_on()
         self._unfeed()
+        if self.routes.events_changed:
+            self.herald.refresh()
+        if self.state.listening:
+            self.herald.step()
         if self.retained.news:
             self.feeds.remember(self.retained.news)
             self.retained.news.clear()
@@ -345,6 +353,7 @@ class Broker(Neighbours):
             or self.feeds.runnable()
             or self.purges.runnable(self.commits.durable_token)
             or self.producers.busy()
+            or self.herald.runnable()
             or self.state.writer.dirty  # rows came when the turn had ended
         )
 
@@ -355,6 +364,8 @@ class Broker(Neighbours):
             self._connection_due(kind, subject)
         elif kind == TIMER_SYS:
             self.sys.tick()
+        elif kind == TIMER_EVENTS:
+            self.herald.tick()
         elif kind == TIMER_TABLES:
             self.tables.due()
         elif kind == TIMER_RETENTION:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.broker.ending import farewell
 from folkmoot.broker.purge import Purges
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.relay import Relays
@@ -71,6 +72,10 @@ class Lifecycle:
     def detach(self, connection: Connection, goodbye: bool) -> None:
         """The connection of a session is gone; `goodbye`: the client sent DISCONNECT with reason 0."""
         connection.broken = not goodbye
+        if connection.opened_us and connection.remote is None:
+            if self.state.listening:
+                self.state.tell("disconnected", farewell(connection, self.state.now))
+            connection.opened_us = 0
         if connection.relay is not None:
             self.relays.closed(connection.relay, goodbye)
         session = connection.session

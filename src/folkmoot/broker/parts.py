@@ -22,6 +22,7 @@ from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.express import Express
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.feed import Feeds
+from folkmoot.broker.herald import Herald
 from folkmoot.broker.hosting import Hosting
 from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.ingress import Ingress
@@ -108,6 +109,7 @@ class Clients(Delivery):
         super().__init__(state, fabric, streams)
         self.waking = Waking(fabric, self.commits)
         self.sys = SysTopics(state, self.queue, self.publishing)
+        self.herald = Herald(state, fabric, self.routes, self.publishing, streams)
         self.wills = Wills(state, self.errands)
         self.purges = Purges(state, self.bodies, self.shared)
         self.lifecycle = Lifecycle(state, self.relays, self.queue, self.routes, self.shared, self.wills, self.purges)

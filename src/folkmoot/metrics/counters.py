@@ -54,6 +54,7 @@ class Counters:
         self.stream_records = self.stream_bytes = 0
         self.stream_trimmed_records = self.stream_trimmed_bytes = 0
         self.stream_replayed = self.producer_duplicates = self.producers = 0
+        self.events_published = self.events_dropped = 0
         # Other nodes.
         self.cluster_messages_sent = self.cluster_messages_received = self.cluster_requests_repeated = 0
         self.cluster_messages_void = 0

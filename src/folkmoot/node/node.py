@@ -51,6 +51,7 @@ class Node:
         identity.user_from_certificate = config.user_from_certificate
         identity.response_information = config.response_information
         identity.server_reference = config.server_reference
+        identity.incarnation = self.birth.incarnation
         writer = Writer(config.partitions, self.view.epoch)
         self._state = State(identity, config.limits, config.policy, config.partitions, reader, writer, Rng(seed))
         self.streams = Streams(config.streams, config.partitions, reader)
@@ -301,6 +302,7 @@ class Node:
             effects.outputs = [connection for connection in effects.outputs if connection.state != CLOSED]
         for connection in effects.outputs:
             state.counters.bytes_sent += connection.out_bytes
+            connection.bytes_out += connection.out_bytes
         effects.closes = list(state.closes)
         state.closes.clear()
         # A turn may have done both, in any order: what counts is how it ended. One that closes is read to its end.
@@ -311,6 +313,10 @@ class Node:
         state.resumes.clear()
         effects.checks = list(state.checks)
         state.checks.clear()
+        if state.listening and state.events:
+            self._broker.herald.overhear(state.events)
+        if state.meter.on:
+            state.meter.turn_end(state.now)
         effects.events = list(state.events)
         state.events.clear()
         calls = self._broker.calls
