@@ -336,3 +336,24 @@ def test_an_interval_without_messages_tells_nothing(box: Box) -> None:
     box.advance(60 * SECOND)
     assert told(ear) == []
     assert box.now > START
+
+
+def test_overload_is_told_but_not_that_of_the_events_themselves(make: MakeBox) -> None:
+    box = make(streams=[StreamConfig("events", b"$events/#", 1)], limits={"write_backlog_bytes_max": 65_536})
+    keeper = box.client("q")
+    keeper.connect(session_expiry=EVER)
+    keeper.subscribe("q", qos=1)
+    peer = box.client("p")
+    peer.connect()
+    box.hold_writes()
+    for number in range(10):
+        peer.send(Publish(b"q", bytes(3000), 1, False, False, number + 1, None))
+    box.release_writes()
+    box.advance(60 * SECOND)
+    levels = [event["level"] for event in records(box, "events") if event["kind"] == "overload"]
+    assert levels[-1:] == [0]
+    assert max(levels) > 0
+    state = box.node._state
+    state.overload_own = 7  # by what is no message of a client
+    box.node._broker.herald.step()
+    assert not state.news

@@ -75,7 +75,7 @@ class Herald:
         state.listening = self._kept
         self._number = 0
         self._level = 0
-        self._levels = 0
+        self._published = 0  # by clients, when the level was told last
         self._timed = False
 
     # -- who listens --------------------------------------------------------------------------------------------------
@@ -122,10 +122,8 @@ class Herald:
     def step(self) -> None:
         """End of a turn: publish what has happened."""
         state = self.state
-        if state.overload_own != self._level or state.overload != self._levels:
-            self._level = state.overload_own
-            self._levels = state.overload
-            state.tell("overload", {"level": self._level, "cluster": self._levels, "why": state.overload_why})
+        if state.overload_own != self._level:
+            self._tell_overload(state.overload_own)
         if not state.news or not self._may_publish():
             return
         full = state.storage_full or self.publishing.requests.commits.is_full()
@@ -152,6 +150,16 @@ class Herald:
             message = Message(route.topic, msgspec.json.encode(payload), 1, False, b"", "", state.now, 0)
             self.publishing.publish(message, None, b"", 0)
             state.counters.events_published += 1
+
+    def _tell_overload(self, level: int) -> None:
+        """Tell another level, unless it may be for the events themselves: they are written too."""
+        counters = self.state.counters
+        published = counters.publish_received_qos0 + counters.publish_received_qos1 + counters.publish_received_qos2
+        if level and published == self._published:
+            return
+        self._level = level
+        self._published = published
+        self.state.tell("overload", {"level": level, "cluster": self.state.overload, "why": self.state.overload_why})
 
     # -- latency ------------------------------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ COMMANDS: Final = (
     Command("table", "folkmoot.cli.table", "Print sessions, subscriptions, queues, ... of the whole cluster."),
     Command("table", "folkmoot.cli.table", "Print sessions, subscriptions, queues, ... of the whole cluster."),
     Command("stream", "folkmoot.cli.stream", "List the streams of a node, or read one."),
+    Command("report", "folkmoot.cli.ready", "Report on availability or the fleet, from the events, with Spark."),
     Command("pub", "folkmoot.cli.pub", "Publish messages."),
     Command("sub", "folkmoot.cli.sub", "Subscribe and print what comes."),
     Command("passwd", "folkmoot.cli.passwd", "Add, change or remove a user in a password file."),
