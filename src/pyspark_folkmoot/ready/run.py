@@ -82,9 +82,19 @@ def _written(frames: Mapping[str, DataFrame], out: Path | None) -> dict[str, Row
         kept = frame.persist()
         if out is not None:
             kept.write.format("folkmoot_delta").mode("overwrite").save(str((out / name).absolute()))
-        found[name] = [row.asDict(recursive=True) for row in kept.limit(ROWS_MAX).collect()]
+        found[name] = [row.asDict(recursive=True) for row in _readable(kept).limit(ROWS_MAX).collect()]
         kept.unpersist()
     return found
+
+
+def _readable(frame: DataFrame) -> DataFrame:
+    """Return times as text in UTC: Python would get them in the zone of this process."""
+    return frame.selectExpr(
+        *[
+            f"date_format({name}, \"yyyy-MM-dd'T'HH:mm:ss'Z'\") AS {name}" if kind == "timestamp" else f"`{name}`"
+            for name, kind in frame.dtypes
+        ]
+    )
 
 
 def _draw(rows: Rows, path: Path, target: float) -> None:
