@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["gaps", "losses", "sessions"]
+__all__ = ["OPEN", "gaps", "losses", "sessions"]
 
 LOST: Final = "lost"  # with its node
 OPEN: Final = "open"  # at the end of the data
