@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from folkmoot.broker.brake import FOR_OVERLOAD, FOR_RATE
 from folkmoot.broker.commit import Record
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import CONFIRM
@@ -20,11 +19,11 @@ from folkmoot.broker.state import (
     State,
 )
 from folkmoot.cluster.stamp import Stamp, encode_stamp
-from folkmoot.kernel.clock import NEVER, SECOND
+from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.kernel.pack import varint
 from folkmoot.mqtt import reason
-from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, OPEN, REGISTERING, Connection, PeerInfo
+from folkmoot.session.connection import CHECKING, CLOSING, OPEN, Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import QUEUE, kind_of, stamp_key
 from folkmoot.streams.table import Streams
@@ -361,7 +360,7 @@ class Broker(Neighbours):
         if isinstance(subject, str):
             self._session_due(kind, subject)
         elif kind == TIMER_KEEP_ALIVE or kind == TIMER_CONNECT or kind == TIMER_RATE or kind == TIMER_OVERLOAD:
-            self._connection_due(kind, subject)
+            self.deadlines.due(kind, subject)
         elif kind == TIMER_SYS:
             self.sys.tick()
         elif kind == TIMER_EVENTS:
@@ -380,34 +379,3 @@ class Broker(Neighbours):
             self.wills.due(session)
         else:
             self.lifecycle.due(session)
-
-    def _connection_due(self, kind: int, number: int) -> None:
-        connection = self.state.connections.get(number)
-        if connection is None:
-            return
-        if kind == TIMER_KEEP_ALIVE:
-            self._keep_alive(connection)
-        elif kind == TIMER_RATE:
-            self.commits.unpause(connection, FOR_RATE)
-        elif kind == TIMER_OVERLOAD:
-            self.commits.unpause(connection, FOR_OVERLOAD)
-        elif connection.state == REGISTERING and not connection.session:
-            self.state.counters.connect_timeouts += 1
-            self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, "no node leads the client's partition now")
-        elif connection.state == NEW or connection.state == CHECKING:
-            self.state.counters.connect_timeouts += 1
-            self.closing.disconnect(connection, reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
-
-    def _keep_alive(self, connection: Connection) -> None:
-        if connection.state in (CLOSING, CLOSED) or connection.patience_us >= NEVER:
-            return
-        if connection.paused:
-            connection.last_seen_us = self.state.now  # it is this server that does not read
-        deadline_us = connection.last_seen_us + connection.patience_us
-        if deadline_us <= self.state.now:  # [MQTT-3.1.2-22]
-            self.state.counters.keep_alive_timeouts += 1
-            self.closing.disconnect(
-                connection, reason.KEEP_ALIVE_TIMEOUT, "nothing came for one and a half keep alives"
-            )
-        else:
-            self.state.timers.set(deadline_us, TIMER_KEEP_ALIVE, connection.id)

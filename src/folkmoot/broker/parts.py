@@ -17,6 +17,7 @@ from folkmoot.broker.closing import Closing
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.connect import Connecting
 from folkmoot.broker.control import Control
+from folkmoot.broker.deadline import Deadlines
 from folkmoot.broker.errand import Errands
 from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.express import Express
@@ -118,6 +119,7 @@ class Clients(Delivery):
         self.answers = Answers(state, fabric, self.commits, self.retained, streams, self.tables)
         self.calls = Calls(state, self.inquiries, self.answers, self.tails)
         self.closing = Closing(state, self.lifecycle)
+        self.deadlines = Deadlines(state, self.commits, self.closing)
         self.attaching = Attaching(state, self.commits, self.queue, self.lifecycle)
         self.admission = Admission(state, fabric, self.relays, self.wills, self.lifecycle, self.closing, self.attaching)
         self.connecting = Connecting(

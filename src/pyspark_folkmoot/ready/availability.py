@@ -15,7 +15,7 @@ from pyspark_folkmoot.ready.session import gaps, sessions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["ALL", "CLIENT_GROUP", "Wishes", "availability", "costs", "report"]
+__all__ = ["ALL", "CLIENT_GROUP", "OTHERS", "Wishes", "availability", "costs", "report"]
 
 ALL: Final = "(all)"
 OTHERS: Final = "(others)"
