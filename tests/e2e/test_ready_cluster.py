@@ -62,8 +62,15 @@ def test_a_kill_costs_what_its_clients_have_missed(spark: SparkSession, tmp_path
         time.sleep(1.5)
         urls = ",".join(f"127.0.0.1:{rig.nodes[name].port('admin')}" for name in ("n1", "n3"))
         source = Source(urls, token=rig.token, master="local[2]")
+        state = spark.read.format("folkmoot").option("url", urls).option("token", rig.token)
+        tables = {name: state.option("table", name).load().collect() for name in ("sessions", "partitions", "streams")}
         found = run_availability(source, tmp_path / "out", Wishes())
         fleet = run_fleet(source, tmp_path / "out", 86_400, 5)
+    assert {row.client_id for row in tables["sessions"]} == {f"pump{number}" for number in range(9)}
+    assert all(row.disconnected_at is not None and not row.connected for row in tables["sessions"])
+    assert sum(row.sessions for row in tables["partitions"]) == 9
+    assert {row.leader for row in tables["partitions"]} == {"n1", "n3"}
+    assert sum(row.records for row in tables["streams"]) > 20
     (kill,) = [row for row in found["costs"] if row["cause"] == "node lost"]
     assert (kill["node"], kill["gaps"], kill["clients"]) == ("n2", 3, 3)
     assert kill["view"] is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from folkmoot.broker.brake import FOR_HANDSHAKE
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
+from folkmoot.broker.presence import arrival
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.relay import token_of
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_SESSION, State
@@ -168,4 +169,4 @@ class Attaching:
         self.state.event(INFO, "connected", fields)
         connection.opened_us = self.state.now
         if self.state.listening:
-            self.state.tell("connected", {**fields, "username": connection.username or None})
+            self.state.tell("connected", arrival(connection, fields["expiry_s"]))

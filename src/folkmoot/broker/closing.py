@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.broker.ending import refusal
 from folkmoot.broker.lifecycle import Lifecycle
+from folkmoot.broker.presence import refusal
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, State
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import CorruptStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.broker.ending import farewell
+from folkmoot.broker.presence import farewell
 from folkmoot.broker.purge import Purges
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.relay import Relays

@@ -1,11 +1,16 @@
-"""What is told of a client that goes, or was not let in: the fields of the events `disconnected` and `refused`."""
+"""What is told of clients: the fields of the events `connected`, `disconnected` and `refused`."""
 
 from __future__ import annotations
 
 from folkmoot.mqtt import reason
 from folkmoot.session.connection import Connection
 
-__all__ = ["farewell", "refusal"]
+__all__ = ["arrival", "farewell", "refusal"]
+
+
+def arrival(connection: Connection, expiry_s: object) -> dict[str, object]:
+    """Return the fields of `connected`; expiry_s: how long the session outlives it, None for ever."""
+    return {**_who(connection), "expiry_s": expiry_s}
 
 
 def farewell(connection: Connection, now: int) -> dict[str, object]:
