@@ -357,3 +357,22 @@ def test_overload_is_told_but_not_that_of_the_events_themselves(make: MakeBox) -
     state.overload_own = 7  # by what is no message of a client
     box.node._broker.herald.step()
     assert not state.news
+
+
+def test_what_waits_behind_another_message_is_timed_from_its_own_turn(box: Box) -> None:
+    ear = listener(box, "$events/+/latency")
+    durable = box.client("q")
+    durable.connect(session_expiry=EVER)
+    durable.subscribe("stored/#", qos=1)
+    peer = box.client("p")
+    peer.connect()
+    box.hold_writes()
+    peer.send(Publish(b"stored/1", b"x", 1, False, False, 1, None))
+    box.advance(20 * MILLISECOND)
+    peer.send(Publish(b"unheard/1", b"x", 1, False, False, 2, None))  # nothing to write, but its turn is behind
+    box.advance(10 * MILLISECOND)
+    box.release_writes()
+    box.advance(10 * SECOND)
+    found = latencies(ear)
+    assert found["stored"]["ack"]["buckets"] == [[bucket_of(30_000), 1]]
+    assert found["unheard"]["ack"]["buckets"] == [[bucket_of(10_000), 1]]

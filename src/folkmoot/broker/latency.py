@@ -66,7 +66,7 @@ class Meter:
         self.figures: list[Figures] = []
         self._numbers: dict[str, int] = {}  # of prefixes
         self._topics: dict[bytes, int] = {}
-        self._turns: dict[int, _Turn] = {}  # by token, in order
+        self._turns: dict[int, list[_Turn]] = {}  # by the token that they wait for, in order
         self._leaving: list[_Turn] = []  # whose acknowledgements leave in this turn
         self._now: _Turn | None = None  # what is acknowledged in the turn in which it came
         self._sent: list[tuple[int, int, int]] = []  # in this turn: prefix, since when, how many
@@ -92,7 +92,9 @@ class Meter:
         self.figures = []
         self._numbers = {}
         self._topics = {}
-        turns = [*self._turns.values(), *self._leaving]
+        turns = list(self._leaving)
+        for waiting in self._turns.values():
+            turns.extend(waiting)
         if self._now is not None:
             turns.append(self._now)
         for turn in turns:
@@ -137,24 +139,29 @@ class Meter:
                 self._now = _Turn(now)
             self._now.add(number, 1)
             return
-        turn = self._turns.get(token)
-        if turn is None:
+        turns = self._turns.get(token)
+        if turns is None:
             if len(self._turns) >= _TURNS_MAX:
                 self._turns = {}
-            turn = _Turn(now)
-            self._turns[token] = turn
-        turn.add(number, 1)
+            turns = []
+            self._turns[token] = turns
+        if not turns or turns[-1].since_us != now:  # it may wait behind what came in an earlier turn
+            turns.append(_Turn(now))
+        turns[-1].add(number, 1)
 
     def released(self, token: int, failed: bool) -> None:
         """A turn is complete: what it acknowledges leaves in this turn, or never."""
-        turn = self._turns.pop(token, None)
-        if turn is None:
+        if not self._turns:
+            return
+        turns = self._turns.pop(token, None)
+        if turns is None:
             return
         if not failed:
-            self._leaving.append(turn)
+            self._leaving.extend(turns)
             return
-        for number, times in turn.counts.items():
-            self.figures[number].failed += times
+        for turn in turns:
+            for number, times in turn.counts.items():
+                self.figures[number].failed += times
 
     # -- publish to delivery ------------------------------------------------------------------------------------------
 
@@ -201,9 +208,10 @@ class Meter:
         """
         counts = [0] * len(self.figures)
         oldest = [0] * len(self.figures)
-        for turn in self._turns.values():
-            for number, times in turn.counts.items():
-                counts[number] += times
-                if not oldest[number] or turn.since_us < oldest[number]:
-                    oldest[number] = turn.since_us
+        for turns in self._turns.values():
+            for turn in turns:
+                for number, times in turn.counts.items():
+                    counts[number] += times
+                    if not oldest[number] or turn.since_us < oldest[number]:
+                        oldest[number] = turn.since_us
         return counts, oldest
