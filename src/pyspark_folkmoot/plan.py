@@ -17,6 +17,7 @@ __all__ = ["Plan"]
 VALID: Final = (
     "url",
     "stream",
+    "table",
     "token",
     "startingOffsets",
     "startingTimestamp",

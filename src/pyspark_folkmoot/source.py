@@ -1,4 +1,4 @@
-"""The format `folkmoot`: a stream of Folkmoot as a batch or as a stream of Spark; `sink` has the way back.
+"""The format `folkmoot`: a stream of Folkmoot as a batch or as a stream of Spark, or with option `table` a table.
 
 Owns the talk with Spark: offsets, admission, tasks. What is between two offsets never changes (promise A9), so Spark's
 log of offsets is all the state there is, and a driver or task that is killed repeats exactly what it did.
@@ -30,6 +30,7 @@ from folkmoot.kernel.errors import FolkmootError
 from pyspark_folkmoot.column import batches, struct
 from pyspark_folkmoot.offset import START, Offsets, Span, from_json, limit, split, start_of, to_json
 from pyspark_folkmoot.plan import Plan
+from pyspark_folkmoot.table import TablePlan, TableReader, asks_for_table
 
 __all__ = ["DataLost", "FolkmootStreams"]
 
@@ -51,12 +52,13 @@ class FolkmootStreams(DataSource):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)  # type: ignore[arg-type]
+        self.table = TablePlan(options) if asks_for_table(options) else None
         self._given = dict(options)
         self._plan: Plan | None = None
 
     @property
     def plan(self) -> Plan:
-        """The options of a read."""
+        """The options of a read of a stream."""
         if self._plan is None:
             self._plan = Plan(self._given)
         return self._plan
@@ -68,10 +70,12 @@ class FolkmootStreams(DataSource):
 
     @override
     def schema(self) -> StructType:
-        return struct(self.plan.columns)
+        return struct(self.plan.columns) if self.table is None else self.table.struct()
 
     @override
     def reader(self, schema: StructType) -> DataSourceReader:
+        if self.table is not None:
+            return TableReader(self.table, schema)
         for name in ("maxRecordsPerTrigger",):
             if self.plan.options.given(name):
                 raise self.plan.options.wrong(name, "is for readStream, this is a batch read")
@@ -79,6 +83,8 @@ class FolkmootStreams(DataSource):
 
     @override
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        if self.table is not None:
+            raise self.table.options.wrong("table", "is for a batch read, this is readStream")
         for name in ("endingOffsets",):
             if self.plan.options.given(name):
                 raise self.plan.options.wrong(name, "is for a batch read, this is readStream")

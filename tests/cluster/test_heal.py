@@ -24,7 +24,7 @@ from folkmoot.store.key import (
 )
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.message import Message, encode_message
-from folkmoot.store.reader import Reader
+from folkmoot.store.reader import Reader, Snapshot
 from tests.cluster.replica import Cell, World
 
 KNOWN = ["n0", "n1", "n2"]
@@ -202,6 +202,9 @@ class Failing(Reader):
             self.times -= 1
             raise CorruptStore("a block is damaged")
         return self.store.scan(start, end, limit)
+
+    def snapshot(self) -> Snapshot:
+        return self.store.snapshot()
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         return self.store.last(start, end)

@@ -23,7 +23,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import HISTORY, QUEUE, history_key, kind_of, kind_prefix, partition_end, partition_start
 from folkmoot.store.memory import MemoryStore
-from folkmoot.store.reader import Reader
+from folkmoot.store.reader import Reader, Snapshot
 from folkmoot.store.writer import Writer
 from tests.cluster.replica import Cell, Fault, World, run_seed
 
@@ -245,6 +245,9 @@ class BrokenReader(Reader):
         if start < self.broken[1] and end > self.broken[0]:
             raise CorruptStore("a block is damaged")
         return self.store.scan(start, end, limit)
+
+    def snapshot(self) -> Snapshot:
+        return self.store.snapshot()
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         return self.store.last(start, end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.store.key import kind_of
-from folkmoot.store.reader import Reader
+from folkmoot.store.reader import Reader, Snapshot
 
 __all__ = ["Unreadable"]
 
@@ -26,6 +26,9 @@ class Unreadable(Reader):
         if kind_of(start) == self.kind:
             raise CorruptStore("block checksum mismatch")
         return self.reader.scan(start, end, limit)
+
+    def snapshot(self) -> Snapshot:
+        return self.reader.snapshot()
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         return self.reader.last(start, end)

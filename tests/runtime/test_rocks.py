@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from folkmoot.kernel.errors import CorruptStore, StoreError
+from folkmoot.kernel.errors import CorruptStore, SnapshotGone, StoreError
 from folkmoot.runtime.rocks import RANGE_ROWS, RocksOptions, RocksStore
 from folkmoot.runtime.wal import newest_log
 from folkmoot.store.batch import Batch
@@ -381,4 +381,29 @@ def test_how_many_bytes_rows_have_is_guessed(tmp_path: Path) -> None:
     assert abs(sum(parts) - whole) < 100
     assert all(part > 1_000_000 for part in parts[:3])
     assert store.bytes_between(b"\0\7", b"\0\x09") == 0
+    store.close()
+
+
+def test_a_snapshot_shows_what_was_and_ends_with_the_store(tmp_path: Path) -> None:
+    store = opened(tmp_path / "store", create=True)
+    put(store, 1, *[(b"k%03d" % number, b"old") for number in range(100)])
+    snapshot = store.snapshot()
+    batch = Batch(2)
+    batch.put(b"k000", b"new")
+    batch.delete(b"k001")
+    batch.delete_range(b"k050", b"k100")
+    store.write([batch])
+    rows = snapshot.scan(b"k", b"l", 1000, 1 << 20)
+    assert rows == [(b"k%03d" % number, b"old") for number in range(100)]
+    assert snapshot.scan(b"k", b"l", 3, 1 << 20) == rows[:3]
+    assert snapshot.scan(b"k", b"l", 1000, 8) == rows[:2], "each has seven bytes"
+    assert snapshot.scan(b"k", b"l", 1000, 7) == rows[:1]
+    store.reclaim()  # memtables to files
+    assert snapshot.scan(b"k", b"l", 1000, 1 << 20) == rows
+    kept = store.snapshot()
+    snapshot.close()
+    store.reopen()  # would fail while a snapshot holds the files
+    with pytest.raises(SnapshotGone):
+        kept.scan(b"k", b"l", 1, 1)
+    assert store.get(b"k000") == b"new"
     store.close()

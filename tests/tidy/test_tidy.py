@@ -179,6 +179,11 @@ def test_modules_import_only_what_others_export() -> None:
     refuse(faults)
 
 
+def asks_spark(path: Path) -> bool:
+    """Whether a module of the broker's package may start what runs in Spark, when it is asked to."""
+    return "demo" in path.parts or module_of(path) in ("folkmoot.cli.pipeline", "folkmoot.cli.ready")
+
+
 def test_the_spark_package_sees_only_its_part() -> None:
     # By hand and not by import-linter: the package must import without pyspark, and the broker without the package.
     allowed = ("client", "kernel", "mqtt", "streams")
@@ -190,9 +195,8 @@ def test_the_spark_package_sees_only_its_part() -> None:
                 parts = module.split(".")
                 if of_spark and parts[0] == "folkmoot" and len(parts) > 1 and parts[1] not in allowed:
                     faults.append(f"{name_of(path)} imports {module}: it may see {', '.join(allowed)}")
-                may = "demo" in path.parts or module_of(path) == "folkmoot.cli.pipeline"
-                if parts[0] == "pyspark_folkmoot" and not of_spark and not may:
-                    faults.append(f"{name_of(path)} imports {module}: only folkmoot.demo and its command may")
+                if parts[0] == "pyspark_folkmoot" and not of_spark and not asks_spark(path):
+                    faults.append(f"{name_of(path)} imports {module}: only the demo and commands that run Spark may")
     refuse(faults)
 
 

@@ -21,6 +21,7 @@ from folkmoot.admin.gauge import measure
 from folkmoot.admin.http import HttpServer
 from folkmoot.admin.source import NodeHomes, NodeSource, answered
 from folkmoot.admin.streams import stream_routes
+from folkmoot.admin.table import table_routes
 from folkmoot.admin.token import refusal
 from folkmoot.admin.transactions import transaction_routes
 from folkmoot.admin.wait import StreamWaits
@@ -139,13 +140,15 @@ def application(serving: ServingNode, token: str | None, waits: StreamWaits) -> 
     node = serving.node
     cluster = OwnStatus(NodeStatus(picture_of(node)), serving.turns.begin)
     pages = Pages(serving, cluster, token)
+    source = NodeSource(node, serving.turns.begin)
     return Starlette(
         routes=[
             Route("/health/live", pages.live),
             Route("/health/ready", pages.ready),
             Route("/metrics", pages.guarded(pages.metrics)),
             *cluster_routes(cluster, pages.process, token),
-            *stream_routes(lambda: node.streams, waits.wait, token, NodeSource(node, serving.turns.begin)),
+            *stream_routes(lambda: node.streams, waits.wait, token, source),
+            *table_routes(source, cluster, token),
             *transaction_routes(NodeHomes(node, serving.turns.begin), node.config.limits, token),
         ]
     )

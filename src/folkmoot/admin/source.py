@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from folkmoot.admin.streams import LeaderSource, NoLeader
+from folkmoot.admin.table import TableSource
 from folkmoot.admin.transactions import HomeSource
 from folkmoot.broker.call import Call
 from folkmoot.broker.question import Answer
@@ -23,7 +24,7 @@ AT_ONCE: Final = 64
 PAUSE_S: Final = 0.05
 
 
-class NodeSource(LeaderSource):
+class NodeSource(LeaderSource, TableSource):
     """Asks through `node`; `begin` begins a turn of its loop and returns the time."""
 
     def __init__(self, node: Node, begin: Callable[[], int]) -> None:
@@ -37,17 +38,31 @@ class NodeSource(LeaderSource):
 
     async def ask(self, log: StreamLog, what: int, numbers: list[int]) -> Answer:
         """Return the answer of whoever leads the stream partition; raises NoLeader."""
+        answer = await self._answer(lambda handle, now: self._node.ask_stream(handle, log, what, numbers, now))
+        if answer is None:
+            raise NoLeader(f"{log} has no open leader at this moment: ask again, here or at another node")
+        return answer
+
+    async def page(self, name: bytes, partition: int, node_id: str, flags: int, after: bytes) -> Answer:
+        """Return a page of a table from whoever has it; raises NoLeader."""
+        answer = await self._answer(
+            lambda handle, now: self._node.ask_table(handle, name, partition, node_id, flags, after, now)
+        )
+        if answer is None:
+            what = f"partition {partition}" if partition >= 0 else f"node {node_id}"
+            raise NoLeader(f"{what} cannot be asked at this moment: ask again, here or at another node")
+        return answer
+
+    async def _answer(self, ask: Callable[[object, int], Call | Answer | None]) -> Answer | None:
         async with self._turns:
             future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
-            found = self._node.ask_stream(future, log, what, numbers, self._begin())
+            found = ask(future, self._begin())
             if isinstance(found, Call):
                 try:
                     async with asyncio.timeout(PATIENCE_S):
                         found = await future
                 except TimeoutError:
                     found = None
-        if found is None:
-            raise NoLeader(f"{log} has no open leader at this moment: ask again, here or at another node")
         return found
 
 

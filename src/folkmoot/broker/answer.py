@@ -1,4 +1,4 @@
-"""Answering other nodes: pages of retained messages, bounds and records of streams, of the partitions led here.
+"""Answering other nodes: pages of retained messages and of tables, records of streams, of the partitions led here.
 
 Only the leader knows what is committed, so only it answers, and nothing of what is not (A9). The asking side is
 `inquiry`.
@@ -22,6 +22,7 @@ from folkmoot.broker.question import (
     REFUSED,
     SCAN,
     SEEK,
+    TABLE,
     WATCH,
     Answer,
     Question,
@@ -31,6 +32,7 @@ from folkmoot.broker.question import (
 )
 from folkmoot.broker.retained import Retained
 from folkmoot.broker.state import State
+from folkmoot.broker.table import HERE, Tables
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.store.message import decode_message
@@ -71,12 +73,21 @@ def bounds_of(log: StreamLog) -> list[int]:
 class Answers:
     """What this node tells of its partitions."""
 
-    def __init__(self, state: State, fabric: Fabric, commits: Commits, retained: Retained, streams: Streams) -> None:
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        commits: Commits,
+        retained: Retained,
+        streams: Streams,
+        tables: Tables,
+    ) -> None:
         self.state = state
         self.fabric = fabric
         self.commits = commits
         self.retained = retained
         self.streams = streams
+        self.tables = tables
         self._scans: deque[_Scan] = deque()  # in the order of their tokens
         self._watches: dict[StreamLog, dict[str, int]] = {}  # nodes that wait for records: their question's number
 
@@ -89,6 +100,8 @@ class Answers:
                 self._scan(scan)
             else:
                 self._scans.append(scan)
+        elif question.what == TABLE:
+            self._of_table(node_id, question)
         else:
             self._of_stream(node_id, question)
 
@@ -154,6 +167,16 @@ class Answers:
         if len(rows) == rows_max:
             return Scanned(partition, False, rows[-1][0] + b"\0", messages), count, size
         return Scanned(partition, True, b"", messages), count, size
+
+    # -- tables -------------------------------------------------------------------------------------------------------
+
+    def _of_table(self, node_id: str, question: Question) -> None:
+        partition = question.numbers[0]
+        if partition != HERE and not (0 <= partition < self.state.partitions and self.state.leads[partition]):
+            answer = Answer(REFUSED, [])
+        else:
+            answer = self.tables.look(question.name, partition, question.numbers[1], question.key)
+        self._send(node_id, question.number, answer)
 
     # -- streams ------------------------------------------------------------------------------------------------------
 

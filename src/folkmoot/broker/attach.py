@@ -8,6 +8,7 @@ from __future__ import annotations
 from folkmoot.broker.brake import FOR_HANDSHAKE
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.lifecycle import EXPIRY_NEVER, Lifecycle
+from folkmoot.broker.presence import arrival
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.relay import token_of
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_SESSION, State
@@ -139,6 +140,7 @@ class Attaching:
         if connection.state != REGISTERING or session is None:
             return  # closed, or its partition has moved: it asks the new leader
         connection.state = OPEN
+        connection.opened_us = self.state.now
         remote = connection.remote
         if remote is not None:
             remote.opened = True
@@ -165,3 +167,6 @@ class Attaching:
             "expiry_s": None if expiry_s == EXPIRY_NEVER else expiry_s,
         }
         self.state.event(INFO, "connected", fields)
+        connection.opened_us = self.state.now
+        if self.state.listening:
+            self.state.tell("connected", arrival(connection, fields["expiry_s"]))

@@ -6,7 +6,15 @@ from folkmoot.broker.commit import Record
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import CONFIRM
 from folkmoot.broker.parts import Neighbours
-from folkmoot.broker.state import TIMER_CONNECT, TIMER_OVERLOAD, TIMER_RATE, TIMER_RETENTION, State
+from folkmoot.broker.state import (
+    TIMER_CONNECT,
+    TIMER_EVENTS,
+    TIMER_OVERLOAD,
+    TIMER_RATE,
+    TIMER_RETENTION,
+    TIMER_TABLES,
+    State,
+)
 from folkmoot.cluster.stamp import Stamp, encode_stamp
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
@@ -110,6 +118,7 @@ class Broker(Neighbours):
     def stop(self) -> None:
         """Tell every client that the server goes down, and take no more."""
         self.state.stopping = True
+        self.state.tell("node", {"what": "stopping"})
         code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_SHUTTING_DOWN
         for connection in list(self.state.connections.values()):
             if connection.state < CLOSING:
@@ -155,6 +164,7 @@ class Broker(Neighbours):
     def completed(self) -> None:
         """Perhaps turns are complete: what they acknowledge is acknowledged now, in order."""
         for record in self.commits.complete():
+            self.state.meter.released(record.token, record.failed)
             if record.failed:
                 self._fail(record)
             self._let_in(record)
@@ -162,6 +172,7 @@ class Broker(Neighbours):
             if record.handled:
                 self.hosting.handled(record.handled, record.handled_packets)
         for record in self.commits.ahead():
+            self.state.meter.released(record.token, False)
             self._let_in(record)
             self.commits.release_ahead(record)
         self.inbound.go_on()
@@ -220,6 +231,10 @@ class Broker(Neighbours):
         if self.shared.homeless:
             self.errands.pass_on()
         self._unfeed()
+        if self.routes.events_changed:
+            self.herald.refresh()
+        if self.state.listening:
+            self.herald.step()
         if self.retained.news:
             self.feeds.remember(self.retained.news)
             self.retained.news.clear()
@@ -341,11 +356,16 @@ class Broker(Neighbours):
             or self.purges.runnable(self.commits.durable_token)
             or self.producers.busy()
             or self.publications.runnable()
+            or self.herald.runnable()
             or self.state.writer.dirty  # rows came when the turn had ended
         )
 
     def _due(self, kind: int, subject: int | str) -> None:
-        if kind == TIMER_RETENTION:
+        if kind == TIMER_EVENTS:
+            self.herald.tick()
+        elif kind == TIMER_TABLES:
+            self.tables.due()
+        elif kind == TIMER_RETENTION:
             self._trimming = True
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
         else:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from folkmoot.broker.answer import Answers
 from folkmoot.broker.inquiry import Inquiries, Inquiry, Waiter
-from folkmoot.broker.question import Answer
+from folkmoot.broker.question import FAULT, REFUSED, TABLE, Answer
 from folkmoot.broker.state import State
+from folkmoot.broker.table import HERE
 from folkmoot.broker.tail import Tails
+from folkmoot.cluster.feature import TABLES
 from folkmoot.streams.log import StreamLog
 
 __all__ = ["Call", "Calls"]
@@ -69,6 +71,30 @@ class Calls:
             return None
         call = Call(self, handle)
         self.inquiries.ask(call, partition, what, name, numbers, key)
+        return call
+
+    def ask_table(
+        self, handle: object, name: bytes, partition: int, node_id: str, flags: int, after: bytes
+    ) -> Call | Answer | None:
+        """Ask for a page of a table: of a partition, or with HERE of a node; None when nobody can say now.
+
+        REFUSED: there is no such node. Raises ValueError for nonsense.
+        """
+        fabric = self.inquiries.fabric
+        if self.state.leads[partition] if partition != HERE else node_id == fabric.node_id:
+            return self.answers.tables.look(name, partition, flags, after)
+        if partition != HERE:
+            node_id = fabric.leaders[partition]
+            if not self.inquiries.may_ask(partition):
+                return None
+        elif node_id not in fabric.others:
+            return Answer(REFUSED, [])
+        if not fabric.can(TABLES):
+            answer = Answer(FAULT, [])
+            answer.text = "not all nodes have a version that knows tables"
+            return answer
+        call = Call(self, handle)
+        self.inquiries.ask_node(call, node_id, TABLE, name, [partition, flags], after)
         return call
 
     def end_of(self, log: StreamLog) -> int:

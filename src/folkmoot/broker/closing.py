@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.broker.lifecycle import Lifecycle
+from folkmoot.broker.presence import refusal
 from folkmoot.broker.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, State
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import CorruptStore
@@ -41,6 +42,8 @@ class Closing:
                 connection.put(encode(Connack(False, code3), connection.version))
                 self.state.counters.sent_connack += 1
         self._note(connection, "connect_refused", code, why)
+        if self.state.listening:
+            self.state.tell("refused", refusal(connection, code, why))
         if connection.state != CLOSING and connection.state != CLOSED:
             self.goodbye(connection)  # a leader that has been asked publishes no will of it
 
@@ -62,6 +65,9 @@ class Closing:
             remote.why = why[:_REASON_CHARACTERS_MAX]
             self.close(connection)
             return
+        connection.end_by = "node"
+        connection.end_code = code
+        connection.end_why = why
         if connection.state == NEW:
             self._count(code)
             self._note(connection, "handshake_failed", code, why)
@@ -149,6 +155,8 @@ class Closing:
             if connection.state != NEW:
                 fields: dict[str, object] = {"connection": connection.id, "client": connection.client_id, "why": why}
                 self.state.event(INFO, "connection_lost", fields)
+            connection.end_by = "network"
+            connection.end_why = why
             self.lifecycle.detach(connection, False)
         connection.state = CLOSED
         if connection.dirty:

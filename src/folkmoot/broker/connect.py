@@ -127,7 +127,10 @@ class Connecting:
             return reason.TOPIC_NAME_INVALID, "will: " + why
         if is_reserved(will.topic):
             self.state.counters.acl_denied_publish += 1
-            return reason.NOT_AUTHORIZED, "will: topics that begin with $SYS, $share and $stream belong to the server"
+            return (
+                reason.NOT_AUTHORIZED,
+                "will: topics that begin with $SYS, $events, $share and $stream belong to the server",
+            )
         if will.qos > limits.qos_max:  # [MQTT-3.2.2-12]
             return reason.QOS_NOT_SUPPORTED, "will: QoS is above the maximum"
         if will.retain and not limits.retain_available:  # [MQTT-3.2.2-13]

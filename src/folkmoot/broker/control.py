@@ -70,6 +70,8 @@ class Control:
         kind = first >> 4
         relay = connection.relay
         if relay is not None and relay.durable and (PUBACK <= kind <= UNSUBSCRIBE or kind == DISCONNECT):
+            if kind == DISCONNECT:
+                connection.said = body[0] if body and connection.v5 else 0
             self.relays.forward(relay, first, body)
             return
         if PUBACK <= kind <= PUBCOMP:
@@ -152,6 +154,7 @@ class Control:
 
     def _disconnect(self, connection: Connection, packet: Disconnect) -> None:
         """DISCONNECT came [MQTT-3.14.4-3] [MQTT-3.1.2-10]."""
+        connection.said = packet.code
         session = connection.session
         assert session is not None
         properties = packet.properties

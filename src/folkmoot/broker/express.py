@@ -81,6 +81,8 @@ class Express:
         finally:  # what stood before a fault is published and acknowledged
             self._hand_over(route, run, fresh, at)
             self._count(connection, int(qos), int(acks), int(total - head - 2))
+            if self.state.meter.on:
+                self.state.meter.live(route.topic, int(acks), int(acks) * len(route.targets), self.state.now)
 
     def _hand_over(self, route: Route, run: Run, pos: i64, end: i64) -> None:
         if route.nodes and pos < end:
@@ -101,6 +103,7 @@ class Express:
 
     def _count(self, connection: Connection, qos: int, count: int, payload_bytes: int) -> None:
         connection.out_bytes += 4 * count
+        connection.messages_in += count
         if not connection.dirty:
             connection.touch()
         counters = self.counters

@@ -246,6 +246,7 @@ class Inbound:
         if qos:
             own = not self.scrutiny.producer  # else the message may have been there, and be on its way still
             self.acknowledging.finish(connection, session, qos, packet_id, result, receipt, own)
+            self.state.meter.taken(topic, connection, self.state.now)
         elif result & STORED:
             self.commits.slow_down(connection)
 

@@ -62,6 +62,7 @@ class Ingress:
     def receive(self, connection: Connection, data: bytes) -> None:
         """Take a chunk of input; whatever it holds, the worst that happens is the end of this connection."""
         self.counters.bytes_received += len(data)
+        connection.bytes_in += len(data)
         parts = connection.parts
         if parts is not None:
             parts.append(data)
@@ -274,6 +275,7 @@ class Ingress:
             run_end = self._express(connection, data, pos, body, topic_end, end, first >> 1 & 3)
             if run_end:
                 return int(run_end)
+        connection.messages_in += 1
         if self.inbound.publish(connection, data, int(pos), int(body), int(topic_end), int(end)):
             return int(end)
         return -1
@@ -321,6 +323,9 @@ class Ingress:
         counters = self.counters
         counters.publish_received_qos0 += count
         counters.publish_payload_bytes_received += count * int(run.total - run.body)
+        connection.messages_in += count
+        if self.state.meter.on and route.targets:
+            self.state.meter.live(route.topic, 0, count * len(route.targets), self.state.now)
         self.runs.copy(run, route.targets, connection.session)
         if route.nodes:
             self.runs.hand_over(run, run.pos, run.end, route.nodes)

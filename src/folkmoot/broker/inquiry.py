@@ -62,11 +62,15 @@ class Inquiries:
         self, waiter: Waiter, partition: int, what: int, name: bytes, numbers: list[int], key: bytes = b""
     ) -> Inquiry:
         """Ask the leader of a partition, which `may_ask` allows."""
+        return self.ask_node(waiter, self.fabric.leaders[partition], what, name, numbers, key)
+
+    def ask_node(self, waiter: Waiter, node_id: str, what: int, name: bytes, numbers: list[int], key: bytes) -> Inquiry:
+        """Ask another member of the view."""
         self._number += 1
         inquiry = Inquiry(self._number, waiter, what)
         self._asked[self._number] = inquiry
         question = Question(self._number, what, name, numbers, key)
-        self.fabric.send(self.fabric.leaders[partition], ASK, encode_question(question))
+        self.fabric.send(node_id, ASK, encode_question(question))
         return inquiry
 
     def wait(self, waiter: Waiter) -> None:

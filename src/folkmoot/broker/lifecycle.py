@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from folkmoot.broker.presence import farewell
 from folkmoot.broker.purge import Purges
 from folkmoot.broker.queue import Queue
 from folkmoot.broker.relay import Relays
@@ -17,9 +18,10 @@ from folkmoot.session.session import Session
 from folkmoot.store.key import SESSION, plain_key
 from folkmoot.store.row import SessionRow, encode_session
 
-__all__ = ["EXPIRY_NEVER", "Lifecycle"]
+__all__ = ["EXPIRY_NEVER", "NEVER_US", "Lifecycle"]
 
 EXPIRY_NEVER: Final = 0xFFFF_FFFF
+NEVER_US: Final = 1 << 61  # added to the time at which a client went, where its session has no end
 _ENDINGS_MAX: Final = 1024  # beyond so many remembered endings those that are committed are forgotten
 
 
@@ -70,6 +72,10 @@ class Lifecycle:
     def detach(self, connection: Connection, goodbye: bool) -> None:
         """The connection of a session is gone; `goodbye`: the client sent DISCONNECT with reason 0."""
         connection.broken = not goodbye
+        if connection.opened_us and connection.remote is None:
+            if self.state.listening:
+                self.state.tell("disconnected", farewell(connection, self.state.now))
+            connection.opened_us = 0
         if connection.relay is not None:
             self.relays.closed(connection.relay, goodbye)
         session = connection.session
@@ -95,9 +101,10 @@ class Lifecycle:
 
     def rest(self, session: Session) -> None:
         """Let a persistent session wait for its client until its expiry."""
-        session.ends_us = self.state.now + session.expiry_s * SECOND if session.expiry_s != EXPIRY_NEVER else 1 << 61
+        never = session.expiry_s == EXPIRY_NEVER
+        session.ends_us = self.state.now + (NEVER_US if never else session.expiry_s * SECOND)
         self.save(session)
-        if session.expiry_s != EXPIRY_NEVER:
+        if not never:
             self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
 
     def leave(self, session: Session) -> None:

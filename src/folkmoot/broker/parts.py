@@ -23,6 +23,7 @@ from folkmoot.broker.exchange import Exchange
 from folkmoot.broker.express import Express
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.feed import Feeds
+from folkmoot.broker.herald import Herald
 from folkmoot.broker.hosting import Hosting
 from folkmoot.broker.inbound import Inbound
 from folkmoot.broker.ingress import Ingress
@@ -51,6 +52,7 @@ from folkmoot.broker.state import State
 from folkmoot.broker.subscribe import Subscribing
 from folkmoot.broker.switch import Switch
 from folkmoot.broker.sys import SysTopics
+from folkmoot.broker.table import Tables
 from folkmoot.broker.tail import Tails
 from folkmoot.broker.tenure import Tenure
 from folkmoot.broker.transaction import Transactions
@@ -113,11 +115,13 @@ class Clients(Delivery):
         super().__init__(state, fabric, streams)
         self.waking = Waking(fabric, self.commits)
         self.sys = SysTopics(state, self.queue, self.publishing)
+        self.herald = Herald(state, fabric, self.routes, self.publishing, streams)
         self.wills = Wills(state, self.errands)
         self.purges = Purges(state, self.bodies, self.shared)
         self.lifecycle = Lifecycle(state, self.relays, self.queue, self.routes, self.shared, self.wills, self.purges)
         self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
-        self.answers = Answers(state, fabric, self.commits, self.retained, streams)
+        self.tables = Tables(state, streams)
+        self.answers = Answers(state, fabric, self.commits, self.retained, streams, self.tables)
         self.calls = Calls(state, self.inquiries, self.answers, self.tails)
         self.orders = Orders(self.publications, self.calls)
         self.closing = Closing(state, self.lifecycle)

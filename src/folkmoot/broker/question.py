@@ -33,6 +33,7 @@ __all__ = [
     "STAGE",
     "TOO_LARGE",
     "UNKNOWN",
+    "TABLE",
     "WATCH",
     "Answer",
     "Question",
@@ -56,6 +57,8 @@ COMMIT: Final = 7
 ABORT: Final = 8
 FORGET: Final = 9
 LIST: Final = 10
+# Of a table: its name, the partition (or `table.HERE`), flags, and where to go on
+TABLE: Final = 11  # a page of rows
 
 # What is answered
 FOUND: Final = 0
@@ -67,7 +70,7 @@ REFUSED: Final = 4  # this node does not lead it
 CONFLICT: Final = 5  # it cannot be done as things are
 TOO_LARGE: Final = 6
 NO_ROOM: Final = 7  # not now: what is there must be published first
-BUSY: Final = 8  # not now
+BUSY: Final = 8  # not now; of a table: too many are read at once
 UNKNOWN: Final = 9  # there is no such app
 
 _Question = tuple[int, int, bytes, list[int], bytes]

@@ -108,6 +108,8 @@ class Queue:
         else:
             session.inflight[packet_id] = SENT_QOS1 if qos == 1 else SENT_QOS2
         self._count_sent(qos, message)
+        if self.state.meter.on:
+            self.state.meter.sent(message, connection.opened_us)
         return True
 
     def sends_qos0(self, session: Session) -> bool:
@@ -127,6 +129,8 @@ class Queue:
             return False
         if put_publish(connection, message, 0, retain, False, 0, identifiers, self.state.now):
             self._count_sent(0, message)
+            if self.state.meter.on:
+                self.state.meter.sent(message, connection.opened_us)
         else:
             self.state.counters.dropped_too_large += 1
         return True
@@ -212,6 +216,8 @@ class Queue:
         self._count_sent(entry.qos, message)
         if entry.dup:
             self.state.counters.publish_resent += 1
+        elif self.state.meter.on:
+            self.state.meter.sent(message, connection.opened_us)
         if not entry.qos:
             self._done(session, entry)
             return

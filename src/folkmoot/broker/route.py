@@ -24,7 +24,8 @@ _TOPIC_BYTES_MAX: Final = 1024  # of the topics that are remembered: a hundred t
 _STALE_PER_MISS: Final = 8  # routes freed when one is made: those that were forgotten are gone before it is full again
 
 # Topics that belong to the server: clients cannot publish to them.
-_RESERVED: Final = (b"$SYS/", b"$share/", b"$stream/")
+_RESERVED: Final = (b"$SYS/", b"$events/", b"$share/", b"$stream/")
+_EVENTS: Final = b"$events"
 
 
 def is_reserved(topic: bytes) -> bool:
@@ -99,6 +100,7 @@ class Routes:
         self._index = TopicIndex()  # of the topics in the cache
         self._stale: list[Route] = []  # routes that nobody finds any more: freeing all of them at once takes long
         self.groups: dict[bytes, Group] = {}
+        self.events_changed = True  # perhaps others take the events of this node now
 
     def lookup(self, topic: bytes) -> Route:
         """Return the route of a valid topic name."""
@@ -138,7 +140,7 @@ class Routes:
                 route.transient.append(target)
         # Sessions of one partition stand together: a message for several of them is stored once.
         route.durable.sort(key=_partition_of_target)
-        if topic[0] != 36:  # b"$"
+        if topic[0] != 36 or topic.startswith(_EVENTS):  # b"$"
             for log in self.streams.match(topic):
                 if self.state.leads[log.store_partition]:
                     route.logs.append(log)
@@ -178,6 +180,8 @@ class Routes:
 
     def forget(self, topic_filter: bytes) -> None:
         """Drop the remembered routes that a change of this filter may concern."""
+        if topic_filter.startswith(_EVENTS):
+            self.events_changed = True
         if not self.cache:
             return
         if not has_wildcard(topic_filter):
@@ -193,6 +197,7 @@ class Routes:
 
     def forget_all(self) -> None:
         """Drop all remembered routes."""
+        self.events_changed = True
         self._stale.extend(self.cache.values())
         self.cache.clear()
         self._index.clear()

@@ -55,7 +55,10 @@ class Scrutiny:
         self.receipt = False
         if is_reserved(topic):
             self.counters.acl_denied_publish += 1
-            return reason.NOT_AUTHORIZED, "topics that begin with $SYS, $share and $stream belong to the server"
+            return (
+                reason.NOT_AUTHORIZED,
+                "topics that begin with $SYS, $events, $share and $stream belong to the server",
+            )
         allowed = connection.allowed
         if allowed is not None:
             may = allowed.get(topic)

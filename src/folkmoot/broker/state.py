@@ -10,6 +10,7 @@ from collections import deque
 from typing import Final
 
 from folkmoot.auth.policy import Policy
+from folkmoot.broker.latency import Meter
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.limits import Limits
@@ -23,7 +24,9 @@ from folkmoot.store.writer import Writer
 from folkmoot.topics.tree import Tree
 
 __all__ = [
+    "NEWS_MAX",
     "TIMER_CONNECT",
+    "TIMER_EVENTS",
     "TIMER_KEEP_ALIVE",
     "TIMER_LEVEL",
     "TIMER_OVERLOAD",
@@ -32,8 +35,10 @@ __all__ = [
     "TIMER_SESSION",
     "TIMER_STAGED",
     "TIMER_SYS",
+    "TIMER_TABLES",
     "TIMER_WILL",
     "Identity",
+    "News",
     "State",
 ]
 
@@ -47,6 +52,10 @@ TIMER_RATE: Final = 7
 TIMER_OVERLOAD: Final = 8
 TIMER_LEVEL: Final = 9
 TIMER_STAGED: Final = 10
+TIMER_TABLES: Final = 11
+TIMER_EVENTS: Final = 12
+
+NEWS_MAX: Final = 16_384  # events that wait to be published
 
 
 class Identity:
@@ -60,6 +69,19 @@ class Identity:
         self.user_from_certificate: bool = False
         self.response_information: str = ""
         self.server_reference: str = ""
+        self.incarnation = 0
+
+
+class News:
+    """Something that happened, to be published as an event; see `herald`."""
+
+    def __init__(self, kind: str, time_us: int, fields: dict[str, object]) -> None:
+        self.kind = kind
+        self.time_us = time_us
+        self.fields = fields
+
+    def __repr__(self) -> str:
+        return f"News({self.kind} {self.fields})"
 
 
 class State:
@@ -110,10 +132,23 @@ class State:
         self.unstash: deque[Connection] = deque()  # what they have sent meanwhile may be taken now
         self.checks: list[Authenticate] = []
         self.events: list[Event] = []
+        # What the outside world may want to know
+        self.listening = False  # somebody takes events
+        self.news: deque[News] = deque()
+        self.meter = Meter(limits)
 
     def partition_of(self, key: bytes) -> int:
         """Return the partition to which a client id, a retained topic or a stream partition belongs."""
         return hash64(key) % self.partitions
+
+    def tell(self, kind: str, fields: dict[str, object]) -> None:
+        """Note what is to be published as an event, if anybody listens; beyond a bound it is dropped and counted."""
+        if not self.listening:
+            return
+        if len(self.news) < NEWS_MAX:
+            self.news.append(News(kind, self.now, fields))
+        else:
+            self.counters.events_dropped += 1
 
     def event(self, level: str, kind: str, fields: dict[str, object]) -> None:
         """Note a fact for the log."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FEATURES", "RECEIPTS", "TRANSACTIONS", "WAKING", "features_on", "lacking"]
+__all__ = ["FEATURES", "RECEIPTS", "TABLES", "TRANSACTIONS", "WAKING", "features_on", "lacking"]
 
 RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
 WAKING: Final = "waking"  # a member tells one that stood still that it counts on it
 TRANSACTIONS: Final = "transactions"  # messages staged in a home partition, committed at once, published once
+TABLES: Final = "tables"  # questions for pages of tables are answered
 
-FEATURES: Final[list[str]] = [RECEIPTS, WAKING, TRANSACTIONS]
+FEATURES: Final[list[str]] = [RECEIPTS, WAKING, TRANSACTIONS, TABLES]
 """What this software can do, in the order in which it learned it."""
 
 

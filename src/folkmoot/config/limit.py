@@ -172,6 +172,23 @@ class LimitSettings(Section):
         le=86_400 * SECOND,
         description="Time between two publications of the $SYS topics; 0 publishes none.",
     )
+    events_interval: Duration = Field(
+        10 * SECOND,
+        le=3600 * SECOND,
+        description="Time between two events with latencies (`$events/NODE/latency`); 0 publishes none.",
+    )
+    events_objective: Duration = Field(
+        5_000,
+        ge=1,
+        le=3600 * SECOND,
+        description="What acknowledgements and deliveries should take at most: these events count how many did.",
+    )
+    events_prefix_levels: int = Field(
+        1, ge=1, le=16, description="Levels at the beginning of a topic by which latencies are told apart."
+    )
+    events_prefixes_max: int = Field(
+        100, ge=1, le=10_000, description="Such beginnings that have figures of their own; all others share theirs."
+    )
     page_rows: int = Field(
         128, ge=1, le=10_000, description="Rows read from the store at once: bounds the time that one turn takes."
     )

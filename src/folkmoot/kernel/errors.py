@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["CorruptStore", "FolkmootError", "StoreError"]
+__all__ = ["CorruptStore", "FolkmootError", "SnapshotGone", "StoreError"]
 
 
 class FolkmootError(Exception):
@@ -15,3 +15,7 @@ class StoreError(FolkmootError):
 
 class CorruptStore(StoreError):
     """The store holds bytes that no version of this program wrote; nothing of it is dropped silently."""
+
+
+class SnapshotGone(StoreError):
+    """A snapshot of the store was closed while somebody still read it: begin again."""

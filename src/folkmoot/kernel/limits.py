@@ -54,6 +54,10 @@ class Limits:
         self.route_cache_max: int = 100_000  # topics whose routes are remembered
         self.producers_max: int = 100_000  # idempotent producers remembered per partition
         self.sys_interval_us: int = 10 * SECOND  # 0 = no $SYS topics
+        self.events_interval_us: int = 10 * SECOND  # between two events with latencies; 0 = there are none
+        self.events_objective_us: int = 5_000  # what an acknowledgement and a delivery should take at most
+        self.events_prefix_levels: int = 1  # of a topic, by which latencies are told apart
+        self.events_prefixes_max: int = 100  # further prefixes count as one
         self.page_rows: int = 128  # rows read from the store at once; bounds the time that one turn takes
         self.transaction_bytes_max: int = 268_435_456  # per app: staged, or committed and not published
         self.transaction_expiry_us: int = 3600 * SECOND  # after its newest chunk, what is not committed goes

@@ -197,6 +197,8 @@ def work() -> list[Family]:
     return [
         counter("turns", "turns", "Turns of the node's loop"),
         spread("turn_us", "Time spent in one turn"),
+        counter("events_published", "events", "Events published on $events topics"),
+        counter("events_dropped", "events", "Events given up: the node was overloaded, or too many waited"),
         counter("wakes", "events", "Turns that a timer or background work asked for"),
         counter("route_misses", "lookups", "Topics whose routes had to be found"),
         gauge("route_cached", "topics", "Topics whose routes are remembered now"),

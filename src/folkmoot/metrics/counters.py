@@ -56,6 +56,7 @@ class Counters:
         self.transactions_committed = self.transactions_repeated = self.transactions_expired = 0
         self.transactions_waiting = self.transaction_messages = self.transaction_bytes = 0
         self.stream_replayed = self.producer_duplicates = self.producers = 0
+        self.events_published = self.events_dropped = 0
         # Other nodes.
         self.cluster_messages_sent = self.cluster_messages_received = self.cluster_requests_repeated = 0
         self.cluster_messages_void = 0

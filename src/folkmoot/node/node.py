@@ -51,6 +51,7 @@ class Node:
         identity.user_from_certificate = config.user_from_certificate
         identity.response_information = config.response_information
         identity.server_reference = config.server_reference
+        identity.incarnation = self.birth.incarnation
         writer = Writer(config.partitions, self.view.epoch)
         self._state = State(identity, config.limits, config.policy, config.partitions, reader, writer, Rng(seed))
         self.streams = Streams(config.streams, config.partitions, reader)
@@ -160,6 +161,13 @@ class Node:
         """
         self._tick(now)
         return self._broker.calls.ask(handle, log, what, numbers)
+
+    def ask_table(
+        self, handle: object, name: bytes, partition: int, node_id: str, flags: int, after: bytes, now: int
+    ) -> Call | Answer | None:
+        """Ask whoever leads a partition, or one node, for a page of a table, see `folkmoot.broker.table`; as above."""
+        self._tick(now)
+        return self._broker.calls.ask_table(handle, name, partition, node_id, flags, after)
 
     def stream_end(self, log: StreamLog, now: int) -> int:
         """Return the readable end of a stream partition as far as it is known here, -1 if not at all.
@@ -312,6 +320,7 @@ class Node:
             effects.outputs = [connection for connection in effects.outputs if connection.state != CLOSED]
         for connection in effects.outputs:
             state.counters.bytes_sent += connection.out_bytes
+            connection.bytes_out += connection.out_bytes
         effects.closes = list(state.closes)
         state.closes.clear()
         # A turn may have done both, in any order: what counts is how it ended. One that closes is read to its end.
@@ -322,6 +331,10 @@ class Node:
         state.resumes.clear()
         effects.checks = list(state.checks)
         state.checks.clear()
+        if state.listening and state.events:
+            self._broker.herald.overhear(state.events)
+        if state.meter.on:
+            state.meter.turn_end(state.now)
         effects.events = list(state.events)
         state.events.clear()
         calls = self._broker.calls

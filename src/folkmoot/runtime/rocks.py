@@ -11,6 +11,7 @@ import re
 import tempfile
 import time
 from bisect import bisect_left
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,10 +27,10 @@ from rocksdict import (
     WriteOptions,
 )
 
-from folkmoot.kernel.errors import CorruptStore, StoreError
+from folkmoot.kernel.errors import CorruptStore, SnapshotGone, StoreError
 from folkmoot.runtime.wal import cut_torn_tail, damaged, find_damage, newest_log
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
-from folkmoot.store.reader import Reader
+from folkmoot.store.reader import Reader, Snapshot
 
 __all__ = ["RocksOptions", "RocksStore", "StoreFull"]
 
@@ -80,6 +81,7 @@ class RocksStore(Reader):
         self._database_options = database_options(options)
         self._buffered = WriteOptions()
         self._db: Any = None
+        self._snapshots: dict[RocksSnapshot, None] = {}
         self._spans: list[tuple[float, float, int]] = []
         self._spans_at = -SPANS_S
         if create:
@@ -144,6 +146,10 @@ class RocksStore(Reader):
         except Exception as error:
             raise self._explain(error) from error
         return rows
+
+    def snapshot(self) -> Snapshot:
+        """Return the rows of this moment; closed by `reopen` and `close` at the latest."""
+        return RocksSnapshot(self._db.iter(ReadOptions()), self._snapshots, self._explain)
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         """Return the row with the greatest key in start <= key < end, or None; raises CorruptStore as `scan` does."""
@@ -260,11 +266,56 @@ class RocksStore(Reader):
             self._close()
 
     def _close(self) -> None:
+        for snapshot in list(self._snapshots):  # they would keep the lock on the folder
+            snapshot.close()
         database, self._db = self._db, None
         try:
             database.close()
         except Exception:  # noqa: BLE001, S110 - says again that the last write failed; the files are closed all the same
             pass
+
+
+class RocksSnapshot(Snapshot):
+    """An iterator of RocksDB, which shows the rows as they were when it was made, wherever it is moved to.
+
+    Not a snapshot of rocksdict: iterators made from one show the newest rows all the same (0.3.29). While it is open,
+    the files and the memtables of that moment are kept.
+    """
+
+    def __init__(
+        self, iterator: Any, living: dict[RocksSnapshot, None], explain: Callable[[Exception], StoreError]
+    ) -> None:
+        self._iterator = iterator
+        self._living = living
+        self._explain = explain
+        living[self] = None
+
+    def scan(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """Return rows as they were, see `Snapshot.scan`."""
+        iterator = self._iterator
+        if iterator is None:
+            raise SnapshotGone("the snapshot of the store is closed")
+        rows: list[tuple[bytes, bytes]] = []
+        size = 0
+        try:
+            iterator.seek(start)
+            while len(rows) < rows_max and size < bytes_max and iterator.valid():
+                key = iterator.key()
+                if key >= end:
+                    break
+                value = iterator.value()
+                rows.append((key, value))
+                size += len(key) + len(value)
+                iterator.next()
+            iterator.status()
+        except Exception as error:
+            raise self._explain(error) from error
+        return rows
+
+    def close(self) -> None:
+        """Release it; idempotent."""
+        self._iterator = None
+        self._living.pop(self, None)
 
 
 def place_of(key: bytes) -> float:

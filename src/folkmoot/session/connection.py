@@ -74,6 +74,15 @@ class Connection:
         self.fast = False  # no rule has to look at each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
         self.alias_in: dict[int, bytes] | None = None
+        # For who asks how it was
+        self.opened_us = 0  # when the client was let in; 0: not yet, or not here
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.messages_in = 0
+        self.said = -1  # the reason code of its own DISCONNECT
+        self.end_by = ""  # who ended it, if not the client: "node" or "network"
+        self.end_code = 0
+        self.end_why = ""
         self.rate_us = 0  # when the messages that came would be over if they had come at the highest rate allowed
         # Acknowledgements that wait for the disk
         self.held = 0

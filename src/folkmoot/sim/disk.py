@@ -16,7 +16,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.sim.world import World
 from folkmoot.store.batch import DELETE_RANGE, Batch
 from folkmoot.store.memory import MemoryStore
-from folkmoot.store.reader import Reader
+from folkmoot.store.reader import Reader, Snapshot
 
 __all__ = ["Disk"]
 
@@ -172,6 +172,11 @@ class _Checked(Reader):
                 if key in self._disk.bad:
                     raise CorruptStore(f"block checksum mismatch at {key!r}")
         return rows
+
+    def snapshot(self) -> Snapshot:
+        if self._disk.bad:
+            raise CorruptStore("block checksum mismatch")
+        return self._disk.store.snapshot()
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         row = self._disk.store.last(start, end)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from folkmoot.kernel.errors import SnapshotGone
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
-from folkmoot.store.reader import Reader
+from folkmoot.store.reader import Reader, Snapshot
 
 __all__ = ["MemoryStore"]
 
@@ -67,6 +68,10 @@ class MemoryStore(Reader):
         key = self._keys[position]
         return key, self._values[key]
 
+    def snapshot(self) -> Snapshot:
+        """Return a copy of the rows."""
+        return _Copy(self.copy())
+
     def items(self) -> list[tuple[bytes, bytes]]:
         """Return all rows in key order."""
         return [(key, self._values[key]) for key in self._keys]
@@ -77,3 +82,26 @@ class MemoryStore(Reader):
         other._keys = list(self._keys)
         other._values = dict(self._values)
         return other
+
+
+class _Copy(Snapshot):
+    """A store that nobody writes to any more."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store: MemoryStore | None = store
+
+    def scan(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """Return rows of the copy."""
+        if self._store is None:
+            raise SnapshotGone("the snapshot is closed")
+        rows = self._store.scan(start, end, rows_max)
+        size = 0
+        for number in range(len(rows)):
+            if size >= bytes_max:
+                return rows[:number]
+            size += len(rows[number][0]) + len(rows[number][1])
+        return rows
+
+    def close(self) -> None:
+        """Forget the copy."""
+        self._store = None

@@ -6,7 +6,23 @@ from abc import ABC, abstractmethod
 
 from mypy_extensions import mypyc_attr
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "Snapshot"]
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Snapshot(ABC):
+    """The rows as they were at one moment, for pages that must fit together; it costs space until it is closed."""
+
+    @abstractmethod
+    def scan(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        """Return rows with start <= key < end, in key order: at most `rows_max`, and none after `bytes_max` bytes.
+
+        Raises CorruptStore at a damaged block, SnapshotGone once it is closed.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let the store forget what only this snapshot needs; idempotent."""
 
 
 # The store on RocksDB is interpreted.
@@ -26,6 +42,10 @@ class Reader(ABC):
         """Return about how many bytes the rows with start <= key < end have; a guess that costs little, 0 = unknown."""
         assert start <= end, "a range"
         return 0
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """Return the rows of this moment; whoever asks closes it soon."""
 
     @abstractmethod
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:

@@ -1,0 +1,46 @@
+"""What is told of clients: the fields of the events `connected`, `disconnected` and `refused`."""
+
+from __future__ import annotations
+
+from folkmoot.mqtt import reason
+from folkmoot.session.connection import Connection
+
+__all__ = ["arrival", "farewell", "refusal"]
+
+
+def arrival(connection: Connection, expiry_s: object) -> dict[str, object]:
+    """Return the fields of `connected`; expiry_s: how long the session outlives it, None for ever."""
+    return {**_who(connection), "expiry_s": expiry_s}
+
+
+def farewell(connection: Connection, now: int) -> dict[str, object]:
+    """Return the fields of `disconnected`; `clean`: the client said goodbye with an ordinary reason code."""
+    by = "client" if connection.said >= 0 else connection.end_by or "node"
+    code = connection.said if by == "client" else connection.end_code
+    return {
+        **_who(connection),
+        "by": by,
+        "clean": by == "client" and code < 0x80,
+        "code": None if by == "network" else code,
+        "reason": None if by == "network" else reason.name(code),
+        "why": connection.end_why,
+        "connected_us": now - connection.opened_us,
+        "bytes_in": connection.bytes_in,
+        "bytes_out": connection.bytes_out + connection.out_bytes,
+        "messages_in": connection.messages_in,
+    }
+
+
+def refusal(connection: Connection, code: int, why: str) -> dict[str, object]:
+    """Return the fields of `refused`."""
+    return {**_who(connection), "code": code, "reason": reason.name(code), "why": why}
+
+
+def _who(connection: Connection) -> dict[str, object]:
+    return {
+        "client": connection.client_id,
+        "username": connection.username or None,
+        "address": connection.info.address,
+        "transport": connection.info.transport,
+        "version": connection.version,
+    }

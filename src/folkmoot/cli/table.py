@@ -1,0 +1,134 @@
+"""`folkmoot table`: the state of the cluster as rows: sessions, subscriptions, queues, and so on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from folkmoot.cli.admin import print_table
+from folkmoot.cli.error import Refusal
+
+if TYPE_CHECKING:
+    from folkmoot.client.column import Column
+    from folkmoot.client.table import TableClient
+
+__all__ = ["app"]
+
+URL_DEFAULT: Final = "http://127.0.0.1:8080"
+PATIENCE_S: Final = 10.0
+WIDTH_MAX: Final = 100_000  # nothing is cut: a wrapped line can be read
+
+app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+
+
+@app.command()
+def table(
+    name: str = typer.Argument("", help="sessions, subscriptions, queues, retained, streams or partitions."),
+    url: str = typer.Option(
+        URL_DEFAULT, "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas."
+    ),
+    token: str | None = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The nodes' admin token."),
+    as_json: bool = typer.Option(False, "--json", help="Print each row as JSON, as the HTTP API gives it."),
+    as_csv: bool = typer.Option(False, "--csv", help="Print CSV with a head line."),
+    payload: bool = typer.Option(False, "--payload", help="With the payloads (of retained, as base64)."),
+) -> int:
+    """Print a table of the cluster's state, or without a name, which tables and columns there are.
+
+    The rows of a partition are of one moment; partitions are read one after the other.
+    """
+    from folkmoot.client.column import TABLES, columns_of
+
+    if not name:
+        return describe(as_json)
+    if name not in TABLES:
+        raise Refusal(f"there is no table {name!r}; there are: {', '.join(TABLES)}")
+    if as_json and as_csv:
+        raise Refusal("give one of --json and --csv")
+    if payload and name != "retained":
+        raise Refusal("--payload is for the table retained")
+    client = connect(url, token)
+    columns = columns_of(name, payload)
+    try:
+        if as_json:
+            for row in rows_of(client, name, payload):
+                print(json.dumps({column.name: row[column.name] for column in columns}, ensure_ascii=False))
+        elif as_csv:
+            writer = csv.writer(sys.stdout, lineterminator="\n")
+            writer.writerow([column.name for column in columns])
+            for row in rows_of(client, name, payload):
+                writer.writerow([text(column, row[column.name]) for column in columns])
+        else:
+            show(columns, rows_of(client, name, payload))
+    except BrokenPipeError:
+        # The reader of our output has gone; Python would complain once more when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def connect(url: str, token: str | None) -> TableClient:
+    """A client of the nodes at `url`; Refusal when that is no address."""
+    from folkmoot.client.table import TableClient
+
+    try:
+        return TableClient(url, token, PATIENCE_S)
+    except ValueError as error:
+        raise Refusal(f"--url: {error}") from None
+
+
+def rows_of(client: TableClient, name: str, payload: bool) -> Iterator[dict[str, Any]]:
+    """All rows, part by part."""
+    for part in client.parts(name):
+        yield from client.rows(name, part, payload)
+
+
+def describe(as_json: bool) -> int:
+    """Print the tables and what their columns mean."""
+    from folkmoot.client.column import TABLES, columns_of
+
+    found = [(name, column) for name in TABLES for column in columns_of(name, payload=True)]
+    if as_json:
+        for name, column in found:
+            print(json.dumps({"table": name, "column": column.name, "type": column.kind, "meaning": column.meaning}))
+        return 0
+    from rich.table import Table
+
+    shown = Table("table", "column", "type", "meaning", box=None, pad_edge=False)
+    for name, column in found:
+        shown.add_row(name, column.name, column.kind, column.meaning)
+    print_table(shown)
+    return 0
+
+
+def show(columns: list[Column], rows: Iterator[dict[str, Any]]) -> None:
+    """Print rows for people, as wide as they are."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None, pad_edge=False)
+    for column in columns:
+        shown.add_column(column.name, justify="right" if column.kind in ("integer", "long") else "left", no_wrap=True)
+    for row in rows:
+        shown.add_row(*[Text(text(column, row[column.name]) or "-") for column in columns])
+    Console(highlight=False, width=WIDTH_MAX).print(shown)
+
+
+def text(column: Column, value: Any) -> str:
+    """A value as text: times as RFC 3339, lists with spaces, nothing for null."""
+    from folkmoot.client.entry import rfc3339
+
+    if value is None:
+        return ""
+    if column.kind == "timestamp":
+        return rfc3339(value)
+    if column.kind == "strings":
+        return " ".join(value)
+    if column.kind == "boolean":
+        return "true" if value else "false"
+    return str(value)

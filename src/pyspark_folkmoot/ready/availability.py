@@ -1,0 +1,143 @@
+"""Availability as users feel it: per day and month, for groups of clients and of topics. docs/pipeline/availability.md.
+
+Owns what counts as service: a client is without it from an end without a goodbye until it is connected again; a topic
+while messages wait and none is acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark_folkmoot.ready.event import decode
+from pyspark_folkmoot.ready.latency import figures, intervals
+from pyspark_folkmoot.ready.session import gaps, sessions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["ALL", "CLIENT_GROUP", "OTHERS", "Wishes", "availability", "costs", "report"]
+
+ALL: Final = "(all)"
+OTHERS: Final = "(others)"
+CLIENT_GROUP: Final = "^([A-Za-z]+)"
+"""The group of a client is what the first parentheses match in its id: the letters at its beginning."""
+
+PERIODS: Final = "array(struct('day' AS period, day AS start), struct('month' AS period, trunc(day, 'MM') AS start))"
+
+
+class Wishes:
+    """What a report is to say.
+
+    objective_us: instead of what the nodes have counted by; target: the share of messages that should be within it;
+    client_group: a regular expression (Java) with one pair of parentheses; longest_s: who is away for longer is off.
+    """
+
+    def __init__(
+        self,
+        objective_us: int | None = None,
+        target: float = 0.99,
+        client_group: str = CLIENT_GROUP,
+        longest_s: int = 3600,
+    ) -> None:
+        self.objective_us = objective_us
+        self.target = target
+        self.client_group = client_group
+        self.longest_s = longest_s
+
+
+def report(messages: DataFrame, wishes: Wishes | None = None) -> DataFrame:
+    """Return `availability` of the rows of a stream of `$events/#`."""
+    return availability(decode(messages), wishes or Wishes())
+
+
+def availability(events: DataFrame, wishes: Wishes) -> DataFrame:
+    """Return a row per period (day, month), kind (clients, topics) and group, and one for all of a kind.
+
+    Columns: period, start, kind, name, service_s (time in which service was wanted: client seconds, or seconds of nodes
+    to which the topic was published), down_s (without it), gaps, availability, nines, cause (that cost most), messages,
+    within, share, met (the target), p50_us, p99_us. Of clients there are no messages, of topics no gaps but intervals.
+    """
+    found = _clients(events, wishes).unionByName(_topics(events, wishes), allowMissingColumns=True)
+    found = found.selectExpr(
+        "period", "start", "kind", "name", "service_s", "down_s", "gaps",
+        "1 - down_s / nullif(service_s, 0) AS availability",
+        "CASE WHEN down_s > 0 THEN -log10(down_s / service_s) END AS nines",
+        "cause", "messages", "within", "share", "met", "p50_us", "p99_us",
+    )  # fmt: skip
+    return found.orderBy("period", "start", "kind", "name")
+
+
+def costs(events: DataFrame, wishes: Wishes) -> DataFrame:
+    """Return what cost the clients their service: day, cause, node, view, gaps, clients, down_s; the dearest first."""
+    from pyspark.sql import functions as f
+
+    found = _days(gaps(events, sessions(events), wishes.longest_s), "from_us", "to_us")
+    found = found.groupBy("day", "cause", "node", "view").agg(
+        f.count("*").alias("gaps"), f.countDistinct("client").alias("clients"), f.sum("span_s").alias("down_s")
+    )
+    return found.orderBy(f.desc("down_s"), "day", "cause", "node", "view")
+
+
+def _days(rows: DataFrame, start: str, end: str) -> DataFrame:
+    """Return rows split at midnight UTC: with `day`, and `span_s`, the part of the time that lies in it."""
+    from pyspark.sql import functions as f
+
+    first, last = f"to_date(timestamp_micros({start}))", f"to_date(timestamp_micros(greatest({end} - 1, {start})))"
+    split = rows.withColumn("day", f.explode(f.expr(f"sequence({first}, {last}, INTERVAL 1 DAY)")))
+    begin = "unix_micros(CAST(day AS TIMESTAMP))"
+    span = f"(least({end}, {begin} + 86400000000L) - greatest({start}, {begin})) / 1e6D"
+    return split.withColumn("span_s", f.expr(span))
+
+
+def _spread(rows: DataFrame) -> DataFrame:
+    """Return each row once per period, for its group and for all."""
+    from pyspark.sql import functions as f
+
+    rows = rows.withColumn("place", f.explode(f.expr(PERIODS))).withColumn(
+        "name", f.explode(f.expr(f"array(name, '{ALL}')"))
+    )
+    return rows.selectExpr("*", "place.period AS period", "place.start AS start").drop("place")
+
+
+def _clients(events: DataFrame, wishes: Wishes) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    connections = sessions(events)
+    without = gaps(events, connections, wishes.longest_s)
+    served = _days(connections.where("end_us > start_us"), "start_us", "end_us")
+    parts = served.selectExpr(
+        "client", "day", "span_s AS up_s", "0D AS down_s", "0L AS gap", "CAST(NULL AS STRING) AS cause"
+    )
+    lost = _days(without, "from_us", "to_us")
+    first = "IF(to_date(timestamp_micros(from_us)) = day, 1L, 0L) AS gap"
+    cause = "concat_ws(' ', cause, node, concat('view ', `view`)) AS cause"
+    parts = parts.unionByName(lost.selectExpr("client", "day", "0D AS up_s", "span_s AS down_s", first, cause))
+    group = f.regexp_extract("client", wishes.client_group, 1)
+    parts = _spread(parts.withColumn("name", f.when(group != "", group).otherwise(OTHERS)))
+    key = ["period", "start", "name"]
+    dearest = parts.where("cause IS NOT NULL").groupBy(*key, "cause").agg(f.sum("down_s").alias("cost_s"))
+    dearest = dearest.groupBy(*key).agg(f.expr("max_by(cause, struct(cost_s, cause))").alias("cause"))
+    sums = parts.groupBy(*key).agg(
+        (f.sum("up_s") + f.sum("down_s")).alias("service_s"),
+        f.sum("down_s").alias("down_s"),
+        f.sum("gap").alias("gaps"),
+    )
+    return sums.join(dearest, key, "left").withColumn("kind", f.lit("clients"))
+
+
+def _topics(events: DataFrame, wishes: Wishes) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    rows = intervals(events, wishes.objective_us).withColumn("day", f.expr("to_date(timestamp_micros(to_us))"))
+    rows = _spread(rows.withColumnRenamed("prefix", "name"))
+    key = ["period", "start", "name"]
+    wanted = rows.where("taken > 0 OR count > 0 OR waiting > 0")
+    if_down = "CASE WHEN down_us > 0 THEN concat('no acknowledgement ', node) END"
+    sums = wanted.groupBy(*key).agg(
+        f.expr("sum(to_us - from_us) / 1e6D").alias("service_s"),
+        f.expr("sum(down_us) / 1e6D").alias("down_s"),
+        f.expr("count_if(down_us > 0)").alias("gaps"),
+        f.expr(f"max_by({if_down}, down_us)").alias("cause"),
+    )
+    shares = figures(rows, *key).withColumn("met", f.col("share") >= wishes.target)
+    return sums.join(shares, key, "full").withColumn("kind", f.lit("topics")).drop("objective_us", "failed")

@@ -1,0 +1,108 @@
+"""Runs a ready-made pipeline once, over all that its stream has: reads, writes Delta tables and a plot, returns rows.
+
+Tables are written anew each time: what retention has not removed is what they tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_folkmoot.ready.availability import Wishes
+from pyspark_folkmoot.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Source", "run_availability", "run_fleet"]
+
+Rows = list[dict[str, Any]]
+
+ROWS_MAX: Final = 10_000
+"""Of a table that are returned; all are written."""
+
+
+class Source:
+    """Where the events are: addresses of nodes, the stream of `$events/#`, the admin token; and Spark's master."""
+
+    def __init__(self, url: str, stream: str = "events", token: str | None = None, master: str = "local[*]") -> None:
+        self.url = url
+        self.stream = stream
+        self.token = token
+        self.master = master
+
+    def events(self) -> DataFrame:
+        """Return the decoded events of this moment, kept in memory or on disk for several readings."""
+        from pyspark_folkmoot.ready.event import decode
+
+        spark = spark_session("folkmoot-report", self.master)
+        options = {"url": self.url, "stream": self.stream, "columns": "payload"}
+        if self.token is not None:
+            options["token"] = self.token
+        return decode(spark.read.format("folkmoot").options(**options).load()).persist()
+
+
+def run_availability(source: Source, out: Path | None, wishes: Wishes) -> dict[str, Rows]:
+    """Return the rows of the report and its costs; with `out`, write tables and a plot there.
+
+    Tables `availability` and `costs`, plot `availability.png` (where matplotlib is installed).
+    """
+    from pyspark_folkmoot.ready.availability import availability, costs
+
+    events = source.events()
+    found = _written({"availability": availability(events, wishes), "costs": costs(events, wishes)}, out)
+    events.unpersist()
+    if out is not None:
+        _draw(found["availability"], out / "availability.png", wishes.target)
+    return found
+
+
+def run_fleet(source: Source, out: Path | None, silent_s: int, storm: int) -> dict[str, Rows]:
+    """Return the rows of `devices`, `silent`, `lengths`, `talkers`, `storms`; with `out`, write these tables there."""
+    from pyspark_folkmoot.ready import fleet
+
+    events = source.events()
+    frames = {
+        "devices": fleet.devices(events),
+        "silent": fleet.silent(events, silent_s),
+        "lengths": fleet.lengths(events),
+        "talkers": fleet.talkers(events),
+        "storms": fleet.storms(events, storm),
+    }
+    found = _written(frames, out)
+    events.unpersist()
+    return found
+
+
+def _written(frames: Mapping[str, DataFrame], out: Path | None) -> dict[str, Rows]:
+    """Write each table, and return its first rows."""
+    found: dict[str, Rows] = {}
+    for name, frame in frames.items():
+        kept = frame.persist()
+        if out is not None:
+            kept.write.format("folkmoot_delta").mode("overwrite").save(str((out / name).absolute()))
+        found[name] = [row.asDict(recursive=True) for row in _readable(kept).limit(ROWS_MAX).collect()]
+        kept.unpersist()
+    return found
+
+
+def _readable(frame: DataFrame) -> DataFrame:
+    """Return times as text in UTC: Python would get them in the zone of this process."""
+    return frame.selectExpr(
+        *[
+            f"date_format({name}, \"yyyy-MM-dd'T'HH:mm:ss'Z'\") AS {name}" if kind == "timestamp" else f"`{name}`"
+            for name, kind in frame.dtypes
+        ]
+    )
+
+
+def _draw(rows: Rows, path: Path, target: float) -> None:
+    from pyspark_folkmoot.ready.picture import plot
+
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        return
+    del mpl
+    plot(rows, path, target)

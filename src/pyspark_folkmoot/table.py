@@ -1,0 +1,132 @@
+"""Option `table` of the format `folkmoot`: the state of the cluster, a task per partition (and per node).
+
+Owns the talk with Spark; what the tables are is in `folkmoot.client.column`, how a partition's rows come to be of one
+moment in `folkmoot.client.table`.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+from typing_extensions import override
+
+from folkmoot.client.column import TABLES, columns_of
+from folkmoot.client.table import Part, TableClient
+from pyspark_folkmoot.option import Options
+
+__all__ = ["TablePlan", "TableReader", "asks_for_table"]
+
+VALID: Final = ("url", "table", "token", "payload", "columns", "patienceSeconds")
+PATIENCE_S: Final = 60
+BATCH_ROWS: Final = 10_000
+
+TYPES: Final[dict[str, DataType]] = {
+    "string": StringType(),
+    "integer": IntegerType(),
+    "long": LongType(),
+    "boolean": BooleanType(),
+    "timestamp": TimestampType(),
+    "binary": BinaryType(),
+    "strings": ArrayType(StringType()),
+}
+
+
+def asks_for_table(given: Mapping[str, str]) -> bool:
+    """Return whether the options of a read name a table, and not a stream."""
+    return any(name.lower() == "table" for name in given)
+
+
+class TablePlan:
+    """The options of one read, checked."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        options = Options("folkmoot", given, VALID)
+        self.options = options
+        self.urls = options.urls("url")
+        self.table = options.required("table")
+        if self.table not in TABLES:
+            raise options.wrong("table", f"is {self.table!r}: there are the tables {', '.join(TABLES)}")
+        self.token = options.text("token")
+        self.payload = options.boolean("payload", False)
+        if self.payload and self.table != "retained":
+            raise options.wrong("payload", "is for the table retained")
+        self.patience_s = options.integer("patienceSeconds", 0)
+        self.kinds = {column.name: column.kind for column in columns_of(self.table, self.payload)}
+        self.columns = options.columns("columns", tuple(self.kinds))
+
+    def struct(self) -> StructType:
+        """Return the schema in Spark."""
+        return StructType([StructField(column, TYPES[self.kinds[column]]) for column in self.columns])
+
+    def client(self, first: int = 0) -> TableClient:
+        """Return a client that begins with the node number `first`."""
+        return TableClient(self.urls, self.token, PATIENCE_S if self.patience_s is None else self.patience_s, first)
+
+
+class Task(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, partition: int | None, node: str | None, number: int) -> None:
+        super().__init__(None)
+        self.partition = partition
+        self.node = node
+        self.number = number
+
+
+class TableReader(DataSourceReader):
+    """A table at this moment."""
+
+    def __init__(self, plan: TablePlan, schema: StructType) -> None:
+        self.plan = plan
+        self.schema = schema
+
+    @override
+    def partitions(self) -> Sequence[InputPartition]:
+        client = self.plan.client()
+        try:
+            parts = client.parts(self.plan.table)
+        finally:
+            client.close()
+        return [Task(part.partition, part.node, number) for number, part in enumerate(parts)]
+
+    @override
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Task):
+            return  # Spark's stand-in for a read without tasks
+        plan = self.plan
+        arrow = to_arrow_schema(self.schema, timezone="UTC")
+        client = plan.client(partition.number)
+        try:
+            rows = client.rows(plan.table, Part(partition.partition, partition.node), plan.payload)
+        finally:
+            client.close()
+        for start in range(0, len(rows), BATCH_ROWS):
+            yield batch(rows[start : start + BATCH_ROWS], plan.kinds, arrow)
+
+
+def batch(rows: list[dict[str, Any]], kinds: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows as a record batch of `schema`."""
+    arrays = []
+    for field in schema:
+        values = [row[field.name] for row in rows]
+        if kinds[field.name] == "binary":
+            values = [None if value is None else b64decode(value) for value in values]
+        arrays.append(pa.array(values, type=field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
