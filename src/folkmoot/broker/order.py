@@ -23,6 +23,7 @@ from folkmoot.broker.question import (
     LIST,
     REFUSED,
     STAGE,
+    TABLE,
     UNKNOWN,
     Answer,
     decode_question,
@@ -104,7 +105,7 @@ class Orders:
     def receive(self, node_id: str, body: bytes) -> bool:
         """Take a question of another node if it is an order; raises ValueError or IndexError for nonsense."""
         question = decode_question(body)
-        if question.what < STAGE:
+        if question.what < STAGE or question.what == TABLE:
             return False
         partition = question.numbers[0]
         if not 0 <= partition < self.state.partitions:

@@ -34,6 +34,8 @@ from folkmoot.broker.request import Requests, first_number
 from folkmoot.broker.state import State
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.session.connection import Connection
+from folkmoot.session.session import Session
 from folkmoot.store.key import OUTBOX, kind_prefix, numbered_key
 from folkmoot.store.message import Message
 
@@ -65,6 +67,12 @@ class Outbox:
     def count(self, home: int) -> int:
         """Return how many messages are under way."""
         return len(self._errands[home])
+
+    def follow(self, session: Session, connection: Connection) -> None:
+        """Let what a client publishes from now on come behind all that its partition has promised (A3)."""
+        if self.busy(session.partition):
+            session.ordered_token = self.commits.newest_token()
+            connection.fast = False
 
     def put(
         self,

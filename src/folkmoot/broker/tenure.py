@@ -328,6 +328,7 @@ class Tenure:
             self.closing.close(connection)
             return
         self.attaching.resume(connection, session, packet, list(relay.flights.values()))
+        self.outbox.follow(session, connection)
         self._end_flows(connection.client_id, homes)
         for number, first, rest in relay.log:
             if connection.state == OPEN and first >= 0x10:
