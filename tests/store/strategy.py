@@ -34,6 +34,7 @@ sessions = st.builds(
     queue_floor=times,
     username=names,
     token=times,
+    begun=st.booleans(),
 )
 subscriptions = st.builds(SubscriptionRow, options=st.integers(0, 255), identifier=st.integers(0, 268_435_455))
 wills = st.builds(WillRow, delay_s=u32s, due_us=times, message=messages, token=times)

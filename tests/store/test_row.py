@@ -69,8 +69,8 @@ def test_messages_are_read_as_they_were_written(message: Message, before: bytes)
 @given(sessions)
 def test_session_rows_are_read_as_they_were_written(row: SessionRow) -> None:
     copy = decode_session(encode_session(row))
-    expected = (row.version, row.expiry_s, row.ends_us, row.queue_floor, row.username, row.token)
-    assert (copy.version, copy.expiry_s, copy.ends_us, copy.queue_floor, copy.username, copy.token) == expected
+    for name in ("version", "expiry_s", "ends_us", "queue_floor", "username", "token", "begun"):
+        assert getattr(copy, name) == getattr(row, name)
 
 
 def test_a_session_row_of_format_1_names_no_connection() -> None:

@@ -13,7 +13,7 @@ from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.lifetime import lifetime
 from folkmoot.broker.message import EXPEL, encode_expel
 from folkmoot.broker.offer import connack_properties, expiry_of
-from folkmoot.broker.relay import Relays
+from folkmoot.broker.relay import Relays, token_of
 from folkmoot.broker.state import State
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.event import WARNING
@@ -97,8 +97,10 @@ class Admission:
         if self._waits(old, connection, assigned):
             return
         old = self._take_over(old, anew)
-        present = old is not None
+        # A leader that is gone may have begun the session for this very CONNECT, and told nobody [MQTT-3.2.2-2].
+        present = old is not None and not (old.begun and old.token == token_of(connection, self.state))
         session = old if old is not None else self._begin(connection, expiry_s > 0)
+        session.begun = not present
         self.attaching.agree(connection, packet)
         self.attaching.attach(connection, session, packet, expiry_s)
         # The end of a stored session is acknowledged too: it must not come back after a crash.

@@ -207,6 +207,7 @@ class Estate:
         session.ends_us = row.ends_us
         session.username = row.username
         session.token = row.token
+        session.begun = row.begun
         session.queue_floor = session.queue_next = row.queue_floor
         session.queue_head = session.sent_below = session.drop_below = row.queue_floor
         self.sessions[session.client_id] = session

@@ -64,7 +64,13 @@ class Lifecycle:
     def save(self, session: Session) -> None:
         """Store what is known of a persistent session."""
         row = SessionRow(
-            session.version, session.expiry_s, session.ends_us, session.queue_floor, session.username, session.token
+            session.version,
+            session.expiry_s,
+            session.ends_us,
+            session.queue_floor,
+            session.username,
+            session.token,
+            session.begun,
         )
         key = plain_key(session.partition, SESSION, session.key)
         self.state.writer.put(session.partition, key, encode_session(row))

@@ -12,7 +12,7 @@ from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import COUNTED, COUNTING
 from folkmoot.cluster.feature import WAKING
 from folkmoot.kernel.pack import get_varint, varint
-from folkmoot.session.connection import Connection
+from folkmoot.session.connection import NEW, Connection
 
 __all__ = ["Held", "Waking"]
 
@@ -80,4 +80,6 @@ class Waking:
         self._held = []
         for one in held:
             self.brake.hear(one.connection)
-        return held
+        # A CONNECT whose client has gone meanwhile would end the connection that it has made since.
+        ended = {one.connection.id: True for one in held if one.why is not None and one.connection.state == NEW}
+        return [one for one in held if one.why is not None or one.connection.id not in ended]

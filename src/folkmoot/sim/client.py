@@ -46,6 +46,7 @@ __all__ = ["Client"]
 
 _PACKET_BYTES_MAX = 1 << 28
 _PATIENCE_US = 3 * SECOND  # for a CONNACK
+_BELATED_US = 10 * SECOND  # how long a CONNECT may wait at nodes that hang or have no leader
 _QUIET_US = 50 * MILLISECOND  # longer than a password check
 
 
@@ -125,7 +126,7 @@ class Client(Caller):
         self.host = picked
         self.next_host = None
         link = self.network.dial(self, picked)
-        self._links = [former for former in self._links if former.ended_us == NEVER]
+        self._links = [former for former in self._links if self._is_rival(former)]
         self._links.append(link)
         self.link = link
         self._framer = Framer(_PACKET_BYTES_MAX)
@@ -182,7 +183,7 @@ class Client(Caller):
             return
         self.online = True
         self._must_clean = False
-        self._alone = not [link for link in self._links if link is not self.link and link.ended_us == NEVER]
+        self._alone = not [link for link in self._links if link is not self.link and self._is_rival(link)]
         if self.profile.version == V31 and not life.clean:
             # MQTT 3.1 has no session present flag: a client believes in the session that it remembers.
             packet.session_present = self.record is not None and self.record.durable and not self.record.ended
@@ -202,6 +203,11 @@ class Client(Caller):
             keep_alive = packet.properties.server_keep_alive
         if keep_alive:
             self.world.later(keep_alive * SECOND // 2, self._keep_alive, self.current, keep_alive)
+
+    def _is_rival(self, link: Link) -> bool:
+        """Whether a node may still have a connection, or a CONNECT of it is on its way that nobody has answered."""
+        waits = not link.client_id and link.opened_us + _BELATED_US > self.world.now
+        return link.ended_us == NEVER or waits
 
     def _keep_alive(self, link: Link, keep_alive_s: int) -> None:
         if link is not self.link:

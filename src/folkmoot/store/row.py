@@ -31,6 +31,7 @@ __all__ = [
 
 _FORMAT: Final = 1
 _FORMAT_TOKEN: Final = 2  # of wills and sessions
+_BEGUN: Final = 0x80  # beside the version of a session's client
 _SCAN_WITH_LIVE: Final = 2  # a kind of cursor
 _BODY_MAX: Final = (1 << 64) - 1  # sequences of bodies are 8 bytes of a key
 
@@ -48,11 +49,19 @@ class SessionRow:
 
     version: of the protocol that its client spoke; expiry_s: in seconds, 0xFFFFFFFF = never; ends_us: when it ends if
     nobody comes, 0 = a client is connected; queue_floor: queue rows with a smaller sequence belong to an ended session
-    of the same client id; token: of the connection that has it, or had it last, 0 = not known.
+    of the same client id; token: of the connection that has it, or had it last, 0 = not known; begun: it began
+    with that connection.
     """
 
     def __init__(
-        self, version: int, expiry_s: int, ends_us: int, queue_floor: int, username: str, token: int = 0
+        self,
+        version: int,
+        expiry_s: int,
+        ends_us: int,
+        queue_floor: int,
+        username: str,
+        token: int = 0,
+        begun: bool = False,
     ) -> None:
         self.version = version
         self.expiry_s = expiry_s
@@ -60,11 +69,13 @@ class SessionRow:
         self.queue_floor = queue_floor
         self.username = username
         self.token = token
+        self.begun = begun
 
 
 def encode_session(row: SessionRow) -> bytes:
     """Return the value of a SESSION row."""
-    head = bytes([_FORMAT_TOKEN, row.version]) + u32(row.expiry_s) + u64(row.ends_us) + u64(row.queue_floor)
+    version = row.version | _BEGUN if row.begun else row.version
+    head = bytes([_FORMAT_TOKEN, version]) + u32(row.expiry_s) + u64(row.ends_us) + u64(row.queue_floor)
     return head + u64(row.token) + row.username.encode()
 
 
@@ -78,7 +89,9 @@ def decode_session(data: bytes) -> SessionRow:
     except UnicodeDecodeError:
         raise CorruptStore("a session row is damaged: its user name is not UTF-8") from None
     token = get_u64(data, 22) if has_token else 0
-    return SessionRow(data[1], get_u32(data, 2), get_u64(data, 6), get_u64(data, 14), username, token)
+    version = data[1] & ~_BEGUN
+    begun = data[1] & _BEGUN != 0
+    return SessionRow(version, get_u32(data, 2), get_u64(data, 6), get_u64(data, 14), username, token, begun)
 
 
 class SubscriptionRow:
