@@ -97,4 +97,7 @@ class RetainedChecker:
             return message.acked_us
         if message.settled_us == NEVER:
             return NEVER
-        return max(message.settled_us, last.link.ended_us)
+        ended = max(message.settled_us, last.link.ended_us)
+        # What was passed on to the leader of a session waits for it, also when its connection is over.
+        waits = len(self.ledger.hosts) > 1 and self.ledger.trouble.disturbed(message.first_us, ended)
+        return NEVER if waits else ended
