@@ -22,7 +22,6 @@ class Will:
     def __init__(self, message: Message, delay_s: int) -> None:
         self.message = message
         self.delay_s = delay_s
-        self.begun = False  # with the connection that the token names
         self.token = 0  # of the connection that has set it, if that is at another node
         self.due_us = 0
 
@@ -54,6 +53,7 @@ class Session:
         self.ends_us = 0  # 0 = connected
         self.connection: Connection | None = None
         self.token = 0  # of the connection that has it, or had it last; of a persistent session, 0 = not known
+        self.begun = False  # with the connection that the token names
         self.will: Will | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
         # Outbound flow
