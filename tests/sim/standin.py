@@ -41,6 +41,7 @@ class Wanted:
         self.closes: list[Connection] = []
         self.pauses: list[Connection] = []
         self.resumes: list[Connection] = []
+        self.calls = plain.calls
         self.checks = plain.checks
         self.events = plain.events
         self.more = False

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from folkmoot.cluster.view import View
+from folkmoot.cluster.view import View, counter_of, make_epoch
 from folkmoot.node import NodeConfig
 from folkmoot.sim import Simulation
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, Swarm
@@ -103,7 +103,7 @@ class Evicting(Face):
     def view(self) -> View:
         view = super().view
         if SIMULATIONS[-1].world.turns > 300:
-            view.epoch += 1_000_000
+            view.epoch = make_epoch(1_000_000 + counter_of(view.epoch), "evicting")
             view.members = [member for member in view.members if member.node_id != "n2"]
         return view
 

@@ -146,6 +146,30 @@ def test_functions_are_short() -> None:
     refuse(long, "split these functions: the parent branches, the leaves compute")
 
 
+def caught_as(function: ast.FunctionDef) -> dict[str, set[str]]:
+    """The classes that a function catches, by the name that it gives them."""
+    found: dict[str, set[str]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.ExceptHandler) and node.name and node.type is not None:
+            found.setdefault(node.name, set()).add(ast.unparse(node.type))
+    return found
+
+
+def test_what_is_caught_has_one_name_per_class() -> None:
+    # Compiled, a name has the class of its first handler in the function: a second one would raise TypeError.
+    pure = tuple(f"folkmoot.{package}." for package in build_file().PURE_PACKAGES)
+    faults = [
+        f"{name_of(path)}:{node.lineno} {node.name}: {name} is {' and '.join(sorted(classes))}"
+        for path in sources()
+        if module_of(path).startswith(pure)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef)
+        for name, classes in caught_as(node).items()
+        if len(classes) > 1
+    ]
+    refuse(faults, "give each class that is caught a name of its own")
+
+
 def test_every_module_says_what_it_owns() -> None:
     silent = [name_of(path) for path in sources() if not ast.get_docstring(tree_of(path))]
     refuse(silent, "these modules have no docstring")

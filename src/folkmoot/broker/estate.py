@@ -132,8 +132,8 @@ class Estate:
                 self._row(kind_of(key), key, value)
             except (IndexError, ValueError) as fault:  # a key or a version that is cut short, a name not in UTF-8
                 raise CorruptStore(f"the row at {key.hex()} is damaged: {fault}") from None
-            except CorruptStore as fault:
-                raise CorruptStore(f"the row at {key.hex()}: {fault}") from None
+            except CorruptStore as damage:
+                raise CorruptStore(f"the row at {key.hex()}: {damage}") from None
         self.rows += len(rows)
         if len(rows) < page_rows:
             self._go_on()

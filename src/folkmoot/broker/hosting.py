@@ -205,8 +205,8 @@ class Hosting:
                 self.control.packet(connection, first, rest)
         except MalformedPacket as fault:
             self.closing.disconnect(connection, fault.code, fault.text)
-        except CorruptStore as fault:
-            self.closing.unreadable(connection, fault)
+        except CorruptStore as damage:  # another name: compiled, one has one type
+            self.closing.unreadable(connection, damage)
 
     def lost(self, connection: Connection, goodbye: bool) -> None:
         """The connection at the other node is gone."""

@@ -95,8 +95,8 @@ class Ingress:
             else:
                 self.closing.disconnect(connection, fault.code, fault.text)
             return
-        except CorruptStore as fault:
-            self.closing.unreadable(connection, fault)
+        except CorruptStore as damage:  # another name: compiled, one has one type
+            self.closing.unreadable(connection, damage)
             return
         if pos:  # [MQTT-3.1.2-22] whole packets count
             connection.last_seen_us = self.state.now
