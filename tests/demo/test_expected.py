@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from folkmoot.demo.expected import differences, expected_gold
+from folkmoot.demo.expected import alert_counts, differences, expected_alerts, expected_gold
 from folkmoot.demo.flight import Event
 
 HOUR = "2013-01-01T10:00:00Z"
@@ -61,3 +61,34 @@ def test_missing_and_repeated_rows_are_seen(gold: Any) -> None:
     assert differences(gold.iloc[1:], gold) == 1
     assert differences(gold.iloc[[0, 0, 1, 2]], gold) == 1
     assert differences(gold.iloc[[0, 0, 2]], gold) >= 1
+
+
+def alert(carrier: str, delay: float, time: str = "2013-01-01T10:00:00.000Z") -> tuple[str, bytes]:
+    """An alert as the pipeline writes it."""
+    fields = {"time": time, "dest": "LAX", "flight": 11.0, "tailnum": "N1", "dep_delay": delay}
+    return f"alerts/JFK/{carrier}", json.dumps({**fields, "taken": "2026-03-01T12:00:00Z"}).encode()
+
+
+def late(carrier: str, delay: float | None) -> Event:
+    found = flight(carrier, delay)
+    return Event(HOUR, found.topic, json.dumps({**json.loads(found.payload), "flight": 11.0}).encode())
+
+
+def test_an_alert_for_each_flight_that_is_more_than_two_hours_late() -> None:
+    flights = [late("AA", 121.0), late("UA", 300.0), late("AA", 120.0), late("AA", 3.0), late("AA", None)]
+    expected = expected_alerts([*flights, weather("JFK", 500.0)])
+    assert expected == alert_counts([alert("UA", 300.0), alert("AA", 121.0)])
+    assert expected.total() == 2
+
+
+@pytest.mark.parametrize("wrong", [alert("AA", 122.0), alert("UA", 121.0), alert("AA", 121.0, "2013-01-01T11:00:00Z")])
+def test_an_alert_of_something_else_is_seen(wrong: tuple[str, bytes]) -> None:
+    assert expected_alerts([late("AA", 121.0)]) != alert_counts([wrong])
+
+
+def test_two_flights_that_are_alike_are_two_alerts_and_none_is_none() -> None:
+    twice = expected_alerts([late("AA", 121.0)] * 2)
+    assert twice == alert_counts([alert("AA", 121.0)] * 2)
+    assert twice - alert_counts([alert("AA", 121.0)]) == alert_counts([alert("AA", 121.0)])
+    assert alert_counts([]) == expected_alerts([late("AA", 1.0)])
+    assert alert_counts([]).total() == 0

@@ -8,7 +8,7 @@ import pytest
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-from folkmoot.demo import fleet
+from folkmoot.demo import fleet, roam
 from folkmoot.demo.fleet import Device
 from folkmoot.demo.flight import Event
 from folkmoot.kernel.errors import FolkmootError
@@ -56,7 +56,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     """A device that has just been started, and does not wait at all for what it has to wait for."""
     monkeypatch.setattr("paho.mqtt.client.Client", Paho)
     monkeypatch.setattr(fleet, "_STUCK_S", 0.0)
-    monkeypatch.setattr(fleet, "_RETRY_S", 0.0)
+    monkeypatch.setattr(roam, "_REST_S", 0.0)
     return Device(0, [("127.0.0.1", 1), ("127.0.0.1", 2)])
 
 

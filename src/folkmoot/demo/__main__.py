@@ -1,6 +1,6 @@
-"""`make run`: flights of New York through three nodes into Delta tables, with nodes and the Spark driver killed.
+"""`make run`: flights of New York through three nodes and a pipeline of Spark into tables and back to MQTT, with kills.
 
-Exit status 0 if every message is acknowledged and in the tables exactly once, else 1.
+Exit status 0 if every message is acknowledged and exactly once where it belongs, else 1.
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from folkmoot.demo.alert import Desk
+from folkmoot.demo.broken import broken_events, spread
+from folkmoot.demo.closing import Closing
 from folkmoot.demo.cluster import Cluster
+from folkmoot.demo.driver import Driver, Report
+from folkmoot.demo.expected import expected_alerts
 from folkmoot.demo.fleet import Fleet
 from folkmoot.demo.flight import Event, events
-from folkmoot.demo.picture import gold_rows, plot, table
-from folkmoot.demo.process import Spark
-from folkmoot.demo.proof import Proof, prove
+from folkmoot.demo.proof import prove
 from folkmoot.demo.trouble import Trouble
 from folkmoot.kernel.errors import FolkmootError
 
 __all__ = ["main"]
 
 _CONNECTIONS = 9
-_FINISH_S = 300.0
+_ALERTS_S = 60.0
+_MORE_S = 2.0
 
 
 class Show:
@@ -41,8 +45,12 @@ class Show:
         self._published_part = 0.0
         self._tidy()
         self.cluster = Cluster(folder)
-        self.spark = Spark(folder)
-        self.trouble = Trouble(self.cluster, self.spark, lambda: self._published_part, self._tell)
+        self.driver = Driver(folder)
+        self.report = Report(folder)
+        self.trouble = Trouble(self.cluster, self.driver, lambda: self._published_part, self._tell)
+
+    def _say(self, step: int, line: str) -> None:
+        self.console.print(f"[bold]{step}[/] {line}", soft_wrap=True)
 
     def _tell(self, line: str) -> None:
         """Say what happens, and when since the start."""
@@ -54,51 +62,66 @@ class Show:
 
     def run(self) -> bool:
         """Run it; return whether the proof holds."""
-        say = self.console.print
-        flights = events(self.months)
-        self.cluster.start()
-        names = ", ".join(f"{node.place.name} on {node.place.address('mqtt')}" for node in self.cluster.nodes)
-        say(f"[bold]1[/] three nodes, three copies of everything: {names}; stream nyc on nyc/#", soft_wrap=True)
+        flights, broken = events(self.months), broken_events()
+        self._begin()
         fleet = Fleet(self.cluster.mqtt, _CONNECTIONS)
-        say(f"[bold]2[/] {_CONNECTIONS} connections, spread over the nodes, for {len(flights):,} flights and weather")
-        self.spark.start(self.cluster.urls)
-        say(
-            "[bold]3[/] Spark reads the stream from any of the nodes into bronze and silver, and keeps gold",
-            soft_wrap=True,
-        )
-        begin_s = time.monotonic()
+        desk = Desk(self.cluster.mqtt)
         try:
-            self._publish(fleet, flights)
+            desk.ready()
+            self._say(2, f"{_CONNECTIONS} connections of devices, and a subscriber to alerts/# with QoS 2")
+            self.driver.prepare(self.cluster.urls)
+            self.driver.start()
+            self._say(3, f"`folkmoot pipeline run {self.driver.file}`: bronze, silver, gold, quarantine, alerts")
+            begin_s = time.monotonic()
+            self._publish(fleet, spread(broken, flights))
+            end_s = time.monotonic()
+            self._drain(fleet, desk, expected_alerts(flights).total())
         finally:
             fleet.close()
-        end_s = time.monotonic()
-        say(f"[bold]5[/] all acknowledged ({fleet.reconnects} reconnects); Spark reads what is left")
-        (self.folder / "finish").touch()
-        status = self.spark.wait(_FINISH_S)
-        if status != 0:
-            raise FolkmootError(f"the Spark job ended with status {status}; see {self.spark.log}")
-        proof = prove(fleet, flights, self.folder)
-        self._figures(proof, fleet.refused)
-        self._losses(fleet, begin_s, end_s)
-        self._further()
+            desk.close()
+        proof = prove(fleet, flights, broken, desk.alerts, self.folder)
+        closing = Closing(self.console, self.folder)
+        closing.tables(proof, desk.alerts, self.report)
+        closing.figures(proof, desk.alerts, fleet.refused)
+        closing.losses(self.trouble.losses, fleet, begin_s, end_s, self._clock)
+        closing.further(self.cluster, self.driver, self.report)
+        self._tell("done")
         return proof.holds and not fleet.refused
 
     def close(self) -> None:
         """End what still runs."""
         self.trouble.cancel()
-        self.spark.stop(1.0)
+        self.driver.stop(1.0)
+        self.report.stop(1.0)
         self.cluster.stop()
 
     def _tidy(self) -> None:
-        for name in ("tables", "checkpoints", "node", "cluster"):
+        for name in ("tables", "state", "report", "cluster"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        for path in [self.folder / "finish", self.folder / "gold.png", *self.folder.glob("*.log")]:
+        for path in [self.folder / "gold.png", *self.folder.glob("*.log")]:
             path.unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
 
+    def _begin(self) -> None:
+        """Start the nodes."""
+        self.cluster.start()
+        names = ", ".join(f"{node.place.name} on {node.place.address('mqtt')}" for node in self.cluster.nodes)
+        self._say(1, f"three nodes, three copies of everything: {names}; streams nyc of nyc/#, events of $events/#")
+
+    def _drain(self, fleet: Fleet, desk: Desk, alerts: int) -> None:
+        """Stop the pipeline, let it take what is left, wait for the alerts, and make the report."""
+        self._tell(f"all acknowledged ({fleet.reconnects} reconnects)")
+        self.driver.finish()
+        self._say(5, "the pipeline is stopped, and run once more for what is left")
+        self.driver.drain()
+        desk.await_count(alerts, _ALERTS_S)
+        time.sleep(_MORE_S)  # what comes twice comes now
+        self._tell(f"the subscriber has {len(desk.alerts):,} alerts; it was connected {desk.connects} times")
+        self._say(6, "the report on availability, from the events of the nodes")
+        self.report.make(self.cluster.urls)
+
     def _publish(self, fleet: Fleet, flights: list[Event]) -> None:
-        say = self.console.print
-        say("[bold]4[/] the devices publish with QoS 1")
+        self._say(4, f"the devices publish {len(flights):,} messages with QoS 1")
         columns = (TextColumn("  {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self.console) as progress:
             bar = progress.add_task("published", total=len(flights))
@@ -116,59 +139,6 @@ class Show:
             fleet.settle()
             progress.update(bar, completed=len(flights))
             self.trouble.end()
-
-    def _figures(self, proof: Proof, refused: list[str]) -> None:
-        say = self.console.print
-        rows = gold_rows(self.folder)
-        plot(rows, self.folder / "gold.png")
-        say()
-        say(table(rows))
-        say()
-        say(f"published      {proof.published:>9,}")
-        say(f"acknowledged   {proof.acknowledged:>9,}")
-        say(f"rows in bronze {proof.bronze:>9,}    in silver {proof.silver:,}, flights in gold {proof.gold_flights:,}")
-        say(f"lost           {proof.lost:>9,}")
-        say(f"duplicates     {proof.duplicates:>9,}")
-        equal = "equals" if proof.gold_wrong == 0 else f"[red]differs in {proof.gold_wrong:,} rows from[/]"
-        say(f"rows in gold   {proof.gold_rows:>9,}    {equal} what pandas makes of the same messages")
-        if refused:
-            say(f"[red]refused        {len(refused):>9,}[/]    first: {refused[0]}")
-        say("[bold green]every message exactly once[/]" if proof.holds else "[bold red]the promise does not hold[/]")
-        say()
-
-    def _losses(self, fleet: Fleet, begin_s: float, end_s: float) -> None:
-        """Say what happened to the nodes, and how long a device waited for an acknowledgement at most."""
-        say = self.console.print
-        losses = self.trouble.losses
-        ends_s = [*[loss.dead_s for loss in losses[1:]], end_s]
-        for loss, until_s in zip(losses, ends_s, strict=True):
-            line = f"kill -9 of {loss.node.place.name} at {self._clock(loss.dead_s)}"
-            pause_s = fleet.longest_pause_s(loss.dead_s, loss.back_s or until_s)
-            pauses = f"publishes paused {pause_s:.1f} s at most after the kill"
-            if loss.back_s is None:
-                line += ", dead to the end"
-            else:
-                line += f", back at {self._clock(loss.back_s)}"
-                pauses += f", {fleet.longest_pause_s(loss.back_s, until_s):.1f} s after the return"
-            if loss.whole_s is not None:
-                line += f", three copies of everything again at {self._clock(loss.whole_s)}"
-            say(f"{line}; {pauses}", soft_wrap=True)
-        calm_s = fleet.longest_pause_s(begin_s, losses[0].dead_s if losses else end_s)
-        meaning = f"a pause: how long a device waited for an acknowledgement; before the kills {calm_s:.1f} s at most"
-        say(f"({meaning})", soft_wrap=True)
-        say()
-
-    def _further(self) -> None:
-        folder = self.folder
-        lines = [
-            f"Tables: {folder}/tables/bronze, silver, gold (Delta); plot: {folder}/gold.png; logs: {folder}/*.log",
-            f'Go on:  .venv/bin/python -c "from deltalake import DeltaTable as T; '
-            f"print(T('{folder}/tables/gold').to_pandas())\"",
-            f"        .venv/bin/folkmoot cluster --data {self.cluster.folder} -- --stream nyc=nyc/#",
-            f"        .venv/bin/folkmoot stream read nyc --url {self.cluster.urls} | head",
-        ]
-        for line in lines:
-            self.console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def main() -> int:

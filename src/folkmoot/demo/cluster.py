@@ -1,4 +1,4 @@
-"""The three nodes of the demonstration: processes on loopback, each with a stream on everything below `nyc/`.
+"""The three nodes of the demonstration: processes on loopback, with streams of what is below `nyc/` and of events.
 
 Their folders and ports are laid out as `folkmoot cluster` does it, so that it can go on with them afterwards.
 """
@@ -14,7 +14,9 @@ from folkmoot.client.problem import StreamProblem
 from folkmoot.demo.process import Child
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["Cluster", "Node"]
+__all__ = ["STREAMS", "Cluster", "Node"]
+
+STREAMS = ("nyc=nyc/#", "events=$events/#")
 
 _NODES = 3
 _FOUND_S = 60.0
@@ -32,7 +34,9 @@ class Node(Child):
             self._arguments += [f"--{kind}", place.address(kind)]
         for seed in seeds:
             self._arguments += ["--seed", seed]
-        self._arguments += ["--replicas", str(_NODES), "--stream", "nyc=nyc/#", "--log-level", "info"]
+        for stream in STREAMS:
+            self._arguments += ["--stream", stream]
+        self._arguments += ["--replicas", str(_NODES), "--log-level", "info"]
 
     def begin(self) -> None:
         """Start the node; `ready` waits until it serves."""

@@ -1,20 +1,23 @@
-"""Gold as pandas makes it from the messages that were published, without the broker and without Spark."""
+"""Gold and alerts as pandas makes them from the messages that were published, without the broker and without Spark."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
 from folkmoot.demo.flight import Event
 
-__all__ = ["differences", "expected_gold"]
+__all__ = ["alert_counts", "differences", "expected_alerts", "expected_gold"]
 
 _KEY = ["hour", "origin", "carrier"]
 _COUNTS = ["flights", "cancelled"]
 _WEATHER = ["temp", "wind_speed", "precip", "visib"]
+_ALERT = ["topic", "time", "dest", "flight", "tailnum", "dep_delay"]
+_LATE_MIN = 120
 # Gold has the mean with two decimals.
 _MEAN_ERROR = 0.005 + 1e-9
 
@@ -32,13 +35,32 @@ def expected_gold(events: Sequence[Event]) -> Any:
     return delays.reset_index().merge(weather, on=["hour", "origin"], how="left")
 
 
+def expected_alerts(events: Sequence[Event]) -> Counter[tuple[Any, ...]]:
+    """Return how often each alert is to come: once per flight that leaves more than two hours late."""
+    flights = _rows(events, "flights")
+    late = flights[flights["dep_delay"] > _LATE_MIN]
+    return _counts(late.assign(topic="alerts/" + late["origin"] + "/" + late["carrier"]))
+
+
+def alert_counts(messages: Iterable[tuple[str, bytes]]) -> Counter[tuple[Any, ...]]:
+    """Return how often each alert came, of topics and payloads; in the words of `expected_alerts`."""
+    rows = [{"topic": topic, **json.loads(payload)} for topic, payload in messages]
+    return _counts(pd.DataFrame(rows, columns=_ALERT))
+
+
+def _counts(alerts: Any) -> Counter[tuple[Any, ...]]:
+    alerts = alerts.assign(time=pd.to_datetime(alerts["time"], utc=True))
+    return Counter(alerts[_ALERT].itertuples(index=False, name=None))
+
+
 def _rows(events: Sequence[Event], kind: str) -> Any:
     """The messages of one kind as a DataFrame: what their topics and payloads say."""
     rows = []
     for event in events:
         _, this, origin, *rest = event.topic.split("/")
         if this == kind:
-            rows.append({"origin": origin, "carrier": rest[0] if rest else None, **json.loads(event.payload)})
+            carrier, tailnum = rest or (None, None)
+            rows.append({"origin": origin, "carrier": carrier, "tailnum": tailnum, **json.loads(event.payload)})
     frame = pd.DataFrame(rows)
     frame["hour"] = pd.to_datetime(frame["hour"], utc=True)
     return frame

@@ -11,22 +11,19 @@ import time
 from collections.abc import Sequence
 from zlib import crc32
 
-import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from folkmoot.demo.flight import Event
 from folkmoot.demo.pause import Pauses
+from folkmoot.demo.roam import Roamer, rest
 from folkmoot.kernel.errors import FolkmootError
 
 __all__ = ["Fleet"]
 
 _OUTSTANDING_MAX = 200
-_SESSION_EXPIRY_S = 3600
 _STUCK_S = 60.0
-_RETRY_S = 0.1
 
 
 class Device:
@@ -45,56 +42,34 @@ class Device:
         self.refused: list[str] = []
         self.connects = 0
         self.pauses = Pauses()
-        self._nodes = nodes
-        self._at = number % len(nodes)
-        # Half of a dead node's devices go to the next node and half to the one after.
-        self._step = 1 + number // len(nodes) % max(1, len(nodes) - 1)
         self._room = threading.Condition()
         self._gate = threading.Lock()  # between publishing and the change to another connection
-        self._leaving = False
         self._in_order = False  # not connected yet
-        self._client = mqtt.Client(
-            CallbackAPIVersion.VERSION2, client_id=f"fleet-{number}", protocol=MQTTProtocolVersion.MQTTv5
-        )
+        # Half of a dead node's devices go to the next node and half to the one after.
+        step = 1 + number // len(nodes) % max(1, len(nodes) - 1)
+        self._roamer = Roamer(f"fleet-{number}", nodes, number, step)
+        self._client = self._roamer.client
         self._client.on_connect = self._connected
-        self._client.on_connect_fail = self._not_reached
         self._client.on_disconnect = self._lost
         self._client.on_publish = self._acked
-        self._client.reconnect_delay_set(0, 0)  # the pause is ours, and only after a round that failed
         self._client.max_inflight_messages_set(100)
-        self._dial()
-        self._client.loop_start()
-
-    def _dial(self) -> None:
-        """Have paho connect to the chosen node, now or the next time."""
-        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        properties.SessionExpiryInterval = _SESSION_EXPIRY_S
-        host, port = self._nodes[self._at]
-        self._client.connect_async(host, port, properties=properties)
-
-    def _elsewhere(self) -> None:
-        self._at = (self._at + self._step) % len(self._nodes)
-        self._dial()
+        self._roamer.begin()
 
     def _connected(self, _client: object, _data: object, _flags: object, code: ReasonCode, _properties: object) -> None:
         if code.is_failure:  # the end of the connection follows
-            time.sleep(_RETRY_S)
+            rest()
             return
         with self._room:
             self.connects += 1
             self._in_order = self.published == self.acknowledged
             self._room.notify_all()
 
-    def _not_reached(self, *_: object) -> None:
-        time.sleep(_RETRY_S)
-        self._elsewhere()
-
     def _lost(self, *_: object) -> None:
-        if self._leaving:
+        if self._roamer.leaving:
             return
         with self._gate:
             self._in_order = False
-            self._elsewhere()
+            self._roamer.elsewhere()
 
     def _acked(self, _client: object, _data: object, _mid: int, code: ReasonCode, _properties: object) -> None:
         with self._room:
@@ -135,9 +110,7 @@ class Device:
 
     def close(self) -> None:
         """Say goodbye."""
-        self._leaving = True
-        self._client.disconnect()
-        self._client.loop_stop()
+        self._roamer.close()
 
 
 class Fleet:

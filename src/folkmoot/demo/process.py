@@ -1,4 +1,4 @@
-"""A process of the demonstration that is started, killed and started again; the Spark driver is one."""
+"""A process of the demonstration that is started, killed and started again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["Child", "Spark"]
+__all__ = ["Child"]
 
-_START_S = 90.0
+_START_S = 150.0
 
 
 class Child:
@@ -35,14 +35,14 @@ class Child:
                 [sys.executable, "-m", module, *arguments], stdout=output, stderr=output, start_new_session=True
             )
 
-    def ready(self) -> None:
-        """Wait until the process has written a line that begins with `ready`; raises FolkmootError if it does not."""
+    def ready(self, word: bytes = b"ready") -> None:
+        """Wait until the process has written a line that begins with `word`; raises FolkmootError if it does not."""
         assert self._process is not None, "only what was started gets ready"
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
             with self.log.open("rb") as file:
                 file.seek(self._log_start)
-                if any(line.startswith(b"ready") for line in file.read().splitlines()):
+                if any(line.startswith(word) for line in file.read().splitlines()):
                     return
             if self._process.poll() is not None:
                 break
@@ -78,16 +78,3 @@ class Child:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise FolkmootError(f"{self.name} did not finish in {timeout_s:.0f} s; see {self.log}") from None
-
-
-class Spark(Child):
-    """The Spark driver that runs `folkmoot.demo.pipeline`."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__("the Spark driver", folder / "spark.log")
-        self._folder = folder
-
-    def start(self, urls: str) -> None:
-        """Start the driver and wait until its queries run; it goes on where its checkpoints say."""
-        self.launch("folkmoot.demo.pipeline", urls, str(self._folder))
-        self.ready()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from deltalake import DeltaTable
 
-from folkmoot.demo.expected import differences, expected_gold
+from folkmoot.demo.alert import Alert
+from folkmoot.demo.expected import alert_counts, differences, expected_alerts, expected_gold
 from folkmoot.demo.fleet import Fleet
 from folkmoot.demo.flight import Event
 
@@ -16,47 +18,83 @@ __all__ = ["Proof", "prove"]
 
 
 class Proof:
-    """Counts: messages published and acknowledged, rows of the tables, lost, repeated, wrong in gold."""
+    """Counts: messages published and acknowledged, rows of the tables, alerts; lost, repeated and wrong ones."""
 
     def __init__(self) -> None:
         self.published = 0
         self.acknowledged = 0
+        self.broken = 0
         self.bronze = 0
         self.silver = 0
+        self.quarantine = 0
+        self.quarantine_wrong = 0
         self.gold_rows = 0
         self.gold_flights = 0
         self.gold_wrong = 0
+        self.alerts = 0
+        self.late_flights = 0
         self.lost = 0
         self.duplicates = 0
 
     @property
     def holds(self) -> bool:
-        """Whether every published message is acknowledged and in each table exactly once, and gold is right."""
+        """Whether every message is acknowledged and exactly once where it belongs, and gold is right."""
         return (
             self.lost == 0
             and self.duplicates == 0
             and self.gold_wrong == 0
-            and self.published == self.acknowledged == self.bronze == self.silver
+            and self.quarantine_wrong == 0
+            and self.published == self.acknowledged == self.bronze == self.silver + self.broken
+            and self.quarantine == self.broken
+            and self.alerts == self.late_flights
         )
 
 
-def prove(fleet: Fleet, events: Sequence[Event], folder: Path) -> Proof:
-    """Compare the tables with what was published: each message by its producer and number, gold by computing it."""
+def prove(
+    fleet: Fleet, flights: Sequence[Event], broken: Sequence[Event], alerts: Sequence[Alert], folder: Path
+) -> Proof:
+    """Compare what there is with what was published.
+
+    Messages in bronze by producer and number, rows of silver by partition and offset, the quarantine by topic and
+    bytes, gold and alerts by computing them. `lost` and `duplicates` are the sums over bronze, silver and alerts.
+    """
     proof = Proof()
     proof.published = fleet.published
     proof.acknowledged = fleet.acknowledged
-    seen: Counter[tuple[str, str]] = Counter()
-    table = DeltaTable(str(folder / "tables" / "bronze")).to_pyarrow_table(columns=["user_properties"])
-    for pairs in table.column("user_properties").to_pylist():
-        properties = dict(pairs)
-        seen[(properties["folkmoot-producer"], properties["folkmoot-seq"])] += 1
-    proof.bronze = seen.total()
-    proof.duplicates = proof.bronze - len(seen)
-    wanted = {(device.producer, str(number)) for device in fleet.devices for number in range(device.published)}
-    proof.lost = len(wanted - seen.keys())
-    proof.silver = DeltaTable(str(folder / "tables" / "silver")).to_pyarrow_table(columns=["offset"]).num_rows
+    proof.broken = len(broken)
+    wanted = Counter((device.producer, str(number)) for device in fleet.devices for number in range(device.published))
+    proof.bronze = _compare(proof, _messages(folder), wanted)
+    silver = Counter(zip(*_columns(folder, "silver", "partition", "offset"), strict=True))
+    proof.silver = silver.total()
+    proof.duplicates += silver.total() - len(silver)
+    found = Counter(zip(*_columns(folder, "quarantine", "topic", "payload"), strict=True))
+    sent = Counter((event.topic, event.payload) for event in broken)
+    proof.quarantine = found.total()
+    proof.quarantine_wrong = (found - sent).total() + (sent - found).total()
+    late = expected_alerts(flights)
+    proof.late_flights = late.total()
+    proof.alerts = _compare(proof, alert_counts((alert.topic, alert.payload) for alert in alerts), late)
     gold = DeltaTable(str(folder / "tables" / "gold")).to_pyarrow_table().to_pandas()
     proof.gold_rows = len(gold)
     proof.gold_flights = int(gold["flights"].sum())
-    proof.gold_wrong = differences(gold, expected_gold(events))
+    proof.gold_wrong = differences(gold, expected_gold(flights))
     return proof
+
+
+def _compare(proof: Proof, found: Counter[Any], wanted: Counter[Any]) -> int:
+    """Add what is lost and what is too much to the proof, and return how many there are."""
+    proof.lost += (wanted - found).total()
+    proof.duplicates += (found - wanted).total()
+    return found.total()
+
+
+def _messages(folder: Path) -> Counter[tuple[str, str]]:
+    (pairs,) = _columns(folder, "bronze", "user_properties")
+    found = (dict(properties) for properties in pairs)
+    return Counter((properties["folkmoot-producer"], properties["folkmoot-seq"]) for properties in found)
+
+
+def _columns(folder: Path, name: str, *columns: str) -> list[list[Any]]:
+    """Return these columns of a table, one list each."""
+    table = DeltaTable(str(folder / "tables" / name)).to_pyarrow_table(columns=list(columns))
+    return [table.column(column).to_pylist() for column in columns]

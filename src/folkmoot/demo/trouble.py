@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from folkmoot.demo.cluster import Cluster, Node
-from folkmoot.demo.process import Spark
+from folkmoot.demo.driver import Driver
 from folkmoot.kernel.errors import FolkmootError
 
 __all__ = ["Loss", "Trouble"]
@@ -39,15 +39,15 @@ class Trouble:
     `done` tells which part of the messages is published (0 to 1); `say` gets a line for each thing that happens.
     """
 
-    def __init__(self, cluster: Cluster, spark: Spark, done: Callable[[], float], say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Cluster, driver: Driver, done: Callable[[], float], say: Callable[[str], None]) -> None:
         self.losses: list[Loss] = []
         self._cluster = cluster
-        self._spark = spark
+        self._driver = driver
         self._done = done
         self._say = say
         self._over = threading.Event()
         self._error: FolkmootError | None = None
-        self._threads = [threading.Thread(target=self._guard, args=(work,)) for work in (self._nodes, self._driver)]
+        self._threads = [threading.Thread(target=self._guard, args=(work,)) for work in (self._nodes, self._spark)]
 
     def start(self) -> None:
         """Let it begin."""
@@ -98,11 +98,11 @@ class Trouble:
         if self._await(_SECOND_DIES):
             self._kill(second)
 
-    def _driver(self) -> None:
+    def _spark(self) -> None:
         if self._await(_FIRST_DIES):
-            self._spark.kill()
+            self._driver.kill()
             self._say("[red]kill -9[/] of the Spark driver; it starts again")
-            self._spark.start(self._cluster.urls)
+            self._driver.start()
 
     def _kill(self, node: Node) -> Loss:
         node.kill()

@@ -1,0 +1,66 @@
+"""The Spark driver of the demonstration, and the report on availability: `folkmoot` commands as processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from folkmoot.demo.process import Child
+from folkmoot.kernel.errors import FolkmootError
+
+__all__ = ["EXAMPLE", "Driver", "Report"]
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "flights" / "flights.yaml"
+_STOP_S = 120.0
+_DRAIN_S = 300.0
+_REPORT_S = 180.0
+
+
+class Driver(Child):
+    """`folkmoot pipeline run` of `file`, a copy of the example with the addresses of these nodes in it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("the Spark driver", folder / "pipeline.log")
+        self.file = folder / EXAMPLE.name
+
+    def prepare(self, urls: str) -> None:
+        """Write the file; its tables and checkpoints will be beside it."""
+        try:
+            text = EXAMPLE.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise FolkmootError(f"{EXAMPLE} is missing: the demonstration runs in a clone of the repository") from None
+        self.file.write_text(text.replace("${FOLKMOOT_URL}", urls), encoding="utf-8")
+
+    def start(self) -> None:
+        """Start it and wait until its queries run; it goes on where its checkpoints say."""
+        self.launch("folkmoot", "pipeline", "run", str(self.file))
+        self.ready(b"running")
+
+    def finish(self) -> None:
+        """Stop it at the borders of its batches; raises FolkmootError if that does not end well."""
+        self.ask_to_end()
+        self._await_end(_STOP_S)
+
+    def drain(self) -> None:
+        """Run once more, for all that the streams have, to its end; raises FolkmootError if that does not end well."""
+        self.launch("folkmoot", "pipeline", "run", str(self.file), "--once")
+        self._await_end(_DRAIN_S)
+
+    def _await_end(self, timeout_s: float) -> None:
+        status = self.wait(timeout_s)
+        if status != 0:
+            raise FolkmootError(f"{self.name} ended with status {status}; see {self.log}")
+
+
+class Report(Child):
+    """`folkmoot report availability`, which leaves tables and a plot in `out`."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("the report", folder / "report.log")
+        self.out = folder / "report"
+
+    def make(self, urls: str) -> None:
+        """Make it from all events; raises FolkmootError if that does not end well."""
+        self.launch("folkmoot", "report", "availability", "--url", urls, "--out", str(self.out))
+        status = self.wait(_REPORT_S)
+        if status != 0:
+            raise FolkmootError(f"{self.name} ended with status {status}; see {self.log}")

@@ -1,0 +1,64 @@
+"""A connection of the demonstration (paho-mqtt) with a persistent session, to another node when its own is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+
+__all__ = ["Roamer", "rest"]
+
+_SESSION_EXPIRY_S: Final = 3600
+_REST_S: Final = 0.1
+
+
+def rest() -> None:
+    """Wait a moment before the next try, where one has failed."""
+    time.sleep(_REST_S)
+
+
+class Roamer:
+    """A client that speaks to one of `nodes` at a time, `at` first and then every `step`-th.
+
+    The owner sets the callbacks of `client`, and calls `elsewhere` when a connection is lost.
+    """
+
+    def __init__(self, client_id: str, nodes: Sequence[tuple[str, int]], at: int, step: int = 1) -> None:
+        self.client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=MQTTProtocolVersion.MQTTv5)
+        self.leaving = False
+        self._nodes = nodes
+        self._at = at % len(nodes)
+        self._step = step
+        self.client.on_connect_fail = self._not_reached
+        self.client.reconnect_delay_set(0, 0)  # the pause is ours, and only after a round that failed
+        self._dial()
+
+    def begin(self) -> None:
+        """Connect, and stay connected."""
+        self.client.loop_start()
+
+    def elsewhere(self) -> None:
+        """Have paho connect to the next node the next time."""
+        self._at = (self._at + self._step) % len(self._nodes)
+        self._dial()
+
+    def close(self) -> None:
+        """Say goodbye."""
+        self.leaving = True
+        self.client.disconnect()
+        self.client.loop_stop()
+
+    def _dial(self) -> None:
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.SessionExpiryInterval = _SESSION_EXPIRY_S
+        host, port = self._nodes[self._at]
+        self.client.connect_async(host, port, properties=properties)
+
+    def _not_reached(self, *_: object) -> None:
+        rest()
+        self.elsewhere()
