@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from folkmoot.demo.expected import differences, expected_gold
+from folkmoot.demo.broken import broken_events, spread
+from folkmoot.demo.expected import alert_counts, differences, expected_alerts, expected_gold
 from folkmoot.demo.flight import events
 from folkmoot.streams.config import StreamConfig
 from pyspark_folkmoot import spark_session
@@ -378,20 +380,31 @@ def test_the_page_for_beginners_is_true(spark: SparkSession, tmp_path: Path) -> 
 
 def test_the_flights_as_a_pipeline(spark: SparkSession, tmp_path: Path) -> None:
     found = events(range(1, 2))[:3000]
+    broken = broken_events()
     with StreamNode(Shelf(StreamConfig("nyc", b"nyc/#", 4))) as node:
-        for event in found:
+        for event in spread(broken, found):
             node.shelf.publish(event.topic, event.payload)
         file = tmp_path / "flights.yaml"
-        file.write_text((ROOT / "examples" / "flights" / "flights.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+        text = (ROOT / "examples" / "flights" / "flights.yaml").read_text(encoding="utf-8")
+        # This node has no clients; with clients and kills it is `make run`.
+        file.write_text(text.replace("mqtt: {qos: 2}", "delta: tables/alerts"), encoding="utf-8")
         loaded = load_pipeline(file, {"FOLKMOOT_URL": node.url})
         loaded.model = loaded.model.model_copy(update={"trigger": "once"})
         run(spark, loaded)
-    assert len(table(tmp_path, "bronze")) == len(table(tmp_path, "silver")) == 3000
+    assert len(table(tmp_path, "silver")) == 3000
+    assert len(table(tmp_path, "bronze")) == 3000 + len(broken)
     gold = DeltaTable(str(tmp_path / "tables" / "gold")).to_pyarrow_table().to_pandas()
     assert differences(gold, expected_gold(found)) == 0
-    assert table(tmp_path, "quarantine") == []
-    alerts = load_pipeline(ROOT / "examples" / "flights" / "alerts.yaml", {"FOLKMOOT_URL": "127.0.0.1:1"})
-    columns = analyse(spark, alerts, {}).columns["late"]
+    alerts = [(row["topic"], row["payload"].encode()) for row in table(tmp_path, "alerts")]
+    assert alert_counts(alerts) == expected_alerts(found)
+    assert len(alerts) > 10
+    quarantined = table(tmp_path, "quarantine")
+    assert Counter((row["topic"], row["payload"]) for row in quarantined) == Counter(
+        (event.topic, event.payload) for event in broken
+    )
+    assert Counter(row["expectation"] for row in quarantined) == {None: 8, "kind_known": 4}
+    alone = load_pipeline(ROOT / "examples" / "flights" / "alerts.yaml", {"FOLKMOOT_URL": "127.0.0.1:1"})
+    columns = analyse(spark, alone, {}).columns["late"]
     assert columns == [("topic", "string"), ("payload", "string")]
 
 

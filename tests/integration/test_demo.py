@@ -1,4 +1,4 @@
-"""The parts of `make run` without Spark: three nodes, devices that go elsewhere when theirs dies, one return."""
+"""The parts of `make run` without Spark: three nodes, devices and a subscriber that go elsewhere, one return."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from folkmoot.client.streams import StreamClient
+from folkmoot.demo.alert import Desk
 from folkmoot.demo.cluster import Cluster
 from folkmoot.demo.fleet import Fleet
 from folkmoot.demo.flight import Event
 
 COUNT = 600
+ALERTS = 120
 
 
 @pytest.fixture
@@ -62,3 +64,26 @@ def payloads(cluster: Cluster) -> dict[bytes, list[int]]:
             found[entry.record.topic].append(int(entry.record.payload))
     client.close()
     return found
+
+
+def test_a_subscriber_gets_what_is_published_around_two_kills_once(cluster: Cluster) -> None:
+    fleet = Fleet(cluster.mqtt[2:], 2)
+    desk = Desk(cluster.mqtt)
+    try:
+        desk.ready()
+        for number in range(ALERTS):
+            if number == ALERTS // 3:
+                cluster.nodes[0].kill()
+            if number == 2 * ALERTS // 3:
+                cluster.nodes[0].begin()
+                cluster.nodes[0].ready()
+                assert cluster.await_whole(60.0)
+                cluster.nodes[1].kill()
+            fleet.publish(Event("", f"alerts/JFK/{number % 7}", b"%d" % number))
+        fleet.settle()
+        assert desk.await_count(ALERTS, 60.0)
+    finally:
+        fleet.close()
+        desk.close()
+    assert Counter(int(alert.payload) for alert in desk.alerts) == Counter(range(ALERTS))
+    assert desk.connects >= 3

@@ -36,10 +36,10 @@ class Roamer:
         self._step = step
         self.client.on_connect_fail = self._not_reached
         self.client.reconnect_delay_set(0, 0)  # the pause is ours, and only after a round that failed
-        self._dial()
 
     def begin(self) -> None:
         """Connect, and stay connected."""
+        self._dial()
         self.client.loop_start()
 
     def elsewhere(self) -> None:
