@@ -31,6 +31,7 @@ __all__ = ["main"]
 _CONNECTIONS = 9
 _ALERTS_S = 60.0
 _MORE_S = 2.0
+_WIDTH = 140  # of a log, which has none of its own
 
 
 class Show:
@@ -149,7 +150,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=None, help="time for publishing (50, with --full 240)")
     options = parser.parse_args()
     seconds = options.seconds if options.seconds is not None else (240.0 if options.full else 50.0)
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     months = range(1, 13) if options.full else range(1, 2)
     show = Show(options.folder, months, seconds, console)
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
+from rich import box
 from rich.table import Table
 
 from folkmoot.demo.alert import Alert
@@ -66,7 +67,7 @@ def _delta(folder: Path, name: str, title: str, columns: Sequence[str]) -> Table
 
 def _table(title: str, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> Table:
     found = list(rows)
-    shown = Table(title=title, title_justify="left")
+    shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         number = any(isinstance(row[name], int | float) for row in found)
         shown.add_column(name, justify="right" if number else "left", no_wrap=True)
