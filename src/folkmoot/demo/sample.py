@@ -19,7 +19,7 @@ __all__ = ["alert_table", "availability_table", "bronze_table", "quarantine_tabl
 _ROWS = 3
 _ALERTS = 5
 _CHARACTERS = 56
-_SILVER = ("partition", "offset", "kind", "origin", "carrier", "time", "dest", "dep_delay", "temp", "wind_speed")
+_SILVER = ("partition", "offset", "kind", "origin", "carrier", "tailnum", "time", "dest", "dep_delay", "air_time")
 _GROUPS = ("name", "service_s", "down_s", "gaps", "availability", "cause", "messages", "share", "p50_us", "p99_us")
 
 
@@ -51,9 +51,9 @@ def alert_table(alerts: Sequence[Alert]) -> Table:
 
 
 def availability_table(report: Path) -> Table:
-    """Return the groups of clients and topics of the report on availability, by day."""
+    """Return the groups of clients and topics that wanted service, by day, of the report on availability."""
     rows = DeltaTable(str(report / "availability")).to_pyarrow_table().to_pylist()
-    days = [row for row in rows if row["period"] == "day"]
+    days = [row for row in rows if row["period"] == "day" and row["service_s"] is not None]
     days.sort(key=lambda row: (row["start"], row["kind"], row["name"]))
     for row in days:
         row["name"] = f"{row['kind']} {row['name']}"
