@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -29,19 +30,36 @@ def proof(**wrong: int) -> Proof:
     return found
 
 
+def closing() -> tuple[Closing, io.StringIO]:
+    out = io.StringIO()
+    return Closing(Console(file=out, width=150), Path("run")), out
+
+
 def said(found: Proof, refused: list[str]) -> str:
-    console = Console(file=io.StringIO(), width=150)
-    payload = json.dumps({"taken": "2026-03-01T12:00:00.000Z"}).encode()
-    alerts = [Alert("alerts/JFK/AA", payload, TAKEN_S + span_s) for span_s in (1.0, 2.5, 30.0)]
-    Closing(console, Path("run")).figures(found, alerts, refused)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    last, out = closing()
+    last.figures(found, refused)
+    return out.getvalue()
 
 
-def test_it_says_that_all_is_right_and_how_long_alerts_took() -> None:
-    text = said(proof(), [])
-    assert HOLDS in text
-    assert "2.5 s after the flight's message, 30 s at most" in text
+def alert(taken_s: float, span_s: float) -> Alert:
+    taken = datetime.fromtimestamp(TAKEN_S + taken_s, UTC).isoformat(timespec="milliseconds")
+    return Alert("alerts/JFK/AA", json.dumps({"taken": taken}).encode(), TAKEN_S + taken_s + span_s)
+
+
+def test_alerts_that_waited_for_the_driver_are_told_apart() -> None:
+    alerts = [alert(0.0, 1.0), alert(1.0, 2.5), alert(2.0, 4.0), alert(10.0, 30.0), alert(20.0, 20.0)]
+    last, out = closing()
+    last.delays(alerts, (TAKEN_S + 10.0, TAKEN_S + 35.0))
+    assert "came 2.5 s after" in out.getvalue()
+    assert "the 2 alerts of the 25 s" in out.getvalue()
+    assert "30 s at most" in out.getvalue()
+
+
+def test_without_a_kill_no_alert_has_waited() -> None:
+    last, out = closing()
+    last.delays([alert(0.0, 1.0)], None)
+    assert "came 1.0 s after" in out.getvalue()
+    assert "driver" not in out.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -55,6 +73,10 @@ def test_it_says_that_the_promise_does_not_hold(wrong: dict[str, int]) -> None:
     text = said(proof(**wrong), [])
     assert HOLDS not in text
     assert "does not hold" in text
+
+
+def test_it_says_that_all_is_right() -> None:
+    assert HOLDS in said(proof(), [])
 
 
 def test_a_refused_message_is_told() -> None:

@@ -44,7 +44,7 @@ class Closing:
             self._say()
             self._say(shown)
 
-    def figures(self, proof: Proof, alerts: Sequence[Alert], refused: list[str]) -> None:
+    def figures(self, proof: Proof, refused: list[str]) -> None:
         """Say what the proof has found."""
         say = self._say
         say()
@@ -53,8 +53,7 @@ class Closing:
         say(f"rows in bronze {proof.bronze:>9,}    in silver {proof.silver:,}, flights in gold {proof.gold_flights:,}")
         exactly = "exactly the broken ones" if proof.quarantine_wrong == 0 else "[red]not what was broken[/]"
         say(f"in quarantine  {proof.quarantine:>9,}    {exactly}")
-        wanted = f"for {proof.late_flights:,} flights that pandas finds{_delays(alerts)}"
-        say(f"alerts         {proof.alerts:>9,}    {wanted}")
+        say(f"alerts         {proof.alerts:>9,}    for {proof.late_flights:,} flights that pandas finds")
         say(f"lost           {proof.lost:>9,}")
         say(f"duplicates     {proof.duplicates:>9,}")
         equal = "equals" if proof.gold_wrong == 0 else f"[red]differs in {proof.gold_wrong:,} rows from[/]"
@@ -64,6 +63,18 @@ class Closing:
         holds = proof.holds and not refused
         say("[bold green]every message exactly once[/]" if holds else "[bold red]the promise does not hold[/]")
         say()
+
+    def delays(self, alerts: Sequence[Alert], away: tuple[float, float] | None) -> None:
+        """Say how long alerts took, from when a node took the flight's message, and that they waited for the driver."""
+        waited = [span_s for taken_s, span_s in _spans(alerts) if away is not None and away[0] <= taken_s < away[1]]
+        others = [span_s for taken_s, span_s in _spans(alerts) if away is None or not away[0] <= taken_s < away[1]]
+        if others:
+            self._say(
+                f"an alert came {median(others):.1f} s after its flight's message was stored (half of them sooner)"
+            )
+        if away is not None and waited:
+            gone = f"{away[1] - away[0]:.0f} s in which the Spark driver was dead or started"
+            self._say(f"the {len(waited):,} alerts of the {gone} waited for it, {max(waited):.0f} s at most")
 
     def losses(
         self, losses: Sequence[Loss], fleet: Fleet, begin_s: float, end_s: float, clock: Callable[[float], str]
@@ -108,12 +119,10 @@ class Closing:
             self._say(line, soft_wrap=True, highlight=False, markup=False)
 
 
-def _delays(alerts: Sequence[Alert]) -> str:
-    """Say how long alerts took from when a node took the message of the flight to the subscriber."""
-    if not alerts:
-        return ""
-    spans = [alert.at_s - _taken_s(alert) for alert in alerts]
-    return f"; {median(spans):.1f} s after the flight's message, {max(spans):.0f} s at most"
+def _spans(alerts: Sequence[Alert]) -> list[tuple[float, float]]:
+    """Return when the message of each alert's flight was stored, and how long after that the alert came."""
+    found = [(_taken_s(alert), alert.at_s) for alert in alerts]
+    return [(taken_s, at_s - taken_s) for taken_s, at_s in found]
 
 
 def _taken_s(alert: Alert) -> float:

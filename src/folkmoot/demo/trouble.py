@@ -41,6 +41,7 @@ class Trouble:
 
     def __init__(self, cluster: Cluster, driver: Driver, done: Callable[[], float], say: Callable[[str], None]) -> None:
         self.losses: list[Loss] = []
+        self.driver_away: tuple[float, float] | None = None  # from when to when, in seconds since 1970
         self._cluster = cluster
         self._driver = driver
         self._done = done
@@ -100,9 +101,11 @@ class Trouble:
 
     def _spark(self) -> None:
         if self._await(_FIRST_DIES):
+            killed_s = time.time()
             self._driver.kill()
             self._say("[red]kill -9[/] of the Spark driver; it starts again")
             self._driver.start()
+            self.driver_away = (killed_s, time.time())
 
     def _kill(self, node: Node) -> Loss:
         node.kill()
