@@ -69,9 +69,7 @@ class Closing:
         waited = [span_s for taken_s, span_s in _spans(alerts) if away is not None and away[0] <= taken_s < away[1]]
         others = [span_s for taken_s, span_s in _spans(alerts) if away is None or not away[0] <= taken_s < away[1]]
         if others:
-            self._say(
-                f"an alert came {median(others):.1f} s after its flight's message was stored (half of them sooner)"
-            )
+            self._say(f"an alert came {median(others):.1f} s after its flight's message was stored (the median)")
         if away is not None and waited:
             gone = f"{away[1] - away[0]:.0f} s in which the Spark driver was dead or started"
             self._say(f"the {len(waited):,} alerts of the {gone} waited for it, {max(waited):.0f} s at most")
