@@ -45,6 +45,17 @@ def start(camp: Camp, away: Site) -> Peer:
     return client
 
 
+def start_behind(camp: Camp) -> Peer:
+    """Return a client at n1 that n2 leads, where a turn of another client waits for the disk."""
+    client = camp["n1"].client(led_at(camp, "n2", "c", "n1"))
+    client.connect(session_expiry=EVER)
+    other = camp["n2"].client(led_at(camp, "n2", "o", "n1"))
+    other.connect()
+    camp["n2"].hold_writes()
+    other.send(Publish(led_at(camp, "n2", "near", "n1").encode(), b"x", 1, True, False, 1))
+    return client
+
+
 def test_what_was_answered_is_not_answered_again_by_the_next_leader() -> None:
     camp = Camp(3, replicas=2, partitions=PARTITIONS)
     client = start(camp, camp["n1"])
@@ -73,12 +84,7 @@ def test_what_was_not_answered_is_answered_by_the_next_leader() -> None:
 
 def test_what_could_be_answered_at_once_is_not_answered_twice() -> None:
     camp = Camp(3, replicas=2, partitions=PARTITIONS)
-    client = camp["n1"].client(led_at(camp, "n2", "c", "n1"))
-    client.connect(session_expiry=EVER)
-    other = camp["n2"].client(led_at(camp, "n2", "o", "n1"))
-    other.connect()
-    camp["n2"].hold_writes()
-    other.send(Publish(led_at(camp, "n2", "near", "n1").encode(), b"x", 1, True, False, 1))
+    client = start_behind(camp)
     producer = properties(user_properties=[("folkmoot-producer", "p"), ("folkmoot-seq", "1")])
     client.send(Publish(b"nobody/wants/it", b"x", 1, False, False, 3, producer))
     came = answers(client)
@@ -89,12 +95,7 @@ def test_what_could_be_answered_at_once_is_not_answered_twice() -> None:
 
 def test_a_refusal_that_the_next_leader_would_not_give_is_given_once_or_not_at_all() -> None:
     camp = Camp(3, replicas=2, partitions=PARTITIONS)
-    client = camp["n1"].client(led_at(camp, "n2", "c", "n1"))
-    client.connect(session_expiry=EVER)
-    other = camp["n2"].client(led_at(camp, "n2", "o", "n1"))
-    other.connect()
-    camp["n2"].hold_writes()
-    other.send(Publish(led_at(camp, "n2", "near", "n1").encode(), b"x", 1, True, False, 1))
+    client = start_behind(camp)
     camp["n2"].storage(True)
     client.send(Subscribe(2, [(b"t/#", 1)]))
     came = [packet for packet in client.receive() if isinstance(packet, Suback)]

@@ -75,8 +75,8 @@ class Hosting:
         # Whether all who are members have told who subscribes to what, since this node is one
         self.informed = False
         self._early: list[tuple[str, int, int, int, bytes]] = []  # what clients have sent before that
-        # Clients that want into a partition which this node is to lead and does not yet: (partition, what was said)
-        self._knocking: dict[tuple[str, int], tuple[int, bytes]] = {}
+        # Clients that want into a partition which this node is to lead and does not yet: what was said
+        self._knocking: dict[tuple[str, int], bytes] = {}
         # Clients of sessions that others lead now, and the view in which they went: what their nodes have sent here
         # before they knew of it is for the next leader, to which they will send it again.
         self._left: dict[tuple[str, int], int] = {}
@@ -121,7 +121,7 @@ class Hosting:
             # Its node may believe that this one leads, and ask only once: as after a time without a majority. Where
             # another one is to lead it asks there.
             if self.fabric.leaders[partition] == self.fabric.node_id:
-                self._knocking[(node_id, number)] = (partition, body)
+                self._knocking[(node_id, number)] = body
             return
         connection, _ = self._connection(node_id, entry)
         self.remotes[(node_id, number)] = connection
@@ -366,8 +366,8 @@ class Hosting:
         if self._knocking:
             knocking = self._knocking
             self._knocking = {}
-            for key, knock in knocking.items():
-                self.host(key[0], knock[1])
+            for key, body in knocking.items():
+                self.host(key[0], body)
 
     def catch_up(self, expecting: bool) -> None:
         """Handle what clients that are attached by now have sent already; `expecting`: others are about to be."""

@@ -86,7 +86,7 @@ class Interest:
         self._change(partition, name, -1)
 
     def _change(self, partition: int, name: bytes, change: int) -> None:
-        names = self._here.names if partition < 0 else self._own[partition].names
+        names = self._names(partition)
         count = names.get(name, 0) + change
         if count:
             names[name] = count
@@ -115,15 +115,16 @@ class Interest:
         if self.fabric.others:
             self._news[(partition, name)] = None
 
+    def _names(self, partition: int) -> dict[bytes, int]:
+        return self._here.names if partition < 0 else self._own[partition].names
+
     def _entries(self, partition: int) -> list[tuple[bytes, int]]:
         """Return what others are told of a partition, or (-1) of the transient sessions here."""
-        names = self._here.names if partition < 0 else self._own[partition].names
-        return [(name, self._told_of(partition, name)) for name in names]
+        return [(name, self._told_of(partition, name)) for name in self._names(partition)]
 
     def _told_of(self, partition: int, name: bytes) -> int:
-        names = self._here.names if partition < 0 else self._own[partition].names
         absent = self._absent[partition].get(name, 0) if partition >= 0 else 0
-        return names.get(name, 0) | absent << _ABSENT_BIT
+        return self._names(partition).get(name, 0) | absent << _ABSENT_BIT
 
     def leave(self, partition: int) -> None:
         """This node leads the partition no more: what is known of it now counts as told by the new leader."""
