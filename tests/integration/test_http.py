@@ -7,6 +7,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from http.client import HTTPResponse
 
 import pytest
 
@@ -59,6 +60,19 @@ def test_a_head_without_end_is_cut_off(serving: Serving) -> None:
             for _ in range(400):
                 one.sendall(bytes(65_536).replace(b"\0", b"a"))
     assert serving.memory_bytes() - before < 8 << 20
+
+
+def test_a_body_that_comes_together_with_its_head_is_no_head_without_end(serving: Serving) -> None:
+    """A node that has other things to do reads both at once, and as much as the socket holds."""
+    with open_one(serving) as one:
+        for _ in range(2):  # of a connection that is kept
+            body = b"{" + bytes(200_000)
+            head = f"PUT /api/v1/transactions/a/0/p/0 HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            one.sendall(head.encode() + body)
+            answer = HTTPResponse(one)
+            answer.begin()
+            assert 400 <= answer.status < 500
+            assert b"error" in answer.read()
 
 
 def test_nonsense_fills_no_log(serving: Serving) -> None:

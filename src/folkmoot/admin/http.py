@@ -35,6 +35,7 @@ class HttpConnection(HttpToolsProtocol):
         super().__init__(server.config, server.state, {})
         self._server = server
         self._head_bytes = 0
+        self._in_head = True
         self.idle_s = 0.0
 
     def busy(self) -> bool:
@@ -49,22 +50,31 @@ class HttpConnection(HttpToolsProtocol):
         self._server.crowd()
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request, up to the limit of its head."""
-        if not self.busy():
-            self._head_bytes += len(data)
-            if self._head_bytes > HEAD_BYTES_MAX:
+        """Take a part of a request, up to the limit of its head; some of its body may come along."""
+        if self._in_head:
+            room = HEAD_BYTES_MAX - self._head_bytes
+            self._head_bytes += min(len(data), room)
+            super().data_received(data[:room])
+            data = data[room:]
+            if data and self._in_head:
                 self.transport.abort()
                 return
-        super().data_received(data)
+        if data:
+            super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._in_head = True
+        super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
         self._head_bytes = 0
+        self._in_head = False
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
         """The answer is out: it waits again."""
-        self._head_bytes = 0
         self.idle_s = self.loop.time()
         super().on_response_complete()
 
