@@ -118,17 +118,28 @@ class Admission:
         return session
 
     def _waits(self, old: Session | None, connection: Connection, assigned: bool) -> bool:
-        """Whether an older connection, at another node, must be fenced before this one comes in (A6)."""
+        """Whether an older connection must end first.
+
+        One at another node must be fenced (A6); one that was here must have no message under way which this one, at
+        another node, could overtake (A3).
+        """
         other = None if old is None else old.connection
         remote = None if other is None else other.remote
-        if remote is None or self.fabric.planted.unfenced:
+        if self.fabric.planted.unfenced or (remote is None and connection.remote is None):
             return False
+        if remote is None:
+            trails = self.lifecycle.trails
+            if other is not None and trails.is_left_by(other):
+                self.state.counters.takeovers += 1
+                self.closing.disconnect(other, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            if not trails.is_open(connection.client_id):
+                return False
         waiting = self._parked.get(connection.client_id)
         if waiting is not None and waiting[0] is not connection:
             self.closing.disconnect(waiting[0], reason.SESSION_TAKEN_OVER, "another connection uses this client id")
         self._parked[connection.client_id] = (connection, assigned)
         connection.state = REGISTERING
-        if not remote.fenced:
+        if remote is not None and not remote.fenced:
             remote.fenced = True
             self.state.counters.takeovers += 1
             body = encode_expel(remote.number, reason.SESSION_TAKEN_OVER, "another connection uses this client id")

@@ -227,6 +227,8 @@ class Broker(Neighbours):
     def seal(self) -> Batch | None:
         """End the turn: return what it has to write."""
         self._unstash()
+        for client_id in self.trails.settle():
+            self.admission.go_on(client_id)
         self.shared.pass_on_lost()
         if self.shared.homeless:
             self.errands.pass_on()
@@ -276,6 +278,7 @@ class Broker(Neighbours):
         for confirmation in self.barrier.take(self.commits.committed_token):
             self.fabric.send(confirmation.node_id, CONFIRM, varint(confirmation.number))
         self.requests.flush()
+        self.trails.speak()
         self.relays.flush()
         self.hosting.flush()
 

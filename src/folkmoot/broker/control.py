@@ -72,7 +72,9 @@ class Control:
         if relay is not None and relay.durable and (PUBACK <= kind <= UNSUBSCRIBE or kind == DISCONNECT):
             if kind == DISCONNECT:
                 connection.said = body[0] if body and connection.v5 else 0
-            self.relays.forward(relay, first, body)
+                self.lifecycle.trails.disconnect(connection, relay, first, body)
+            else:
+                self.relays.forward(relay, first, body)
             return
         if PUBACK <= kind <= PUBCOMP:
             ack = decode(first, body, connection.version)

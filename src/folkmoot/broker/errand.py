@@ -62,7 +62,7 @@ class Errands:
         self._to_nodes(route)
         if self._nodes:
             result |= MATCHED
-        result |= self._promise(home, message, 0 if publisher is None else FROM_CLIENT, producer, number)
+        result |= self._promise(home, message, publisher, producer, number)
         if not result & MATCHED:
             self.state.counters.publish_unmatched += 1
         return result
@@ -186,16 +186,18 @@ class Errands:
         else:
             self.shared.offer(member, group, message, home)
 
-    def _promise(self, home: int, message: Message, flags: int, producer: bytes, number: int) -> int:
+    def _promise(self, home: int, message: Message, publisher: Session | None, producer: bytes, number: int) -> int:
         """Have all others get it; this node's transient subscribers alone need no promise: they end with it."""
         shares = self._shares
         nodes = self._nodes
         if not shares and not nodes:
             return 0
+        flags = 0 if publisher is None else FROM_CLIENT
+        connection = None if publisher is None else publisher.connection
         if not shares and len(nodes) == 1 and self.node_id in nodes and not self.outbox.busy(home):
             self.publishing.deliver(Application(message, producer, number, flags), nodes[self.node_id])
             return 0
-        self.outbox.put(home, message, producer, number, flags, list(shares.values()), nodes)
+        self.outbox.put(home, message, producer, number, flags, list(shares.values()), nodes, False, connection)
         self.state.counters.cluster_messages_sent += len(shares) + len(nodes)
         return STORED
 

@@ -138,6 +138,9 @@ class Exchange:
         number, pos = get_varint(body, 0)
         count, pos = get_varint(body, pos)
         group = _Group(node_id, number)
+        if not count:  # a fence
+            self._answer(group)
+            return
         answered = False
         for parcel in self._decode(group, body, pos, count):
             if parcel.flags & RUN:

@@ -72,21 +72,21 @@ class Express:
                     for target in route.targets:
                         self.runs.send(run, route, target, session, prefix, rest)
                 else:
-                    self._hand_over(route, run, fresh, at)
+                    self._hand_over(route, run, fresh, at, connection)
                     fresh = at + total
                 out.append(ack_head)
                 out.append(U16[packet_id])
                 acks += 1
                 at += total
         finally:  # what stood before a fault is published and acknowledged
-            self._hand_over(route, run, fresh, at)
+            self._hand_over(route, run, fresh, at, connection)
             self._count(connection, int(qos), int(acks), int(total - head - 2))
             if self.state.meter.on:
                 self.state.meter.live(route.topic, int(acks), int(acks) * len(route.targets), self.state.now)
 
-    def _hand_over(self, route: Route, run: Run, pos: i64, end: i64) -> None:
+    def _hand_over(self, route: Route, run: Run, pos: i64, end: i64, connection: Connection) -> None:
         if route.nodes and pos < end:
-            self.runs.hand_over(run, pos, end, route.nodes)
+            self.runs.hand_over(run, pos, end, route.nodes, connection)
 
     def _is_new(self, connection: Connection, session: Session, packet_id: int) -> bool:
         received = session.received

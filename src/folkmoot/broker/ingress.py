@@ -328,6 +328,6 @@ class Ingress:
             self.state.meter.live(route.topic, 0, count * len(route.targets), self.state.now)
         self.runs.copy(run, route.targets, connection.session)
         if route.nodes:
-            self.runs.hand_over(run, run.pos, run.end, route.nodes)
+            self.runs.hand_over(run, run.pos, run.end, route.nodes, connection)
         elif not route.targets:
             counters.publish_unmatched += count

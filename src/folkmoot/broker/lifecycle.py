@@ -7,10 +7,10 @@ from typing import Final
 from folkmoot.broker.presence import farewell
 from folkmoot.broker.purge import Purges
 from folkmoot.broker.queue import Queue
-from folkmoot.broker.relay import Relays
 from folkmoot.broker.route import Routes
 from folkmoot.broker.shared import Shared
 from folkmoot.broker.state import TIMER_SESSION, TIMER_WILL, State
+from folkmoot.broker.trail import Trails
 from folkmoot.broker.will import Wills
 from folkmoot.kernel.clock import SECOND
 from folkmoot.session.connection import Connection
@@ -31,7 +31,7 @@ class Lifecycle:
     def __init__(
         self,
         state: State,
-        relays: Relays,
+        trails: Trails,
         queue: Queue,
         routes: Routes,
         shared: Shared,
@@ -39,7 +39,7 @@ class Lifecycle:
         purges: Purges,
     ) -> None:
         self.state = state
-        self.relays = relays
+        self.trails = trails
         self.queue = queue
         self.routes = routes
         self.shared = shared
@@ -82,8 +82,7 @@ class Lifecycle:
             if self.state.listening:
                 self.state.tell("disconnected", farewell(connection, self.state.now))
             connection.opened_us = 0
-        if connection.relay is not None:
-            self.relays.closed(connection.relay, goodbye)
+        self.trails.begin(connection, goodbye)
         session = connection.session
         if session is None:
             return

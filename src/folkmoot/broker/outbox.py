@@ -64,6 +64,11 @@ class Outbox:
         """Whether something is under way, which later messages must not overtake."""
         return bool(self._errands[home])
 
+    def is_open(self, home: int, sequence: int) -> bool:
+        """Whether an errand, or one before it, is under way; False as well when that is another leader's business."""
+        errands = self._errands[home]
+        return bool(errands) and next(iter(errands)) <= sequence
+
     def count(self, home: int) -> int:
         """Return how many messages are under way."""
         return len(self._errands[home])
@@ -84,16 +89,21 @@ class Outbox:
         shares: list[Share],
         nodes: dict[str, list[bytes]],
         revocable: bool = False,
+        connection: Connection | None = None,
     ) -> None:
         """Promise a message to partitions and to nodes (with groups there), in this turn's change of `home`.
 
-        flags: FROM_CLIENT, TO_GROUPS. revocable: it can be taken back as what a client has sent, though it has not.
+        flags: FROM_CLIENT, TO_GROUPS. revocable: it can be taken back as what a client has sent, though it has not;
+        connection: over which it was published.
         """
         sequence = self._next[home]
         self._next[home] = sequence + 1
         errand = Errand(home, sequence, flags, encode_application(message, producer, number))
         errand.shares = shares
         errand.nodes = nodes
+        if connection is not None:
+            connection.promised = self.requests.order
+            connection.errand = sequence
         errand.receipt = self.commits.receipts.current
         key = self._key(errand)
         self.state.writer.put(home, key, encode_errand(errand))

@@ -55,6 +55,7 @@ from folkmoot.broker.sys import SysTopics
 from folkmoot.broker.table import Tables
 from folkmoot.broker.tail import Tails
 from folkmoot.broker.tenure import Tenure
+from folkmoot.broker.trail import Trails
 from folkmoot.broker.transaction import Transactions
 from folkmoot.broker.waking import Waking
 from folkmoot.broker.will import Wills
@@ -80,6 +81,7 @@ class Delivery:
         self.tails = Tails(self.inquiries)
         self.outbox = Outbox(state, fabric, self.commits, self.requests)
         self.relays = Relays(state, fabric, self.commits)
+        self.trails = Trails(state, fabric, self.requests, self.outbox, self.relays)
         self.marks = Marks(state)
         self.bodies = Bodies(state)
         self.queue = Queue(state, self.commits, Backlog(state, self.bodies))
@@ -118,7 +120,7 @@ class Clients(Delivery):
         self.herald = Herald(state, fabric, self.routes, self.publishing, streams)
         self.wills = Wills(state, self.errands)
         self.purges = Purges(state, self.bodies, self.shared)
-        self.lifecycle = Lifecycle(state, self.relays, self.queue, self.routes, self.shared, self.wills, self.purges)
+        self.lifecycle = Lifecycle(state, self.trails, self.queue, self.routes, self.shared, self.wills, self.purges)
         self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
         self.tables = Tables(state, streams)
         self.answers = Answers(state, fabric, self.commits, self.retained, streams, self.tables)

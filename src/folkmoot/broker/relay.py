@@ -204,12 +204,21 @@ class Relays:
                 self._put(relay, *relay.log[-1])  # that it is not known there was not to be believed until now
 
     def wanted(self, node_id: str, epoch: int, partitions: list[int]) -> None:
-        """A new leader asks who is connected: tell it, then pass on what was not safe with its predecessor."""
+        """A new leader asks who is connected: tell it, then pass on what was not safe with its predecessor.
+
+        Of a client that has come again and was let in, the older connection is over, whether the predecessor has
+        answered to its end or not.
+        """
         entries: list[HOST_ENTRY] = []
         relays: list[Relay] = []
         for partition in partitions:
+            newest: dict[str, Relay] = {}
             for relay in self._by_partition[partition].values():
-                entries.append(self._entry(relay))
+                if relay.state != ASKED:
+                    newest[relay.connection.client_id] = relay
+            for relay in self._by_partition[partition].values():
+                if newest.get(relay.connection.client_id, relay) is relay or relay.state == ASKED:
+                    entries.append(self._entry(relay))
                 if relay.state != ASKED:  # those ask again when it is there
                     relay.leader = node_id
                     relays.append(relay)

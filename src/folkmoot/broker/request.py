@@ -33,6 +33,7 @@ from folkmoot.broker.message import (
 )
 from folkmoot.broker.receipt import Receipt
 from folkmoot.broker.state import State
+from folkmoot.broker.way import Ways
 from folkmoot.cluster.view import counter_of
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.session.connection import Connection
@@ -69,9 +70,9 @@ class Requests:
         self.fabric = fabric
         self.commits = commits
         self.barrier = barrier
+        self.ways = Ways(0)
+        self.order = 0  # the newest place among all that is sent
         self._sequence = 0
-        self._number = 0
-        self._order = 0
         self._outgoing: dict[str, list[Parcel]] = {}  # of this turn, per node
         self._sent: dict[str, dict[int, list[Part]]] = {}  # per node, by number of the message: what is not committed
         self._parked: dict[int, list[Part]] = {}  # by partition without an open leader
@@ -83,10 +84,16 @@ class Requests:
     @property
     def busy(self) -> bool:
         """Whether something is not committed yet."""
+        return bool(self._parked or self._outgoing or [sent for sent in self._sent.values() if sent])
+
+    def is_asking(self, connection: Connection) -> bool:
+        """Whether something published over a connection, or in the same turns, is on its way or will be."""
+        if self._outgoing and connection.asked > self.ways.newest:
+            return True
         for messages in self._sent.values():
-            if messages:
+            if messages and next(iter(messages)) <= connection.asked:
                 return True
-        return bool(self._parked or self._outgoing)
+        return connection.parked > 0 and (connection.promised > 0 or not connection.broken)
 
     def begin(self, epoch: int) -> None:
         """A view was installed: number beyond all that an earlier life of this node, in an earlier view, can have used.
@@ -111,10 +118,12 @@ class Requests:
         flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published.
         """
         self._sequence += 1
-        self._order += 1
+        self.order += 1
         blank = Parcel(self._sequence, self.state.writer.token, flags, encode_application(message, producer, number))
-        blank.order = self._order
+        blank.order = self.order
         blank.connection = connection
+        if connection is not None:
+            connection.asked = self.ways.newest + 1
         if message.retain and [share for share in shares if share.bits & RETAIN]:
             blank.ticket = self.barrier.begin()
         _ask_for(blank, self.commits.receipts.current)
@@ -131,18 +140,19 @@ class Requests:
         for node_id, parcel in parcels.items():
             self._outgoing.setdefault(node_id, []).append(parcel)
 
-    def publish_run(self, body: bytes, nodes: list[str]) -> None:
+    def publish_run(self, body: bytes, nodes: list[str], connection: Connection) -> None:
         """Hand a run of packets to nodes with transient subscribers, after all that goes there before it."""
         self._sequence += 1
+        connection.asked = self.ways.newest + 1
         for node_id in nodes:
             self._outgoing.setdefault(node_id, []).append(Parcel(self._sequence, 0, LIVE | RUN, body))
 
     def hand(self, errand: Errand) -> None:
         """Hand an errand, whose row is committed, to all whom it concerns."""
-        self._order += 1
+        self.order += 1
         blank = Parcel(errand.sequence, 0, errand.flags | OF_PARTITION, errand.body)
         blank.home = errand.home
-        blank.order = self._order
+        blank.order = self.order
         blank.errand = errand
         blank.ticket = errand.ticket
         _ask_for(blank, errand.receipt)
@@ -174,6 +184,7 @@ class Requests:
                 parked = []
                 self._parked[partition] = parked
             parked.append(Part(blank, share))
+            _count(blank, 1)
             return
         parcel = parcels.get(leader)
         if parcel is None:
@@ -187,9 +198,9 @@ class Requests:
             return
         outgoing = self._outgoing
         self._outgoing = {}
+        number = self.ways.next()
         for node_id, parcels in outgoing.items():
-            self._number += 1
-            out = [varint(self._number), varint(len(parcels))]
+            out = [varint(number), varint(len(parcels))]
             parts: list[Part] = []
             for parcel in parcels:
                 encode_parcel(parcel, out)
@@ -197,12 +208,15 @@ class Requests:
                 if parcel.errand is not None and parcel.flags & LIVE:
                     parts.append(Part(parcel, Share(_OF_NODE, 0)))
             if parts:
-                self._sent.setdefault(node_id, {})[self._number] = parts
+                self._sent.setdefault(node_id, {})[number] = parts
+            else:
+                self.ways.muted(node_id, number)
             self.fabric.send(node_id, REQUESTS, b"".join(out))
 
     def done(self, node_id: str, body: bytes) -> None:
         """A node has answered. Raises IndexError for nonsense."""
         number, pos = get_varint(body, 0)
+        self.ways.answered(node_id, number)
         count, pos = get_varint(body, pos)
         refused: set[int] = set()
         for _ in range(count):
@@ -248,6 +262,7 @@ class Requests:
         while at and parked[at - 1].parcel.order > part.parcel.order:
             at -= 1
         parked.insert(at, part)
+        _count(part.parcel, 1)
 
     # -- partitions move ----------------------------------------------------------------------------------------------
 
@@ -263,6 +278,7 @@ class Requests:
         if waiting:
             self._parked[partition] = waiting
         for part in parked:
+            _count(part.parcel, -1)
             self.barrier.end(part.parcel.ticket)  # who subscribes waits for what can come
             if part.parcel.errand is None:
                 self.commits.fail(part.parcel.token)
@@ -279,6 +295,7 @@ class Requests:
 
     def gone(self, node_id: str) -> None:
         """A node is no member any more: what it has not answered goes to others, or is due to nobody."""
+        self.ways.forget(node_id)
         for parts in self._sent.pop(node_id, {}).values():
             for part in parts:
                 if part.share.partition == _OF_NODE:
@@ -288,6 +305,7 @@ class Requests:
 
     def renew(self, node_id: str) -> None:
         """All begins anew with a node that lives on: it has forgotten what it has not answered."""
+        self.ways.forget(node_id)
         for parts in self._sent.pop(node_id, {}).values():
             for part in parts:
                 if part.share.partition == _OF_NODE:
@@ -302,9 +320,12 @@ class Requests:
                 self._drop(parts)
         for parts in self._parked.values():
             self._drop(parts)
+            for part in parts:
+                _count(part.parcel, -1)
         for parcels in self._outgoing.values():
             for parcel in parcels:
                 self._drop([Part(parcel, share) for share in parcel.shares])
+        self.ways = Ways(self.ways.newest)
         self._sent.clear()
         self._parked.clear()
         self._outgoing.clear()
@@ -318,15 +339,15 @@ class Requests:
         """The leader of a partition takes requests: what waits goes to it. Return it when that is this node itself.
 
         Not so what came over a connection that broke meanwhile: nobody was told of it, and its client may have gone on
-        elsewhere, with newer messages (A3).
+        elsewhere, with newer messages (A3); unless a newer one of its own is promised, and comes for certain.
         """
         self._recall(partition)
         parts: list[Part] = []
         for part in self._parked.pop(partition, []):
-            connection = part.parcel.connection
-            if connection is not None and connection.broken:
+            _count(part.parcel, -1)
+            if _is_void(part):
                 self.end(part)
-            elif not _is_over(part):
+            elif part.parcel.errand is None or not part.parcel.errand.over:
                 parts.append(part)
         leader = self.fabric.leaders[partition]
         if leader == self.fabric.node_id:
@@ -365,6 +386,12 @@ def _live(blank: Parcel, groups: list[bytes]) -> Parcel:
     return parcel
 
 
-def _is_over(part: Part) -> bool:
-    errand = part.parcel.errand
-    return errand is not None and errand.over
+def _count(parcel: Parcel, parked: int) -> None:
+    if parcel.connection is not None:
+        parcel.connection.parked += parked
+
+
+def _is_void(part: Part) -> bool:
+    """Whether nobody was told of it, and its client has perhaps gone on elsewhere."""
+    connection = part.parcel.connection
+    return connection is not None and connection.broken and part.parcel.order > connection.promised

@@ -18,7 +18,7 @@ from folkmoot.broker.request import Requests
 from folkmoot.broker.route import Route, Routes
 from folkmoot.broker.state import State
 from folkmoot.kernel.pack import U16
-from folkmoot.session.connection import OPEN
+from folkmoot.session.connection import OPEN, Connection
 from folkmoot.session.entry import SENT_QOS1, SENT_QOS2
 from folkmoot.session.session import PACKET_IDS, Session
 from folkmoot.session.subscription import Target
@@ -77,7 +77,7 @@ class Runs:
         self.publishing = publishing
         self.requests = requests
 
-    def hand_over(self, run: Run, pos: i64, end: i64, nodes: list[str]) -> None:
+    def hand_over(self, run: Run, pos: i64, end: i64, nodes: list[str], connection: Connection) -> None:
         """Pass the packets in `data[pos:end]` on to other nodes, packed once; in order with all that goes there."""
         count = int((end - pos) // run.total)
         fabric = self.requests.fabric
@@ -86,7 +86,7 @@ class Runs:
             self.counters.dropped_qos0_slow += count * (len(nodes) - len(heard))
             nodes = heard
         body = encode_run(run.publisher, run.v5, int(run.total), int(run.head), run.data[pos:end])
-        self.requests.publish_run(body, nodes)
+        self.requests.publish_run(body, nodes, connection)
         self.counters.cluster_messages_sent += count * len(nodes)
 
     def deliver(self, body: bytes) -> None:

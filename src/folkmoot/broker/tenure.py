@@ -26,7 +26,7 @@ from folkmoot.broker.order import Orders
 from folkmoot.broker.outbox import Outbox
 from folkmoot.broker.producer import Producers
 from folkmoot.broker.purge import Purges
-from folkmoot.broker.relay import GOODBYE, HOST_ENTRY, Relays
+from folkmoot.broker.relay import HOST_ENTRY, Relays
 from folkmoot.broker.request import Requests
 from folkmoot.broker.restore import Restore
 from folkmoot.broker.retained import Retained
@@ -39,7 +39,7 @@ from folkmoot.kernel.pack import varint
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.connect import decode_connect
 from folkmoot.session.connection import CLOSING, NEW, OPEN, REGISTERING
-from folkmoot.session.relay import ASKED, ENDED, Relay
+from folkmoot.session.relay import ASKED, Relay
 from folkmoot.session.session import Session
 from folkmoot.streams.table import Streams
 
@@ -167,6 +167,7 @@ class Tenure:
         self.succession.clear()
         self.hosting.stand_down()
         self.requests.drop_all()
+        self.lifecycle.trails.clear()
         for connection in list(self.state.connections.values()):
             if connection.state < CLOSING:
                 if connection.state == OPEN or connection.state == NEW:
@@ -227,9 +228,9 @@ class Tenure:
 
     def told(self, node_id: str, body: bytes) -> None:
         """A node tells who is connected to it. Raises ValueError for nonsense."""
-        epoch, partitions, entries = msgspec.msgpack.decode(body, type=tuple[int, list[int], list[HOST_ENTRY]])
-        if epoch == self.fabric.epoch:
-            self.succession.told(node_id, partitions, entries)
+        told = msgspec.msgpack.decode(body, type=tuple[int, list[int], list[HOST_ENTRY]])
+        if told[0] == self.fabric.epoch:
+            self.succession.told(node_id, told[1], told[2])
 
     def lead(self, partitions: list[int], homes: dict[str, tuple[bool, list[str]]]) -> None:
         """Lead partitions from now on; those that cannot be read are in `succession.spoiled`.
@@ -303,17 +304,16 @@ class Tenure:
     def _take_back(self, relay: Relay, homes: dict[str, tuple[bool, list[str]]]) -> None:
         """A client of this very node: its session is here now."""
         connection = relay.connection
+        ended, goodbye = self.lifecycle.trails.end_of(relay)
         self.relays.forget(relay)
         session = self.state.sessions.get(connection.client_id)
         if session is not None and session.durable and not session.had_by(relay.token):
             if connection.state == OPEN:
                 self.closing.disconnect(connection, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
             return
-        if relay.state == ENDED:
-            if relay.log and relay.log[-1][1] == GOODBYE:
-                left = session if session is not None else self.restore.strays.pop(connection.client_id, None)
-                if left is not None:
-                    self.lifecycle.wills.cancel(left)
+        if ended:
+            if goodbye and (session is not None or connection.client_id in self.restore.strays):
+                self.lifecycle.wills.cancel(session or self.restore.strays.pop(connection.client_id))
             return
         if not relay.durable:
             stray = self.restore.strays.pop(connection.client_id, None)

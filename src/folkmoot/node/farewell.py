@@ -50,5 +50,5 @@ class Farewell:
             membership.depart(now)
 
     def _quiet(self) -> bool:
-        """Whether no client is here, and no leader of a partition owes an answer."""
-        return not self._state.connections and not self._broker.requests.busy
+        """Whether no client is here, no leader of a partition owes an answer, and all know who has gone."""
+        return not self._state.connections and not self._broker.requests.busy and not self._broker.trails.busy
