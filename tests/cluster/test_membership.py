@@ -50,6 +50,18 @@ def test_a_node_whose_seeds_do_not_answer_waits_then_begins_alone() -> None:
     moot.run_until(moot.settled, S)
 
 
+def test_while_a_node_stands_still_or_its_clock_is_set_it_has_waited_for_nobody() -> None:
+    moot = Moot(2, 1)
+    moot.start("n000", ["n001"])
+    moot.run(500 * MS)
+    moot.hang("n000")
+    moot.run(5 * S)
+    moot.go_on("n000")
+    moot.run(1300 * MS)
+    assert moot.nodes["n000"].live.state == "waiting"
+    moot.run_until(moot.settled, S)
+
+
 @pytest.mark.parametrize("nodes", [2, 3, 5, 7])
 def test_nodes_that_start_together_make_few_views(nodes: int) -> None:
     moot = Moot(nodes, 3)

@@ -23,12 +23,20 @@ class Outside:
         self._roster = roster
         self._ballot = ballot
         self._since_us: int = -1  # since when no member is in sight
+        self._seen_us: int = 0  # when this was looked at last
         self.refused_us: int = 0  # when another node and this one last did not want each other
 
     def begin(self, now: int) -> None:
         """Begin to wait, unless it does already."""
         if self._since_us < 0:
             self._since_us = now
+        self._pass(now)
+
+    def _pass(self, now: int) -> None:
+        """Let time pass; that in which this process stood still, or its clock was set, is no time for others to come."""
+        if self._seen_us and now - self._seen_us > self._seat.config.silence_us // 2:
+            self._since_us += now - self._seen_us
+        self._seen_us = now
 
     def again(self, now: int) -> None:
         """Begin to wait anew: there is a view, or somebody who has one."""
@@ -44,6 +52,7 @@ class Outside:
 
     def look(self, now: int) -> None:
         """Wait to be taken in; when no member is in sight, make a view with those that wait too."""
+        self._pass(now)
         seat = self._seat
         for peer in self._detector.peers.values():
             if self._detector.hears & peer.bit and peer.serves():
