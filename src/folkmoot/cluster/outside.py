@@ -33,7 +33,7 @@ class Outside:
         self._pass(now)
 
     def _pass(self, now: int) -> None:
-        """Let time pass; that in which this process stood still, or its clock was set, is no time for others to come."""
+        """Let time pass; while this process stood still, or when its clock was set, nobody had time to come."""
         if self._seen_us and now - self._seen_us > self._seat.config.silence_us // 2:
             self._since_us += now - self._seen_us
         self._seen_us = now
