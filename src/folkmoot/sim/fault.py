@@ -114,7 +114,7 @@ class Faults:
         self.world.after(self._duration(), self._start, host)
 
     def _start(self, host: Host) -> None:
-        if host.node is None:
+        if host.node is None and (host.member or host.leaving):  # it may have left for good meanwhile
             host.start()
 
     def _link(self) -> Link | None:
