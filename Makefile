@@ -20,7 +20,7 @@ NODES ?= 5
 FROM ?= 1
 ARGS ?=
 
-.PHONY: help run test test-pure check format build bench sim clients clean distclean
+.PHONY: help run test test-pure check format build bench sim torture clients clean distclean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ bench: build clients  ## Measure against Mosquitto; ARGS are passed on
 sim: build  ## Simulate many clusters with all faults: FROM=1 SEEDS=200 NODES=5 STEPS=300 ARGS=--marks; Ctrl-C tells what it has
 	@$(NATIVE) $(BIN)/python -m folkmoot simulate --mix --nodes $(NODES) --from $(FROM) --seeds $(SEEDS) --steps $(STEPS) \
 		--jobs $(WORKERS) $(ARGS)
+
+torture: build  ## Rounds of kill -9 of nodes, executors and the driver of a pipeline, then gaps and duplicates are counted; ARGS are passed on
+	@$(NATIVE) $(BIN)/python -m folkmoot.torture $(ARGS)
 
 clients:  ## Install other people's MQTT clients for the tests where we may (root on Debian, npm)
 	@scripts/clients

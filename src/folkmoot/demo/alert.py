@@ -31,9 +31,10 @@ class Alert:
 
 
 class Desk:
-    """One subscriber to `alerts/#` with QoS 2; `alerts` has what came, each message as often as it came."""
+    """One subscriber to `topics` with QoS 2; `alerts` has what came, each message as often as it came."""
 
-    def __init__(self, nodes: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, nodes: Sequence[tuple[str, int]], topics: str = FILTER) -> None:
+        self._topics = topics
         self.alerts: list[Alert] = []
         self.connects = 0
         self._subscribed = threading.Event()
@@ -48,7 +49,9 @@ class Desk:
     def ready(self) -> None:
         """Wait until nothing is missed any more; raises FolkmootError if the cluster refuses."""
         if not self._subscribed.wait(_START_S):
-            raise FolkmootError(f"the subscriber to {FILTER} was not accepted in {_START_S:.0f} s; see the nodes' logs")
+            raise FolkmootError(
+                f"the subscriber to {self._topics} was not accepted in {_START_S:.0f} s; see the nodes' logs"
+            )
 
     def await_count(self, count: int, timeout_s: float) -> bool:
         """Wait until so many messages came; return whether that was in time."""
@@ -68,7 +71,7 @@ class Desk:
         self.connects += 1
         # A session that lives has its subscription: another one would only hide that it was lost.
         if not self._subscribed.is_set() and not flags.session_present:
-            self._roamer.client.subscribe(FILTER, qos=_QOS)
+            self._roamer.client.subscribe(self._topics, qos=_QOS)
 
     def _accepted(self, _client: object, _data: object, _mid: int, codes: list[ReasonCode], _: object) -> None:
         if not any(code.is_failure for code in codes):

@@ -6,6 +6,7 @@ Their folders and ports are laid out as `folkmoot cluster` does it, so that it c
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from folkmoot.cli.place import Place, find_places
@@ -26,7 +27,7 @@ _POLL_S = 0.1
 class Node(Child):
     """One node; its ports stay the same."""
 
-    def __init__(self, place: Place, seeds: list[str], folder: Path, logs: Path) -> None:
+    def __init__(self, place: Place, seeds: list[str], streams: Sequence[str], folder: Path, logs: Path) -> None:
         super().__init__(f"the node {place.name}", logs / f"{place.name}.log")
         self.place = place
         self._arguments = ["--node-id", place.name, "--data", str(folder / place.name)]
@@ -34,7 +35,7 @@ class Node(Child):
             self._arguments += [f"--{kind}", place.address(kind)]
         for seed in seeds:
             self._arguments += ["--seed", seed]
-        for stream in STREAMS:
+        for stream in streams:
             self._arguments += ["--stream", stream]
         self._arguments += ["--replicas", str(_NODES), "--log-level", "info"]
 
@@ -46,12 +47,12 @@ class Node(Child):
 class Cluster:
     """The nodes n1, n2, n3; data in `folder`/cluster, logs in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, streams: Sequence[str] = STREAMS) -> None:
         self.folder = folder / "cluster"
         self.folder.mkdir(parents=True, exist_ok=True)
         places = find_places(self.folder, _NODES, 0)
         self.nodes = [
-            Node(place, [other.address("peer") for other in places if other is not place], self.folder, folder)
+            Node(place, [other.address("peer") for other in places if other is not place], streams, self.folder, folder)
             for place in places
         ]
 

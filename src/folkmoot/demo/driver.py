@@ -16,18 +16,19 @@ _REPORT_S = 180.0
 
 
 class Driver(Child):
-    """`folkmoot pipeline run` of `file`, a copy of the example with the addresses of these nodes in it."""
+    """`folkmoot pipeline run` of `file`, a copy of the example or another one, with the addresses of these nodes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, example: Path | None = None) -> None:
         super().__init__("the Spark driver", folder / "pipeline.log")
-        self.file = folder / EXAMPLE.name
+        self._example = EXAMPLE if example is None else example
+        self.file = folder / self._example.name
 
     def prepare(self, urls: str) -> None:
         """Write the file; its tables and checkpoints will be beside it."""
         try:
-            text = EXAMPLE.read_text(encoding="utf-8")
+            text = self._example.read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise FolkmootError(f"{EXAMPLE} is missing: the demonstration runs in a clone of the repository") from None
+            raise FolkmootError(f"{self._example} is missing: this runs in a clone of the repository") from None
         self.file.write_text(text.replace("${FOLKMOOT_URL}", urls), encoding="utf-8")
 
     def start(self) -> None:

@@ -26,6 +26,16 @@ class Child:
         self._log_start = 0
         self._asked = False
 
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None, "only what was started has a pid"
+        return self._process.pid
+
+    def runs(self) -> bool:
+        """Whether the process was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def launch(self, module: str, *arguments: str) -> None:
         """Start `python -m module`."""
         self._asked = False
