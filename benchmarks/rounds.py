@@ -22,7 +22,10 @@ Figures = dict[str, Any]
 
 @dataclass
 class Bench:
-    """What every section needs: sizes, cores, a folder, `note` to say what runs now, kills to do, megabytes to copy."""
+    """What every section needs: sizes, cores, a folder, `note` to say what runs now.
+
+    kills: nodes to kill; megabytes: to copy; minutes: to watch a table grow.
+    """
 
     rounds: int
     seconds: float
@@ -32,6 +35,7 @@ class Bench:
     note: Callable[[str], None]
     kills: int = 50
     megabytes: int = 1000
+    minutes: float = 60.0
     runs: int = field(default=0)
 
     def fresh(self, name: str) -> Path:

@@ -29,7 +29,18 @@ RESULTS = ROOT / "benchmarks" / "results.json"
 PAGE = ROOT / "BENCHMARKS.md"
 CHART = ROOT / "docs" / "img" / "cpu-per-message.svg"
 # Each is a module with `run(bench) -> figures` and `table(figures) -> Markdown`, and has its markers in BENCHMARKS.md.
-SECTIONS = ("transient", "persistent", "connection", "retained", "cluster", "failover", "rebuild", "views", "spark")
+SECTIONS = (
+    "transient",
+    "persistent",
+    "connection",
+    "retained",
+    "cluster",
+    "failover",
+    "rebuild",
+    "views",
+    "spark",
+    "pipeline",
+)
 BUSY_LOAD = 0.5
 MEGABYTES_MAX = 5000
 
@@ -56,9 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 continue
             with progress_of(console, name) as note:
                 place = Path(folder) / name
-                bench = Bench(
-                    words.rounds, words.seconds, words.quick, cores, place, note, words.kills, words.megabytes
-                )
+                bench = Bench(words.rounds, words.seconds, words.quick, cores, place, note)
+                bench.kills, bench.megabytes, bench.minutes = words.kills, words.megabytes, words.minutes
                 figures = module.run(bench)
             results["sections"][name] = {"measured": facts | conditions(words, cores), "figures": figures}
             console.print(module.table(figures), markup=False, highlight=False, soft_wrap=True)
@@ -78,6 +88,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="how long one run measures (2)")
     parser.add_argument("--kills", type=int, help="how many nodes the failover section kills (50)")
     parser.add_argument("--megabytes", type=megabytes, help="queued messages that the rebuild section copies (1000)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="how long a table is watched (60)")
     parser.add_argument("--quick", action="store_true", help="one short round: figures to look at, not to keep")
     parser.add_argument("--dry", action="store_true", help="write no files (always so with --quick)")
     parser.add_argument("--folder", help="where brokers keep their data while they are measured (run/)")

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["START", "Offsets", "Span", "from_json", "limit", "split", "start_of", "to_json"]
+__all__ = ["START", "TASK_ROWS", "Offsets", "Span", "from_json", "gather", "limit", "split", "start_of", "to_json"]
 
 START: Final = "start"
+
+TASK_ROWS: Final = 5_000
+"""Stream partitions with fewer records than that share a task: reading so many takes about as long as a task costs."""
 
 Offsets = dict[int, int]
 """The next offset to read, by stream partition."""
@@ -73,3 +76,23 @@ def split(spans: list[Span], tasks_min: int) -> list[Span]:
             high = span.start + len(span) * (number + 1) // count
             pieces.append(Span(span.partition, low, high))
     return pieces
+
+
+def gather(spans: list[Span], tasks_min: int) -> list[list[Span]]:
+    """Return what each task reads: small spans together, as long as there are at least `tasks_min` tasks.
+
+    A task costs Spark some tens of milliseconds, and a file in the table, however few records it has.
+    """
+    found: list[list[Span]] = []
+    rows_max = min(TASK_ROWS, -(-sum(map(len, spans)) // tasks_min))
+    rows = 0
+    left = len(spans)
+    for span in spans:
+        if found and rows + len(span) <= rows_max and len(found) + left > tasks_min:
+            found[-1].append(span)
+        else:
+            found.append([span])
+            rows = 0
+        rows += len(span)
+        left -= 1
+    return found

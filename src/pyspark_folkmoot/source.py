@@ -26,9 +26,10 @@ from typing_extensions import override
 
 from folkmoot.client.position import EARLIEST, LATEST
 from folkmoot.client.problem import OffsetAhead, OffsetGone
+from folkmoot.client.streams import StreamClient
 from folkmoot.kernel.errors import FolkmootError
 from pyspark_folkmoot.column import batches, struct
-from pyspark_folkmoot.offset import START, Offsets, Span, from_json, limit, split, start_of, to_json
+from pyspark_folkmoot.offset import START, Offsets, Span, from_json, gather, limit, split, start_of, to_json
 from pyspark_folkmoot.plan import Plan
 from pyspark_folkmoot.table import TablePlan, TableReader, asks_for_table
 
@@ -112,24 +113,29 @@ class FolkmootStreams(DataSource):
 class Task(InputPartition):
     """What one task reads."""
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, spans: list[Span]) -> None:
         super().__init__(None)
-        self.span = span
+        self.spans = spans
 
 
 def tasks_of(plan: Plan, start: Offsets, end: Offsets) -> list[InputPartition]:
     """Return the tasks that read from `start` to `end`; a stream partition without a start is new and read whole."""
     spans = [Span(partition, start.get(partition, 0), end[partition]) for partition in sorted(end)]
-    return [Task(span) for span in split(spans, plan.tasks_min)]
+    return [Task(found) for found in gather(split(spans, plan.tasks_min), plan.tasks_min)]
 
 
 def read_task(plan: Plan, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the records of a task, page by page."""
     if not isinstance(partition, Task):
         return  # Spark's stand-in for a read without tasks
-    span = partition.span
     arrow = to_arrow_schema(schema, timezone="UTC")
-    client = plan.client(span.partition)
+    client = plan.client(partition.spans[0].partition + partition.spans[0].start)  # not always the same node first
+    for span in partition.spans:
+        yield from read_span(plan, client, span, arrow)
+
+
+def read_span(plan: Plan, client: StreamClient, span: Span, arrow: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a span."""
     at = span.start
     while at < span.end:
         try:

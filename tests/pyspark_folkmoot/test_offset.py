@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_folkmoot.offset import START, Span, from_json, limit, split, start_of, to_json
+from pyspark_folkmoot.offset import START, TASK_ROWS, Span, from_json, gather, limit, split, start_of, to_json
 
 offsets = st.dictionaries(st.integers(0, 30), st.integers(0, 10**6), min_size=1, max_size=12)
 
@@ -45,3 +45,23 @@ def test_pieces_cover_the_spans(sizes: list[tuple[int, int]], tasks_min: int) ->
     assert all(len(piece) > 0 for piece in pieces)
     assert len(pieces) >= min(tasks_min, len(wanted))
     assert len(pieces) <= tasks_min + len(spans)
+
+
+def spans_of(*sizes: int) -> list[Span]:
+    return [Span(number, 10, 10 + size) for number, size in enumerate(sizes)]
+
+
+@given(st.lists(st.integers(1, 2 * TASK_ROWS), min_size=1, max_size=30), st.integers(1, 40))
+def test_tasks_have_every_span_once_and_in_order(sizes: list[int], tasks_min: int) -> None:
+    spans = spans_of(*sizes)
+    tasks = gather(spans, tasks_min)
+    assert [span for task in tasks for span in task] == spans
+    assert len(tasks) >= min(tasks_min, len(spans))
+    assert all(sum(map(len, task)) <= TASK_ROWS for task in tasks if len(task) > 1)
+
+
+def test_small_spans_share_a_task() -> None:
+    assert [len(task) for task in gather(spans_of(*[10] * 16), 1)] == [16]
+    assert [len(task) for task in gather(spans_of(*[10] * 16), 4)] == [4, 4, 4, 4]
+    assert [len(task) for task in gather(spans_of(TASK_ROWS, 1, TASK_ROWS, TASK_ROWS - 1, 1), 1)] == [1, 1, 1, 2]
+    assert gather([], 3) == []
