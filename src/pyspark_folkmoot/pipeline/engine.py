@@ -85,7 +85,7 @@ class Engine:
         fresh = {planned.name for planned in self.planned if not (planned.checkpoint / "metadata").exists()}
         names = {planned.name: (planned.view, planned.streams) for planned in self.planned}
         names.update({refresh.sink.name: (refresh.view, []) for refresh in self.static})
-        self.status.planned(names, fresh)
+        self.status.planned(names, fresh, {planned.name: planned.checkpoint for planned in self.planned})
         listener = _listener(self)
         self.spark.streams.addListener(listener)
         failure: tuple[str, str] | None = None

@@ -121,6 +121,9 @@ def report_text(found: dict[str, Any]) -> str:
         lines.append("  ".join(cells).rstrip())
     lines += [f"error of {name}: {query['error']}" for name, query in found["queries"].items() if query.get("error")]
     for name, query in found["queries"].items():
+        if query.get("uncounted"):
+            missed = f"{name}: {query['uncounted']:,} batches were done and not counted, because the driver was killed"
+            lines.append(f"{missed}: what they had is in the table and in no count")
         if query.get("late"):
             lines.append(f"{name}: {query['late']:,} rows came later than the watermark allows and are in no result")
     for name, count in found["views"].items():

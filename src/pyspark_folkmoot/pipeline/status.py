@@ -1,6 +1,7 @@
 """What a pipeline has done, in one file of its state folder: written by the driver, read by anybody without Spark.
 
-Rows are counted once per batch, also over restarts: a batch whose number was counted is not counted again.
+Rows are counted once per batch, also over restarts: a batch whose number was counted is not counted again. Batches that
+a killed driver had no time to count are named as such: Spark tells of a batch only after it is done.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyspark_folkmoot.pipeline.fingerprint import write_json
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.part import ENTRIES, OBSERVED
 
-__all__ = ["StatusFile", "read_status", "status_file"]
+__all__ = ["StatusFile", "last_commit", "read_status", "status_file"]
 
 SAVE_S: Final = 1.0
 
@@ -54,8 +55,13 @@ class StatusFile:
             "views": before.get("views", {}),
         }
 
-    def planned(self, names: dict[str, tuple[str, list[str]]], fresh: set[str]) -> None:
-        """Say which queries there are, with their views and streams; those in `fresh` begin a new checkpoint."""
+    def planned(
+        self, names: dict[str, tuple[str, list[str]]], fresh: set[str], checkpoints: dict[str, Path] | None = None
+    ) -> None:
+        """Say which queries there are, with their views and streams; those in `fresh` begin a new checkpoint.
+
+        checkpoints: the folders of the others: a driver that was killed has done batches that it has not counted.
+        """
         with self._lock:
             known = self.found["queries"]
             for name in [name for name in known if name not in names]:
@@ -71,6 +77,8 @@ class StatusFile:
                 )
                 query = known.setdefault(name, empty)
                 query.update(view=view, streams=streams, error=None)
+                if streams and checkpoints is not None and name in checkpoints:
+                    _miss(query, last_commit(checkpoints[name]))
 
     def state(self, text: str, error: str | None = None) -> None:
         """Say what the run does: running, stopping, stopped, finished, failed."""
@@ -154,6 +162,23 @@ class StatusFile:
                 write_json(status_file(self.loaded.state), self.found)
             except OSError:
                 return  # a full disk must not end a pipeline because of its status
+
+
+def last_commit(checkpoint: Path) -> int | None:
+    """Return the number of the newest batch that a query has done, None if there is none."""
+    try:
+        names = [entry.name for entry in (checkpoint / "commits").iterdir()]
+    except OSError:
+        return None
+    return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def _miss(query: dict[str, Any], done: int | None) -> None:
+    """Take in up to which batch a query has got without telling."""
+    counted = -1 if query["batch"] is None else int(query["batch"])
+    if done is not None and done > counted:
+        query["uncounted"] = query.get("uncounted", 0) + done - counted
+        query["batch"] = done
 
 
 def _now() -> str:

@@ -121,6 +121,25 @@ def test_batches_count_once_also_over_restarts(loaded: Loaded) -> None:
     assert status.found["expectations"] == {}
 
 
+def test_batches_that_a_killed_driver_has_not_counted_are_named(loaded: Loaded, tmp_path: Path) -> None:
+    names = {"out": ("numbers", ["s"])}
+    checkpoint = tmp_path / "checkpoint"
+    (checkpoint / "commits").mkdir(parents=True)
+    status = StatusFile(loaded)
+    status.planned(names, {"out"})
+    status.progress("out", {"batchId": 0, "numInputRows": 5})
+    status.save()
+    for name in ("0", "1", "2", ".2.crc"):
+        (checkpoint / "commits" / name).touch()
+    for _ in range(2):  # named once
+        status = StatusFile(loaded)
+        status.planned(names, set(), {"out": checkpoint})
+        status.save()
+    query = status.found["queries"]["out"]
+    assert (query["batch"], query["rows"], query["uncounted"]) == (2, 5, 2)
+    assert "out: 2 batches were done and not counted" in report_text({**status.found, "run": {**status.found["run"]}})
+
+
 def test_a_run_that_was_killed_is_called_so_and_silent_nodes_are_named(loaded: Loaded) -> None:
     assert report(loaded) is None
     status = StatusFile(loaded)
