@@ -119,7 +119,9 @@ def once(file: Path) -> tuple[float, float]:
         status = subprocess.run(command(file, "--once", "--master", "local[1]"), stdout=out, stderr=out, check=False)
     after = os.times()
     if status.returncode:
-        raise RuntimeError(f"a pipeline ended with status {status.returncode}, see {log}")
+        raise RuntimeError(
+            f"a pipeline ended with status {status.returncode}: {log.read_text(encoding='utf-8')[-2000:]}"
+        )
     used = after.children_user + after.children_system - before.children_user - before.children_system
     return time.perf_counter() - begin, used
 
@@ -134,9 +136,6 @@ def rates(bench: Bench, node: Node, folder: Path) -> Figures:
         for name, sink in SINKS.items():
             bench.note(f"starting a pipeline to {name} with nothing to do, round {round_number + 1} of {bench.rounds}")
             file = written(folder / f"{name}-{round_number}", node, sink, "once")
-            file.write_text(
-                file.read_text(encoding="utf-8").replace("stream: bench", "stream: bench\n    start: latest")
-            )
             empty[name] = (file, *once(file))
         bench.note(f"publishing {rows:,} messages")
         node.feed.send(rows)

@@ -65,6 +65,7 @@ def test_what_it_publishes_there_does_not_overtake(leader: str, expiry: int, kep
     move.writer.send(Publish(b"t", b"1", qos, False, False, 7 if qos else 0))
     if end == "goodbye":
         move.writer.send(Disconnect(0))
+        assert move.writer.closed, "at once, whatever the leader of its session knows"
     elif end == "loss":
         move.writer.lose()
     writer = move.ask(move.camp["n2"])

@@ -71,8 +71,10 @@ class Control:
         relay = connection.relay
         if relay is not None and relay.durable and (PUBACK <= kind <= UNSUBSCRIBE or kind == DISCONNECT):
             if kind == DISCONNECT:
-                connection.said = body[0] if body and connection.v5 else 0
+                packet = decode(first, body, connection.version)
+                assert isinstance(packet, Disconnect), "the packet type says so"
                 self.lifecycle.trails.disconnect(connection, relay, first, body)
+                self._end(connection, packet.code)
             else:
                 self.relays.forward(relay, first, body)
             return
@@ -156,7 +158,6 @@ class Control:
 
     def _disconnect(self, connection: Connection, packet: Disconnect) -> None:
         """DISCONNECT came [MQTT-3.14.4-3] [MQTT-3.1.2-10]."""
-        connection.said = packet.code
         session = connection.session
         assert session is not None
         properties = packet.properties
@@ -165,7 +166,11 @@ class Control:
             if session.expiry_s == 0 and expiry_s:  # [MQTT-3.14.2-2]
                 raise MalformedPacket(reason.PROTOCOL_ERROR, "DISCONNECT wants to keep a session that CONNECT gave up")
             session.expiry_s = expiry_s
-        if packet.code == reason.DISCONNECT_WITH_WILL or packet.code >= 0x80:
+        self._end(connection, packet.code)
+
+    def _end(self, connection: Connection, code: int) -> None:
+        connection.said = code
+        if code == reason.DISCONNECT_WITH_WILL or code >= 0x80:
             self.closing.close(connection)
         else:
             self.closing.goodbye(connection)
