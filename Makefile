@@ -47,7 +47,7 @@ run: build  ## The demonstration: flights of New York through the broker into De
 
 test: test-pure build clients  ## All tests: the pure half interpreted, then everything compiled
 	@echo "== tests, compiled"
-	@$(NATIVE) $(BIN)/python -m pytest -n $(WORKERS) --durations=25 --durations-min=5 $(ARGS)
+	@$(NATIVE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=25 --durations-min=5 $(ARGS)
 
 test-pure: .venv  ## The tests of the pure half, interpreted
 	@echo "== tests of the pure half, interpreted"

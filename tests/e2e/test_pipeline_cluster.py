@@ -85,12 +85,9 @@ def check(file: Path) -> None:
     assert DeltaTable(str(file.parent / "state" / "quarantine")).to_pyarrow_table().num_rows == 1
 
 
-@pytest.mark.parametrize("package", [False, True], ids=["python-path", "package"])
-def test_executors_in_processes_of_their_own(file: Path, package: bool) -> None:
-    if package:  # the executors find no source tree: the code comes with the session
-        run(file, "local-cluster[2,1,1024]", f', spark.executorEnv.PYTHONPATH: "{file.parent}"', "--package")
-    else:
-        run(file, "local-cluster[2,1,1024]")
+def test_executors_that_find_no_source_tree(file: Path) -> None:
+    """The code comes with the session. Those that find one are in `test_torture`."""
+    run(file, "local-cluster[2,1,1024]", f', spark.executorEnv.PYTHONPATH: "{file.parent}"', "--package")
     check(file)
 
 
