@@ -115,3 +115,14 @@ def test_a_way_that_stays_closed_is_awaited_five_seconds() -> None:
     assert not is_in(writer)
     move.camp.advance(2 * SECOND)
     assert is_in(writer)
+
+
+@pytest.mark.parametrize("expiry", [0, EVER])
+def test_a_try_that_came_to_nothing_hides_no_older_connection_from_the_next_leader(expiry: int) -> None:
+    move = Move("n3", expiry, False)
+    move.camp["n3"].up = False
+    move.ask(move.camp["n1"]).lose()  # the leader has been asked, and hangs
+    last = move.ask(move.camp["n2"])
+    move.camp.advance(5 * SECOND)
+    assert is_in(last)
+    assert move.writer.closed, "it is fenced, for its node has told of it"

@@ -212,12 +212,12 @@ class Relays:
         entries: list[HOST_ENTRY] = []
         relays: list[Relay] = []
         for partition in partitions:
-            newest: dict[str, Relay] = {}
+            newest: dict[str, int] = {}
             for relay in self._by_partition[partition].values():
-                if relay.state != ASKED:
-                    newest[relay.connection.client_id] = relay
+                if relay.state == GRANTED:
+                    newest[relay.connection.client_id] = relay.number
             for relay in self._by_partition[partition].values():
-                if newest.get(relay.connection.client_id, relay) is relay or relay.state == ASKED:
+                if relay.state == ASKED or relay.number >= newest.get(relay.connection.client_id, 0):
                     entries.append(self._entry(relay))
                 if relay.state != ASKED:  # those ask again when it is there
                     relay.leader = node_id
