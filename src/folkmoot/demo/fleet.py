@@ -1,4 +1,4 @@
-"""The devices: real MQTT connections (paho-mqtt) that publish with QoS 1 and go to another node when theirs was killed.
+"""The devices: real MQTT connections (paho-mqtt), QoS 1 or 2, that go to another node when theirs was killed.
 
 Each connection speaks for a part of the aircraft and stations, always the same ones, and numbers what it publishes as
 an idempotent producer: what it repeats after a kill is stored once.
@@ -80,23 +80,23 @@ class Device:
             self._in_order = self._in_order or self.published == self.acknowledged
             self._room.notify_all()
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: Event, qos: int) -> None:
         """Publish the next message; waits while too many are not acknowledged."""
         while True:
             self.await_room(_OUTSTANDING_MAX)
             with self._gate:
                 if self._in_order:
-                    self._publish(event)
+                    self._publish(event, qos)
                     return
 
-    def _publish(self, event: Event) -> None:
+    def _publish(self, event: Event, qos: int) -> None:
         properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         properties.UserProperty = [("folkmoot-producer", self.producer), ("folkmoot-seq", str(self.published))]
         properties.ContentType = "application/json"
         with self._room:
             self.published += 1
             self.pauses.published(time.monotonic())
-        self._client.publish(event.topic, event.payload, qos=1, properties=properties)
+        self._client.publish(event.topic, event.payload, qos=qos, properties=properties)
 
     def await_room(self, outstanding: int) -> None:
         """Wait until fewer than `outstanding` messages are not acknowledged, and new ones would come after the old."""
@@ -119,9 +119,9 @@ class Fleet:
     def __init__(self, nodes: Sequence[tuple[str, int]], connections: int) -> None:
         self.devices = [Device(number, nodes) for number in range(connections)]
 
-    def publish(self, event: Event) -> None:
+    def publish(self, event: Event, qos: int = 1) -> None:
         """Publish a message on the connection of its device."""
-        self.devices[crc32(event.topic.encode()) % len(self.devices)].publish(event)
+        self.devices[crc32(event.topic.encode()) % len(self.devices)].publish(event, qos)
 
     def settle(self) -> None:
         """Wait until everything is acknowledged."""
