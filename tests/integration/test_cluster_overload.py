@@ -171,12 +171,12 @@ def beat(pulse: paho.Client, seconds: float) -> int:
 
 
 class Auditor:
-    """A paho publisher that asks for a receipt of each message and keeps it by the number of the message."""
+    """A paho publisher that asks for a receipt of each message, and keeps it."""
 
     def __init__(self, rig: Rig) -> None:
-        self.receipts: dict[int, list[tuple[str, str]]] = {}
+        # By packet id, because paho's network thread and this one must not wait for each other.
         self._numbers: dict[int, int] = {}
-        self._lock = threading.Lock()
+        self._receipts: dict[int, list[tuple[str, str]]] = {}
         self.client = paho.Client(CallbackAPIVersion.VERSION2, client_id="auditor", protocol=paho.MQTTv5)
         self.client.reconnect_delay_set(1, 1)
         self.client.on_publish = self._published
@@ -184,16 +184,17 @@ class Auditor:
         self.client.connect(rig.door.host, rig.door.port, 30, clean_start=False, properties=made)
         self.client.loop_start()
 
+    @property
+    def receipts(self) -> dict[int, list[tuple[str, str]]]:
+        """The receipts by the numbers of the messages."""
+        return {self._numbers[mid]: found for mid, found in self._receipts.copy().items() if mid in self._numbers}
+
     def publish(self, number: int, qos: int) -> None:
         made = properties_of(PacketTypes.PUBLISH, UserProperty=[("folkmoot-receipt", "1")])
-        with self._lock:
-            info = self.client.publish("audited", f"m {number} ", qos, properties=made)
-            self._numbers[info.mid] = number
+        self._numbers[self.client.publish("audited", f"m {number} ", qos, properties=made).mid] = number
 
     def _published(self, _client: object, _data: object, mid: int, _code: object, properties: Any) -> None:
-        with self._lock:
-            number = self._numbers.pop(mid)
-        self.receipts[number] = list(getattr(properties, "UserProperty", []))
+        self._receipts[mid] = list(getattr(properties, "UserProperty", []))
 
     def await_all(self, count: int) -> None:
         await_true(lambda: len(self.receipts) == count, 30.0)

@@ -24,6 +24,7 @@ __all__ = ["Fleet"]
 
 _OUTSTANDING_MAX = 200
 _STUCK_S = 60.0
+_GATE_S = 1.0
 
 
 class Device:
@@ -67,9 +68,12 @@ class Device:
     def _lost(self, *_: object) -> None:
         if self._roamer.leaving:
             return
-        with self._gate:
-            self._in_order = False
-            self._roamer.elsewhere()
+        # Not for ever: paho may hold a lock here that a publish waits for, which then has sent nothing yet.
+        held = self._gate.acquire(timeout=_GATE_S)
+        self._in_order = False
+        self._roamer.elsewhere()
+        if held:
+            self._gate.release()
 
     def _acked(self, _client: object, _data: object, _mid: int, code: ReasonCode, _properties: object) -> None:
         with self._room:
@@ -80,7 +84,7 @@ class Device:
             self._in_order = self._in_order or self.published == self.acknowledged
             self._room.notify_all()
 
-    def publish(self, event: Event, qos: int) -> None:
+    def publish(self, event: Event, qos: int = 1) -> None:
         """Publish the next message; waits while too many are not acknowledged."""
         while True:
             self.await_room(_OUTSTANDING_MAX)
