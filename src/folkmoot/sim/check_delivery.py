@@ -219,7 +219,7 @@ class DeliveryChecker:
         """Whether an acknowledged message must reach the session (QoS 1 and 2)."""
         if message.qos == 0 or not message.payload or message.expiry_s is not None:
             return False
-        if message.number in record.spared:
+        if message.number in record.spared or self._died_on_its_way(record, message):
             return False
         if len(message.payload) + len(message.topic) + _OVERHEAD_BYTES > record.packet_bytes_max:
             return False
@@ -229,6 +229,16 @@ class DeliveryChecker:
             if sub.granted and not sub.group and sub.sure(since) and not (own and sub.no_local):
                 return self._has_reached(record, sub, message)
         return False
+
+    def _died_on_its_way(self, record: SessionRecord, message: Message) -> bool:
+        """Whether a node had taken a message that nothing stores, and failed: what it had not sent on yet is gone."""
+        if record.durable:
+            return False
+        publisher = self.ledger.current.get(message.publisher)
+        if message.once and publisher is not None and publisher.durable:
+            return False  # that is stored until it has arrived
+        since, until = message.first_us, self.world.now
+        return any(self.trouble.failed(attempt.link.server.name, since, until) for attempt in message.attempts)
 
     def _has_reached(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
         """Whether the nodes that took the message must have known of the subscription."""
