@@ -128,6 +128,9 @@ class NoneLeads(LeaderSource):
     def leads(self, log: StreamLog) -> bool:
         return log.index < 0 or self.refusals == 0
 
+    def holds(self, log: StreamLog) -> bool:
+        return False
+
     async def ask(self, log: StreamLog, what: int, numbers: list[int]) -> question.Answer:
         self.refusals -= 1
         raise NoLeader(f"{log} has no open leader, asked {what} {numbers}")

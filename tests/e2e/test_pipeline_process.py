@@ -156,6 +156,9 @@ class NobodyLeads(LeaderSource):
     def leads(self, log: StreamLog) -> bool:
         return log.index != 1
 
+    def holds(self, log: StreamLog) -> bool:
+        return False
+
     async def ask(self, log: StreamLog, what: int, numbers: list[int]) -> Answer:
         raise NoLeader("stream s partition 1 has no open leader")
 

@@ -10,9 +10,10 @@ from folkmoot.admin.streams import LeaderSource, NoLeader
 from folkmoot.admin.table import TableSource
 from folkmoot.admin.transactions import HomeSource
 from folkmoot.broker.call import Call
-from folkmoot.broker.question import Answer
+from folkmoot.broker.question import BOUNDS, FOUND, Answer
 from folkmoot.node import Node
 from folkmoot.streams.log import StreamLog
+from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
 
 __all__ = ["NodeHomes", "NodeSource", "answered"]
 
@@ -42,6 +43,20 @@ class NodeSource(LeaderSource, TableSource):
         if answer is None:
             raise NoLeader(f"{log} has no open leader at this moment: ask again, here or at another node")
         return answer
+
+    def holds(self, log: StreamLog) -> bool:
+        """Whether this node has a copy."""
+        return self._node.copies.holds(log)
+
+    async def read(self, log: StreamLog, start: int, end: int, bytes_max: int) -> Page | OffsetGone | OffsetAhead:
+        """Return a page from a copy here, where the leader has told how far that may be read; raises NoLeader."""
+        copies = self._node.copies
+        if copies.holds(log) and not copies.covers(log, end):
+            answer = await self.ask(log, BOUNDS, [log.index])
+            if answer.status == FOUND:
+                copies.learn(log, answer.numbers)
+        page = copies.read(log, start, end, bytes_max)
+        return page if page is not None else await super().read(log, start, end, bytes_max)
 
     async def page(self, name: bytes, partition: int, node_id: str, flags: int, after: bytes) -> Answer:
         """Return a page of a table from whoever has it; raises NoLeader."""

@@ -66,6 +66,14 @@ class LeaderSource(ABC):
     async def ask(self, log: StreamLog, what: int, numbers: list[int]) -> Answer:
         """Return the leader's answer, see `folkmoot.broker.question`; raises NoLeader."""
 
+    @abstractmethod
+    def holds(self, log: StreamLog) -> bool:
+        """Whether this node has a copy, from which it reads."""
+
+    async def read(self, log: StreamLog, start: int, end: int, bytes_max: int) -> Page | OffsetGone | OffsetAhead:
+        """Return a page from a copy here, or from the leader; raises NoLeader."""
+        return page_of(await self.ask(log, READ, [log.index, start, end, bytes_max]))
+
 
 class StreamApi:
     """The endpoints; `streams` gives the node's streams of this moment, `token` None means that everybody may read."""
@@ -137,6 +145,16 @@ class StreamApi:
             return log.offset_at(time_us)
         return (await self._found(log, SEEK, [log.index, time_us])).numbers[0]
 
+    async def copies(self, request: Request) -> Response:
+        """GET /api/v1/streams/NAME/copies."""
+        stream = self._stream(request)
+        refused = self.refusal(request)
+        if refused is not None or stream is None:
+            return refused or _no_stream(request)
+        source = self._source
+        here = [log.index for log in stream.logs if source is None or source.leads(log) or source.holds(log)]
+        return JSONResponse({"partitions": here})
+
     async def offsets(self, request: Request) -> Response:
         """GET /api/v1/streams/NAME/offsets?time_us=T."""
         stream = self._stream(request)
@@ -188,9 +206,9 @@ class StreamApi:
         self, stream: Stream, index: int, start: int, end: int, bytes_max: int
     ) -> Page | OffsetGone | OffsetAhead:
         log = stream.logs[index]
-        if self._here(log):
+        if self._source is None or self._source.leads(log):
             return log.read(start, end, bytes_max)
-        return page_of(await self._ask(log, READ, [index, start, end, bytes_max]))
+        return await self._source.read(log, start, end, bytes_max)
 
     def _stream(self, request: Request) -> Stream | None:
         return self._streams().get(request.path_params["name"])
@@ -207,6 +225,7 @@ def stream_routes(
     return [
         Route("/api/v1/streams", api.list),
         Route("/api/v1/streams/{name}", api.describe),
+        Route("/api/v1/streams/{name}/copies", api.copies),
         Route("/api/v1/streams/{name}/offsets", api.offsets),
         Route("/api/v1/streams/{name}/partitions/{partition}/records", api.records),
     ]

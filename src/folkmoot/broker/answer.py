@@ -210,7 +210,7 @@ class Answers:
             if what == SEEK:
                 return Answer(FOUND, [log.offset_at(numbers[1])])
             if what == BOUNDS or what == WATCH:
-                return Answer(FOUND, bounds_of(log))
+                return Answer(FOUND, [*bounds_of(log), self.fabric.epoch])
         except CorruptStore as corrupt:
             return self._fault(corrupt)
         raise ValueError(f"there is no question {what}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from folkmoot.broker.answer import Answers
+from folkmoot.broker.copies import Copies
 from folkmoot.broker.inquiry import Inquiries, Inquiry, Waiter
 from folkmoot.broker.question import FAULT, REFUSED, TABLE, Answer
 from folkmoot.broker.state import State
@@ -43,19 +44,23 @@ class Call(Waiter):
 
 
 class Calls:
-    """`ended`: calls whose end is to be told, in order; whoever asks bounds how many there are."""
+    """`ended`: calls whose end is to be told, in order; whoever asks bounds how many there are.
+
+    `copies`: what need not be asked.
+    """
 
     def __init__(self, state: State, inquiries: Inquiries, answers: Answers, tails: Tails) -> None:
         self.state = state
         self.inquiries = inquiries
         self.answers = answers
         self.tails = tails
+        self.copies = Copies(state, inquiries.fabric)
         self.ended: list[Call] = []
         self._growth = 0
 
     def leads(self, log: StreamLog) -> bool:
         """Whether this node leads a stream partition, so that its log can be read."""
-        return self.state.leads[log.store_partition]
+        return self.copies.leads(log)
 
     def ask(self, handle: object, log: StreamLog, what: int, numbers: list[int]) -> Call | Answer | None:
         """Ask for something of a stream partition; None when nobody can say, because it has no open leader."""

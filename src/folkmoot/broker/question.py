@@ -48,7 +48,7 @@ __all__ = [
 # What is asked. Of a stream: its name, the stream partition, and
 SCAN: Final = 1  # retained messages: a filter, partitions, and where to go on in the first of them
 READ: Final = 2  # a page of records: first offset, end, bytes
-BOUNDS: Final = 3  # oldest offset, readable end, bytes, time of the oldest and of the latest record (-1: none)
+BOUNDS: Final = 3  # oldest offset, readable end, bytes, time of the oldest and the latest record (-1: none), the view
 WATCH: Final = 4  # the same, as soon as the readable end lies behind the given offset
 SEEK: Final = 5  # the first offset with this time or a later one
 # Of an app with transactions: its name, and what `order` says

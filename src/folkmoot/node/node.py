@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from folkmoot.broker.broker import Broker
 from folkmoot.broker.call import Call
+from folkmoot.broker.copies import Copies
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.question import Answer
 from folkmoot.broker.state import Identity, State
@@ -151,6 +152,11 @@ class Node:
     def leads_stream(self, log: StreamLog) -> bool:
         """Whether a stream partition can be read here; else another node is asked."""
         return self._broker.calls.leads(log)
+
+    @property
+    def copies(self) -> Copies:
+        """Reading stream partitions of which this node has a copy."""
+        return self._broker.calls.copies
 
     def ask_stream(
         self, handle: object, log: StreamLog, what: int, numbers: list[int], now: int

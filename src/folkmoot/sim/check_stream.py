@@ -71,7 +71,7 @@ class StreamChecker:
                 elif entry.offset == len(self.seen[key]):
                     self._learn(key, entry)
                 elif entry.offset >= start:
-                    self._compare(key, entry)
+                    self.compare(key, entry)
                 if entry.offset == self._read_to[place]:
                     self._read_to[place] += 1
             if self._read_to[place] == start:
@@ -157,10 +157,11 @@ class StreamChecker:
                     assert isinstance(page, Page), "the bounds were just asked for"
                     for entry in self._entries(page):
                         if entry.offset >= at:
-                            self._compare(key, entry)
+                            self.compare(key, entry)
                     at = page.next_offset
 
-    def _compare(self, key: tuple[str, int], entry: Entry) -> None:
+    def compare(self, key: tuple[str, int], entry: Entry) -> None:
+        """Somebody has read a record: it is what was read there before."""
         known = self._bytes[key]
         same = entry.offset < len(known) and known[entry.offset] == _content(entry.record)
         if not same or self._times[key][entry.offset] != entry.time_us:

@@ -13,6 +13,7 @@ from folkmoot.node import Node, NodeConfig
 from folkmoot.sim.audit import Auditor
 from folkmoot.sim.check_bound import BoundChecker, leftovers
 from folkmoot.sim.check_cluster import ClusterChecker
+from folkmoot.sim.check_copy import CopyChecker
 from folkmoot.sim.client import Client
 from folkmoot.sim.committer import committers
 from folkmoot.sim.core import Core
@@ -120,6 +121,7 @@ class Simulation:
         self.ledger = Ledger(world, hosts, self.trouble)
         self.oracle = Oracle(self.ledger, [profile.client_id for profile in fleet.watchers])
         self.checker = ClusterChecker(world, self.trouble, self.swarm.partitions)
+        self.copies = CopyChecker(self.oracle.streams, self.site.hosts)
         self.bounds = BoundChecker(world, self.swarm.config.limits)
         self._pace = world.fork()
         self._audits = 0
@@ -196,6 +198,7 @@ class Simulation:
             self.oracle.streams.read(node.streams, f"{host.name}/{host.births}")
         if self.mesh is not None:
             self.checker.turn(host)
+            self.copies.turn(host)
             self.bounds.turn(host)
 
     def _failed(self, machine: Machine) -> None:

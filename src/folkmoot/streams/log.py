@@ -279,7 +279,23 @@ class StreamLog:
             return OffsetGone(self.oldest)
         if start > self.readable_end:
             return OffsetAhead(self.readable_end)
-        stop = min(end, self.readable_end)
+        chunks, at = self._chunks(start, min(end, self.readable_end), self.readable_end, bytes_max)
+        return Page(chunks, max(start, at), self.oldest, self.readable_end)
+
+    def read_copy(self, start: int, end: int, oldest: int, readable_end: int, bytes_max: int) -> Page:
+        """Read at a node that has a copy, within bounds that the leader has told: oldest <= start <= readable_end.
+
+        Raises CorruptStore when the copy lacks something or is damaged; retention may have gone on meanwhile.
+        """
+        chunks, at = self._chunks(start, min(end, readable_end), readable_end, bytes_max)
+        for chunk in chunks:
+            why = fault(chunk, 0)
+            if why is not None:
+                raise self._corrupt(start, why)
+        return Page(chunks, max(start, at), oldest, readable_end)
+
+    def _chunks(self, start: int, stop: int, readable_end: int, bytes_max: int) -> tuple[list[bytes], int]:
+        """Return chunks with the records from `start` on, and up to which, at most `stop`, they have them all."""
         chunks: list[bytes] = []
         size = 0
         at = start
@@ -296,14 +312,14 @@ class StreamLog:
                 if not head.first <= at < head.end:
                     break
                 chunk = value[VERSION_BYTES:]
-                if head.end > self.readable_end:
-                    chunk = self._cut(chunk, head)
+                if head.end > readable_end:
+                    chunk = self._cut(chunk, head, readable_end)
                 chunks.append(chunk)
                 size += len(chunk)
                 at = head.end
                 if at >= stop or size >= bytes_max:
                     break
-        return Page(chunks, max(start, min(at, stop)), self.oldest, self.readable_end)
+        return chunks, min(at, stop)
 
     def offset_at(self, time_us: int) -> int:
         """Return the first offset whose record has a time of `time_us` or later; the readable end if there is none."""
@@ -343,12 +359,12 @@ class StreamLog:
             raise self._corrupt(offset, "there is no chunk that has this record")
         return row[1]
 
-    def _cut(self, chunk: bytes, head: Head) -> bytes:
+    def _cut(self, chunk: bytes, head: Head, readable_end: int) -> bytes:
         """Return `chunk` without the records that are not yet readable."""
         why = fault(chunk, 0)
         if why is not None:
             raise self._corrupt(head.first, why)
-        return cut_chunk(chunk, head.first, self.readable_end)
+        return cut_chunk(chunk, head.first, readable_end)
 
     def _head(self, value: bytes, offset: int) -> Head:
         head = decode_head(value, VERSION_BYTES)
