@@ -37,6 +37,10 @@ RANGES_AGE_S: Final = 0.05
 """Spark asks an idle stream for its end every 10 ms; the node is asked at most every 50."""
 
 
+COPIES_AGE_S: Final = 30.0
+"""Where the copies are changes when nodes come or go; to ask a node without one costs no more than a detour."""
+
+
 class Plan:
     """The options of one read, and the client that answers its questions; travels to the tasks without the client."""
 
@@ -63,9 +67,11 @@ class Plan:
         self._client: StreamClient | None = None
         self._ranges: list[PartitionRange] = []
         self._ranges_at = 0.0
+        self._copies: dict[int, list[str]] = {}
+        self._copies_at = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None, "_ranges": []}
+        return {**self.__dict__, "_client": None, "_ranges": [], "_copies": {}}
 
     def client(self, first: int = 0) -> StreamClient:
         """Return the client of this process; a new one begins with the node number `first`."""
@@ -88,6 +94,13 @@ class Plan:
             self._ranges = found
             self._ranges_at = time.monotonic()
         return self._ranges
+
+    def copies(self) -> dict[int, list[str]]:
+        """Return which nodes have each stream partition on their disks, as far as they say so."""
+        if len(self.urls) > 1 and time.monotonic() - self._copies_at > COPIES_AGE_S:
+            self._copies = self.client().copies(self.stream)
+            self._copies_at = time.monotonic()
+        return self._copies
 
     def ends(self, fresh: bool = False) -> Offsets:
         """Return the end of each stream partition."""

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from folkmoot.client.near import nearest
 from folkmoot.client.position import EARLIEST, LATEST
 from folkmoot.client.problem import OffsetAhead, OffsetGone
 from folkmoot.client.streams import StreamClient
@@ -111,17 +112,18 @@ class FolkmootStreams(DataSource):
 
 
 class Task(InputPartition):
-    """What one task reads."""
+    """What one task reads; `copies`: which nodes have its stream partitions on their disks."""
 
-    def __init__(self, spans: list[Span]) -> None:
+    def __init__(self, spans: list[Span], copies: dict[int, list[str]]) -> None:
         super().__init__(None)
         self.spans = spans
+        self.copies = {span.partition: copies.get(span.partition, []) for span in spans}
 
 
 def tasks_of(plan: Plan, start: Offsets, end: Offsets) -> list[InputPartition]:
     """Return the tasks that read from `start` to `end`; a stream partition without a start is new and read whole."""
     spans = [Span(partition, start.get(partition, 0), end[partition]) for partition in sorted(end)]
-    return [Task(found) for found in gather(split(spans, plan.tasks_min), plan.tasks_min)]
+    return [Task(found, plan.copies()) for found in gather(split(spans, plan.tasks_min), plan.tasks_min)]
 
 
 def read_task(plan: Plan, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -131,6 +133,9 @@ def read_task(plan: Plan, schema: StructType, partition: InputPartition) -> Iter
     arrow = to_arrow_schema(schema, timezone="UTC")
     client = plan.client(partition.spans[0].partition + partition.spans[0].start)  # not always the same node first
     for span in partition.spans:
+        copies = partition.copies[span.partition]
+        if copies:
+            client.nodes.prefer(nearest(copies, span.partition + span.start))
         yield from read_span(plan, client, span, arrow)
 
 

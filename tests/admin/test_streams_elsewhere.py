@@ -12,6 +12,7 @@ from folkmoot.admin.source import NodeSource, answered
 from folkmoot.admin.streams import stream_routes
 from folkmoot.admin.wait import StreamWaits
 from folkmoot.kernel.clock import SECOND
+from folkmoot.store.batch import Batch
 from folkmoot.streams.chunk import decode_chunk, decode_head
 from folkmoot.streams.config import StreamConfig
 from tests.harness.asgi import ask
@@ -103,6 +104,58 @@ def test_all_nodes_tell_and_give_the_same(camp: Camp) -> None:
         records = [payloads(site, "wide", part["partition"], 0, part["next"]) for site in camp.live()]
         assert records[0] == records[1] == records[2]
         assert len(records[0]) == part["next"]
+
+
+def copies_of(site: Site) -> list[int]:
+    found: list[int] = ask(app(site), "/api/v1/streams/wide/copies").json()["partitions"]
+    return found
+
+
+def test_every_stream_partition_has_as_many_copies_as_all_else(camp: Camp) -> None:
+    told = {site.name: copies_of(site) for site in camp.live()}
+    assert sorted(index for found in told.values() for index in found) == sorted([*range(6), *range(6)])
+
+
+def test_a_copy_is_read_without_its_leader_once_that_has_told_how_far(camp: Camp) -> None:
+    peer = publisher(camp)
+    fill(peer, 60)
+    ends = ends_of(camp["n1"])
+    for site in camp.live():
+        pages = app(site)
+        for index in copies_of(site):
+            log = site.node.streams.streams[0].logs[index]
+            if site.node.leads_stream(log) or not ends[index]:
+                continue
+            path = f"/api/v1/streams/wide/partitions/{index}/records"
+            first = ask(pages, path, {"from": 0, "to": ends[index]})
+            fabric = site.node.copies.fabric
+            fabric.open[log.store_partition] = False  # nobody can be asked any more
+            again = ask(pages, path, {"from": 0, "to": ends[index]})
+            assert (again.status, again.content) == (200, first.content)
+            beyond = ask(pages, path, {"from": 0, "to": ends[index] + 1})
+            assert beyond.status == 503, "only the leader knows whether there is more"
+            fabric.epoch += 1
+            assert ask(pages, path, {"from": 0, "to": ends[index]}).status == 503, "bounds are those of a view"
+            fabric.epoch -= 1
+            fabric.open[log.store_partition] = True
+
+
+def test_what_a_copy_lacks_its_leader_has(camp: Camp) -> None:
+    fill(publisher(camp), 60)
+    ends = ends_of(camp["n1"])
+    site = camp["n2"]
+    held = [index for index in copies_of(site) if not site.node.leads_stream(site.node.streams.streams[0].logs[index])]
+    index = min([index for index in held if ends[index]], key=lambda index: ends[index])
+    path, limits = f"/api/v1/streams/wide/partitions/{index}/records", {"from": 0, "to": ends[index]}
+    whole = ask(app(site), path, limits).content
+    log = site.node.streams.streams[0].logs[index]
+    rows = site.store.scan(b"", b"\xff" * 9, 100_000)
+    (key, value) = next((key, value) for key, value in rows if value.endswith(whole))
+    batch = Batch(0)
+    batch.put(key, value[:-1] + bytes([value[-1] ^ 1]))
+    site.store.apply(batch)
+    assert site.node.copies.read(log, 0, ends[index], 1 << 20) is None
+    assert ask(app(site), path, limits).content == whole
 
 
 def test_pages_of_others_are_bounded_and_go_on(camp: Camp) -> None:

@@ -206,3 +206,12 @@ def test_addresses_that_cannot_be(text: str) -> None:
 
 def test_addresses() -> None:
     assert split_urls("localhost:80, https://b/ ,http://c:1") == ["http://localhost:80", "https://b", "http://c:1"]
+
+
+def test_who_has_copies_is_asked_of_every_node_and_the_dead_are_left_out(node: StreamNode) -> None:
+    with StreamNode(node.shelf, source=NoneLeads(1)) as other, StreamNode(node.shelf) as dead:
+        dead.stop()
+        client = StreamClient([node.url, dead.url, other.url], patience_s=1)
+        assert client.copies("s") == {key: [node.url] for key in range(node.shelf.configs[0].partitions)}
+        assert client.copies("no-such-stream") == {}
+        client.close()

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from folkmoot.client.problem import NoSuchStream, NotAuthorised, Unreachable
+from folkmoot.client.streams import ChunkPage, StreamClient
 from folkmoot.streams.config import StreamConfig
 from pyspark_folkmoot.option import OptionError
 from pyspark_folkmoot.plan import Plan
@@ -351,3 +352,24 @@ def test_streams_and_tokens_that_are_wrong(node: StreamNode) -> None:
         with pytest.raises(NotAuthorised):
             batch_reader(closed, token="wrong").partitions()
         assert batch_reader(closed, token="right").partitions() == []
+
+
+def test_a_task_asks_a_node_that_has_what_it_reads(node: StreamNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    with StreamNode(node.shelf) as other:
+        asked: list[str] = []
+        read_page = StreamClient.read
+
+        def noted(client: StreamClient, *arguments: Any, **named: Any) -> ChunkPage:
+            asked.append(client.nodes.current)
+            return read_page(client, *arguments, **named)
+
+        monkeypatch.setattr(StreamClient, "read", noted)
+        monkeypatch.setattr(StreamClient, "copies", lambda _client, _name: {key: [other.url] for key in range(3)})
+        reader = batch_reader(node, url=f"{node.url},{other.url}")
+        assert len(read(reader, reader.partitions())) == 120
+        assert set(asked) == {other.url}
+        asked.clear()
+        tasks = reader.partitions()
+        other.stop()
+        assert len(read(reader, tasks)) == 120, "another one is asked when it is gone"
+        reader.plan.close()

@@ -130,11 +130,12 @@ class Nodes:
         pause_s = BACKOFF_MIN_S
         failures = 0
         silent = False  # some node gave no answer at all
+        timeout = urllib3.Timeout(connect=min(CONNECT_S, self.timeout_s), read=self.timeout_s + extra_wait_s)
         whys: dict[str, str] = {}
         while True:
             url = self.urls[self._at]
             try:
-                answer = self._once(method, url, path, fields, extra_wait_s, body, content_type)
+                answer = self._once(method, url, path, fields, timeout, body, content_type)
                 if answer.status < 500:
                     return answer
                 if url not in whys:
@@ -157,7 +158,7 @@ class Nodes:
         url: str,
         path: str,
         fields: Mapping[str, str],
-        extra_wait_s: float,
+        timeout: urllib3.Timeout,
         body: bytes | None,
         content_type: str,
     ) -> Answer:
@@ -169,11 +170,21 @@ class Nodes:
             fields=fields if body is None else None,
             body=body,
             headers=self._headers if body is None else {**self._headers, "content-type": content_type},
-            timeout=urllib3.Timeout(connect=min(CONNECT_S, self.timeout_s), read=self.timeout_s + extra_wait_s),
+            timeout=timeout,
             retries=False,
             redirect=False,
         )
         return Answer(url, response.status, response.headers, response.data)
+
+    def each(self, path: str, timeout_s: float) -> list[Answer]:
+        """Return what every node answers to GET `path`, each asked once; without those that do not within the time."""
+        found = []
+        for url in self.urls:
+            try:
+                found.append(self._once("GET", url, path, {}, urllib3.Timeout(timeout_s, timeout_s), None, ""))
+            except urllib3.exceptions.HTTPError:
+                continue
+        return found
 
     def prefer(self, url: str) -> None:
         """Ask this one of the addresses first from now on."""

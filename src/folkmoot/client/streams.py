@@ -16,6 +16,7 @@ __all__ = ["ChunkPage", "PartitionRange", "StreamClient", "StreamInfo"]
 PAGE_BYTES: Final = 4_194_304
 # A node that hangs takes connections and answers nothing: then another one is asked.
 TIMEOUT_S: Final = 10.0
+COPIES_S: Final = 1.0
 
 
 class PartitionRange:
@@ -81,6 +82,17 @@ class StreamClient:
         """Return the stream `name`."""
         answer = self._ask(_path(name), {})
         return _info(answer, answer.object())
+
+    def copies(self, name: str) -> dict[int, list[str]]:
+        """Return, by stream partition, the addresses of the nodes that read it from their own disks.
+
+        Nodes that do not answer at once are left out; so are those of versions that cannot say.
+        """
+        found: dict[int, list[str]] = {}
+        for answer in self.nodes.each(_path(name) + "/copies", COPIES_S):
+            for partition in answer.object().get("partitions", []) if answer.status == 200 else []:
+                found.setdefault(partition, []).append(answer.url)
+        return found
 
     def offsets(self, name: str, time_us: int) -> dict[int, int]:
         """Return, by stream partition, the first offset with a broker time of `time_us` or later (the end if none)."""
