@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import signal
 import subprocess
 import sys
@@ -129,6 +130,7 @@ def test_following_prints_what_comes_until_it_is_interrupted(node: StreamNode, m
     publisher.start()
     try:
         assert process.stdout is not None
+        assert select.select([process.stdout], [], [], 60)[0], "nothing was printed"
         line = process.stdout.readline()
         heard.set()
         assert json.loads(line)["payload"] == "news"

@@ -28,6 +28,7 @@ class Paho:
     def __init__(self, *_: object, **__: object) -> None:
         self.asked: list[tuple[str, int]] = []
         self.ports: list[int] = []
+        self.goodbyes = 0
         self.on_connect: Any = None
         self.on_connect_fail: Any = None
         self.on_disconnect: Any = None
@@ -57,6 +58,7 @@ class Paho:
     def loop_stop(self) -> None: ...
 
     def disconnect(self) -> None:
+        self.goodbyes += 1
         self.on_disconnect(self, None)
 
 
@@ -117,3 +119,11 @@ def test_what_comes_twice_is_there_twice(desk: Desk) -> None:
 def test_a_goodbye_goes_nowhere_else(desk: Desk) -> None:
     desk.close()
     assert Paho.newest.ports == [1]
+
+
+def test_a_connection_that_comes_up_after_the_goodbye_hears_it_too(desk: Desk) -> None:
+    paho = Paho.newest
+    desk.close()
+    paho.accept(True)
+    paho.on_connect_fail(paho, None)
+    assert (paho.goodbyes, desk.connects, len(paho.ports)) == (2, 0, 1)

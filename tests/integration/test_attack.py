@@ -12,7 +12,7 @@ import pytest
 
 from folkmoot.mqtt.packet import PUBACK, Connack, Connect, Disconnect, Pingreq, Pingresp, Publish, Subscribe
 from tests.harness import wire
-from tests.integration.serving import RawClient, Serving, await_true, client_context, tls_arguments
+from tests.integration.serving import WAIT_S, RawClient, Serving, await_true, client_context, tls_arguments
 
 ANY = "127.0.0.1:0"
 CONNECT_TIMEOUT_S = 1.0
@@ -42,7 +42,7 @@ def bystander(serving: Serving) -> Iterator[RawClient]:
 @pytest.mark.parametrize("transport", ["mqtt", "mqtts", "ws", "wss"])
 def test_who_says_nothing_is_closed(serving: Serving, transport: str) -> None:
     begun = time.monotonic()
-    with socket.create_connection(serving.places[transport]) as quiet:
+    with socket.create_connection(serving.places[transport], WAIT_S) as quiet:
         quiet.settimeout(10)
         try:
             assert quiet.recv(100) == b""
@@ -68,7 +68,7 @@ def test_a_tls_client_that_never_sends_connect_is_closed(serving: Serving) -> No
 
 
 def test_a_websocket_upgrade_that_never_ends_is_closed(serving: Serving) -> None:
-    with socket.create_connection(serving.places["ws"]) as sock:
+    with socket.create_connection(serving.places["ws"], WAIT_S) as sock:
         sock.sendall(b"GET /mqtt HTTP/1.1\r\nHost: x\r\n")
         sock.settimeout(5 * CONNECT_TIMEOUT_S)
         assert sock.recv(1000) == b""
@@ -77,7 +77,7 @@ def test_a_websocket_upgrade_that_never_ends_is_closed(serving: Serving) -> None
 @pytest.mark.parametrize("transport", ["mqtt", "mqtts", "ws", "wss"])
 def test_noise_is_closed(serving: Serving, transport: str) -> None:
     for seed in range(5):
-        with socket.create_connection(serving.places[transport]) as sock:
+        with socket.create_connection(serving.places[transport], WAIT_S) as sock:
             sock.settimeout(5 * CONNECT_TIMEOUT_S)
             try:
                 sock.sendall(bytes((seed * 31 + at * 7) % 256 for at in range(5000)))
@@ -90,7 +90,7 @@ def test_noise_is_closed(serving: Serving, transport: str) -> None:
 def test_plain_mqtt_on_a_tls_port_and_the_other_way_round(serving: Serving) -> None:
     with RawClient(serving) as client, pytest.raises((ssl.SSLError, OSError)):
         client_context().wrap_socket(client.socket, server_hostname="localhost")
-    with socket.create_connection(serving.places["mqtts"]) as sock:
+    with socket.create_connection(serving.places["mqtts"], WAIT_S) as sock:
         sock.settimeout(5 * CONNECT_TIMEOUT_S)
         sock.sendall(wire.connect(5, wire.text("plain")))
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -31,6 +32,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Target
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
+        assert select.select([process.stdout], [], [], 60)[0], "the node does not start"
         words = process.stdout.readline().split()
         assert words[:1] == ["ready"], "a node says `ready` first"
         address = next(word for word in words if word.startswith("mqtt="))

@@ -478,6 +478,7 @@ def test_unacknowledged_messages_are_counted(capfd: Any) -> None:
 
         def serve_badly() -> None:
             connection, _ = server.accept()
+            connection.settimeout(WAIT_S)
             connection.recv(1000)
             connection.sendall(b"\x20\x03\x00\x00\x00")
             while connection.recv(1000):
@@ -513,7 +514,9 @@ def test_leaving_takes_what_is_half_received_and_nothing_new() -> None:
         # The kernel accepts for us, so that one thread can play both sides.
         answers = threading.Thread(target=link.open)
         answers.start()
+        server.settimeout(WAIT_S)
         peer, _ = server.accept()
+        peer.settimeout(WAIT_S)
         with peer:
             peer.sendall(bytes_of(Connack(False, 0)))
             answers.join(WAIT_S)

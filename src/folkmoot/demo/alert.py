@@ -68,6 +68,8 @@ class Desk:
         if code.is_failure:  # the end of the connection follows
             rest()
             return
+        if self._roamer.left():
+            return
         self.connects += 1
         # A session that lives has its subscription: another one would only hide that it was lost.
         if not self._subscribed.is_set() and not flags.session_present:

@@ -60,6 +60,8 @@ class Device:
         if code.is_failure:  # the end of the connection follows
             rest()
             return
+        if self._roamer.left():
+            return
         with self._room:
             self.connects += 1
             self._in_order = self.published == self.acknowledged

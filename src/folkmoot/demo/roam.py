@@ -59,6 +59,13 @@ class Roamer:
         host, port = self._nodes[self._at]
         self.client.connect_async(host, port, properties=properties)
 
+    def left(self) -> bool:
+        """Whether the owner has said goodbye, which a connection that came up meanwhile must hear as well."""
+        if self.leaving:
+            self.client.disconnect()
+        return self.leaving
+
     def _not_reached(self, *_: object) -> None:
-        rest()
-        self.elsewhere()
+        if not self.leaving:
+            rest()
+            self.elsewhere()

@@ -43,7 +43,7 @@ class Publisher(threading.Thread):
     """Publishes readings 0, 1, 2, ... at `rate` per second; after a pause of a device it catches up."""
 
     def __init__(self, fleet: Fleet, rate: int) -> None:
-        super().__init__(name="publisher")
+        super().__init__(name="publisher", daemon=True)
         self.count = 0
         self.fault: FolkmootError | None = None
         self._fleet = fleet

@@ -70,7 +70,11 @@ class Victims:
 
     def _executors(self) -> list[psutil.Process]:
         found = []
-        for process in psutil.Process(self.driver.pid).children(recursive=True):
+        try:
+            children = psutil.Process(self.driver.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []  # the driver has ended by itself, which `await_progress` sees
+        for process in children:
             try:
                 if any(_EXECUTOR in word for word in process.cmdline()):
                     found.append(process)
