@@ -55,14 +55,21 @@ class Tale:
         figures = {"bytes_in": 0, "bytes_out": 0, "messages_in": 0, **more}
         self.add(node, at_s, "disconnected", **fields, connected_us=round(lasted_s * S), **figures)
 
-    def latency(self, node: str, to_s: float, prefix: str, times_us: dict[int, int], **more: int) -> None:
-        """Acknowledgements in the ten seconds before: how many took how long."""
-        count = sum(times_us.values())
-        within = sum(times for time, times in times_us.items() if time <= 5000)
-        buckets = [[bucket_of(time), times] for time, times in sorted(times_us.items())]
-        ack = {"taken": count, "count": count, "within": within, "failed": 0, "waiting": 0, "waiting_us": 0, **more}
+    def latency(
+        self,
+        node: str,
+        to_s: float,
+        prefix: str,
+        times_us: dict[int, int],
+        came_us: dict[int, int] | None = None,
+        **more: int,
+    ) -> None:
+        """Acknowledgements in the ten seconds before: how many took how long; and deliveries, if not as many."""
+        ack = {"failed": 0, "waiting": 0, "waiting_us": 0, **sketch(times_us)}
+        ack = {"taken": ack["count"], **ack, **more}
         ends = {"from_us": NOON + round((to_s - 10) * S), "to_us": NOON + round(to_s * S), "objective_us": 5000}
-        self.add(node, to_s, "latency", prefix=prefix, **ends, ack={**ack, "buckets": buckets})
+        deliver = {"sample": 1, **sketch(times_us if came_us is None else came_us)}
+        self.add(node, to_s, "latency", prefix=prefix, **ends, ack=ack, deliver=deliver)
 
     def view(self, at_s: float, number: int, *members: str) -> None:
         for node in members:
@@ -72,6 +79,13 @@ class Tale:
         """The events as rows of the source; some of them twice, as a node that sends again would."""
         rows = [(json.dumps(event).encode(),) for event in [*self.events, *self.events[:repeated]]]
         return spark.createDataFrame([*rows, (b"no event",), (b"{}",)], "payload binary")
+
+
+def sketch(times_us: dict[int, int]) -> dict[str, Any]:
+    """As the nodes tell how often something took how long."""
+    within = sum(times for time, times in times_us.items() if time <= 5000)
+    buckets = [[bucket_of(time), times] for time, times in sorted(times_us.items())]
+    return {"count": sum(times_us.values()), "within": within, "buckets": buckets}
 
 
 def rows(frame: DataFrame, *keys: str) -> dict[Any, dict[str, Any]]:
@@ -222,6 +236,23 @@ def test_shares_and_quantiles_of_topics(spark: SparkSession) -> None:
     assert wider[("day", "topics", "lab")]["met"] is True
     total = found[("day", "topics", "(all)")]
     assert (total["messages"], total["within"], total["met"]) == (202, 198, False)
+
+
+def test_deliveries_have_figures_of_their_own(spark: SparkSession) -> None:
+    tale = Tale()
+    tale.latency("n1", 10, "plant", {1000: 100}, {2000: 150, 9000: 50})
+    tale.latency("n2", 10, "plant", {}, {3000: 100}, taken=0)  # subscribers elsewhere
+    tale.latency("n2", 10, "lab", {1000: 1}, {})  # nobody subscribes
+    found = rows(availability.report(tale.frame(spark)), "period", "kind", "name")
+    plant = found[("day", "topics", "plant")]
+    assert (plant["messages"], plant["delivered"]) == (100, 300)
+    assert plant["delivered_share"] == pytest.approx(250 / 300)
+    assert plant["delivered_p50_us"] == pytest.approx(2000, rel=0.008)
+    assert plant["delivered_p99_us"] == pytest.approx(9000, rel=0.008)
+    assert found[("day", "topics", "lab")]["delivered"] is None
+    assert found[("month", "topics", "(all)")]["delivered"] == 300
+    wider = rows(availability.report(tale.frame(spark), Wishes(objective_us=10_000)), "period", "kind", "name")
+    assert wider[("day", "topics", "plant")]["delivered_share"] == 1.0
 
 
 def test_no_acknowledgement_is_no_service_and_a_lost_message_is_not_within(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from pyspark_folkmoot.ready.event import decode
-from pyspark_folkmoot.ready.latency import figures, intervals
+from pyspark_folkmoot.ready.latency import deliveries, figures, intervals
 from pyspark_folkmoot.ready.session import gaps, sessions
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def availability(events: DataFrame, wishes: Wishes) -> DataFrame:
 
     Columns: period, start, kind, name, service_s (time in which service was wanted: client seconds, or seconds of nodes
     to which the topic was published), down_s (without it), gaps, availability, nines, cause (that cost most), messages,
-    within, share, met (the target), p50_us, p99_us. Of clients there are no messages, of topics no gaps but intervals.
+    within, share, met (the target), p50_us, p99_us (of publish-to-ack), delivered, delivered_share, delivered_p50_us,
+    delivered_p99_us (of publish-to-deliver). Of clients there are no messages, of topics no gaps but intervals.
     """
     found = _clients(events, wishes).unionByName(_topics(events, wishes), allowMissingColumns=True)
     found = found.selectExpr(
@@ -63,6 +64,7 @@ def availability(events: DataFrame, wishes: Wishes) -> DataFrame:
         "1 - down_s / nullif(service_s, 0) AS availability",
         "CASE WHEN down_s > 0 THEN -log10(down_s / service_s) END AS nines",
         "cause", "messages", "within", "share", "met", "p50_us", "p99_us",
+        "delivered", "delivered_share", "delivered_p50_us", "delivered_p99_us",
     )  # fmt: skip
     return found.orderBy("period", "start", "kind", "name")
 
@@ -128,8 +130,7 @@ def _clients(events: DataFrame, wishes: Wishes) -> DataFrame:
 def _topics(events: DataFrame, wishes: Wishes) -> DataFrame:
     from pyspark.sql import functions as f
 
-    rows = intervals(events, wishes.objective_us).withColumn("day", f.expr("to_date(timestamp_micros(to_us))"))
-    rows = _spread(rows.withColumnRenamed("prefix", "name"))
+    rows = _periods(intervals(events, wishes.objective_us))
     key = ["period", "start", "name"]
     wanted = rows.where("taken > 0 OR count > 0 OR waiting > 0")
     if_down = "CASE WHEN down_us > 0 THEN concat('no acknowledgement ', node) END"
@@ -140,4 +141,20 @@ def _topics(events: DataFrame, wishes: Wishes) -> DataFrame:
         f.expr(f"max_by({if_down}, down_us)").alias("cause"),
     )
     shares = figures(rows, *key).withColumn("met", f.col("share") >= wishes.target)
-    return sums.join(shares, key, "full").withColumn("kind", f.lit("topics")).drop("objective_us", "failed")
+    came = figures(_periods(deliveries(events, wishes.objective_us)), *key).selectExpr(
+        *key,
+        "messages AS delivered",
+        "share AS delivered_share",
+        "p50_us AS delivered_p50_us",
+        "p99_us AS delivered_p99_us",
+    )
+    found = sums.join(shares, key, "full").join(came, key, "full")
+    return found.withColumn("kind", f.lit("topics")).drop("objective_us", "failed")
+
+
+def _periods(rows: DataFrame) -> DataFrame:
+    """Return intervals once per period to which they belong, for their prefix and for all."""
+    from pyspark.sql import functions as f
+
+    days = rows.withColumn("day", f.expr("to_date(timestamp_micros(to_us))"))
+    return _spread(days.withColumnRenamed("prefix", "name"))

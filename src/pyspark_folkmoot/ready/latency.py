@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["figures", "intervals", "quantiles"]
+__all__ = ["deliveries", "figures", "intervals", "quantiles"]
 
 # The middle of a bucket, and (for objectives other than the one that was counted) the share of it below a time.
 _SHIFT: Final = "(bucket DIV 64 - 1)"
@@ -28,18 +28,13 @@ def intervals(events: DataFrame, objective_us: int | None = None) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    wish = "objective_us" if objective_us is None else f"CAST({objective_us} AS BIGINT)"
-    middles = _MIDDLE.replace("bucket", "pair[0]")
-    counted = (
-        f"CASE WHEN {wish} = objective_us THEN ack.within ELSE "
-        f"aggregate(ack.buckets, 0L, (sum, pair) -> sum + IF({middles} <= {wish}, pair[1], 0L)) END"
-    )
+    wish = _wish(objective_us)
     return events.where("kind = 'latency'").select(
         "prefix", "node", "from_us", "to_us",
         f.expr(wish).alias("objective_us"),
         f.expr("ack.taken").alias("taken"),
         f.expr("ack.count").alias("count"),
-        f.expr(counted).alias("within"),
+        f.expr(_within("ack", wish)).alias("within"),
         f.expr("ack.failed").alias("failed"),
         f.expr("ack.waiting").alias("waiting"),
         f.expr(
@@ -47,6 +42,37 @@ def intervals(events: DataFrame, objective_us: int | None = None) -> DataFrame:
         ).alias("down_us"),
         f.expr("ack.buckets").alias("buckets"),
     )  # fmt: skip
+
+
+def deliveries(events: DataFrame, objective_us: int | None = None) -> DataFrame:
+    """Return the same of publish-to-deliver, one row per interval, node and prefix with deliveries.
+
+    Columns: prefix, node, from_us, to_us, objective_us, count, within, failed (0), buckets. Counts are estimated from samples, see docs/events.md.
+    """
+    from pyspark.sql import functions as f
+
+    wish = _wish(objective_us)
+    return events.where("kind = 'latency' AND deliver.count > 0").select(
+        "prefix", "node", "from_us", "to_us",
+        f.expr(wish).alias("objective_us"),
+        f.expr("deliver.count").alias("count"),
+        f.expr(_within("deliver", wish)).alias("within"),
+        f.lit(0).cast("bigint").alias("failed"),
+        f.expr("deliver.buckets").alias("buckets"),
+    )  # fmt: skip
+
+
+def _wish(objective_us: int | None) -> str:
+    return "objective_us" if objective_us is None else f"CAST({objective_us} AS BIGINT)"
+
+
+def _within(sketch: str, wish: str) -> str:
+    """Return SQL for how many were within the objective: as the node counted, or from buckets for another one."""
+    middles = _MIDDLE.replace("bucket", "pair[0]")
+    return (
+        f"CASE WHEN {wish} = objective_us THEN {sketch}.within ELSE "
+        f"aggregate({sketch}.buckets, 0L, (sum, pair) -> sum + IF({middles} <= {wish}, pair[1], 0L)) END"
+    )
 
 
 def quantiles(rows: DataFrame, *groups: str) -> DataFrame:
