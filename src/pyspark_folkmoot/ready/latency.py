@@ -47,7 +47,8 @@ def intervals(events: DataFrame, objective_us: int | None = None) -> DataFrame:
 def deliveries(events: DataFrame, objective_us: int | None = None) -> DataFrame:
     """Return the same of publish-to-deliver, one row per interval, node and prefix with deliveries.
 
-    Columns: prefix, node, from_us, to_us, objective_us, count, within, failed (0), buckets. Counts are estimated from samples, see docs/events.md.
+    Columns: prefix, node, from_us, to_us, objective_us, count, within, failed (0), buckets. Counts are
+    estimated from samples, see docs/events.md.
     """
     from pyspark.sql import functions as f
 
