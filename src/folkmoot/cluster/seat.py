@@ -71,6 +71,7 @@ class Seat:
         self.requests: list[Request] = []
         self.filled: list[tuple[int, str]] = []
         self.news: bool = False
+        self.fallen: bool = False  # has stood down since it promised: the others take it for who it was, so it waits
         self.leaving: bool = False  # wants to go for good
         self.departing: bool = False  # has said goodbye: no view is to have it any more
         self.strangers: list[str] = []  # members of views that were made without this node: they have forgotten it
@@ -103,7 +104,7 @@ class Seat:
 
     def may_write(self) -> bool:
         """Tell whether writes may be taken here, by the split policy."""
-        if self.state != MEMBER or self.view is None:
+        if self.state != MEMBER or self.view is None or self.fallen:
             return False
         return self.is_live(self.view)
 
@@ -123,7 +124,9 @@ class Seat:
             taken = True
             self.events.extend(news_of(self.view, view))
             before = self.view if self.may_write() else None
-            self.news = before is not None and self._branched(before, view)
+            went_on = view.bases.get(self.me.node_id, view.epoch) != view.epoch
+            self.fallen = went_on and (self.fallen or self.state == EXCLUDED)
+            self.news = self.fallen or (before is not None and self._branched(before, view))
             self.view = view
             if self.is_live(view):
                 self.base = view

@@ -1,0 +1,56 @@
+"""Where a node stands: who has stood down since it promised a view does not serve in it."""
+
+from __future__ import annotations
+
+from folkmoot.cluster.config import ClusterConfig
+from folkmoot.cluster.holding import Holding
+from folkmoot.cluster.seat import HoldingsSource, Seat
+from folkmoot.cluster.view import ACTIVE, Member, View
+from folkmoot.kernel.rng import Rng
+
+MEMBERS = [Member(f"n{number}", number, "", "", ACTIVE) for number in (1, 2, 3)]
+SERVED = 100
+
+
+class Nothing(HoldingsSource):
+    def holdings(self) -> list[Holding]:
+        return []
+
+
+def seat() -> Seat:
+    """One that serves in a view."""
+    found = Seat(MEMBERS[0], ClusterConfig(), 1, Rng(1), Nothing(), None)
+    assert found.install([View(SERVED, MEMBERS, [["n1", "n2"]])], 0)
+    assert found.may_write()
+    return found
+
+
+def next_view(epoch: int, served_in: int) -> View:
+    return View(epoch, MEMBERS, [["n1", "n2"]], bases={"n1": served_in, "n2": SERVED, "n3": SERVED})
+
+
+def test_who_serves_on_does_so_in_the_next_view() -> None:
+    found = seat()
+    found.install([next_view(200, SERVED)], 1)
+    assert found.may_write()
+    assert not found.news
+
+
+def test_who_stood_down_after_its_promise_waits_for_another_view() -> None:
+    found = seat()
+    found.exclude("others went on")
+    found.install([next_view(200, SERVED)], 1)
+    assert not found.may_write(), "the others think that it has forgotten nothing"
+    assert found.news, "so it asks for another view"
+    found.install([next_view(300, SERVED)], 2)
+    assert not found.may_write(), "that was promised before it had stood down, too"
+    found.install([next_view(400, 400)], 3)
+    assert found.may_write()
+    assert not found.news
+
+
+def test_who_stood_down_before_its_promise_begins_anew_at_once() -> None:
+    found = seat()
+    found.exclude("others went on")
+    found.install([next_view(200, 200)], 1)
+    assert found.may_write()
