@@ -80,10 +80,14 @@ class Plan:
             self._client = StreamClient(self.urls, self.token, patience_s, first)
         return self._client
 
-    def ranges(self, fresh: bool = False) -> list[PartitionRange]:
-        """Return the ranges of the chosen stream partitions, at most RANGES_AGE_S old."""
-        if fresh or not self._ranges or time.monotonic() - self._ranges_at > RANGES_AGE_S:
-            found = self.client().describe(self.stream).ranges
+    def ranges(self, fresh: bool = False, known: Offsets | None = None) -> list[PartitionRange]:
+        """Return the ranges of the chosen stream partitions, at most RANGES_AGE_S old.
+
+        known: ends that they have had, which a node at the smaller side of a split may know nothing of: then others are
+        asked, within the patience, before OffsetAhead is raised.
+        """
+        if fresh or not self._ranges or time.monotonic() - self._ranges_at > RANGES_AGE_S or self._behind(known):
+            found = self.client().describe_known(self.stream, known or {}).ranges
             if self.only is not None:
                 known = {part.partition for part in found}
                 for partition in self.only:
@@ -94,6 +98,9 @@ class Plan:
             self._ranges = found
             self._ranges_at = time.monotonic()
         return self._ranges
+
+    def _behind(self, known: Offsets | None) -> bool:
+        return known is not None and any(part.next < known.get(part.partition, 0) for part in self._ranges)
 
     def copies(self) -> dict[int, list[str]]:
         """Return which nodes have each stream partition on their disks, as far as they say so."""
@@ -109,7 +116,7 @@ class Plan:
     def start(self, default: str) -> Offsets:
         """Return where the read begins; `default` is `earliest` or `latest`."""
         if self.starting_us is not None:
-            return self._at(self.starting_us)
+            return self.at_time(self.starting_us)
         return self._places("startingOffsets", self.starting or default)
 
     def end(self) -> Offsets:
@@ -117,7 +124,7 @@ class Plan:
         ends = self.ends(fresh=True)
         asked = ends
         if self.ending_us is not None:
-            asked = self._at(self.ending_us)
+            asked = self.at_time(self.ending_us)
         elif isinstance(self.ending, dict):
             asked = self._places("endingOffsets", self.ending)
             for partition, offset in asked.items():
@@ -126,7 +133,8 @@ class Plan:
                     raise self.options.wrong("endingOffsets", why)
         return asked
 
-    def _at(self, time_us: int) -> Offsets:
+    def at_time(self, time_us: int) -> Offsets:
+        """Return the first offset of this broker time or later in each stream partition, its end if there is none."""
         found = self.client().offsets(self.stream, time_us)
         return {part.partition: found[part.partition] for part in self.ranges()}
 

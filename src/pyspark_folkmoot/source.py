@@ -27,14 +27,14 @@ from typing_extensions import override
 from folkmoot.client.near import nearest
 from folkmoot.client.position import EARLIEST, LATEST
 from folkmoot.client.problem import OffsetAhead, OffsetGone
-from folkmoot.client.streams import StreamClient
+from folkmoot.client.streams import PartitionRange, StreamClient
 from folkmoot.kernel.errors import FolkmootError
 from pyspark_folkmoot.column import batches, struct
 from pyspark_folkmoot.offset import START, Offsets, Span, from_json, gather, limit, split, start_of, to_json
 from pyspark_folkmoot.plan import Plan
 from pyspark_folkmoot.table import TablePlan, TableReader, asks_for_table
 
-__all__ = ["DataLost", "FolkmootStreams"]
+__all__ = ["DataLost", "FolkmootStreams", "NotThere"]
 
 RESOLVE: Final = "resolve"
 PAGE_BYTES: Final = 4_194_304
@@ -44,6 +44,10 @@ _log: Final = logging.getLogger("pyspark_folkmoot")
 
 class DataLost(FolkmootError):
     """Records that should have been read are gone."""
+
+
+class NotThere(FolkmootError):
+    """No node that answers has records that were there. They may be at nodes that are away, so nothing is skipped."""
 
 
 class FolkmootStreams(DataSource):
@@ -144,25 +148,20 @@ def read_span(plan: Plan, client: StreamClient, span: Span, arrow: pa.Schema) ->
     at = span.start
     while at < span.end:
         try:
-            page = client.read(plan.stream, span.partition, at, span.end, PAGE_BYTES)
+            page = client.read_known(plan.stream, span.partition, at, span.end, PAGE_BYTES)
         except OffsetGone as gone:
             lost(plan, f"partition {span.partition}: offsets {at} to {gone.oldest - 1} are gone by retention")
             at = min(gone.oldest, span.end)
             continue
         except OffsetAhead as ahead:
-            lost(
-                plan, f"partition {span.partition}: offsets {at} to {span.end - 1} were there, it ends at {ahead.next}"
-            )
-            return
+            what = f"partition {span.partition}: offsets {at} to {span.end - 1} were there, it ends at {ahead.next}"
+            raise not_there(f"stream {plan.stream} {what}") from ahead
         yield from batches(span.partition, page, at, span.end, arrow, plan.topic_prefix)
-        if page.next_offset == at:
-            lost(plan, f"partition {span.partition}: offsets {at} to {span.end - 1} were there, it ends at {page.end}")
-            return
         at = page.next_offset
 
 
 def lost(plan: Plan, what: str) -> None:
-    """Fail because data is lost, or say so and go on, as option failOnDataLoss wants it."""
+    """Fail because retention took records, or say so and go on, as option failOnDataLoss wants it."""
     text = f"stream {plan.stream} {what}"
     if plan.fail_on_data_loss:
         raise DataLost(
@@ -173,6 +172,14 @@ def lost(plan: Plan, what: str) -> None:
         return  # Spark asks many times for the same end
     plan.said.add(text)
     _log.warning("data loss accepted (failOnDataLoss is false): %s", text)
+
+
+def not_there(what: str) -> NotThere:
+    """Return the error for records that no node that answers has. They are not lost, so no option passes over them."""
+    return NotThere(
+        f"{what} at every node that answers. The records may be at nodes that are away or cut off: start "
+        "those, or name them in 'url', and start the query again; nothing was skipped"
+    )
 
 
 class BatchReader(DataSourceReader):
@@ -210,6 +217,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.plan = plan
         self.schema = schema
         self._target: Offsets | None = None
+        self._last: Offsets = {}  # where the first record of endingTimestamp or later is, as far as there is one
 
     @override
     def initialOffset(self) -> dict[str, Any]:
@@ -240,19 +248,39 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _end(self, begin: Offsets) -> Offsets:
         """Return the end that can be read now: never before `begin`, never beyond the target of availableNow."""
-        ranges = self.plan.ranges()
+        ranges = self._ranges(begin)
         end = dict(begin)
-        if self._target is None and self.plan.ending_us is not None:
-            self._target = self.plan.end()
+        bounds = self._bounds(ranges) if self._target is None else self._target
         for part in ranges:
             at = begin.get(part.partition, 0)
             if at < part.oldest:
                 lost(self.plan, f"partition {part.partition}: offsets {at} to {part.oldest - 1} are gone by retention")
-            if at > part.next:
-                lost(self.plan, f"partition {part.partition}: it was read up to {at}, and now it ends at {part.next}")
-            last = part.next if self._target is None else min(part.next, self._target.get(part.partition, at))
-            end[part.partition] = max(at, last)
+            beyond = part.next if self._target is None else at
+            end[part.partition] = max(at, min(part.next, bounds.get(part.partition, beyond)))
         return end
+
+    def _ranges(self, begin: Offsets) -> list[PartitionRange]:
+        """Return the ranges, from a node at which they reach what was read."""
+        try:
+            return self.plan.ranges(known=begin)
+        except OffsetAhead as ahead:
+            raise not_there(str(ahead)) from ahead
+
+    def _bounds(self, ranges: list[PartitionRange]) -> Offsets:
+        """Return where the partitions end by endingTimestamp: those that have a record of that time or later.
+
+        Such an end stays, because times never go back. While there is none, records of before may still come.
+        """
+        ending_us = self.plan.ending_us
+        if ending_us is None:
+            return {}
+        ended = [part for part in ranges if part.latest_time_us is not None and part.latest_time_us >= ending_us]
+        if any(part.partition not in self._last for part in ended):
+            found = self.plan.at_time(ending_us)
+            for part in ended:
+                if found[part.partition] < part.next:
+                    self._last[part.partition] = found[part.partition]
+        return self._last
 
     def _limited(self, begin: Offsets, end: Offsets, read_limit: ReadLimit) -> Offsets:
         return limit(begin, end, read_limit.max_rows) if isinstance(read_limit, ReadMaxRows) else end

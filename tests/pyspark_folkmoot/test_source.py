@@ -16,7 +16,7 @@ from folkmoot.client.streams import ChunkPage, StreamClient
 from folkmoot.streams.config import StreamConfig
 from pyspark_folkmoot.option import OptionError
 from pyspark_folkmoot.plan import Plan
-from pyspark_folkmoot.source import BatchReader, DataLost, FolkmootStreams, StreamReader
+from pyspark_folkmoot.source import BatchReader, DataLost, FolkmootStreams, NotThere, StreamReader
 from tests.harness.streamnode import START_US, Shelf, StreamNode
 
 SECOND = 1_000_000
@@ -292,12 +292,74 @@ def test_a_log_that_went_back_is_said(node: StreamNode) -> None:
         shelf.publish("s/1", b"again")
 
     node.run(forget)
-    query.restart()
-    with pytest.raises(DataLost, match=r"was read up to .* now it ends at"):
-        query.plan()
-    query.options["failOnDataLoss"] = "false"
+    query.options["patienceSeconds"] = "0"
+    for fail in ("true", "false"):
+        query.options["failOnDataLoss"] = fail
+        query.restart()
+        with pytest.raises(
+            NotThere, match=r"stream s partition 0: it was read up to .* now it ends at 0 at every node"
+        ):
+            query.plan()
+
+
+@pytest.fixture
+def smaller() -> Iterator[StreamNode]:
+    """The smaller side of a split: it has the first messages alone."""
+    with StreamNode(Shelf(StreamConfig("s", b"s/#", 3, retention_us=60 * SECOND))) as smaller:
+        for number in range(3):
+            smaller.publish(f"s/{number}", [b"%d.%d" % (number, i) for i in range(4)])
+        yield smaller
+
+
+def test_offsets_that_one_side_of_a_split_lacks_are_read_at_the_other(node: StreamNode, smaller: StreamNode) -> None:
+    tasks = batch_reader(node).partitions()
+    reader = batch_reader(smaller, url=f"{smaller.url},{node.url}", failOnDataLoss="false")
+    assert len(read(reader, tasks)) == 120
+
+
+def test_offsets_that_no_node_has_are_never_skipped(node: StreamNode, smaller: StreamNode) -> None:
+    tasks = batch_reader(node).partitions()
+    alone = batch_reader(smaller, url=f"{smaller.url},{smaller.url}", failOnDataLoss="false", patienceSeconds="0")
+    with pytest.raises(NotThere, match=r"offsets \d+ to \d+ were there, it ends at \d+ at every node") as caught:
+        read(alone, tasks)
+    assert "failOnDataLoss" not in str(caught.value)
+
+
+def test_a_query_goes_on_at_the_side_that_has_what_it_has_read(node: StreamNode, smaller: StreamNode) -> None:
+    query = Query(node, startingOffsets="earliest", failOnDataLoss="false")
+    query.run()
+    query.options["url"] = f"{smaller.url},{node.url}"
     query.restart()
     assert not query.plan()
+    node.publish("s/new", [b"new"])
+    query.reader.plan._ranges_at = 0.0
+    query.run()
+    assert len(query.rows) == 121
+    query.options.update(url=smaller.url, patienceSeconds="0")
+    query.restart()
+    with pytest.raises(NotThere):
+        query.plan()
+
+
+def test_an_end_in_the_future_waits_for_its_time(node: StreamNode) -> None:
+    query = Query(node, startingOffsets="earliest", endingTimestamp="2023-11-14T22:13:25Z")
+    query.run()
+    assert len(query.rows) == 120
+
+    def later(seconds: int, payload: bytes) -> None:
+        def publish(shelf: Shelf) -> None:
+            shelf.now += seconds * SECOND
+            shelf.publish("s/x", payload)
+
+        node.run(publish)
+        query.reader.plan._ranges_at = 0.0
+        query.run()
+
+    later(3, b"in time")
+    assert query.rows[-1]["payload"] == b"in time"
+    later(3, b"too late")
+    later(3, b"later still")
+    assert len(query.rows) == 121
 
 
 def test_more_partitions_are_read_from_their_beginning(node: StreamNode) -> None:

@@ -16,7 +16,7 @@ import urllib3
 
 from folkmoot.client.problem import BadAnswer, Unreachable
 
-__all__ = ["Answer", "Nodes", "split_urls"]
+__all__ = ["Answer", "Nodes", "Turns", "split_urls"]
 
 BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 2.0
@@ -126,9 +126,7 @@ class Nodes:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> Answer:
-        until = time.monotonic() + self.patience_s
-        pause_s = BACKOFF_MIN_S
-        failures = 0
+        turns = Turns(self)
         silent = False  # some node gave no answer at all
         timeout = urllib3.Timeout(connect=min(CONNECT_S, self.timeout_s), read=self.timeout_s + extra_wait_s)
         whys: dict[str, str] = {}
@@ -144,13 +142,8 @@ class Nodes:
             except urllib3.exceptions.HTTPError as error:
                 whys[url] = _reason(error)
                 silent = True
-            failures += 1
-            self._at = (self._at + 1) % len(self.urls)
-            if failures % len(self.urls) == 0:  # every node has failed once more: wait before the next round
-                if time.monotonic() + pause_s > until:
-                    raise Unreachable(self._unreachable(whys, silent))
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, BACKOFF_MAX_S)
+            if not turns.next():
+                raise Unreachable(self._unreachable(whys, silent))
 
     def _once(
         self,
@@ -190,6 +183,10 @@ class Nodes:
         """Ask this one of the addresses first from now on."""
         self._at = self.urls.index(url)
 
+    def skip(self) -> None:
+        """Ask the next of the addresses from now on."""
+        self._at = (self._at + 1) % len(self.urls)
+
     def passed(self, url: str, why: str) -> None:
         """Tell that a node has answered that another one is to be asked, if there is another."""
         if self._on_pass is not None and len(self.urls) > 1:
@@ -207,6 +204,28 @@ class Nodes:
     def close(self) -> None:
         """Close all connections."""
         self._pool.clear()
+
+
+class Turns:
+    """The turns of one question: each node once, then a pause, and again, until the patience of the nodes is over."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._until = time.monotonic() + nodes.patience_s
+        self._pause_s = BACKOFF_MIN_S
+        self._failures = 0
+
+    def next(self) -> bool:
+        """Turn to the next node, because the current one could not say; False when the patience is over."""
+        self._nodes.skip()
+        self._failures += 1
+        if self._failures % len(self._nodes.urls):
+            return True
+        if time.monotonic() + self._pause_s > self._until:  # every node has failed once more
+            return False
+        time.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, BACKOFF_MAX_S)
+        return True
 
 
 def _complaint(answer: Answer) -> str:

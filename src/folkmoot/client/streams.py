@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from folkmoot.client.nodes import Answer, Nodes, split_urls
+from folkmoot.client.nodes import Answer, Nodes, Turns, split_urls
 from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchStream, NotAuthorised, OffsetAhead, OffsetGone
 from folkmoot.streams.chunk import Head, decode_chunk, decode_head, fault
 from folkmoot.streams.record import Entry
@@ -126,6 +126,41 @@ class StreamClient:
         if next_offset <= start < min(page.end, page.end if end is None else end):
             raise BadAnswer(f"{answer.url}: no records of stream {name} partition {partition} from offset {start} on")
         return page
+
+    def read_known(self, name: str, partition: int, start: int, end: int, bytes_max: int = PAGE_BYTES) -> ChunkPage:
+        """Return a page with the record `start`, of which it is known that it was there.
+
+        A node that knows of no such record is at the smaller side of a split, or was not told yet: the others are
+        asked, within the patience, before OffsetAhead is raised. OffsetGone is raised at once: that is retention.
+        """
+        turns = Turns(self.nodes)
+        while True:
+            try:
+                page = self.read(name, partition, start, end, bytes_max)
+            except OffsetAhead as ahead:
+                found = ahead
+            else:
+                if page.next_offset > start:
+                    return page
+                found = OffsetAhead(f"stream {name} partition {partition} ends at {page.end}", page.end)
+            if not turns.next():
+                raise found
+
+    def describe_known(self, name: str, ends: Mapping[int, int]) -> StreamInfo:
+        """Return the stream from a node at which it has reached `ends`, by stream partition, as it once had.
+
+        Nodes that know less are passed over as in `read_known`; raises OffsetAhead when there is no other.
+        """
+        turns = Turns(self.nodes)
+        while True:
+            info = self.describe(name)
+            behind = [part for part in info.ranges if part.next < ends.get(part.partition, 0)]
+            if not behind:
+                return info
+            if not turns.next():
+                part = behind[0]
+                told = f"was read up to {ends[part.partition]}, and now it ends at {part.next}"
+                raise OffsetAhead(f"stream {name} partition {part.partition}: it {told}", part.next)
 
     def entries(
         self, name: str, partition: int, start: int, end: int | None = None, wait_ms: int = 0

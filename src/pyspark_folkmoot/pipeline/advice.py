@@ -25,7 +25,13 @@ _WAYS_OUT: Final = (
         "Start the pipeline again: the batch is repeated, nothing is lost or twice",
     ),
     (
-        r"gone by retention|were there, it ends at|was read up to",
+        r"at every node that answers",
+        "The nodes that have these records are away or cut off from those that answered. When they are back start the "
+        "pipeline again: it goes on where it was. If they never come back, or were put back to older data, make the "
+        "tables anew with `folkmoot pipeline backfill`; sinks that are no Delta tables need a new name",
+    ),
+    (
+        r"gone by retention",
         "The stream no longer has what this query has not read. To go on without it set 'lost: skip' at the source; to "
         "have this not happen again, give the stream a longer retention",
     ),

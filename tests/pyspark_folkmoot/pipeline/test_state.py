@@ -190,6 +190,12 @@ def test_ranges_of_a_backfill() -> None:
             "stream s partition 0: offsets 1 to 3 are gone by retention; to go on",
             "lost: skip",
         ),
+        (
+            "pyspark_folkmoot.source.NotThere: stream s partition 0: it was read up to 5, and now it ends at 3 at every "
+            "node that answers.",
+            "stream s partition 0: it was read up to 5, and now it ends at 3 at every node that answers.",
+            "The nodes that have these records are away",
+        ),
         ("OSError: [Errno 28] No space left on device: 'x'", "[Errno 28] No space left on device: 'x'", "disk is full"),
         ("java.lang.X: a\nCaused by: java.io.IOException: No space left on device", "No space left on device", "disk"),
         (
