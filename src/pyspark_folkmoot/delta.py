@@ -7,6 +7,7 @@ the work of the package `deltalake` (delta-rs).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,14 +21,26 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
+from folkmoot.kernel.errors import FolkmootError
 from pyspark_folkmoot.option import Options
 
-__all__ = ["DeltaPlan", "DeltaTables", "table_schema"]
+__all__ = ["DeltaPlan", "DeltaTables", "check_known", "partition_fault", "table_schema"]
 
 VALID: Final = ("path", "columns", "version", "partitionBy", "txnAppId", "txnVersion")
 
 # Spark adds these of its own to the options of a sink.
 IGNORED: Final = ("checkpointLocation", "queryName", "outputMode")
+
+
+# What a partition value comes back as from the text that Delta's log has of it. Floating numbers do not: NaN equals
+# nothing; nor do bytes, of which readers make different things; and nothing nested has a text at all.
+PARTITION_TYPES: Final = (
+    *("string", "varchar", "char", "boolean", "date", "timestamp", "timestamp_ntz"),
+    *("tinyint", "smallint", "int", "bigint", "decimal"),
+)
+
+# Features that change what the rows of a file are: who does not know them would read wrong rows, or write such.
+UNKNOWN: Final = ("deletionVectors", "columnMapping")
 
 
 class DeltaPlan:
@@ -57,8 +70,8 @@ class DeltaPlan:
         arrow = to_arrow_schema(schema, timezone="UTC")
         return pa.schema([field.with_nullable(True) for field in arrow])
 
-    def check_write(self, schema: StructType) -> None:
-        """Refuse a write whose columns are not those of the table that is there."""
+    def check_write(self, schema: StructType, overwrite: bool = False) -> None:
+        """Refuse a write whose columns are not those of the table that is there; who overwrites all may change them."""
         if self.version is not None:
             raise self.options.wrong("version", "is for reading")
         wanted = self.arrow_schema(schema)
@@ -66,8 +79,27 @@ class DeltaPlan:
             if column not in wanted.names:
                 raise self.options.wrong("partitionBy", f"names {column!r}: the columns are {', '.join(wanted.names)}")
         table = self.table()
-        if table is None:
-            return
+        partition_columns = self.partition_by if table is None else list(table.metadata().partition_columns)
+        if self.partition_by and self.partition_by != partition_columns:
+            raise self.options.wrong(
+                "partitionBy", f"differs from the table's, which is {','.join(partition_columns)!r}"
+            )
+        self.partition_by = partition_columns
+        if table is not None:
+            check_known(table)
+            if not overwrite:
+                self._check_columns(table, wanted)
+        for column in self.partition_by:
+            if column not in wanted.names:
+                why = (
+                    f"is {self.path}, a table partitioned by {column!r}, which the write lacks: remove the table first"
+                )
+                raise self.options.wrong("path", why)
+            fault = partition_fault(schema[column].dataType.simpleString())
+            if fault is not None:
+                raise self.options.wrong("partitionBy", f"names {column!r}, which {fault}")
+
+    def _check_columns(self, table: DeltaTable, wanted: pa.Schema) -> None:
         found = {field["name"]: json.dumps(field["type"]) for field in _fields(table.schema())}
         ours = {field["name"]: json.dumps(field["type"]) for field in _fields(Schema.from_arrow(wanted))}
         if found != ours:
@@ -76,12 +108,6 @@ class DeltaPlan:
                 f"{name}: table {found.get(name, 'none')}, write {ours.get(name, 'none')}" for name in differ
             )
             raise self.options.wrong("path", f"is {self.path}, a table with other columns ({said})")
-        partition_columns = table.metadata().partition_columns
-        if self.partition_by and self.partition_by != partition_columns:
-            raise self.options.wrong(
-                "partitionBy", f"differs from the table's, which is {','.join(partition_columns)!r}"
-            )
-        self.partition_by = list(partition_columns)
 
 
 class DeltaTables(DataSource):
@@ -114,7 +140,7 @@ class DeltaTables(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from pyspark_folkmoot.delta_write import DeltaWriter
 
-        self.plan.check_write(schema)
+        self.plan.check_write(schema, overwrite)
         return DeltaWriter(self.plan, self.plan.arrow_schema(schema), overwrite)
 
     @override
@@ -133,6 +159,27 @@ class DeltaTables(DataSource):
         if table is None:
             raise self.plan.options.wrong("path", f"is {self.plan.path}, where there is no table yet")
         return table
+
+
+def check_known(table: DeltaTable) -> None:
+    """Refuse a table whose files have other rows or columns than they seem to have."""
+    unknown = [name for name in table.protocol().reader_features or [] if name in UNKNOWN]
+    # Tables of reader version 2 have no list of features, and the mapping by its property alone.
+    mode = table.metadata().configuration.get("delta.columnMapping.mode") or "none"
+    if mode != "none" and "columnMapping" not in unknown:
+        unknown.append(f"columnMapping ({mode})")
+    if unknown:
+        raise FolkmootError(
+            f"the table {table.table_uri} uses {', '.join(unknown)}, which folkmoot_delta does not know: use Spark's "
+            "own format 'delta'"
+        )
+
+
+def partition_fault(kind: str) -> str | None:
+    """Return why a table cannot be partitioned by a column of this type of Spark, as in `int` or `decimal(20,0)`."""
+    if re.split("[(<]", kind)[0] in PARTITION_TYPES:
+        return None
+    return f"is {kind}: a table can be partitioned by text, integers, DECIMAL, BOOLEAN, DATE and TIMESTAMP"
 
 
 def table_schema(table: DeltaTable) -> StructType:

@@ -15,15 +15,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from folkmoot.kernel.errors import FolkmootError
+from pyspark_folkmoot.delta import check_known
 
 __all__ = ["DeltaReader"]
 
 TASK_BYTES: Final = 67_108_864
 BATCH_ROWS: Final = 65_536
-
-# Features that change what the rows of a file are: a reader that does not know them would read wrong rows.
-UNKNOWN: Final = ("deletionVectors", "columnMapping")
 
 
 class Files(InputPartition):
@@ -38,12 +35,7 @@ class DeltaReader(DataSourceReader):
     """Reads the table at the version that it has at this moment."""
 
     def __init__(self, table: DeltaTable, schema: StructType) -> None:
-        unknown = [name for name in table.protocol().reader_features or [] if name in UNKNOWN]
-        if unknown:
-            raise FolkmootError(
-                f"the table {table.table_uri} uses {', '.join(unknown)}, which this reader does not know: read it with "
-                "Spark's own format 'delta'"
-            )
+        check_known(table)
         self.root = unquote(table.table_uri.removeprefix("file://"))
         self.schema = schema
         self.partition_columns = list(table.metadata().partition_columns)

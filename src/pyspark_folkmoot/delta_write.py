@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -26,7 +27,7 @@ from typing_extensions import override
 
 from pyspark_folkmoot.delta import DeltaPlan
 
-__all__ = ["DeltaStreamWriter", "DeltaWriter", "Written", "existing_table", "write_files"]
+__all__ = ["DeltaStreamWriter", "DeltaWriter", "Written", "empty_as_null", "existing_table", "write_files"]
 
 GROUP_BYTES: Final = 67_108_864
 GROUP_ROWS: Final = 1_048_576
@@ -145,6 +146,7 @@ def write_files(plan: DeltaPlan, schema: pa.Schema, batches: Iterable[pa.RecordB
             continue
         # The session's time zone and nullability may differ from the table's; the values do not.
         rows = pa.Table.from_batches([batch]).rename_columns(schema.names).cast(schema)
+        rows = empty_as_null(rows, plan.partition_by)
         for values, part in _parts(rows, plan.partition_by):
             file = open_files.get(values)
             if file is None:
@@ -156,6 +158,19 @@ def write_files(plan: DeltaPlan, schema: pa.Schema, batches: Iterable[pa.RecordB
                 done.append(open_files.pop(values).close())
     done.extend(file.close() for file in open_files.values())
     return done
+
+
+def empty_as_null(rows: pa.Table, partition_by: list[str]) -> pa.Table:
+    """Return `rows` with NULL for empty texts in the columns of the partitions.
+
+    An empty text is how the Delta protocol writes NULL there: all readers would read NULL, and no merge find the row.
+    """
+    for column in partition_by:
+        found = rows.column(column)
+        if pa.types.is_string(found.type):
+            filled = pc.if_else(pc.equal(found, ""), pa.scalar(None, found.type), found)
+            rows = rows.set_column(rows.schema.get_field_index(column), rows.schema.field(column), filled)
+    return rows
 
 
 def _parts(rows: pa.Table, partition_by: list[str]) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
@@ -177,6 +192,8 @@ def _text(value: object) -> str | None:
     """Return a partition value as the Delta protocol writes it."""
     if value is None:
         return None
+    if isinstance(value, Decimal):
+        return format(value, "f")  # without an exponent
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -89,9 +89,9 @@ class Plan:
         if fresh or not self._ranges or time.monotonic() - self._ranges_at > RANGES_AGE_S or self._behind(known):
             found = self.client().describe_known(self.stream, known or {}).ranges
             if self.only is not None:
-                known = {part.partition for part in found}
+                there = {part.partition for part in found}
                 for partition in self.only:
-                    if partition not in known:
+                    if partition not in there:
                         why = f"names {partition}: stream {self.stream} has partitions 0 to {len(found) - 1}"
                         raise self.options.wrong("partitions", why)
                 found = [part for part in found if part.partition in self.only]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import pickle
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
     BooleanType,
     DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
     MapType,
@@ -181,6 +188,70 @@ def test_batch_writes_append_replace_and_happen_once(tmp_path: Path) -> None:
     assert ids(tmp_path) == [3, 7, 8]
 
 
+def pairs(kind: Any, values: pa.Array) -> tuple[StructType, pa.RecordBatch]:
+    """Rows with the columns `id`, 0 to n - 1, and `p`."""
+    schema = StructType([StructField("id", LongType()), StructField("p", kind)])
+    return schema, pa.RecordBatch.from_arrays([pa.array(range(len(values)), pa.int64()), values], names=["id", "p"])
+
+
+def save(path: Path, rows: tuple[StructType, pa.RecordBatch], overwrite: bool = False, **options: str) -> None:
+    writer: Any = DeltaTables({"path": str(path), **options}).writer(rows[0], overwrite)
+    writer.commit([Written(None, write_files(writer.plan, writer.schema, [rows[1]]))])
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (DoubleType(), pa.array([1.5, float("nan")])),
+        (FloatType(), pa.array([1.5], pa.float32())),
+        (BinaryType(), pa.array([b"\xff"])),
+        (ArrayType(LongType()), pa.array([[1]])),
+    ],
+)
+def test_partitions_that_would_not_come_back(tmp_path: Path, kind: Any, values: pa.Array) -> None:
+    rows = pairs(kind, values)
+    with pytest.raises(OptionError, match=r"'partitionBy'.* names 'p', which is .*: a table can be partitioned"):
+        save(tmp_path / "new", rows, partitionBy="p")
+    DeltaTable.create(tmp_path / "old", pa.schema([("id", pa.int64()), ("p", pa.float64())]), partition_by=["p"])
+    if kind == DoubleType():
+        with pytest.raises(OptionError, match="names 'p', which is double"):
+            save(tmp_path / "old", rows)
+
+
+def test_partitions_that_come_back(tmp_path: Path) -> None:
+    numbers = [Decimal("0E-10"), Decimal("12.5"), None]
+    save(tmp_path / "d", pairs(DecimalType(20, 10), pa.array(numbers, pa.decimal128(20, 10))), partitionBy="p")
+    assert sorted((row["id"], row["p"]) for row in read(tmp_path / "d")) == list(enumerate(numbers))
+    assert "0E" not in (tmp_path / "d/_delta_log/00000000000000000001.json").read_text(encoding="utf-8")
+    save(tmp_path / "s", pairs(StringType(), pa.array(["", None, " ", "a"])), partitionBy="p")
+    wanted = [(0, None), (1, None), (2, " "), (3, "a")]
+    assert sorted((row["id"], row["p"]) for row in read(tmp_path / "s")) == wanted
+    log = (tmp_path / "s/_delta_log/00000000000000000001.json").read_text(encoding="utf-8")
+    assert '"partitionValues":{"p":null}' in log
+    assert '"p":""' not in log
+
+
+def test_an_overwrite_may_change_the_columns(tmp_path: Path) -> None:
+    save(tmp_path, pairs(LongType(), pa.array([1, 2])))
+    changed = pairs(StringType(), pa.array(["x"]))
+    with pytest.raises(OptionError, match="a table with other columns"):
+        save(tmp_path, changed)
+    save(tmp_path, changed, overwrite=True)
+    assert read(tmp_path) == DeltaTable(tmp_path).to_pyarrow_table().to_pylist() == [{"id": 0, "p": "x"}]
+    assert len(read(tmp_path, version="1")) == 2
+    with pytest.raises(OptionError, match="differs from the table's"):
+        save(tmp_path, changed, overwrite=True, partitionBy="p")
+
+
+def test_an_overwrite_keeps_the_partitions(tmp_path: Path) -> None:
+    save(tmp_path, pairs(LongType(), pa.array([1, 2])), partitionBy="p")
+    save(tmp_path, pairs(StringType(), pa.array(["x"])), overwrite=True)
+    assert read(tmp_path) == DeltaTable(tmp_path).to_pyarrow_table().to_pylist() == [{"id": 0, "p": "x"}]
+    schema = StructType([StructField("id", LongType())])
+    with pytest.raises(OptionError, match="a table partitioned by 'p', which the write lacks"):
+        save(tmp_path, (schema, pa.RecordBatch.from_arrays([pa.array([1])], names=["id"])), overwrite=True)
+
+
 def test_versions_and_columns(tmp_path: Path) -> None:
     sink = Sink(tmp_path, "q")
     sink.commit(0, sink.stage(rows(1)))
@@ -262,3 +333,28 @@ def test_reads_that_cannot_be(tmp_path: Path) -> None:
     source = DeltaTables({"path": str(tmp_path)})
     with pytest.raises(FolkmootError, match="deletionVectors"):
         source.reader(source.schema())
+
+
+@pytest.mark.parametrize("mode", ["name", "id", "none"])
+def test_columns_under_other_names_are_refused_also_by_the_old_protocol(tmp_path: Path, mode: str) -> None:
+    save(tmp_path, pairs(LongType(), pa.array([1, 2])))
+    for file in sorted((tmp_path / "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        for action in actions:
+            if "protocol" in action:
+                action["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
+            if "metaData" in action:
+                action["metaData"]["configuration"] = {"delta.columnMapping.mode": mode}
+                fields = json.loads(action["metaData"]["schemaString"])
+                for number, field in enumerate(fields["fields"]):
+                    names = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{number}"}
+                    field["metadata"] = names if mode != "none" else {}
+                action["metaData"]["schemaString"] = json.dumps(fields)
+        file.write_text("\n".join(map(json.dumps, actions)) + "\n", encoding="utf-8")
+    if mode == "none":
+        assert len(read(tmp_path)) == 2
+        return
+    with pytest.raises(FolkmootError, match=rf"uses columnMapping \({mode}\), which"):
+        read(tmp_path)
+    with pytest.raises(FolkmootError, match="columnMapping"):
+        save(tmp_path, pairs(LongType(), pa.array([3])))

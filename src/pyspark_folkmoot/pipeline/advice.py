@@ -56,8 +56,13 @@ _WAYS_OUT: Final = (
         "quarantine. Nothing of this batch was written",
     ),
     (
-        r"a table with other columns|differs from the table's",
+        r"a table with other columns",
         "The table was made with other columns. Write elsewhere, or make it anew with `folkmoot pipeline backfill`",
+    ),
+    (
+        r"differs from the table's|a table partitioned by",
+        "The table was made with other partitions. Write elsewhere, or make it anew with `folkmoot pipeline backfill`; a "
+        "table that is made of tables is made anew when its folder is gone",
     ),
     (r"OutOfMemoryError|Java heap space", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
     (r"NoSuchStream|has no stream|no stream '", "Look at the streams of the nodes with `folkmoot stream list`"),

@@ -206,6 +206,8 @@ class _Analyser:
                     if column not in columns:
                         text = f"sink '{sink.name}': {key} names '{column}', which is no column of '{name}'"
                         self._fault((*path, key), text + valid(column, columns, "columns"))
+            if isinstance(sink, DeltaSink):
+                self._partitions(path, sink, dict(self.analysis.columns[name]))
             if isinstance(sink, MqttSink):
                 missing = [column for column in MQTT_COLUMNS if column not in columns]
                 if missing:
@@ -213,6 +215,14 @@ class _Analyser:
                     self._fault((*path, "from"), f"{text}. Its columns: {', '.join(columns)}")
             if self.loaded.graph.streaming(name):
                 self._mode(path, sink, name)
+
+    def _partitions(self, path: Path_, sink: DeltaSink, kinds: dict[str, str]) -> None:
+        from pyspark_folkmoot.delta import partition_fault
+
+        for column in sink.partition_by:
+            why = partition_fault(kinds[column]) if column in kinds else None
+            if why is not None:
+                self._fault((*path, "partition_by"), f"sink '{sink.name}': partition_by names '{column}', which {why}")
 
     def _mode(self, path: Path_, sink: DeltaSink | ParquetSink | MqttSink | FormatSink, name: str) -> None:
         from pyspark_folkmoot.pipeline.plan import refusal

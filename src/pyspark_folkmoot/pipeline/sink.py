@@ -101,12 +101,14 @@ def _update(sink: DeltaSink, checkpoint: Path, table: str) -> Callable[[DataFram
     def write(batch: DataFrame, number: int) -> None:
         from deltalake import CommitProperties, Transaction
 
+        from pyspark_folkmoot.delta_write import empty_as_null
+
         found = _existing(batch, sink, table)
         app = _transaction(checkpoint)
         last = found.transaction_version(app)
         if last is not None and last >= number:
             return
-        rows = batch.toArrow().cast(_arrow_schema(batch))
+        rows = empty_as_null(batch.toArrow().cast(_arrow_schema(batch)), sink.partition_by)
         if rows.num_rows == 0:
             return
         if rows.select(sink.keys).group_by(sink.keys).aggregate([]).num_rows < rows.num_rows:

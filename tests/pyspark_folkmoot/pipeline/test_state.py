@@ -191,8 +191,8 @@ def test_ranges_of_a_backfill() -> None:
             "lost: skip",
         ),
         (
-            "pyspark_folkmoot.source.NotThere: stream s partition 0: it was read up to 5, and now it ends at 3 at every "
-            "node that answers.",
+            "pyspark_folkmoot.source.NotThere: stream s partition 0: it was read up to 5, and now it ends at 3 at "
+            "every node that answers.",
             "stream s partition 0: it was read up to 5, and now it ends at 3 at every node that answers.",
             "The nodes that have these records are away",
         ),
