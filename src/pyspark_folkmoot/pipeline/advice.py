@@ -61,8 +61,8 @@ _WAYS_OUT: Final = (
     ),
     (
         r"differs from the table's|a table partitioned by",
-        "The table was made with other partitions. Write elsewhere, or make it anew with `folkmoot pipeline backfill`; a "
-        "table that is made of tables is made anew when its folder is gone",
+        "The table was made with other partitions. Write elsewhere, or make it anew with `folkmoot pipeline backfill`; "
+        "one that is made of tables is made anew when its folder is gone",
     ),
     (r"OutOfMemoryError|Java heap space", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
     (r"NoSuchStream|has no stream|no stream '", "Look at the streams of the nodes with `folkmoot stream list`"),

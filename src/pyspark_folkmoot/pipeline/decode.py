@@ -28,6 +28,7 @@ from pyspark_folkmoot.pipeline.model import (
     TextDecode,
 )
 from pyspark_folkmoot.pipeline.part import ORIGIN
+from pyspark_folkmoot.pipeline.row import REASON
 from pyspark_folkmoot.pipeline.sparkplug import COLUMNS as SPARKPLUG_COLUMNS
 from pyspark_folkmoot.pipeline.topic import TopicPattern
 
@@ -36,7 +37,13 @@ __all__ = ["Entry", "decoded", "entry_of", "messages_of", "observed_entries", "s
 CORRUPT: Final = "_folkmoot_corrupt"
 WHICH: Final = "_folkmoot_entry"
 PARSED: Final = "_folkmoot_parsed"
-REASON: Final = "_reason"
+END: Final = "_folkmoot_end"
+"""What is put behind a JSON payload, to see whether the parser comes as far: it stops behind the first object."""
+
+# One pair of braces, the closing one at the end: nothing can follow. Most payloads are so, and this is the faster look.
+FLAT: Final = r"\A\s*+\{[^{}]*+\}\s*+\z"
+LINE_ENDS: Final = r"[\r\n]++\z"
+QUOTED: Final = '"[^"]*+"'
 SHOWN_CHARACTERS: Final = 40
 
 _DECODE: Final[TypeAdapter[Any]] = TypeAdapter(Decode)
@@ -250,11 +257,15 @@ def _texts(entry: Entry, text: Column, no_text: Column) -> Parts:
     json = isinstance(entry.entry, JsonDecode)
     if isinstance(entry.entry, CsvDecode):
         columns = f"{entry.schema}, {CORRUPT} STRING"
-        parsed = f.from_csv(text, columns, {**options, "sep": entry.entry.separator})
+        line = f.regexp_replace(text, LINE_ENDS, "")
+        parsed = f.from_csv(line, columns, {**options, "sep": entry.entry.separator})
+        # Without `multiLine` a line break is a character of a value: two lines would be one row.
+        alone = (line != "") & ~f.regexp_replace(line, QUOTED, "").rlike("[\r\n]")
     else:
         parsed = f.from_json(text, schema, options)
+        alone = f.rlike(text, f.lit(FLAT)) | _ends(text)
     # Bytes that are no text are replaced by the parser: they would change what was sent without a word.
-    parsed = f.when(f.is_valid_utf8(text), parsed)
+    parsed = f.when(f.is_valid_utf8(text) & alone, parsed)
 
     def why(found: Column) -> Column:
         if not json:
@@ -274,9 +285,21 @@ def _texts(entry: Entry, text: Column, no_text: Column) -> Parts:
         ]
         listed = f.concat_ws("; ", *fields)
         said = f.when(listed == "", f.lit("a field within another does not fit its type")).otherwise(listed)
+        more = f.lit("the payload has something behind its first JSON object: send one object in each message")
+        said = f.when(~alone, more).otherwise(said)
         return f.coalesce(no_text, f.when(raw.isNull(), f.lit("the payload is no JSON object")).otherwise(said))
 
     return parsed, lambda found: found.isNotNull() & found[CORRUPT].isNull(), why
+
+
+def _ends(text: Column) -> Column:
+    """Whether a payload is one value of JSON and nothing else, as far as `from_json` reads it.
+
+    In an array with a mark behind it, the mark is the second item only if the payload is the first.
+    """
+    marked = f.concat(f.lit("["), text, f.lit(f',{{"{END}":true}}]'))
+    items = f.from_json(marked, f"ARRAY<STRUCT<`{END}`: BOOLEAN>>")
+    return f.coalesce((f.size(items) == 2) & f.get(items, f.lit(1))[END], f.lit(False))
 
 
 def _function(entry: Entry) -> Callable[[Column], Column]:
@@ -291,6 +314,7 @@ def _function(entry: Entry) -> Callable[[Column], Column]:
 
     def decode(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         from pyspark_folkmoot.pipeline.protobuf import decode_payloads
+        from pyspark_folkmoot.pipeline.row import structs
         from pyspark_folkmoot.pipeline.sparkplug import decode_sparkplug
 
         for batch in batches:
@@ -299,7 +323,7 @@ def _function(entry: Entry) -> Callable[[Column], Column]:
                 rows = decode_sparkplug(payloads)
             else:
                 rows = decode_payloads(descriptor, message, payloads)
-            yield pa.array([{**(fields or {}), REASON: reason} for fields, reason in rows], type=arrow)
+            yield structs(rows, arrow)
 
     decode.__annotations__ = {"batches": Iterator[pa.Array], "return": Iterator[pa.Array]}
     made: Callable[[Column], Column] = f.arrow_udf(decode, schema)  # type: ignore[attr-defined]

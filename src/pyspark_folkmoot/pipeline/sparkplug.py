@@ -124,7 +124,7 @@ def decode_sparkplug(payloads: Iterable[bytes | None]) -> list[Decoded]:
 
 def _row(payload: Any) -> dict[str, Any]:
     return {
-        "seq": payload.seq if payload.HasField("seq") else None,
+        "seq": _whole("seq", payload.seq) if payload.HasField("seq") else None,
         "time": _time(payload.timestamp) if payload.HasField("timestamp") else None,
         "uuid": payload.uuid if payload.HasField("uuid") else None,
         "metrics": [_metric(metric) for metric in payload.metrics],
@@ -139,7 +139,7 @@ def _metric(metric: Any) -> dict[str, Any]:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return {
         "name": metric.name if metric.HasField("name") else None,
-        "alias": metric.alias if metric.HasField("alias") else None,
+        "alias": _whole("the alias of a metric", metric.alias) if metric.HasField("alias") else None,
         "time": _time(metric.timestamp) if metric.HasField("timestamp") else None,
         "datatype": datatype if metric.HasField("datatype") else None,
         "number": float(value) if number and value is not None else None,
@@ -163,5 +163,15 @@ def _decimal(value: int) -> Any:
     return Decimal(value)
 
 
+def _whole(what: str, value: int) -> int:
+    """Return a number without a sign of 64 bits that a BIGINT can hold; aliases and numbers above it are nobody's."""
+    if value >> 63:
+        raise ValueError(f"{what} is {value}, which is no BIGINT")
+    return value
+
+
 def _time(milliseconds: int) -> datetime:
-    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        raise ValueError(f"the timestamp {milliseconds} is beyond the year 9999") from None

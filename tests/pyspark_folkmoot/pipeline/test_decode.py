@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -50,6 +51,8 @@ def reasons(frame: DataFrame) -> dict[bytes, str]:
 
 def test_json(spark: SparkSession) -> None:
     good = [b'{"v": 1.5, "t": "2026-03-01T00:00:00Z", "s": "x", "new": 1}', b'{"v": null}', b"{}", b'{"s": 7}']
+    good += [b' {"s": "}{", "n": {"a": 1}, "new": [{}]} \r\n', b'{"v": NaN}', b"{'s': '{'}"]
+    second = "something behind its first JSON object"
     bad = {
         b"": "the payload is no JSON object",
         b"no": "the payload is no JSON object",
@@ -62,6 +65,13 @@ def test_json(spark: SparkSession) -> None:
         b'{"n": {"a": "x"}}': "field within another",
         b'{"s": "\xff"}': "the payload is no text in UTF-8",
         b'{"v": "a", "v": "b"}': "field 'v' is",
+        b'{"v": 1}\n{"v": 2}': second,
+        b'{"v": 1},{"v": 2}': second,
+        b'{"v": 1}, "new": 1': second,
+        b'{"n": {"a": 1}} x': second,
+        b'{"v": 1}}': second,
+        b'{"v": 1}]': second,
+        b'{"v": 1}\x00': second,
     }
     frame = messages(spark, *[("s/hall/x", payload) for payload in [*good, *bad]])
     schema = "v DOUBLE, t TIMESTAMP, s STRING, n STRUCT<a: INT>"
@@ -73,7 +83,11 @@ def test_json(spark: SparkSession) -> None:
         ("hall", None, None),
         ("hall", None, None),
         ("hall", None, "7"),
+        ("hall", None, "}{"),
+        ("hall", found[5]["v"], None),
+        ("hall", None, "{"),
     ]
+    assert math.isnan(found[5]["v"])
     assert list(found[0]) == ["place", "v", "t", "s", "n", "_origin"]
     assert found[0]["_origin"]["stream"] == "s"
     told = reasons(undecoded(frame, entries, "s"))
@@ -130,6 +144,14 @@ def test_csv_numbers_text_and_bytes(spark: SparkSession) -> None:
         ("text", 7),
     ]
     assert found[2]["_reason"] == "the payload is 'high' and no DOUBLE"
+
+
+def test_csv_is_one_line(spark: SparkSession) -> None:
+    payloads = [b"1,a\r\n", b'2,"b\nc"', b"3,", b"4,d\n5", b"6,e\n7,f", b"8,\ng", b"", b"\n"]
+    frame = messages(spark, *[("csv", payload) for payload in payloads])
+    entries = [{"topic": "csv", "view": "v", "format": "csv", "columns": "a INT, b STRING"}]
+    assert [(row["a"], row["b"]) for row in rows(decoded(frame, entries)["v"])] == [(1, "a"), (2, "b\nc"), (3, None)]
+    assert list(reasons(undecoded(frame, entries))) == payloads[3:]
 
 
 def descriptor(folder: Path) -> Path:
@@ -201,7 +223,8 @@ def test_sparkplug(spark: SparkSession) -> None:
     payload.metrics.add(alias=4, datatype=3, int_value=2**32 - 5)
     payload.metrics.add(name="on", datatype=11, boolean_value=True)
     payload.metrics.add(name="s", datatype=12, is_null=True)
-    frame = messages(spark, ("spBv1.0/g/NDATA/n", payload.SerializeToString()), ("spBv1.0/g/NDATA/n", b"\xff\xff"))
+    wrong = [b"\xff\xff", bytes.fromhex("18ffffffffffffffffff01")]
+    frame = messages(spark, *[("spBv1.0/g/NDATA/n", one) for one in (payload.SerializeToString(), *wrong)])
     entries = [{"topic": "spBv1.0/{group}/{kind}/{node}", "view": "data", "format": "sparkplug"}]
     (row,) = rows(decoded(frame, entries)["data"])
     assert (row["group"], row["kind"], row["node"], row["seq"]) == ("g", "NDATA", "n", 7)
@@ -212,7 +235,10 @@ def test_sparkplug(spark: SparkSession) -> None:
         ("s", None, "String", None, None),
     ]
     assert row["metrics"][3]["is_null"]
-    assert "no payload of Sparkplug B" in rows(undecoded(frame, entries))[0]["_reason"]
+    told = reasons(undecoded(frame, entries))
+    assert list(told) == wrong
+    assert "no payload of Sparkplug B" in told[wrong[0]]
+    assert told[wrong[1]].endswith("seq is 18446744073709551615, which is no BIGINT")
 
 
 def test_expectations(spark: SparkSession) -> None:
