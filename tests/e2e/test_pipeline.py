@@ -133,7 +133,7 @@ def test_everything_of_a_pipeline(spark: SparkSession, node: StreamNode, tmp_pat
     loaded = write(tmp_path, node)
     said = run(spark, loaded)
     assert said[-1].startswith("finished: ")
-    pinned = json.loads((tmp_path / "state/schemas/weather.json").read_text(encoding="utf-8"))
+    pinned = json.loads((tmp_path / "state/flights/schemas/weather.json").read_text(encoding="utf-8"))
     assert pinned["schema"] == "`temp` DOUBLE"
     fill(node, 60, first=600)
     node.publish("s/weather/JFK", [b'{"temp": "hot"}', b'{"temp": 1, "gust": 2}'])
@@ -408,6 +408,53 @@ def test_the_flights_as_a_pipeline(spark: SparkSession, tmp_path: Path) -> None:
     assert columns == [("topic", "string"), ("payload", "string")]
 
 
+STILL = """\
+name: still
+trigger: once
+sources:
+  airports: {table: airports.csv, format: csv, schema: "faa STRING, name STRING"}
+steps:
+  - {name: few, sql: "SELECT faa FROM airports"}
+sinks:
+  - {name: few, from: few, delta: tables/few}
+"""
+
+
+def test_a_table_made_of_tables_may_get_other_columns(spark: SparkSession, node: StreamNode, tmp_path: Path) -> None:
+    run(spark, write(tmp_path, node, STILL))
+    assert set(table(tmp_path, "few")[0]) == {"faa"}
+    run(spark, write(tmp_path, node, STILL.replace("SELECT faa", "SELECT length(name) AS letters, faa")))
+    assert sorted(table(tmp_path, "few"), key=lambda row: str(row["faa"])) == [
+        {"letters": 6, "faa": "EWR"},
+        {"letters": 7, "faa": "JFK"},
+    ]
+
+
+COUNTS = """\
+name: counts
+cluster: {url: "%URL%"}
+trigger: once
+sources:
+  in: {stream: s, decode: [{topic: "s/{place}", view: numbers, format: number}]}
+steps:
+  - {name: counts, sql: "SELECT place, count(*) AS n, max(value) AS high FROM numbers GROUP BY place"}
+sinks:
+  - {name: counts, from: counts, delta: tables/counts, mode: update, keys: [place], partition_by: [place]}
+"""
+
+
+def test_an_empty_level_is_one_partition(spark: SparkSession, node: StreamNode, tmp_path: Path) -> None:
+    for _ in range(2):
+        node.publish("s/", [b"1"])
+        node.publish("s/a", [b"2"])
+        run(spark, write(tmp_path, node, COUNTS))
+    assert {row["place"]: row["n"] for row in table(tmp_path, "counts")} == {None: 2, "a": 2}
+    assert len(table(tmp_path, "counts")) == 2
+    wrong = write(tmp_path, node, COUNTS.replace("partition_by: [place]", "partition_by: [high]"))
+    with pytest.raises(Faults, match="partition_by names 'high', which is double: a table can be partitioned by text"):
+        analyse(spark, wrong, {})
+
+
 TWO = """\
 name: two
 cluster: {url: "%URL%"}
@@ -450,5 +497,5 @@ def test_several_streams_a_function_with_state_and_any_format(spark: SparkSessio
     assert sorted(row.id for row in spark.read.json(str(tmp_path / "lines")).collect()) == [1, 2, 3, 4, 5]
     raw = DeltaTable(str(tmp_path / "raw")).to_pyarrow_table().to_pylist()
     assert len({(row["stream"], row["partition"], row["offset"]) for row in raw}) == len(raw) == 13
-    (bad,) = DeltaTable(str(tmp_path / "state" / "quarantine")).to_pyarrow_table().to_pylist()
+    (bad,) = DeltaTable(str(tmp_path / "state" / "two" / "quarantine")).to_pyarrow_table().to_pylist()
     assert (bad["stream"], bad["topic"], bad["step"]) == ("t", "t/b", "v")

@@ -82,7 +82,7 @@ def check(file: Path) -> None:
     table = DeltaTable(str(file.parent / "out")).to_pyarrow_table()
     assert sorted(table.column("value").to_pylist()) == list(range(2999))
     assert sorted(table.column("twice").to_pylist()) == [2 * number for number in range(2999)]
-    assert DeltaTable(str(file.parent / "state" / "quarantine")).to_pyarrow_table().num_rows == 1
+    assert DeltaTable(str(file.parent / "state" / "clustered" / "quarantine")).to_pyarrow_table().num_rows == 1
 
 
 def test_executors_that_find_no_source_tree(file: Path) -> None:
@@ -146,5 +146,5 @@ def test_a_standalone_master_that_loses_a_worker(place: tuple[Path, StreamNode],
         node.publish("s/late", [b"%d" % number for number in range(3000, 3100)])
         run(file, master)
         assert DeltaTable(str(tmp_path / "out")).to_pyarrow_table().num_rows == 2999
-        quarantine = DeltaTable(str(tmp_path / "state" / "quarantine")).to_pyarrow_table()
+        quarantine = DeltaTable(str(tmp_path / "state" / "clustered" / "quarantine")).to_pyarrow_table()
         assert quarantine.num_rows == 101, "the hundred that came later break the expectation"

@@ -77,7 +77,7 @@ def with_group(process: subprocess.Popen[bytes], number: int) -> None:
 
 
 def status(file: Path) -> dict[str, Any]:
-    path = file.parent / "state" / "status.json"
+    path = file.parent / "state" / "small" / "status.json"
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return found
 

@@ -64,6 +64,12 @@ _WAYS_OUT: Final = (
         "The table was made with other partitions. Write elsewhere, or make it anew with `folkmoot pipeline backfill`; "
         "one that is made of tables is made anew when its folder is gone",
     ),
+    (
+        r"limit transaction_bytes_max",
+        "The messages of one batch are more bytes than the nodes take in one transaction. What belongs to this batch "
+        "is settled: raise limits.transaction_bytes_max at all nodes and start the pipeline again. Then set "
+        "'rows_per_trigger' at the source lower, so that the next ones are smaller",
+    ),
     (r"OutOfMemoryError|Java heap space", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
     (r"NoSuchStream|has no stream|no stream '", "Look at the streams of the nodes with `folkmoot stream list`"),
 )

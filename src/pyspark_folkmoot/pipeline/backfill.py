@@ -42,7 +42,7 @@ def backfill(
     Raises PipelineProblem when that cannot be exact, or the pipeline runs.
     """
     sink = _sink(loaded, name)
-    with StateLock(loaded.state, "folkmoot pipeline backfill"):
+    with StateLock(loaded.state, "folkmoot pipeline backfill", loaded.model.name):
         finish_swaps(loaded)
         schemas = known_schemas(loaded, pin=True)
         analysis = analyse(spark, loaded, schemas)

@@ -27,6 +27,8 @@ SECRET_LEAST: Final = 4
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _VARIABLE: Final = re.compile(r"\$?\$\{([^}]*)\}")
+_QUOTED: Final = re.compile(r"\"[^\"]*\"|'[^']*'")
+_BARE: Final = re.compile(r"[{\[].*\$\{")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -39,6 +41,7 @@ class Document:
         self.raw: Any = None
         self.faults: list[Fault] = []
         self.secrets: dict[str, str] = {}
+        self._texts: dict[Path_, str] = {}
         self._lines: dict[Path_, int] = {}
         self._text_lines: dict[Path_, int] = {}
 
@@ -53,6 +56,16 @@ class Document:
         """Return the line of the file that has line `number` of the text at `path`."""
         first = self._text_lines.get(path)
         return self.line(path) if first is None else first + number - 1
+
+    def take_as_text(self, path: Path_) -> bool:
+        """Make the value at `path` the text of its variable, where it was taken for a number; False if it is none."""
+        if path not in self._texts:
+            return False
+        found = self.data
+        for part in path[:-1]:
+            found = found[part]
+        found[path[-1]] = self._texts.pop(path)
+        return True
 
     def masked(self, text: str) -> str:
         """Return `text` with every secret replaced by where it came from."""
@@ -77,7 +90,11 @@ def read_document(file: Path, environment: Mapping[str, str]) -> Document:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 0
-        raise Faults(str(file), [Fault(line, f"is no YAML: {error.problem or error.context}")]) from None
+        lines = text.splitlines()
+        hint = ""
+        if 0 < line <= len(lines) and _BARE.search(_QUOTED.sub("", lines[line - 1])):
+            hint = '; within braces a variable needs quotes: {token: "${NAME}"}'
+        raise Faults(str(file), [Fault(line, f"is no YAML: {error.problem or error.context}{hint}")]) from None
     except yaml.YAMLError as error:
         raise Faults(str(file), [Fault(0, f"is no YAML: {error}")]) from None
     if root is None:
@@ -132,7 +149,10 @@ class _Reader:
         expanded = _VARIABLE.sub(lambda match: self._variable(match, path), found)
         # A text that is one variable is what the variable says: a port stays a number, a switch a switch.
         whole = _VARIABLE.fullmatch(found) and node.style is None and not found.startswith("$$")
-        return _typed(expanded) if whole else expanded
+        typed = _typed(expanded) if whole else expanded
+        if not isinstance(typed, str) and typed is not None:
+            self.document._texts[path] = expanded  # noqa: SLF001 - one module
+        return typed
 
     def _variable(self, match: re.Match[str], path: Path_) -> str:
         if match[0].startswith("$$"):

@@ -49,7 +49,7 @@ def run_pipeline(spark: SparkSession, loaded: Loaded, say: Say, stop: threading.
     """
     from pyspark_folkmoot.pipeline.backfill import finish_swaps
 
-    with StateLock(loaded.state, "folkmoot pipeline run"):
+    with StateLock(loaded.state, "folkmoot pipeline run", loaded.model.name):
         finish_swaps(loaded)
         check_streams(loaded)
         schemas = known_schemas(loaded, pin=True)

@@ -11,6 +11,7 @@ from pyspark_folkmoot.pipeline.model import (
     Decode,
     DeltaSink,
     Expectation,
+    MqttSink,
     Pipeline,
     PythonStep,
     SinkSource,
@@ -22,6 +23,12 @@ from pyspark_folkmoot.pipeline.part import check_parts
 from pyspark_folkmoot.pipeline.relation import relations
 
 __all__ = ["DECODED", "MESSAGES", "SINK_TABLE", "STEP", "TABLE", "Graph", "View", "build_graph"]
+
+MQTT_ROWS: Final = 100_000
+"""Messages of a micro-batch at most that is published: one transaction at the nodes, which have a limit for its bytes.
+
+Spark has written down what belongs to a batch before it runs: one that is too large could never be made smaller.
+"""
 
 MESSAGES: Final = "messages"
 DECODED: Final = "decoded"
@@ -100,6 +107,8 @@ def build_graph(document: Document, model: Pipeline) -> Graph:
     ordered = _ordered(document, found, {sink.name: sink for sink in model.sinks})
     graph = Graph(ordered)
     _check_sinks(document, model, graph, by_lower)
+    _check_joins(document, graph)
+    _limit_batches(model, graph)
     return graph
 
 
@@ -184,6 +193,35 @@ def _ordered(document: Document, found: dict[str, View], sinks: dict[str, AnySin
     for name in found:
         visit(name, [])
     return done
+
+
+def _check_joins(document: Document, graph: Graph) -> None:
+    """Note streams that are joined with the table of a sink: Spark would read that once, when the query starts."""
+    mixed: set[str] = set()
+    for view in graph.views.values():
+        tables = [graph.views[name].made_by for name in graph.needed(view.name)]
+        found = [made.sink for made in tables if isinstance(made, SinkSource)]
+        if not found or not graph.streaming(view.name):
+            continue
+        mixed.add(view.name)
+        if mixed.isdisjoint(view.inputs):
+            text = (
+                f"'{view.name}' is made of a stream and of the table of sink '{found[0]}', which would stay what it "
+                "was when the query started. Write the stream to a sink too and read that one with 'sink', so that all "
+                "is made of tables; or, for a table that does not change, read it with 'table'"
+            )
+            document.fault(view.path, text)
+
+
+def _limit_batches(model: Pipeline, graph: Graph) -> None:
+    """Give the sources of sinks with mqtt a limit, where the file has none."""
+    for sink in model.sinks:
+        name = next((known for known in graph.views if known.lower() == sink.from_.lower()), None)
+        for source in graph.sources(name) if name is not None and isinstance(sink, MqttSink) else []:
+            found = model.sources[source]
+            if isinstance(found, StreamSource) and found.rows_per_trigger is None:
+                limited = found.model_copy(update={"rows_per_trigger": MQTT_ROWS})
+                model.sources[source] = graph.views[source].made_by = limited
 
 
 def _check_sinks(document: Document, model: Pipeline, graph: Graph, by_lower: dict[str, str]) -> None:

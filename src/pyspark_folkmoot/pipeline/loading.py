@@ -14,7 +14,9 @@ from pydantic_core import ErrorDetails
 from pyspark_folkmoot.pipeline.document import Document, Path_, read_document
 from pyspark_folkmoot.pipeline.fault import Faults, valid
 from pyspark_folkmoot.pipeline.graph import Graph, build_graph
+from pyspark_folkmoot.pipeline.lock import owner_file, owner_of
 from pyspark_folkmoot.pipeline.model import Pipeline, kinds
+from pyspark_folkmoot.pipeline.place import QUARANTINE, state_folder
 
 __all__ = ["Loaded", "load_pipeline"]
 
@@ -41,12 +43,12 @@ class Loaded:
     @property
     def state(self) -> Path:
         """The folder of checkpoints, pinned schemas and status."""
-        return Path(self.path(self.model.state))
+        return Path(self.path(state_folder(self.model)))
 
     @property
     def quarantine(self) -> str:
         """The folder of the quarantine table."""
-        return self.path(self.model.quarantine) if self.model.quarantine else str(self.state / "quarantine")
+        return self.path(self.model.quarantine) if self.model.quarantine else str(self.state / QUARANTINE)
 
     @property
     def token(self) -> str | None:
@@ -64,7 +66,7 @@ def load_pipeline(file: Path, environment: Mapping[str, str] | None = None) -> L
     """Return the pipeline in `file`; raises `Faults` with everything that can be seen without Spark."""
     document = read_document(file, os.environ if environment is None else environment)
     try:
-        model = Pipeline.model_validate(document.data)
+        model = _validated(document)
     except ValidationError as error:
         for detail in error.errors():
             _explain(document, detail)
@@ -73,7 +75,34 @@ def load_pipeline(file: Path, environment: Mapping[str, str] | None = None) -> L
     graph = build_graph(document, model)
     if document.faults:
         raise Faults(str(file), document.faults)
-    return Loaded(document, model, graph)
+    loaded = Loaded(document, model, graph)
+    _check_owner(loaded)
+    return loaded
+
+
+def _validated(document: Document) -> Pipeline:
+    """Return the model; a variable that reads as a number is text where text is wanted: a token may be digits."""
+    try:
+        return Pipeline.model_validate(document.data)
+    except ValidationError as error:
+        places = [_place(document, detail["loc"])[0] for detail in error.errors() if detail["type"] == "string_type"]
+        taken = [document.take_as_text(path) for path in places]
+        if not any(taken):
+            raise
+    return Pipeline.model_validate(document.data)
+
+
+def _check_owner(loaded: Loaded) -> None:
+    """Refuse the state folder of another pipeline, whose pinned schemas and checkpoints would be taken for its own."""
+    owner = owner_of(loaded.state)
+    if owner is None or owner == loaded.model.name:
+        return
+    text = (
+        f"the state folder {state_folder(loaded.model)} belongs to the pipeline '{owner}': give this one a folder of "
+        f"its own. If it is the same pipeline with a new name, remove {owner_file(loaded.state)}"
+    )
+    loaded.document.fault(("state",), loaded.document.masked(text))
+    raise Faults(str(loaded.document.file), loaded.document.faults)
 
 
 def _look_further(document: Document, error: ValidationError) -> None:

@@ -211,7 +211,11 @@ class StreamSource(Key):
     start: Annotated[str | dict[int, int], BeforeValidator(_start)] = Field(
         "earliest", description="where a new checkpoint begins"
     )
-    rows_per_trigger: int | None = Field(None, ge=1, description="messages of one micro-batch at most, per stream")
+    rows_per_trigger: int | None = Field(
+        None,
+        ge=1,
+        description="messages of one micro-batch at most, per stream; 100,000 where a sink with mqtt reads it",
+    )
     tasks: int | None = Field(None, ge=1, description="tasks of a micro-batch at least")
     patience: Interval = Field(120_000, description="how long all nodes may be away")
     lost: Literal["fail", "skip"] = Field("fail", description="what to do when retention took what was not read")
@@ -352,7 +356,11 @@ class Pipeline(Key):
     name: Name = Field(description="name of the pipeline")
     cluster: ClusterKey | None = Field(None, description="where the nodes are")
     spark: SparkKey = Field(default_factory=SparkKey, description="the session")
-    state: str = Field("state", min_length=1, description="folder of checkpoints, pinned schemas and status")
+    state: str | None = Field(
+        None,
+        min_length=1,
+        description="folder of checkpoints, pinned schemas and status; state/NAME where none is given",
+    )
     trigger: Annotated[int | Literal["once"], BeforeValidator(_trigger)] = Field(
         2_000, description="time between micro-batches, or once: take what is there and end"
     )

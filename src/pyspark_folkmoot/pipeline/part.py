@@ -26,6 +26,7 @@ from pyspark_folkmoot.pipeline.model import (
     StreamSource,
     TableSource,
 )
+from pyspark_folkmoot.pipeline.place import check_places
 from pyspark_folkmoot.pipeline.topic import TopicPattern
 
 __all__ = ["ENTRIES", "OBSERVED", "ORIGIN", "VACUUM_LEAST_MS", "check_parts"]
@@ -56,6 +57,7 @@ def check_parts(document: Document, model: Pipeline) -> None:
         if isinstance(step, PythonStep):
             _function(document, ("steps", index, "python"), step.python)
     _sinks(document, model)
+    check_places(document, model)
     asks = [sink.name for sink in model.sinks if isinstance(sink, MqttSink)]
     asks += [name for name, source in model.sources.items() if isinstance(source, StreamSource)]
     if asks and model.cluster is None:
@@ -143,21 +145,12 @@ def _function(document: Document, path: Path_, place: str) -> None:
 
 def _sinks(document: Document, model: Pipeline) -> None:
     names: dict[str, int] = {}
-    places: dict[str, str] = {}
-    if model.quarantine:
-        places[str(Path(model.quarantine))] = "the quarantine"
     for index, sink in enumerate(model.sinks):
         path: Path_ = ("sinks", index)
         if sink.name.lower() in names:
             line = names[sink.name.lower()]
             document.fault(path, f"the name '{sink.name}' is taken: line {line} has a sink of that name")
         names.setdefault(sink.name.lower(), document.line(path))
-        place = getattr(sink, "delta", None) or getattr(sink, "parquet", None)
-        if place is not None:
-            key = "delta" if isinstance(sink, DeltaSink) else "parquet"
-            owner = places.setdefault(str(Path(place)), f"sink '{sink.name}'")
-            if owner != f"sink '{sink.name}'":
-                document.fault((*path, key), f"sink '{sink.name}' and {owner} write the same folder {place}")
         if isinstance(sink, DeltaSink):
             _delta(document, path, sink)
         elif not isinstance(sink, ParquetSink | MqttSink) and sink.format == "folkmoot_delta":

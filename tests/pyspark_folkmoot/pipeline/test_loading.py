@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pyspark_folkmoot.pipeline.decode import source_options
 from pyspark_folkmoot.pipeline.fault import Faults
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
+from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.model import StreamSource
 
 GOOD = """\
@@ -40,6 +42,11 @@ def load(folder: Path, text: str, **environment: str) -> Loaded:
     return load_pipeline(file, {"TOKEN": "a-secret-token", **environment})
 
 
+@pytest.fixture(autouse=True)
+def linked(tmp_path: Path) -> None:
+    (tmp_path / "linked").symlink_to(tmp_path / "tables")
+
+
 def faults(folder: Path, text: str) -> list[tuple[int, str]]:
     with pytest.raises(Faults) as caught:
         load(folder, text)
@@ -53,7 +60,8 @@ def test_a_good_file(tmp_path: Path) -> None:
     assert found.graph.needed("late") == ["nyc", "flights", "airports", "late"]
     assert found.graph.streaming("late")
     assert not found.graph.streaming("airports")
-    assert found.state == tmp_path / "state"
+    assert found.state == tmp_path / "state" / "flights"
+    assert found.quarantine == str(tmp_path / "state" / "flights" / "quarantine")
     assert found.model.trigger == 2_000
     assert found.token == "a-secret-token"
     assert found.masked("x a-secret-token y") == "x ${TOKEN} y"
@@ -102,6 +110,21 @@ CASES = [
     ("delta: tables/bronze", "mqtt: {qso: 1}", 18, "did you mean 'qos'? valid keys: qos, retain, patience"),
     ("from: late, delta", "from: airports, parquet", 19, "no key 'partition_by'|made of tables alone"),
     ("tables/silver", "s3://b/silver", 19, "must be on a local or mounted disk"),
+    ("cluster:", "state: s3://b/x\ncluster:", 2, "state is s3://b/x: it must be a folder on a local or mounted disk"),
+    ("cluster:", "quarantine: s3://b/x\ncluster:", 2, "the quarantine is s3://b/x: it must be a folder on a local"),
+    ("tables/silver", "tables/bronze/x", 19, "(tables/bronze/x) lies within sink 'bronze' (tables/bronze)"),
+    ("tables/silver", "tables", 19, "sink 'silver' (tables) contains sink 'bronze' (tables/bronze)"),
+    ("tables/silver", "x/../tables/./bronze/", 19, "sink 'silver' and sink 'bronze' write the same folder"),
+    ("tables/silver", "linked/bronze", 19, "sink 'silver' and sink 'bronze' write the same folder"),
+    ("tables/silver", ".", 19, "sink 'silver' (.) contains the pipeline's file (p.yaml)"),
+    ("tables/silver", "..", 19, "sink 'silver' (..) contains the pipeline's file (p.yaml)"),
+    ("tables/silver", "airports.csv", 19, "contains what sources.airports reads (airports.csv)"),
+    ("tables/silver", "state", 19, "sink 'silver' (state) contains the state folder (state/flights)"),
+    ("tables/silver", "state/flights/x", 19, "lies within the state folder (state/flights)"),
+    ("cluster:", "state: tables\ncluster:", 20, "sink 'silver' (tables/silver) lies within the state folder (tables)"),
+    ("cluster:", "quarantine: tables/silver/q\ncluster:", 20, "contains the quarantine (tables/silver/q)"),
+    ("cluster:", "quarantine: state/flights/x\ncluster:", 2, "the quarantine (state/flights/x) lies within the state"),
+    ("delta: tables/bronze", "parquet: tables/silver/b", 19, "contains sink 'bronze' (tables/silver/b)"),
     ("    sql: |", '    inputs: [nyc]\n    python: "no:f"\n    sql: |', 14, "has no key 'sql'"),
 ]
 
@@ -122,9 +145,10 @@ def test_all_faults_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
 
 def test_cycles_also_through_tables(tmp_path: Path) -> None:
     text = GOOD.replace("sources:\n", "sources:\n  old: {sink: silver}\n").replace("JOIN airports", "JOIN old")
-    ((line, told),) = faults(tmp_path, text)
+    (line, told), (_, join) = faults(tmp_path, text)
     assert line == 4
     assert "'old' is made of itself: old <- late <- old" in told
+    assert "made of a stream and of the table" in join
 
 
 def test_tables_alone_have_no_quarantine(tmp_path: Path) -> None:
@@ -134,6 +158,74 @@ def test_tables_alone_have_no_quarantine(tmp_path: Path) -> None:
     assert line == 17
     assert "made of tables alone" in told
     load(tmp_path, text.replace('check: "true"}', 'check: "true", otherwise: fail}'))
+
+
+def test_places_that_may_be_near_each_other(tmp_path: Path) -> None:
+    for text in ("state: s\nquarantine: s/quarantine\n", "quarantine: tables/silver.bad\n", "state: ../elsewhere\n"):
+        load(tmp_path, text + GOOD)
+    load(tmp_path, GOOD.replace("tables/silver", str(tmp_path / "other")))
+    same = GOOD.replace("airports: {table: airports.csv, format: csv", "airports: {table: tables/bronze, format: delta")
+    (tmp_path / "tables/bronze").mkdir(parents=True)
+    load(tmp_path, same)
+
+
+def test_a_stream_is_not_joined_with_the_table_of_a_sink(tmp_path: Path) -> None:
+    text = GOOD.replace("sources:\n", "sources:\n  old: {sink: bronze}\n").replace("JOIN airports", "JOIN old")
+    text = text.replace("steps:\n", "steps:\n  - {name: later, sql: SELECT * FROM late}\n")
+    ((line, told),) = faults(tmp_path, text)
+    assert text.splitlines()[line - 1].strip() == "- name: late"
+    assert told.startswith("'late' is made of a stream and of the table of sink 'bronze', which would stay what it was")
+    load(tmp_path, text.replace("FROM flights f", "FROM old f").replace('2000"}', '2000", otherwise: fail}'))
+
+
+def test_a_state_folder_belongs_to_one_pipeline(tmp_path: Path) -> None:
+    shared = "state: state\n" + GOOD
+    with StateLock(load(tmp_path, shared).state, "run", "flights"):
+        pass
+    load(tmp_path, shared)
+    told = r"p.yaml:1: the state folder state belongs to the pipeline 'flights': .* remove .*state/pipeline"
+    with pytest.raises(Faults, match=told):
+        load(tmp_path, shared.replace("name: flights", "name: other"))
+    load(tmp_path, GOOD.replace("name: flights", "name: other"))
+
+
+def test_what_is_published_comes_in_batches_with_a_bound(tmp_path: Path) -> None:
+    text = GOOD.replace("delta: tables/bronze}", "mqtt: {}}").replace("stream: nyc\n", "stream: nyc\n%s")
+    for written, rows in (("", 100_000), ("    rows_per_trigger: 7\n", 7)):
+        found = load(tmp_path, text % written)
+        source = found.graph.views["nyc"].made_by
+        assert isinstance(source, StreamSource)
+        assert source is found.model.sources["nyc"]
+        assert source.rows_per_trigger == rows
+        assert source_options(source, "u", None, "nyc")["maxRecordsPerTrigger"] == str(rows)
+    source = load(tmp_path, GOOD).model.sources["nyc"]
+    assert isinstance(source, StreamSource)
+    assert source.rows_per_trigger is None
+
+
+@pytest.mark.parametrize("token", ["01234567", "123e5", "true", "0.10", "a-word"])
+def test_a_token_may_look_like_a_number(tmp_path: Path, token: str) -> None:
+    for written in ('cluster: {url: "127.0.0.1:8080", token: "${TOKEN}"}', "cluster:\n  url: n:1\n  token: ${TOKEN}"):
+        found = load(tmp_path, GOOD.replace(GOOD.splitlines()[1], written), TOKEN=token)
+        assert found.token == token
+    numbers = GOOD.replace("stream: nyc\n", "stream: ${S}\n    rows_per_trigger: ${N}\n")
+    numbers = numbers.replace('token: "${TOKEN}"', "url_: 1").replace(", url_: 1", "")
+    source = load(tmp_path, numbers, S="007", N="9").model.sources["nyc"]
+    assert isinstance(source, StreamSource)
+    assert (source.names, source.rows_per_trigger) == (["007"], 9)
+
+
+def test_secrets_that_are_numbers_are_still_checked(tmp_path: Path) -> None:
+    text = GOOD.replace("stream: nyc\n", "stream: ${S}\n    rows_per_trigger: ${N}\n")
+    with pytest.raises(Faults, match=r"p.yaml:6: sources.nyc.rows_per_trigger is '\$\{N\}': input should be greater"):
+        load(tmp_path, text, S="12345", N="-1")
+
+
+def test_a_variable_within_braces_needs_quotes(tmp_path: Path) -> None:
+    ((line, told),) = faults(tmp_path, GOOD.replace('"${TOKEN}"', "${TOKEN}"))
+    assert line == 2
+    assert told.startswith("is no YAML: ")
+    assert told.endswith('; within braces a variable needs quotes: {token: "${NAME}"}')
 
 
 def test_secrets_are_not_in_messages(tmp_path: Path) -> None:

@@ -218,6 +218,12 @@ def test_ranges_of_a_backfill() -> None:
             "Spark's Java process has ended: [Errno 111] Connection refused",
             "see spark.log in the state folder",
         ),
+        (
+            "folkmoot.client.problem.BadQuestion: transaction 3 has more than 268435456 bytes, the limit "
+            "transaction_bytes_max (http://n)",
+            "transaction 3 has more than 268435456 bytes, the limit transaction_bytes_max (http://n)",
+            "raise limits.transaction_bytes_max at all nodes",
+        ),
         ("", "no reason given", "the batch is repeated"),
     ],
 )
