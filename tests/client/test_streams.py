@@ -215,3 +215,28 @@ def test_who_has_copies_is_asked_of_every_node_and_the_dead_are_left_out(node: S
         assert client.copies("s") == {key: [node.url] for key in range(node.shelf.configs[0].partitions)}
         assert client.copies("no-such-stream") == {}
         client.close()
+
+
+def test_records_that_are_known_are_asked_for_at_every_node(node: StreamNode) -> None:
+    node.publish("s/a", [b"%d" % number for number in range(6)])
+    with StreamNode(Shelf(StreamConfig("s", b"s/#", 1, retention_us=60 * SECOND))) as smaller:
+        smaller.publish("s/a", [b"0", b"1"])
+        client = StreamClient(f"{smaller.url},{node.url}", patience_s=0)
+        for start in (2, 4):  # its end, and beyond
+            client.nodes.prefer(smaller.url)
+            assert client.read_known("s", 0, start, 6).next_offset == 6
+            assert client.nodes.current == node.url, "it is the one to ask from now on"
+        client.nodes.prefer(smaller.url)
+        assert client.describe_known("s", {0: 6}).ranges[0].next == 6
+        with pytest.raises(OffsetAhead, match="partition 0: it was read up to 7, and now it ends at"):
+            client.describe_known("s", {0: 7})
+        node.run(expire)
+        client.nodes.prefer(node.url)
+        with pytest.raises(OffsetGone):
+            client.read_known("s", 0, 2, 6)
+        client.close()
+
+
+def expire(shelf: Shelf) -> None:
+    shelf.now += 100 * SECOND
+    shelf.trim()
