@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import typer
 
 from folkmoot.cli.error import Refusal
+from folkmoot.kernel.errors import FolkmootError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,17 +52,16 @@ def run_command(
         loaded.model = loaded.model.model_copy(update={"trigger": "once"})
     stop = threading.Event()
     catch_signals(stop)
-    loaded.state.mkdir(parents=True, exist_ok=True)
-    spark = session(loaded, master or loaded.model.spark.master, package, loaded.state / "spark.log")
-    # Spark's session takes the signal for itself.
-    catch_signals(stop)
-    from pyspark_folkmoot.pipeline.engine import run_pipeline
+    with faults_told(loaded):
+        spark = session(loaded, master or loaded.model.spark.master, package, new_log(loaded))
+        # Spark's session takes the signal for itself.
+        catch_signals(stop)
+        from pyspark_folkmoot.pipeline.engine import run_pipeline
 
-    try:
-        with faults_told():
+        try:
             return run_pipeline(spark, loaded, say, stop)
-    finally:
-        end_session(spark)
+        finally:
+            end_session(spark)
 
 
 @app.command("check")
@@ -71,7 +71,7 @@ def check(file: Path = FILE, syntax: bool = SYNTAX) -> int:
     if not syntax:
         from pyspark_folkmoot.pipeline.reach import check_streams
 
-        with faults_told():
+        with faults_told(loaded):
             silent = check_streams(loaded)
         if silent:
             say(f"the streams were not looked for: {silent}")
@@ -97,7 +97,8 @@ def status(file: Path = FILE, as_json: bool = typer.Option(False, "--json", help
     loaded = load(file)
     from pyspark_folkmoot.pipeline.report import report, report_text
 
-    found = report(loaded)
+    with faults_told(loaded):
+        found = report(loaded)
     if found is None:
         raise Refusal(f"the pipeline has not run yet: there is no status in {loaded.state}", 1)
     print(json.dumps(found, indent=1) if as_json else report_text(found))
@@ -117,13 +118,12 @@ def backfill_command(
 
     loaded = load(file)
     check_range(start, end)
-    loaded.state.mkdir(parents=True, exist_ok=True)
-    spark = session(loaded, master or loaded.model.spark.master, False, loaded.state / "spark.log")
-    try:
-        with faults_told():
-            return backfill(spark, loaded, sink, start, end, say)
-    finally:
-        end_session(spark)
+    with faults_told(loaded):
+        spark = session(loaded, master or loaded.model.spark.master, False, new_log(loaded))
+        try:
+            return backfill(spark, loaded, sink, start, end, lambda text: say(loaded.masked(text)))
+        finally:
+            end_session(spark)
 
 
 def load(file: Path) -> Loaded:
@@ -137,22 +137,37 @@ def load(file: Path) -> Loaded:
 
 
 @contextmanager
-def faults_told() -> Iterator[None]:
-    """Print faults as compilers do, `FILE:LINE: TEXT`, and end with status 2."""
-    from pyspark_folkmoot.pipeline.fault import Faults
+def faults_told(loaded: Loaded | None = None) -> Iterator[None]:
+    """Print faults as compilers do, `FILE:LINE: TEXT`, and end with status 2; all that is told is without secrets."""
+    from pyspark_folkmoot.option import OptionError
+    from pyspark_folkmoot.pipeline.fault import Faults, PipelineProblem
 
+    masked = str if loaded is None else loaded.masked
     try:
         yield
     except Faults as faults:
-        print(faults, file=sys.stderr)
+        print(masked(str(faults)), file=sys.stderr)
         raise SystemExit(2) from None
+    except Refusal:
+        raise
+    except (FolkmootError, OptionError) as error:
+        raise PipelineProblem(masked(str(error))) from None
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename is not None else ""
+        raise PipelineProblem(masked(f"{where}{error.strerror or error}")) from None
+
+
+def new_log(loaded: Loaded) -> Path:
+    """The file for what Spark says, in a state folder that is there."""
+    loaded.state.mkdir(parents=True, exist_ok=True)
+    return loaded.state / "spark.log"
 
 
 def analysed(loaded: Loaded) -> Any:
     """What Spark's analyzer says of the pipeline; asked in a local session, wherever the pipeline runs."""
     from pyspark_folkmoot.pipeline.analyse import analyse, known_schemas
 
-    with faults_told():
+    with faults_told(loaded):
         schemas = known_schemas(loaded, pin=False)
         spark = session(loaded, "local[1]", False)
         try:

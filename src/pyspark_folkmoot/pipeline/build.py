@@ -105,7 +105,7 @@ class Builder:
 
     def finished(self, view: View, frame: DataFrame) -> DataFrame:
         """Return a view with its expectations applied and its watermark set."""
-        return self.watermarked(view, with_expectations(frame, view.name, view.expectations))
+        return self.watermarked(view, with_expectations(frame, view.name, view.expectations, self.loaded.masked))
 
     def watermarked(self, view: View, frame: DataFrame) -> DataFrame:
         """Return a view with its watermark set."""

@@ -5,7 +5,7 @@ As in SQL's CHECK, a row passes unless the expression is false: NULL passes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -15,6 +15,9 @@ from pyspark_folkmoot.pipeline.model import Expectation
 from pyspark_folkmoot.pipeline.part import OBSERVED, ORIGIN
 
 __all__ = ["broken", "drops", "observed", "with_expectations"]
+
+
+Masked = Callable[[str], str]
 
 
 def drops(expectations: Sequence[Expectation]) -> list[Expectation]:
@@ -27,10 +30,14 @@ def holds(expectation: Expectation) -> Column:
     return f.coalesce(f.expr(expectation.check).cast("boolean"), f.lit(True))
 
 
-def with_expectations(frame: DataFrame, view: str, expectations: Sequence[Any]) -> DataFrame:
+def _clear(text: str) -> str:
+    return text
+
+
+def with_expectations(frame: DataFrame, view: str, expectations: Sequence[Any], masked: Masked = _clear) -> DataFrame:
     """Return the rows that stay; one that breaks an expectation with `fail` ends the query when it comes.
 
-    `expectations` are models or mappings with the keys of the file.
+    `expectations` are models or mappings with the keys of the file; `masked` takes secrets out of what is told of them.
     """
     found = [item if isinstance(item, Expectation) else Expectation.model_validate(item) for item in expectations]
     keep: Any = f
@@ -41,7 +48,7 @@ def with_expectations(frame: DataFrame, view: str, expectations: Sequence[Any]) 
     for expectation in found:
         if expectation.otherwise == "fail":
             text = f.concat(
-                f.lit(f"expectation '{expectation.name}' of '{view}' does not hold ({expectation.check}): "),
+                f.lit(f"expectation '{expectation.name}' of '{view}' does not hold ({masked(expectation.check)}): "),
                 _row(frame),
             )
             keep = keep.when(~holds(expectation), f.raise_error(text).cast("boolean"))
@@ -56,11 +63,11 @@ def observed(frame: DataFrame, view: str, expectations: Sequence[Expectation]) -
     return frame.observe(OBSERVED + view, f.count(f.lit(1)).alias("rows"), *counts)
 
 
-def broken(frame: DataFrame, expectations: Sequence[Expectation]) -> DataFrame:
-    """Return the rows that an expectation drops, with `_row` (as JSON), `_expectation` and `_reason`."""
+def broken(frame: DataFrame, expectations: Sequence[Expectation], masked: Masked = _clear) -> DataFrame:
+    """Return the rows that an expectation drops, with `_row` (as JSON), `_expectation` and a masked `_reason`."""
     dropping = drops(expectations)
     names = f.concat_ws(", ", *[f.when(~holds(found), f.lit(found.name)) for found in dropping])
-    reasons = f.concat_ws("; ", *[f.when(~holds(found), f.lit(f"not {found.check}")) for found in dropping])
+    reasons = f.concat_ws("; ", *[f.when(~holds(found), f.lit(f"not {masked(found.check)}")) for found in dropping])
     rows = frame.withColumns({"_expectation": names, "_reason": reasons, "_row": _row(frame)})
     return rows.where(f.col("_expectation") != "")
 

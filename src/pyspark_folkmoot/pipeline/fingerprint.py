@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,15 +19,19 @@ from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.graph import DECODED
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.model import AnySink, ProtobufDecode, PythonStep, SqlStep
+from pyspark_folkmoot.pipeline.secret import equal, mask, seal, sealed, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
-__all__ = ["changes", "check_fingerprint", "fingerprint", "keep_fingerprint", "write_json"]
+__all__ = ["changes", "check_fingerprint", "fingerprint", "keep_fingerprint", "step_text", "write_json"]
 
-VERSION: Final = 1
+VERSION: Final = 2
+"""Since 2 texts with values from the environment are sealed; those of 1 are compared, and their texts never shown."""
+
+STEP: Final = "step "
 
 Print = dict[str, Any]
 
@@ -39,7 +44,7 @@ def fingerprint(
     stateful: Mapping[str, list[str]],
     schemas: Mapping[str, str],
 ) -> Print:
-    """Return what the checkpoint of a query depends on, in words that can be shown."""
+    """Return what the checkpoint of a query depends on, in words that can be shown; secrets are sealed."""
     from pyspark_folkmoot.pipeline.plan import streams_read
 
     graph = loaded.graph
@@ -58,18 +63,19 @@ def fingerprint(
         own = stateful.get(name, [])
         below = [part for other in made.inputs for part in stateful.get(other, [])]
         if len(own) > len(below):
-            found[f"step '{name}', which keeps state ({own[0]})"] = _text(loaded, made.made_by)
+            found[f"{STEP}'{name}', which keeps state ({own[0]})"] = step_text(loaded, made.made_by)
     if sink is not None:
         keys = sink.model_dump(mode="json", by_alias=True, include={"delta", "parquet", "format", "mode", "keys"})
         keys["partition_by"] = getattr(sink, "partition_by", [])
         found["sink"] = {key: value for key, value in keys.items() if value}
     found["columns"] = [f"{name} {kind}" for name, kind in frame.dtypes if name != "_origin"]
-    return found
+    return {key: sealed(loaded, value) for key, value in found.items()}
 
 
-def _text(loaded: Loaded, step: Any) -> str:
+def step_text(loaded: Loaded, step: Any) -> str:
+    """Return what a step does, as a text that changes when it does; sealed."""
     if isinstance(step, SqlStep):
-        return " ".join(step.sql.split())
+        return seal(" ".join(step.sql.split()), " ".join(loaded.masked(step.sql).split()))
     assert isinstance(step, PythonStep)
     from pyspark_folkmoot.pipeline.build import import_function
 
@@ -77,8 +83,13 @@ def _text(loaded: Loaded, step: Any) -> str:
         source = inspect.getsource(import_function(loaded, step.python))
     except OSError:
         source = ""
-    arguments = json.dumps(step.arguments, sort_keys=True)
-    return f"{step.python}({', '.join(step.inputs)}) {arguments} code {_digest(source.encode())}"
+
+    def text(arguments: Any) -> str:
+        listed = json.dumps(arguments, sort_keys=True)
+        return f"{step.python}({', '.join(step.inputs)}) {listed} code {_digest(source.encode())}"
+
+    # Masked before they become JSON, which writes some signs in another way, and after it, because of numbers.
+    return seal(text(step.arguments), loaded.masked(text(mask(loaded, step.arguments))))
 
 
 def _digest(data: bytes) -> str:
@@ -86,25 +97,37 @@ def _digest(data: bytes) -> str:
 
 
 def changes(before: Print, after: Print) -> list[str]:
-    """Return what differs, a line each."""
+    """Return what differs, a line each; without what was in clear in a fingerprint that may have secrets."""
+    hidden = before.get("version", VERSION) == 1
     lines = []
     for key in [*before, *[key for key in after if key not in before]]:
         old, new = before.get(key), after.get(key)
-        if old == new:
+        if key == "version" or equal(old, new):
             continue
         if old is None:
             lines.append(f"new: {key} ({_shown(new)})")
         elif new is None:
-            lines.append(f"gone: {key} ({_shown(old)})")
+            lines.append(f"gone: {key}" + ("" if hidden else f" ({_shown(old)})"))
         elif isinstance(old, dict) and isinstance(new, dict):
-            inner = [name for name in [*old, *[n for n in new if n not in old]] if old.get(name) != new.get(name)]
-            lines += [f"{key}: {name} was {_shown(old.get(name))}, is {_shown(new.get(name))}" for name in inner]
+            inner = [*old, *[name for name in new if name not in old]]
+            inner = [name for name in inner if not equal(old.get(name), new.get(name))]
+            lines += [f"{key}: {name} {_became(old.get(name), new.get(name), hidden)}" for name in inner]
         else:
-            lines.append(f"{key}: was {_shown(old)}, is {_shown(new)}")
+            lines.append(f"{key}: {_became(old, new, hidden)}")
     return lines
 
 
+def _became(old: Any, new: Any, hidden: bool) -> str:
+    was, now = _shown(old), _shown(new)
+    if hidden:
+        was = "another"
+    elif was == now:
+        return f"has another value from the environment: {now}"
+    return f"was {was}, is {now}"
+
+
 def _shown(value: Any) -> str:
+    value = shown(value)
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return "nothing" if value in (None, "", []) else text
 
@@ -147,9 +170,14 @@ def keep_fingerprint(checkpoint: Path, found: Print) -> None:
 def write_json(file: Path, found: Any) -> None:
     """Write a file whole or not at all."""
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
-    with fresh.open("w", encoding="utf-8") as out:
-        json.dump(found, out, indent=1)
-        out.write("\n")
-        out.flush()
-        os.fsync(out.fileno())
-    fresh.replace(file)
+    try:
+        with fresh.open("w", encoding="utf-8") as out:
+            json.dump(found, out, indent=1)
+            out.write("\n")
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(file)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink()  # half a file would hold the room that is wanting
+        raise

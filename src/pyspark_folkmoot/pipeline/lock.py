@@ -9,13 +9,19 @@ import fcntl
 import json
 import os
 import socket
+import struct
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from pyspark_folkmoot.pipeline.fault import PipelineProblem
 
-__all__ = ["StateLock", "owner_file", "owner_of"]
+__all__ = ["StateLock", "held", "owner_file", "owner_of"]
+
+ASKING: Final = hasattr(fcntl, "F_OFD_GETLK")
+"""Whether this kernel says if a lock is held: flock, which keeps drivers apart, can only be tried, and whoever tries it
+has it for a moment."""
 
 
 def owner_file(state: Path) -> Path:
@@ -38,9 +44,12 @@ class StateLock:
     """
 
     def __init__(self, state: Path, purpose: str, owner: str | None = None) -> None:
-        state.mkdir(parents=True, exist_ok=True)
         self.path = state / "lock"
-        self._file: IO[str] = self.path.open("a+", encoding="utf-8")
+        try:
+            state.mkdir(parents=True, exist_ok=True)
+            self._file: IO[str] = self.path.open("a+", encoding="utf-8")
+        except OSError as error:
+            raise _unwritable(state, error) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -48,11 +57,21 @@ class StateLock:
             held = self._file.read()
             self._file.close()
             raise PipelineProblem(_taken(state, held)) from None
+        try:
+            self._sign(state, purpose, owner)
+        except OSError as error:
+            self._file = _closed(self._file)
+            raise _unwritable(state, error) from None
+
+    def _sign(self, state: Path, purpose: str, owner: str | None) -> None:
+        """Write who has it; and lock it in the second way, which others can ask about without taking it."""
         holder = {"host": socket.gethostname(), "pid": os.getpid(), "purpose": purpose}
         holder["since"] = datetime.now(UTC).isoformat(timespec="seconds")
         self._file.truncate(0)
         self._file.write(json.dumps(holder) + "\n")
         self._file.flush()
+        if ASKING:
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
         if owner is not None:
             owner_file(state).write_text(owner + "\n", encoding="utf-8")
 
@@ -67,6 +86,37 @@ class StateLock:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def held(state: Path) -> bool:
+    """Return whether somebody has the lock of a state folder on this machine, without taking it."""
+    try:
+        with (state / "lock").open("r+", encoding="utf-8") as file:
+            if ASKING:
+                answer = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
+                return bool(struct.unpack_from("h", answer)[0] != fcntl.F_UNLCK)
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+def _whole_file(kind: int) -> bytes:
+    """Return a `struct flock` for all of a file: type, whence, start, length, process."""
+    return struct.pack("hhqqi0q", kind, os.SEEK_SET, 0, 0, 0)
+
+
+def _closed(file: IO[str]) -> IO[str]:
+    """Close a file of which a write has failed: what it still holds cannot be written either."""
+    with suppress(OSError):
+        file.close()
+    return file
+
+
+def _unwritable(state: Path, error: OSError) -> PipelineProblem:
+    return PipelineProblem(f"the state folder {state} cannot be written: {error.strerror or error}")
 
 
 def _taken(state: Path, held: str) -> str:

@@ -5,6 +5,7 @@ Its queries are apart from those of the sinks, so that a row comes once however 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -28,11 +29,20 @@ def of_undecoded(frame: DataFrame, source: str) -> DataFrame:
     return _rows(frame, source, f.col("_view"), none, none)
 
 
-def of_dropped(frame: DataFrame, source: str | None, step: str, expectations: list[Expectation]) -> DataFrame:
-    """Return the rows that the expectations of a step drop as rows of the quarantine; `source` where there is one."""
+def of_dropped(
+    frame: DataFrame,
+    source: str | None,
+    step: str,
+    expectations: list[Expectation],
+    masked: Callable[[str], str] = str,
+) -> DataFrame:
+    """Return the rows that the expectations of a step drop as rows of the quarantine; `source` where there is one.
+
+    `masked` takes secrets out of the reason.
+    """
     from pyspark_folkmoot.pipeline.expect import broken
 
-    rows = broken(frame, expectations)
+    rows = broken(frame, expectations, masked)
     return _rows(rows, source, f.lit(step), f.col("_expectation"), f.col("_row"))
 
 

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["Planned", "counters", "plan_queries", "sink_query", "static_sinks", "view_of"]
 
 
+Say = Callable[[str], None]
+
+
+def _silent(_text: str) -> None:
+    """Tell nobody."""
+
+
 class Planned:
     """A query that is ready to start: what it writes, the streams it reads in the order of its checkpoint."""
 
@@ -84,10 +91,10 @@ def counters(loaded: Loaded) -> dict[str, str]:
     return found
 
 
-def plan_queries(loaded: Loaded, builder: Builder, analysis: Analysis) -> list[Planned]:
-    """Return all streaming queries of a pipeline."""
+def plan_queries(loaded: Loaded, builder: Builder, analysis: Analysis, say: Say = _silent) -> list[Planned]:
+    """Return all streaming queries of a pipeline; `say` is told what they do between batches."""
     planned = [
-        sink_query(loaded, builder, analysis, sink, loaded.state / "checkpoints" / sink.name)
+        sink_query(loaded, builder, analysis, sink, loaded.state / "checkpoints" / sink.name, say=say)
         for sink in loaded.model.sinks
         if loaded.graph.streaming(view_of(loaded, sink))
     ]
@@ -106,7 +113,13 @@ def plan_queries(loaded: Loaded, builder: Builder, analysis: Analysis) -> list[P
 
 
 def sink_query(
-    loaded: Loaded, builder: Builder, analysis: Analysis, sink: AnySink, checkpoint: Path, table: str | None = None
+    loaded: Loaded,
+    builder: Builder,
+    analysis: Analysis,
+    sink: AnySink,
+    checkpoint: Path,
+    table: str | None = None,
+    say: Say = _silent,
 ) -> Planned:
     """Return the query of a sink; `table` is another folder to write than the sink's own."""
     view = view_of(loaded, sink)
@@ -120,7 +133,7 @@ def sink_query(
         frame,
         checkpoint,
         sink,
-        lambda: start_sink(loaded, sink, frame, checkpoint, trigger, table),
+        lambda: start_sink(loaded, sink, frame, checkpoint, trigger, table, say),
     )
     planned.fingerprint = fingerprint(loaded, view, frame, sink, analysis.stateful, builder.schemas)
     return planned
@@ -142,7 +155,7 @@ def _dropped_query(loaded: Loaded, builder: Builder, view: str) -> Planned:
     rows = builder.frames(view, [view], before=True)[view]
     sources = loaded.graph.sources(view)
     source = sources[0] if len(sources) == 1 else None
-    frame = of_dropped(rows, source, view, loaded.graph.views[view].expectations)
+    frame = of_dropped(rows, source, view, loaded.graph.views[view].expectations, loaded.masked)
     return _quarantine(loaded, name, view, frame)
 
 

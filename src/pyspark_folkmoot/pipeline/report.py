@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.lock import held
 from pyspark_folkmoot.pipeline.model import DeltaSink
+from pyspark_folkmoot.pipeline.secret import unmask
 from pyspark_folkmoot.pipeline.status import read_status
 
 __all__ = ["report", "report_text"]
@@ -20,7 +21,9 @@ def report(loaded: Loaded) -> dict[str, Any] | None:
     found = read_status(loaded.state)
     if found is None:
         return None
-    if found["run"]["state"] in ("starting", "running", "stopping") and not _held(loaded.state):
+    for count in found["expectations"].values():
+        count["check"] = loaded.masked(count["check"])  # the status of an older version has it in clear
+    if found["run"]["state"] in ("starting", "running", "stopping") and not held(loaded.state):
         found["run"]["state"] = "killed"
     ends, silent = _ends(loaded, found)
     if silent:
@@ -39,21 +42,8 @@ def report(loaded: Loaded) -> dict[str, Any] | None:
                 found["queries"][sink.name]["table_rows"] = rows
     rows = table_rows(loaded.quarantine)
     if rows is not None:
-        found["quarantine"] = {"table": loaded.quarantine, "rows": rows}
+        found["quarantine"] = {"table": loaded.masked(loaded.quarantine), "rows": rows}
     return found
-
-
-def _held(state: Path) -> bool:
-    """Return whether somebody has the lock of a state folder on this machine."""
-    try:
-        with (state / "lock").open("r+", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            fcntl.flock(file, fcntl.LOCK_UN)
-            return False
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
 
 
 def _ends(loaded: Loaded, found: dict[str, Any]) -> tuple[dict[str, dict[str, int]], str]:
@@ -68,7 +58,8 @@ def _ends(loaded: Loaded, found: dict[str, Any]) -> tuple[dict[str, dict[str, in
     ends: dict[str, dict[str, int]] = {}
     try:
         for stream in streams:
-            ends[stream] = {str(part.partition): part.next for part in client.describe(stream).ranges}
+            ranges = client.describe(unmask(loaded, stream)).ranges
+            ends[stream] = {str(part.partition): part.next for part in ranges}
     except StreamProblem as problem:
         return ends, loaded.masked(str(problem))
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,22 +12,31 @@ from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.model import AnySink, DeltaSink, FormatSink, MqttSink, ParquetSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["start_quarantine", "start_sink", "write_static"]
 
+Say = Callable[[str], None]
+
 
 def start_sink(
-    loaded: Loaded, sink: AnySink, frame: DataFrame, checkpoint: Path, trigger_ms: int | None, table: str | None = None
+    loaded: Loaded,
+    sink: AnySink,
+    frame: DataFrame,
+    checkpoint: Path,
+    trigger_ms: int | None,
+    table: str | None,
+    say: Say,
 ) -> StreamingQuery:
-    """Start the query of `sink`; without `trigger_ms` it ends when it has what there is. `table`: another folder."""
+    """Start the query of `sink`; without `trigger_ms` it ends when it has what there is. `table`: another folder.
+
+    `say` is told what was done between batches.
+    """
     writer = _writer(loaded, frame, sink.name, checkpoint, trigger_ms)
     if isinstance(sink, DeltaSink):
-        return _delta(sink, writer, checkpoint, table or loaded.path(sink.delta))
+        return _delta(sink, writer, checkpoint, table or loaded.path(sink.delta), say)
     if isinstance(sink, ParquetSink):
         return writer.format("parquet").partitionBy(*sink.partition_by).start(loaded.path(sink.parquet))
     if isinstance(sink, MqttSink):
@@ -68,12 +78,13 @@ def _texts(options: dict[str, Any]) -> dict[str, str]:
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
 
 
-def _delta(sink: DeltaSink, writer: DataStreamWriter, checkpoint: Path, table: str) -> StreamingQuery:
+def _delta(sink: DeltaSink, writer: DataStreamWriter, checkpoint: Path, table: str, say: Say) -> StreamingQuery:
     if sink.mode == "append":
         if sink.partition_by:
             writer = writer.option("partitionBy", ",".join(sink.partition_by))
         return writer.format("folkmoot_delta").start(table)
-    write = _complete(sink, checkpoint, table) if sink.mode == "complete" else _update(sink, checkpoint, table)
+    make = _complete if sink.mode == "complete" else _update
+    write = make(sink, checkpoint, table, say)
     return writer.outputMode(sink.mode).foreachBatch(write).start()
 
 
@@ -82,7 +93,7 @@ def _transaction(checkpoint: Path) -> str:
     return str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
 
 
-def _complete(sink: DeltaSink, checkpoint: Path, table: str) -> Callable[[DataFrame, int], None]:
+def _complete(sink: DeltaSink, checkpoint: Path, table: str, say: Say) -> Callable[[DataFrame, int], None]:
     """Return what makes the table the whole result of a batch, in one commit."""
 
     def write(batch: DataFrame, number: int) -> None:
@@ -90,12 +101,12 @@ def _complete(sink: DeltaSink, checkpoint: Path, table: str) -> Callable[[DataFr
         if sink.partition_by:
             options["partitionBy"] = ",".join(sink.partition_by)
         batch.write.format("folkmoot_delta").options(**options).mode("overwrite").save(table)
-        _upkeep(sink, table)
+        _upkeep(sink, table, say)
 
     return write
 
 
-def _update(sink: DeltaSink, checkpoint: Path, table: str) -> Callable[[DataFrame, int], None]:
+def _update(sink: DeltaSink, checkpoint: Path, table: str, say: Say) -> Callable[[DataFrame, int], None]:
     """Return what puts the changed rows of a batch in the place of those with their keys, in one commit."""
 
     def write(batch: DataFrame, number: int) -> None:
@@ -119,7 +130,7 @@ def _update(sink: DeltaSink, checkpoint: Path, table: str) -> Callable[[DataFram
         properties = CommitProperties(app_transactions=[Transaction(app, number)])
         merger = found.merge(rows, same, source_alias="s", target_alias="t", commit_properties=properties)
         merger.when_matched_update_all().when_not_matched_insert_all().execute()
-        _upkeep(sink, table)
+        _upkeep(sink, table, say)
 
     return write
 
@@ -141,8 +152,10 @@ def _existing(batch: DataFrame, sink: DeltaSink, table: str) -> Any:
     return existing_table(plan, plan.arrow_schema(batch.schema))
 
 
-def _upkeep(sink: DeltaSink, table: str) -> None:
+def _upkeep(sink: DeltaSink, table: str, say: Say) -> None:
     """Compact here, between two batches: beside a write that reads the table it could make that one fail."""
     from pyspark_folkmoot.pipeline.upkeep import keep_up
 
-    keep_up(sink.name, table, sink.compact, sink.vacuum)
+    done = keep_up(sink.name, table, sink.compact, sink.vacuum)
+    if done:
+        say(done)

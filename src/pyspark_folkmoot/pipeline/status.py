@@ -18,10 +18,14 @@ from typing import Any, Final
 from pyspark_folkmoot.pipeline.fingerprint import write_json
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.part import ENTRIES, OBSERVED
+from pyspark_folkmoot.pipeline.secret import mask, unmask
 
-__all__ = ["StatusFile", "last_commit", "read_status", "status_file"]
+__all__ = ["StatusFile", "begin_anew", "last_commit", "read_status", "status_file"]
 
 SAVE_S: Final = 1.0
+
+EMPTY: Final = {"batch": None, "rows": 0, "rows_per_second": 0.0}
+"""The figures of a query that has done nothing yet."""
 
 
 def status_file(state: Path) -> Path:
@@ -47,6 +51,9 @@ class StatusFile:
         self._saved_s = 0.0
         loaded.state.mkdir(parents=True, exist_ok=True)
         before = read_status(loaded.state) or {}
+        for query in before.get("queries", {}).values():
+            if "ends" in query:
+                query["ends"] = {unmask(loaded, stream): read for stream, read in query["ends"].items()}
         self.found: dict[str, Any] = {
             "pipeline": loaded.model.name,
             "run": {"state": "starting", "host": socket.gethostname(), "pid": os.getpid(), "since": _now()},
@@ -68,14 +75,8 @@ class StatusFile:
                 del known[name]
             for name, (view, streams) in names.items():
                 if name in fresh:
-                    known.pop(name, None)
-                    for counts in (self.found["expectations"], self.found["views"]):
-                        for key in [key for key, count in counts.items() if count.get("query") == name]:
-                            del counts[key]
-                empty: dict[str, Any] = (
-                    {"batch": None, "rows": 0, "rows_per_second": 0.0, "ends": {}} if streams else {}
-                )
-                query = known.setdefault(name, empty)
+                    _forget(self.found, name)
+                query = known.setdefault(name, {**EMPTY, "ends": {}} if streams else {})
                 query.update(view=view, streams=streams, error=None)
                 if streams and checkpoints is not None and name in checkpoints:
                     _miss(query, last_commit(checkpoints[name]))
@@ -136,7 +137,7 @@ class StatusFile:
     def _expected(self, query: str, view: str, counts: dict[str, Any]) -> None:
         for number, expectation in enumerate(self.loaded.graph.views[view].expectations):
             count = self.found["expectations"].setdefault(f"{view}.{expectation.name}", {"rows": 0, "broken": 0})
-            count.update(query=query, check=expectation.check, otherwise=expectation.otherwise)
+            count.update(query=query, check=self.loaded.masked(expectation.check), otherwise=expectation.otherwise)
             count["rows"] += counts.get("rows") or 0
             count["broken"] += counts.get(f"broken_{number}") or 0
 
@@ -150,6 +151,14 @@ class StatusFile:
             if counts.get(f"field_{number}"):
                 count["new_field"] = counts[f"field_{number}"]
 
+    def _queries(self) -> dict[str, Any]:
+        """Return the queries as they are written: names of streams may come from the environment."""
+        written = {}
+        for name, query in self.found["queries"].items():
+            hidden = {key: mask(self.loaded, query[key]) for key in ("streams", "ends") if key in query}
+            written[name] = {**query, **hidden}
+        return written
+
     def save(self, lazily: bool = False) -> None:
         """Write the file; `lazily` not more often than every second."""
         with self._lock:
@@ -159,9 +168,26 @@ class StatusFile:
             self._saved_s = now
             self.found["at"] = _now()
             try:
-                write_json(status_file(self.loaded.state), self.found)
+                write_json(status_file(self.loaded.state), {**self.found, "queries": self._queries()})
             except OSError:
                 return  # a full disk must not end a pipeline because of its status
+
+
+def begin_anew(state: Path, name: str, checkpoint: Path) -> None:
+    """Forget what a query has done: it has another checkpoint now, whose batches are not counted."""
+    found = read_status(state)
+    if found is None:
+        return
+    _forget(found, name)
+    found["queries"][name] = {**EMPTY, "ends": {}, "batch": last_commit(checkpoint)}
+    write_json(status_file(state), found)
+
+
+def _forget(found: dict[str, Any], name: str) -> None:
+    found["queries"].pop(name, None)
+    for counts in (found["expectations"], found["views"]):
+        for key in [key for key, count in counts.items() if count.get("query") == name]:
+            del counts[key]
 
 
 def last_commit(checkpoint: Path) -> int | None:
