@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "spark_session"]
 
+STOP_TIMEOUT: Final = "30s"
+"""How long `query.stop()` waits for the query's thread: Spark's default is for ever. Tasks that can be interrupted have
+ended long before; one that hangs in a system call or waits for nodes that are away may not, and would hold all up."""
+
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
@@ -41,6 +45,7 @@ def spark_session(
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+        "spark.sql.streaming.stopTimeout": STOP_TIMEOUT,
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -25,13 +25,16 @@ from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.model import AnySink, DeltaSink, StreamSource
 from pyspark_folkmoot.pipeline.query import sink_query, view_of
+from pyspark_folkmoot.pipeline.status import begin_anew
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["backfill", "check_range", "finish_swaps"]
 
 SWAPS: Final = "swaps"
+LOOK_S: Final = 2
 
 
 def backfill(
@@ -52,10 +55,12 @@ def backfill(
         checkpoint = loaded.state / "checkpoints" / f"{name}.backfill"
         for leftover in (fresh, checkpoint):
             shutil.rmtree(leftover, ignore_errors=True)
-        planned = sink_query(loaded, builder, analysis, sink, checkpoint, str(fresh))
+        planned = sink_query(loaded, builder, analysis, sink, checkpoint, str(fresh), say)
         say(f"reading into {fresh}")
-        query = planned.start()
-        error = _ended(query)
+        try:
+            error = _ended(planned.start())
+        except Exception as refused:  # noqa: BLE001 - Spark's refusals are told like failures
+            error = str(refused)
         if error is not None:
             text = f"backfill of '{name}' failed: {core_text(error)}\n{advice(error)}. The table is as it was"
             raise PipelineProblem(loaded.masked(text))
@@ -77,15 +82,17 @@ def check_range(start: str | None, end: str | None) -> None:
             raise PipelineProblem(f"{option}: {error}") from None
 
 
-def _ended(query: object) -> str | None:
+def _ended(query: StreamingQuery) -> str | None:
     """Wait for a query and return its error, None if it has none."""
-    from pyspark.errors import StreamingQueryException
-
     try:
-        query.awaitTermination()  # type: ignore[attr-defined]
-    except StreamingQueryException as error:
+        while not query.awaitTermination(LOOK_S):
+            # A Java process that is gone does not always say so to one who waits: ask it something.
+            if not query.isActive:
+                break
+        failed = query.exception()
+    except Exception as error:  # noqa: BLE001 - the query's own error, or the JVM is gone
         return str(error)
-    return None
+    return None if failed is None else str(failed)
 
 
 def _sink(loaded: Loaded, name: str) -> DeltaSink:
@@ -144,4 +151,5 @@ def finish_swaps(loaded: Loaded) -> None:
             # A step that was done has its target; each folder moves once, so order and existence say it all.
             if Path(origin).exists() and not Path(target).exists():
                 os.rename(origin, target)  # noqa: PTH104 - files and folders alike
+        begin_anew(loaded.state, plan.stem, loaded.state / "checkpoints" / plan.stem)
         plan.unlink()

@@ -6,18 +6,20 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_folkmoot.pipeline.advice import advice, core_text
 from pyspark_folkmoot.pipeline.analyse import Analysis, analyse, known_schemas, quiet_spark
-from pyspark_folkmoot.pipeline.build import Builder, without_origin
+from pyspark_folkmoot.pipeline.build import Builder
+from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.lock import StateLock
-from pyspark_folkmoot.pipeline.model import DeltaSink, SinkSource
+from pyspark_folkmoot.pipeline.model import DeltaSink
 from pyspark_folkmoot.pipeline.quarantine import COLUMNS as QUARANTINE_COLUMNS
-from pyspark_folkmoot.pipeline.query import plan_queries, static_sinks, view_of
+from pyspark_folkmoot.pipeline.query import plan_queries, static_sinks
 from pyspark_folkmoot.pipeline.reach import check_streams
-from pyspark_folkmoot.pipeline.sink import write_static
+from pyspark_folkmoot.pipeline.refresh import Refresh
 from pyspark_folkmoot.pipeline.status import StatusFile
 from pyspark_folkmoot.pipeline.upkeep import COMPACT_MS, keep_up
 
@@ -36,8 +38,7 @@ STARTS_MAX: Final = 5
 INITIAL_S: Final = 30.0
 INITIAL: Final = "Initializing"
 
-EVERY_MS: Final = 30_000
-"""How often a table made of tables is made anew."""
+QUARANTINE: Final = "quarantine"
 
 Say = Callable[[str], None]
 
@@ -68,12 +69,12 @@ class Engine:
         self._say = say
         self.status = StatusFile(loaded)
         with quiet_spark():
-            self.planned = plan_queries(loaded, builder, analysis)
+            self.planned = plan_queries(loaded, builder, analysis, self.say)
         for planned in self.planned:
             planned.check()
         self.running: dict[str, StreamingQuery] = {}
         self._again: dict[str, int] = {}
-        self.static = [Refresh(self, sink) for sink in static_sinks(loaded)]
+        self.static = [Refresh(loaded, builder, self.status, sink) for sink in static_sinks(loaded)]
 
     def say(self, text: str) -> None:
         """Tell the user something, without secrets."""
@@ -93,13 +94,12 @@ class Engine:
             failure = self._start(stop) or self._watch(stop)
             self._end(failure is not None or stop.is_set())
             if failure is None:
-                failure = self._failed(again=False) or self._refresh(last=True)
+                failure = self._failed(again=False) or self._refresh(last=True) or self._upkeep()
         finally:
             # Events come after the queries that they are about; what is not counted now is not counted at all.
             _settled(self.spark, listener)
         if failure is not None:
             return self._tell_failure(*failure)
-        self._upkeep()
         done = "stopped" if stop.is_set() else "finished"
         self.status.state(done)
         self.say(f"{done}: {self._sum()}")
@@ -125,24 +125,25 @@ class Engine:
         """Wait until there is nothing left to do; return the query that failed, and its error."""
         while not stop.wait(POLL_S):
             failed = self._failed()
-            if failed is not None:
-                return failed
-            if not self._active():
+            if failed is None and not self._unfinished():
                 # One may have failed since it was asked; it may have been started again.
                 failed = self._failed()
-                if failed is not None or not self._active():
-                    return failed
-            failed = self._refresh()
+                if failed is None and not self._unfinished():
+                    return None
+            if failed is None and not self._once:
+                failed = self._refresh() or self._upkeep()
             if failed is not None:
                 return failed
-            if not self._once:
-                self._upkeep()
             self.status.save(lazily=True)
         return None
 
     @property
     def _once(self) -> bool:
         return self.loaded.model.trigger == "once"
+
+    def _unfinished(self) -> bool:
+        """Return whether there is something to wait for; tables that are made of tables may change for ever."""
+        return self._active() or (not self.running and bool(self.static) and not self._once)
 
     def _active(self) -> bool:
         try:
@@ -166,10 +167,17 @@ class Engine:
                 # A machine that is busy: Spark gives a new Python process ten seconds, and nothing was begun yet.
                 self._again[planned.name] -= 1
                 self.say(f"starts again: {planned.name}, whose Python process did not come up in time")
-                self.running[planned.name] = planned.start()
+                try:
+                    self.running[planned.name] = planned.start()
+                except Exception as refused:  # noqa: BLE001 - Spark's refusals are told like failures
+                    return planned.name, str(refused)
                 return None
             return planned.name, str(error)
         return None
+
+    def well(self, name: str) -> None:
+        """Note that a query has done a batch: what comes now is not the same failure again."""
+        self._again.pop(name, None)
 
     def _end(self, border: bool) -> None:
         """End the queries, each when its batch is done."""
@@ -183,13 +191,20 @@ class Engine:
             while waiting and time.monotonic() < until:
                 for name, query in list(waiting.items()):
                     if not query.isActive or not query.status["isTriggerActive"] or _batch(query) != batches[name]:
-                        query.stop()
                         del waiting[name]
+                        self._stop(name, query)
                 time.sleep(0.02)
-            for query in waiting.values():
-                query.stop()
+            for name, query in waiting.items():
+                self._stop(name, query)
         except Exception as error:  # noqa: BLE001 - a JVM that is gone has no queries to end
             self.say(f"Spark did not end its queries: {core_text(str(error))}")
+
+    def _stop(self, name: str, query: StreamingQuery) -> None:
+        try:
+            query.stop()
+        except Exception as error:  # noqa: BLE001 - the others must be ended too
+            # After the session's stopTimeout: the end of the session ends its tasks, and the batch is repeated.
+            self.say(f"Spark did not end {name}: {core_text(str(error))}")
 
     def _refresh(self, last: bool = False) -> tuple[str, str] | None:
         """Make tables anew that are made of tables; return the one that failed, and its error."""
@@ -200,15 +215,21 @@ class Engine:
                 return refresh.sink.name, str(error)
         return None
 
-    def _upkeep(self) -> None:
-        for sink in self.loaded.model.sinks:
-            if isinstance(sink, DeltaSink) and (sink.mode == "append" or sink.name not in self.running):
-                self._told(keep_up(sink.name, self.loaded.path(sink.delta), sink.compact, sink.vacuum))
-        self._told(keep_up("quarantine", self.loaded.quarantine, COMPACT_MS, None))
-
-    def _told(self, text: str) -> None:
-        if text:
-            self.say(text)
+    def _upkeep(self) -> tuple[str, str] | None:
+        """Look after the tables; return the one of which not even that can be noted, and the error: a full disk."""
+        tables = [
+            (sink.name, self.loaded.path(sink.delta), sink.compact, sink.vacuum)
+            for sink in self.loaded.model.sinks
+            if isinstance(sink, DeltaSink) and (sink.mode == "append" or sink.name not in self.running)
+        ]
+        for name, table, compact_ms, vacuum_ms in [*tables, (QUARANTINE, self.loaded.quarantine, COMPACT_MS, None)]:
+            try:
+                done = keep_up(name, table, compact_ms, vacuum_ms)
+            except OSError as error:
+                return name, f"upkeep: {error}"
+            if done:
+                self.say(done)
+        return None
 
     def _make_quarantine(self) -> None:
         """Make the table before several queries write into it: they would all try to make it."""
@@ -219,24 +240,34 @@ class Engine:
         from pyspark_folkmoot.delta import DeltaPlan
         from pyspark_folkmoot.delta_write import existing_table
 
-        plan = DeltaPlan({"path": self.loaded.quarantine})
         schema = StructType.fromDDL(QUARANTINE_COLUMNS)
         assert isinstance(schema, StructType)
-        plan.check_write(schema)
-        existing_table(plan, plan.arrow_schema(schema))
+        try:
+            plan = DeltaPlan({"path": self.loaded.quarantine})
+            plan.check_write(schema)
+            existing_table(plan, plan.arrow_schema(schema))
+        except Exception as error:  # noqa: BLE001 - a folder, a disk or a table of somebody else: whatever it says
+            text = f"the quarantine {self.loaded.quarantine} cannot be written: {core_text(str(error))}"
+            raise PipelineProblem(f"{text}\n{advice(str(error))}") from None
 
     def _tell_failure(self, name: str, error: str) -> int:
         core = core_text(error)
-        batch = (self.status.found["queries"].get(name) or {}).get("batch")
-        where = f"after batch {batch}" if batch is not None else "in its first batch"
-        kind = "query" if name.startswith("quarantine-") else "sink"
+        query = self.status.found["queries"].get(name, {})
+        where = "" if "batch" not in query else " in its first batch"
+        if query.get("batch") is not None:
+            where = f" after batch {query['batch']}"
+        kind = "query" if name.startswith(QUARANTINE) else "sink"
         self.status.failed(name, core)
-        text = f"{kind} '{name}' failed {where}: {core}\n{advice(error)}."
+        text = f"{kind} '{name}' failed{where}: {core}\n{advice(error)}."
         self.status.state("failed", self.loaded.masked(text))
         self.say(text)
         log = self.loaded.state / "error.log"
-        log.write_text(self.loaded.masked(error) + "\n", encoding="utf-8")
-        self.say(f"all that Spark says of it is in {log}")
+        try:
+            log.write_text(self.loaded.masked(error) + "\n", encoding="utf-8")
+        except OSError as full:
+            self.say(f"all that Spark says of it could not be written to {log}: {full.strerror or full}")
+        else:
+            self.say(f"all that Spark says of it is in {log}")
         return 1
 
     def _sum(self) -> str:
@@ -244,53 +275,6 @@ class Engine:
         return ", ".join(
             f"{name} {query.get('rows', 0):,} messages" for name, query in found.items() if "ends" in query
         )
-
-
-class Refresh:
-    """A table made of tables: made anew when one of them has changed."""
-
-    def __init__(self, engine: Engine, sink: DeltaSink) -> None:
-        self.engine = engine
-        self.sink = sink
-        self.view = view_of(engine.loaded, sink)
-        self._versions: dict[str, int] = {}
-        self._done_s = 0.0
-
-    def run(self, last: bool) -> None:
-        """Make it, if it is time or the `last` chance, and there is something new."""
-        every_s = (self.sink.every if self.sink.every is not None else EVERY_MS) / 1000
-        if not last and time.monotonic() - self._done_s < every_s:
-            return
-        self._done_s = time.monotonic()
-        versions = self._inputs()
-        if versions is None or versions == self._versions:
-            return
-        loaded = self.engine.loaded
-        frame = without_origin(self.engine.builder.frames(self.view)[self.view])
-        write_static(frame, loaded.path(self.sink.delta), self.sink.partition_by)
-        self._versions = versions
-        from deltalake import DeltaTable
-
-        table = DeltaTable(loaded.path(self.sink.delta))
-        self.engine.status.static(self.sink.name, table.version())
-
-    def _inputs(self) -> dict[str, int] | None:
-        """Return the versions of the tables of sinks that it reads; None when one of them is not there yet."""
-        from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
-
-        loaded = self.engine.loaded
-        found: dict[str, int] = {}
-        for name in loaded.graph.needed(self.view):
-            made = loaded.graph.views[name].made_by
-            if isinstance(made, SinkSource):
-                (sink,) = [other for other in loaded.model.sinks if other.name == made.sink]
-                assert isinstance(sink, DeltaSink)
-                try:
-                    found[name] = DeltaTable(loaded.path(sink.delta)).version()
-                except TableNotFoundError:
-                    return None
-        return found
 
 
 def _initialised(query: StreamingQuery) -> None:
@@ -318,7 +302,9 @@ def _listener(engine: Engine) -> Any:
 
         def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name
             found = json.loads(event.progress.json)
-            engine.status.progress(str(found.get("name") or "").removeprefix(prefix), found)
+            name = str(found.get("name") or "").removeprefix(prefix)
+            engine.well(name)
+            engine.status.progress(name, found)
 
         def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
             """Nothing to do: the engine sees it."""
@@ -328,8 +314,8 @@ def _listener(engine: Engine) -> Any:
 
 def _settled(spark: SparkSession, listener: Any) -> None:
     """Wait until Spark has delivered the events of queries that have ended, and listen no more."""
-    try:
+    # Without the JVM nothing comes any more; and whoever waits too long for the last events still stops listening.
+    with suppress(Exception):
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)  # noqa: SLF001 - there is no public way
+    with suppress(Exception):
         spark.streams.removeListener(listener)
-    except Exception:  # noqa: BLE001 - without the JVM nothing comes any more
-        return

@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark_folkmoot.pipeline.fingerprint import write_json
 from pyspark_folkmoot.pipeline.part import VACUUM_LEAST_MS
 
 __all__ = ["COMPACT_MS", "VACUUM_EVERY_MS", "keep_up"]
@@ -28,7 +29,8 @@ NOTE: Final = ".folkmoot-upkeep.json"
 def keep_up(name: str, table: str, compact_ms: int | None, vacuum_ms: int | None, now_s: float | None = None) -> str:
     """Do what is due on a table and return what was done, in words; empty when there was nothing to do.
 
-    A table that another writer changes at the same moment is left for the next time. None: never.
+    A table that another writer changes at the same moment is left for the next time. None: never. Raises OSError when
+    not even the note of it can be written: the disk is full, or may not be written.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError, DeltaError
@@ -37,7 +39,9 @@ def keep_up(name: str, table: str, compact_ms: int | None, vacuum_ms: int | None
     if not (folder / "_delta_log").is_dir():
         return ""
     now_ms = round((time.time() if now_s is None else now_s) * 1000)
-    note = _note(folder, now_ms)
+    before = _note(folder)
+    # A table that was never looked after counts from now.
+    note = {"compacted": now_ms, "vacuumed": now_ms} if before is None else dict(before)
     done = []
     try:
         if compact_ms is not None and now_ms - note["compacted"] >= compact_ms:
@@ -61,16 +65,15 @@ def keep_up(name: str, table: str, compact_ms: int | None, vacuum_ms: int | None
     except (DeltaError, OSError) as error:
         note = {"compacted": now_ms, "vacuumed": now_ms}
         done = [f"upkeep failed and is tried again when it is due next: {error}"]
-    (folder / NOTE).write_text(json.dumps(note), encoding="utf-8")
+    if note != before:
+        write_json(folder / NOTE, note)
     return f"{name}: {', '.join(done)}" if done else ""
 
 
-def _note(folder: Path, now_ms: int) -> dict[str, Any]:
-    """Return when a table was looked after last; a new one counts from now."""
+def _note(folder: Path) -> dict[str, Any] | None:
+    """Return when a table was looked after last, None if that is not known."""
     try:
         found = json.loads((folder / NOTE).read_text(encoding="utf-8"))
         return {"compacted": int(found["compacted"]), "vacuumed": int(found["vacuumed"])}
     except (OSError, ValueError, KeyError, TypeError):
-        note = {"compacted": now_ms, "vacuumed": now_ms}
-        (folder / NOTE).write_text(json.dumps(note), encoding="utf-8")
-        return note
+        return None
