@@ -13,6 +13,7 @@ from pyspark_folkmoot.pipeline.graph import View
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.model import (
     DeltaSink,
+    Expectation,
     FormatSink,
     JsonDecode,
     MqttSink,
@@ -191,7 +192,22 @@ class _Analyser:
                 text = f"expectation '{expectation.name}' of '{view.name}' is {kind}: it must be true or false"
                 self._fault(path, text)
                 right = False
+            elif expectation.otherwise == "drop" and frame.isStreaming:
+                self._no_chance(view, frame, expectation, path)
         return right
+
+    def _no_chance(self, view: View, frame: DataFrame, expectation: Expectation, path: Path_) -> None:
+        """Refuse to drop by what the query of the sink and that of the quarantine would see differently."""
+        from pyspark_folkmoot.pipeline.chance import by_chance
+
+        found = by_chance(frame, expectation.check)
+        if found:
+            text = (
+                f"expectation '{expectation.name}' drops rows of '{view.name}' by {', '.join(found)}, which is another "
+                "at every look: a row could be neither in a table nor in the quarantine. Use the time of the message "
+                "(_origin.timestamp), put it into a step below, or say keep or fail"
+            )
+            self._fault(path, text)
 
     def sinks(self) -> None:
         views = {name.lower(): name for name in self.loaded.graph.views}
