@@ -91,9 +91,8 @@ class FolkmootStreams(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         if self.table is not None:
             raise self.table.options.wrong("table", "is for a batch read, this is readStream")
-        for name in ("endingOffsets",):
-            if self.plan.options.given(name):
-                raise self.plan.options.wrong(name, "is for a batch read, this is readStream")
+        if self.plan.ending == LATEST:
+            raise self.plan.options.wrong("endingOffsets", "is 'latest', which is for a batch read, this is readStream")
         return StreamReader(self.plan, schema)
 
     @override
@@ -216,7 +215,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, plan: Plan, schema: StructType) -> None:
         self.plan = plan
         self.schema = schema
-        self._target: Offsets | None = None
+        self._target: Offsets | None = plan.ending if isinstance(plan.ending, dict) else None
         self._last: Offsets = {}  # where the first record of endingTimestamp or later is, as far as there is one
 
     @override
@@ -234,7 +233,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @override
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self.plan.end() if self.plan.ending_us is not None else self.plan.ends(fresh=True)
+        if not isinstance(self.plan.ending, dict):
+            self._target = self.plan.end() if self.plan.ending_us is not None else self.plan.ends(fresh=True)
 
     @override
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:

@@ -171,6 +171,19 @@ def test_options_of_the_other_kind_of_read(node: StreamNode) -> None:
         Query(node, endingOffsets="latest")
 
 
+def test_a_query_that_ends_at_given_offsets(node: StreamNode) -> None:
+    first = dict(enumerate(ends(node)))
+    for number in range(30):
+        node.publish(f"s/{number}", [b"later"])
+    assert all(end > first[partition] for partition, end in enumerate(ends(node)))
+    query = Query(node, startingOffsets="earliest", endingOffsets=json.dumps(first), maxRecordsPerTrigger="50")
+    for _ in range(2):
+        query.reader.prepareForTriggerAvailableNow()
+        query.run()
+        assert places(query.rows) == [(partition, offset) for partition in first for offset in range(first[partition])]
+        query.restart()
+
+
 def test_a_range_of_times(node: StreamNode) -> None:
     def later(shelf: Shelf) -> None:
         shelf.now += 10 * SECOND

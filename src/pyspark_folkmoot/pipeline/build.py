@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Collection
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +33,8 @@ from pyspark_folkmoot.pipeline.part import ORIGIN
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pyspark_folkmoot.offset import Offsets
+
 __all__ = ["Builder", "EmptyBuilder", "empty_messages", "import_function", "without_origin"]
 
 Messages = Callable[[StreamSource], DataFrame]
@@ -46,8 +49,17 @@ class Builder:
         self.spark = spark
         self.loaded = loaded
         self.schemas = schemas
-        self._messages = self._live if messages is None else messages
+        self._messages = messages
         self._entries: dict[str, list[Entry]] = {}
+        self._starts: Mapping[str, Offsets] = {}
+        self._ends: Mapping[str, Offsets] = {}
+
+    def between(self, starts: Mapping[str, Offsets], ends: Mapping[str, Offsets]) -> Builder:
+        """Return a builder that begins and ends at these offsets of the streams, by name, where there are some."""
+        found = copy(self)
+        found._starts = starts  # noqa: SLF001 - its own
+        found._ends = ends  # noqa: SLF001 - its own
+        return found
 
     def entries(self, source: str) -> list[Entry]:
         """Return the entries of a stream source, ready to be made columns of."""
@@ -82,7 +94,7 @@ class Builder:
         """Return a view as its source, decoding or step makes it, before expectations."""
         found = view.made_by
         if isinstance(found, StreamSource):
-            return self._messages(found)
+            return (self._messages or self._live)(found)
         if view.kind == DECODED:
             source = view.inputs[0]
             entries = self.entries(source)
@@ -124,7 +136,9 @@ class Builder:
     def _live(self, source: StreamSource) -> DataFrame:
         cluster = self.loaded.model.cluster
         assert cluster is not None
-        return messages_of(self.spark, source, cluster.url, self.loaded.token)
+        starts = {stream: self._starts[stream] for stream in source.names if stream in self._starts}
+        ends = {stream: self._ends[stream] for stream in source.names if stream in self._ends}
+        return messages_of(self.spark, source, cluster.url, self.loaded.token, starts=starts, ends=ends)
 
     def _table(self, source: TableSource) -> DataFrame:
         reader = self.spark.read.format("folkmoot_delta" if source.format == "delta" else source.format)

@@ -7,6 +7,7 @@ that entry or in `undecoded`, never in both and never in neither.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from pyspark_folkmoot.offset import Offsets, to_json
 from pyspark_folkmoot.pipeline.model import (
     CsvDecode,
     Decode,
@@ -99,14 +101,27 @@ def source_options(source: StreamSource, url: str, token: str | None, stream: st
 
 
 def messages_of(
-    spark: SparkSession, source: StreamSource, url: str, token: str | None = None, end: str | None = None
+    spark: SparkSession,
+    source: StreamSource,
+    url: str,
+    token: str | None = None,
+    end: str | None = None,
+    starts: Mapping[str, Offsets] | None = None,
+    ends: Mapping[str, Offsets] | None = None,
 ) -> DataFrame:
-    """Return the messages of a source as a stream; with the column `stream` when it has several; `end`: a time."""
+    """Return the messages of a source as a stream; with the column `stream` when it has several.
+
+    end: a time. starts, ends: offsets by name of the stream, instead of what the source says.
+    """
     frames = []
     for name in source.names:
-        options = source_options(source, url, token, name)
+        begin = (starts or {}).get(name)
+        begins = source if begin is None else source.model_copy(update={"start": begin})
+        options = source_options(begins, url, token, name)
         if end is not None:
             options["endingTimestamp"] = end
+        if ends is not None and name in ends:
+            options["endingOffsets"] = json.dumps(to_json(ends[name]))
         frame = spark.readStream.format("folkmoot").options(**options).load()
         frames.append(frame if source.streams is None else frame.withColumn("stream", f.lit(name)))
     whole = frames[0]

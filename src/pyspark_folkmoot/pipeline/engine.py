@@ -17,9 +17,11 @@ from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.model import DeltaSink
 from pyspark_folkmoot.pipeline.quarantine import COLUMNS as QUARANTINE_COLUMNS
-from pyspark_folkmoot.pipeline.query import plan_queries, static_sinks
+from pyspark_folkmoot.pipeline.query import beside, plan_queries, query_views, static_sinks
 from pyspark_folkmoot.pipeline.reach import check_streams
 from pyspark_folkmoot.pipeline.refresh import Refresh
+from pyspark_folkmoot.pipeline.rule import check_rules, keep_rules, rules_of
+from pyspark_folkmoot.pipeline.start import common_ends, latest_starts
 from pyspark_folkmoot.pipeline.status import StatusFile
 from pyspark_folkmoot.pipeline.upkeep import COMPACT_MS, keep_up
 
@@ -68,10 +70,19 @@ class Engine:
         self.builder = builder
         self._say = say
         self.status = StatusFile(loaded)
+        views = query_views(loaded)
+        quarantine = beside(loaded, views)
+        starts = latest_starts(loaded, views, quarantine)
+        ends = common_ends(loaded) if self._once else {}
         with quiet_spark():
-            self.planned = plan_queries(loaded, builder, analysis, self.say)
+            self.planned = plan_queries(loaded, builder, analysis, self.say, starts, ends)
         for planned in self.planned:
             planned.check()
+        dropping = {
+            views[name]: [*sinks, name] for name, sinks in quarantine.items() if views[name] not in loaded.model.sources
+        }
+        self._rules = rules_of(loaded, dropping)
+        check_rules(loaded, self._rules, set(views))
         self.running: dict[str, StreamingQuery] = {}
         self._again: dict[str, int] = {}
         self.static = [Refresh(loaded, builder, self.status, sink) for sink in static_sinks(loaded)]
@@ -83,6 +94,7 @@ class Engine:
     def run(self, stop: threading.Event) -> int:
         """Start, watch and end the queries."""
         self._make_quarantine()
+        keep_rules(self.loaded, self._rules)
         fresh = {planned.name for planned in self.planned if not (planned.checkpoint / "metadata").exists()}
         names = {planned.name: (planned.view, planned.streams) for planned in self.planned}
         names.update({refresh.sink.name: (refresh.view, []) for refresh in self.static})

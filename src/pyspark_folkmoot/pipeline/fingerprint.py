@@ -19,14 +19,14 @@ from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.graph import DECODED
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.model import AnySink, ProtobufDecode, PythonStep, SqlStep
-from pyspark_folkmoot.pipeline.secret import equal, mask, seal, sealed, shown
+from pyspark_folkmoot.pipeline.secret import equal, mask, seal, sealed, shown, unmask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame
 
-__all__ = ["changes", "check_fingerprint", "fingerprint", "keep_fingerprint", "step_text", "write_json"]
+__all__ = ["changes", "check_fingerprint", "fingerprint", "keep_fingerprint", "step_text", "streams_kept", "write_json"]
 
 VERSION: Final = 2
 """Since 2 texts with values from the environment are sealed; those of 1 are compared, and their texts never shown."""
@@ -159,6 +159,15 @@ def check_fingerprint(checkpoint: Path, found: Print, query: str, is_sink: bool)
             "\n  - restore what the pipeline was"
         )
     raise PipelineProblem(f"the checkpoint of '{query}' cannot follow what changed:{listed}\nThe choices:{choices}")
+
+
+def streams_kept(loaded: Loaded, checkpoint: Path) -> list[str]:
+    """Return the streams of a checkpoint in its order, as its query has left them; empty when it has not run."""
+    try:
+        found = json.loads(_file(checkpoint).read_text(encoding="utf-8"))["streams"]
+    except FileNotFoundError:
+        return []
+    return [unmask(loaded, stream) for stream in shown(found)]
 
 
 def keep_fingerprint(checkpoint: Path, found: Print) -> None:

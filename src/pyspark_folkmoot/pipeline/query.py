@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_folkmoot.pipeline.analyse import Analysis
 from pyspark_folkmoot.pipeline.build import Builder, without_origin
+from pyspark_folkmoot.pipeline.checkpoint import checkpoint_of
 from pyspark_folkmoot.pipeline.decode import observed_entries, undecoded
 from pyspark_folkmoot.pipeline.expect import drops
 from pyspark_folkmoot.pipeline.fingerprint import check_fingerprint, fingerprint, keep_fingerprint
@@ -19,13 +20,29 @@ from pyspark_folkmoot.pipeline.quarantine import of_dropped, of_undecoded
 from pyspark_folkmoot.pipeline.sink import start_quarantine, start_sink
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Planned", "counters", "plan_queries", "sink_query", "static_sinks", "view_of"]
+    from pyspark_folkmoot.offset import Offsets
+
+__all__ = [
+    "Planned",
+    "beside",
+    "counters",
+    "plan_queries",
+    "query_views",
+    "sink_query",
+    "static_sinks",
+    "view_of",
+]
 
 
 Say = Callable[[str], None]
+
+QUARANTINE: Final = "quarantine-"
+"""What the names of the queries of the quarantine begin with; a sink's name has no hyphen."""
 
 
 def _silent(_text: str) -> None:
@@ -82,7 +99,7 @@ def counters(loaded: Loaded) -> dict[str, str]:
         if not view.expectations or not graph.streaming(name):
             continue
         if drops(view.expectations):
-            found[name] = f"quarantine-{name}"
+            found[name] = f"{QUARANTINE}{name}"
             continue
         for sink in loaded.model.sinks:
             if name in graph.needed(view_of(loaded, sink)):
@@ -91,24 +108,56 @@ def counters(loaded: Loaded) -> dict[str, str]:
     return found
 
 
-def plan_queries(loaded: Loaded, builder: Builder, analysis: Analysis, say: Say = _silent) -> list[Planned]:
-    """Return all streaming queries of a pipeline; `say` is told what they do between batches."""
-    planned = [
-        sink_query(loaded, builder, analysis, sink, loaded.state / "checkpoints" / sink.name, say=say)
-        for sink in loaded.model.sinks
-        if loaded.graph.streaming(view_of(loaded, sink))
-    ]
+def query_views(loaded: Loaded) -> dict[str, str]:
+    """Return the names of all streaming queries of a pipeline, in their order, with the view that each is about."""
+    graph = loaded.graph
+    found = {sink.name: view_of(loaded, sink) for sink in loaded.model.sinks if graph.streaming(view_of(loaded, sink))}
     for name, source in loaded.model.sources.items():
         if isinstance(source, StreamSource) and source.decode:
-            planned.append(_undecoded_query(loaded, builder, name))
-    used = {known for sink in loaded.model.sinks for known in loaded.graph.needed(view_of(loaded, sink))}
-    for name, view in loaded.graph.views.items():
-        # Rows of a view that nobody writes are not lost: they are in the stream, and in no table.
-        if name in used and drops(view.expectations) and loaded.graph.streaming(name):
-            planned.append(_dropped_query(loaded, builder, name))
-    for query in planned:
+            found[f"{QUARANTINE}{name}"] = name
+    # Rows of a view that nobody writes are not lost: they are in the stream, and in no table.
+    used = {known for sink in loaded.model.sinks for known in graph.needed(view_of(loaded, sink))}
+    for name, view in graph.views.items():
+        if name in used and drops(view.expectations) and graph.streaming(name):
+            found[f"{QUARANTINE}{name}"] = name
+    return found
+
+
+def beside(loaded: Loaded, views: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return for each query of the quarantine the sinks that leave out what it takes; `views`: of `query_views`."""
+    sinks = {name: loaded.graph.needed(view) for name, view in views.items() if not name.startswith(QUARANTINE)}
+    return {
+        name: [sink for sink, needed in sinks.items() if view in needed]
+        for name, view in views.items()
+        if name.startswith(QUARANTINE)
+    }
+
+
+def plan_queries(
+    loaded: Loaded,
+    builder: Builder,
+    analysis: Analysis,
+    say: Say = _silent,
+    starts: Mapping[str, Mapping[str, Offsets]] | None = None,
+    ends: Mapping[str, Offsets] | None = None,
+) -> list[Planned]:
+    """Return all streaming queries of a pipeline; `say` is told what they do between batches.
+
+    starts: by query and stream, where it begins, if not where the file says. ends: by stream, where all of them end.
+    """
+    planned = []
+    sinks = {sink.name: sink for sink in loaded.model.sinks}
+    for name, view in query_views(loaded).items():
+        mine = builder.between((starts or {}).get(name, {}), ends or {})
+        if name in sinks:
+            query = sink_query(loaded, mine, analysis, sinks[name], checkpoint_of(loaded.state, name), say=say)
+        elif view in loaded.model.sources:
+            query = _undecoded_query(loaded, mine, view)
+        else:
+            query = _dropped_query(loaded, mine, view)
         stateful = analysis.stateful
         query.fingerprint = fingerprint(loaded, query.view, query.frame, query.sink, stateful, builder.schemas)
+        planned.append(query)
     return planned
 
 
@@ -140,7 +189,7 @@ def sink_query(
 
 
 def _undecoded_query(loaded: Loaded, builder: Builder, source: str) -> Planned:
-    name = f"quarantine-{source}"
+    name = f"{QUARANTINE}{source}"
     found = loaded.model.sources[source]
     assert isinstance(found, StreamSource)
     entries = builder.entries(source)
@@ -151,7 +200,7 @@ def _undecoded_query(loaded: Loaded, builder: Builder, source: str) -> Planned:
 
 
 def _dropped_query(loaded: Loaded, builder: Builder, view: str) -> Planned:
-    name = f"quarantine-{view}"
+    name = f"{QUARANTINE}{view}"
     rows = builder.frames(view, [view], before=True)[view]
     sources = loaded.graph.sources(view)
     source = sources[0] if len(sources) == 1 else None
@@ -160,7 +209,7 @@ def _dropped_query(loaded: Loaded, builder: Builder, view: str) -> Planned:
 
 
 def _quarantine(loaded: Loaded, name: str, view: str, frame: DataFrame) -> Planned:
-    checkpoint = loaded.state / "checkpoints" / name
+    checkpoint = checkpoint_of(loaded.state, name)
     trigger = None if loaded.model.trigger == ONCE else int(loaded.model.trigger)
     start = lambda: start_quarantine(loaded, name, frame, checkpoint, trigger)  # noqa: E731 - one line, named where used
     return Planned(name, view, frame, checkpoint, None, start)

@@ -15,12 +15,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from pyspark_folkmoot.pipeline.checkpoint import last_commit
 from pyspark_folkmoot.pipeline.fingerprint import write_json
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.part import ENTRIES, OBSERVED
 from pyspark_folkmoot.pipeline.secret import mask, unmask
 
-__all__ = ["StatusFile", "begin_anew", "last_commit", "read_status", "status_file"]
+__all__ = ["StatusFile", "begin_anew", "read_status", "status_file"]
 
 SAVE_S: Final = 1.0
 
@@ -188,15 +189,6 @@ def _forget(found: dict[str, Any], name: str) -> None:
     for counts in (found["expectations"], found["views"]):
         for key in [key for key, count in counts.items() if count.get("query") == name]:
             del counts[key]
-
-
-def last_commit(checkpoint: Path) -> int | None:
-    """Return the number of the newest batch that a query has done, None if there is none."""
-    try:
-        names = [entry.name for entry in (checkpoint / "commits").iterdir()]
-    except OSError:
-        return None
-    return max((int(name) for name in names if name.isdigit()), default=None)
 
 
 def _miss(query: dict[str, Any], done: int | None) -> None:

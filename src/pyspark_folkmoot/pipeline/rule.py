@@ -1,0 +1,98 @@
+"""By what rows are dropped, kept in the state folder: it may change only where a sink and its quarantine are together.
+
+They are queries of their own. Where one is ahead, what lies between has been judged by one of them already; if the
+other judged it by another rule, a row could be in neither, or in both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark_folkmoot.offset import Offsets
+from pyspark_folkmoot.pipeline.checkpoint import begun, checkpoint_of, position
+from pyspark_folkmoot.pipeline.expect import drops
+from pyspark_folkmoot.pipeline.fault import PipelineProblem
+from pyspark_folkmoot.pipeline.fingerprint import changes, step_text, streams_kept, write_json
+from pyspark_folkmoot.pipeline.graph import STEP
+from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.secret import sealed
+
+__all__ = ["check_rules", "keep_rules", "rules_of"]
+
+VERSION: Final = 1
+
+Rules = dict[str, dict[str, Any]]
+
+
+def rules_of(loaded: Loaded, judged: Mapping[str, list[str]]) -> Rules:
+    """Return the rules by view that drops rows, and the queries that judge by them: `judged`, by view."""
+    found: Rules = {}
+    for view, queries in judged.items():
+        rules: dict[str, Any] = {}
+        for name in loaded.graph.needed(view):
+            made = loaded.graph.views[name]
+            if made.kind == STEP:
+                rules[f"step '{name}'"] = step_text(loaded, made.made_by)
+            for expectation in drops(made.expectations):
+                rules[f"expectation '{expectation.name}' of '{name}'"] = sealed(loaded, expectation.check)
+        found[view] = {"rules": rules, "queries": queries}
+    return found
+
+
+def check_rules(loaded: Loaded, now: Rules, names: set[str]) -> None:
+    """Refuse rules that have changed while the queries that judge by them are at different places.
+
+    names: the queries of the pipeline as it is now. Raises PipelineProblem with what has changed and the choices.
+    """
+    file = _file(loaded.state)
+    try:
+        before: Rules = json.loads(file.read_text(encoding="utf-8"))["views"]
+    except FileNotFoundError:
+        return
+    except (ValueError, KeyError, TypeError):
+        raise PipelineProblem(f"{file} is damaged: it says by what rows were dropped. Remove it") from None
+    for view, old in before.items():
+        differ = changes(old["rules"], now.get(view, {}).get("rules", {}))
+        # A sink that is no more has no rows to come, and what it has not got is in no table by intent.
+        queries = [name for name in old["queries"] if name in names or name == f"quarantine-{view}"]
+        if not differ or _together(loaded, queries, f"quarantine-{view}"):
+            continue
+        listed = "".join(f"\n  - {line}" for line in differ)
+        raise PipelineProblem(
+            f"what drops rows of '{view}' has changed:{listed}\nThe queries {', '.join(queries)} are not at the same "
+            "place of the stream, or one of them has a batch that is not done: what lies between them would be judged "
+            "by the old rule in one and by the new one in the other, and be in neither or in both.\nThe choices:"
+            "\n  - restore what the pipeline was and run it with `folkmoot pipeline run FILE --once`, after which all "
+            "are at the same place; then change it"
+            f"\n  - remove {file}: what lies between is judged by both"
+        )
+
+
+def keep_rules(loaded: Loaded, now: Rules) -> None:
+    """Keep by what rows are dropped from now on."""
+    loaded.state.mkdir(parents=True, exist_ok=True)
+    write_json(_file(loaded.state), {"version": VERSION, "views": now})
+
+
+def _file(state: Path) -> Path:
+    return state / "rules.json"
+
+
+def _together(loaded: Loaded, queries: list[str], quarantine: str) -> bool:
+    """Return whether all have read the same of the streams that the quarantine reads, or nothing at all."""
+    checkpoints = {name: checkpoint_of(loaded.state, name) for name in queries}
+    if not any(begun(checkpoint) for checkpoint in checkpoints.values()):
+        return True
+    places: dict[str, dict[str, Offsets] | None] = {
+        name: position(checkpoint, streams_kept(loaded, checkpoint)) for name, checkpoint in checkpoints.items()
+    }
+    mine = places.get(quarantine)
+    if mine is None:
+        return False
+    return all(
+        place is not None and all(place.get(stream, offsets) == offsets for stream, offsets in mine.items())
+        for place in places.values()
+    )
