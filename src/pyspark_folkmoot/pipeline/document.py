@@ -74,8 +74,8 @@ class Document:
         return text
 
     def fault(self, path: Path_, text: str) -> None:
-        """Note that something at `path` is wrong."""
-        self.faults.append(Fault(self.line(path), text))
+        """Note that something at `path` is wrong; without secrets."""
+        self.faults.append(Fault(self.line(path), self.masked(text)))
 
 
 def read_document(file: Path, environment: Mapping[str, str]) -> Document:

@@ -35,6 +35,10 @@ POLL_S: Final = 0.25
 BORDER_S: Final = 60.0
 """How long a query may take to end its batch before it is stopped within it; that costs a repetition, not a row."""
 
+STILL_S: Final = 600.0
+"""How long a query may be in one batch before that is told. It is not ended: only the user knows how long a batch may
+take, and one that is ended is repeated from its beginning."""
+
 NO_WORKER: Final = "Python worker failed to connect back"
 STARTS_MAX: Final = 5
 INITIAL_S: Final = 30.0
@@ -85,6 +89,7 @@ class Engine:
         check_rules(loaded, self._rules, set(views))
         self.running: dict[str, StreamingQuery] = {}
         self._again: dict[str, int] = {}
+        self._moved_s: dict[str, float] = {}
         self.static = [Refresh(loaded, builder, self.status, sink) for sink in static_sinks(loaded)]
 
     def say(self, text: str) -> None:
@@ -146,6 +151,7 @@ class Engine:
                 failed = self._refresh() or self._upkeep()
             if failed is not None:
                 return failed
+            self._still()
             self.status.save(lazily=True)
         return None
 
@@ -190,6 +196,17 @@ class Engine:
     def well(self, name: str) -> None:
         """Note that a query has done a batch: what comes now is not the same failure again."""
         self._again.pop(name, None)
+        self._moved_s[name] = time.monotonic()
+
+    def _still(self) -> None:
+        """Tell which queries are in one batch for long: who waits for an end shall know for what."""
+        now = time.monotonic()
+        for name, query in self.running.items():
+            since_s = now - self._moved_s.setdefault(name, now)
+            if since_s >= STILL_S and query.isActive and query.status["isTriggerActive"]:
+                self._moved_s[name] = now
+                batch = _batch(query) + 1
+                self.say(f"{name} is still in batch {batch} after {since_s / 60:.0f} minutes")
 
     def _end(self, border: bool) -> None:
         """End the queries, each when its batch is done."""

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_folkmoot.pipeline import sink as sinks
 from pyspark_folkmoot.pipeline.backfill import _ended, finish_swaps
-from pyspark_folkmoot.pipeline.engine import NO_WORKER, STARTS_MAX, Engine, _settled
+from pyspark_folkmoot.pipeline.engine import NO_WORKER, STARTS_MAX, STILL_S, Engine, _settled
 from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.lock import StateLock, held
@@ -84,6 +84,7 @@ def engine_of(loaded: Loaded, **queries: Any) -> tuple[Engine, list[str]]:
     engine.planned = [SimpleNamespace(name=name, sink=object(), start=Query) for name in queries]  # type: ignore[misc]
     engine.running = dict(queries)
     engine._again = {}
+    engine._moved_s = {}
     engine.static = []
     return engine, said
 
@@ -170,6 +171,23 @@ def test_a_query_that_does_not_end_does_not_hold_the_others(tmp_path: Path) -> N
     engine._end(True)
     assert not engine.running["second"].isActive
     assert said[-1] == "Spark did not end first: stopping the query took too long"
+
+
+def test_who_is_in_one_batch_for_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("pyspark_folkmoot.pipeline.engine.time", SimpleNamespace(monotonic=lambda: clock.now))
+    engine, said = engine_of(loaded_of(tmp_path), idle=Query(), busy=Query())
+    engine.running["busy"].status["isTriggerActive"] = True
+    for clock.now in (0.0, STILL_S - 1):
+        engine._still()
+    assert said == []
+    for clock.now in (STILL_S, STILL_S + 1):
+        engine._still()
+    assert said == ["busy is still in batch 0 after 10 minutes"]
+    engine.well("busy")
+    clock.now += STILL_S - 1
+    engine._still()
+    assert len(said) == 1
 
 
 def test_nobody_listens_after_the_end() -> None:

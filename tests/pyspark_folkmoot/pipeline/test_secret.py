@@ -11,7 +11,7 @@ import pytest
 from folkmoot.cli import pipeline as command
 from folkmoot.streams.config import StreamConfig
 from pyspark_folkmoot.option import OptionError
-from pyspark_folkmoot.pipeline.fault import PipelineProblem
+from pyspark_folkmoot.pipeline.fault import Faults, PipelineProblem
 from pyspark_folkmoot.pipeline.fingerprint import changes, check_fingerprint, fingerprint, keep_fingerprint
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.report import report, report_text
@@ -148,6 +148,12 @@ def test_what_ends_a_command_is_masked(tmp_path: Path, error: Exception) -> None
         raise error
     no_secret(str(caught.value))
     assert str(caught.value) in ("no ${KEY}", "${FOLDER}/x: No space left on device")
+
+
+def test_faults_of_a_file_are_masked(tmp_path: Path) -> None:
+    text = FILE.replace("cluster:", '  rooms: {table: "${FOLDER}", format: parquet}\ncluster:')
+    with pytest.raises(Faults, match=r"there is no \$\{FOLDER\} beside"):
+        loaded_of(tmp_path, text)
 
 
 def test_a_wrong_option_ends_a_command_with_one_line(tmp_path: Path) -> None:
