@@ -71,7 +71,8 @@ class StateLock:
         self._file.write(json.dumps(holder) + "\n")
         self._file.flush()
         if ASKING:
-            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
+            with suppress(OSError):  # a file system without it: `status` calls the run killed, and no harm is done
+                fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
         if owner is not None:
             owner_file(state).write_text(owner + "\n", encoding="utf-8")
 

@@ -212,8 +212,7 @@ def test_a_quarantine_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatc
     engine.planned[0].sink = None
     with pytest.raises(PipelineProblem, match=r"the quarantine .*file/q cannot be written: "):
         engine._make_quarantine()
-    engine, _ = engine_of(loaded_of(tmp_path, FILE + "quarantine: s3://bucket/q\n"), out=Query())
-    engine.planned[0].sink = None
+    engine.loaded.model = engine.loaded.model.model_copy(update={"quarantine": "s3://bucket/q"})
     with pytest.raises(PipelineProblem, match=r"the quarantine s3://bucket/q cannot be written: option 'path'"):
         engine._make_quarantine()
 
