@@ -25,6 +25,7 @@ from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.model import AnySink, DeltaSink, StreamSource
 from pyspark_folkmoot.pipeline.query import sink_query, view_of
+from pyspark_folkmoot.pipeline.rule import check_rules, keep_rules, rules_of
 from pyspark_folkmoot.pipeline.status import begin_anew
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ def backfill(
         checkpoint = loaded.state / "checkpoints" / f"{name}.backfill"
         for leftover in (fresh, checkpoint):
             shutil.rmtree(leftover, ignore_errors=True)
+        # From here on the past of this sink and the future of all queries are judged by the rules of now.
+        rules = rules_of(loaded)
+        check_rules(loaded, rules)
+        keep_rules(loaded, rules)
         planned = sink_query(loaded, builder, analysis, sink, checkpoint, str(fresh), say)
         say(f"reading into {fresh}")
         try:

@@ -75,18 +75,14 @@ class Engine:
         self._say = say
         self.status = StatusFile(loaded)
         views = query_views(loaded)
-        quarantine = beside(loaded, views)
-        starts = latest_starts(loaded, views, quarantine)
+        starts = latest_starts(loaded, views, beside(loaded, views))
         ends = common_ends(loaded) if self._once else {}
         with quiet_spark():
             self.planned = plan_queries(loaded, builder, analysis, self.say, starts, ends)
         for planned in self.planned:
             planned.check()
-        dropping = {
-            views[name]: [*sinks, name] for name, sinks in quarantine.items() if views[name] not in loaded.model.sources
-        }
-        self._rules = rules_of(loaded, dropping)
-        check_rules(loaded, self._rules, set(views))
+        self._rules = rules_of(loaded)
+        check_rules(loaded, self._rules)
         self.running: dict[str, StreamingQuery] = {}
         self._again: dict[str, int] = {}
         self._moved_s: dict[str, float] = {}

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark_folkmoot.offset import Offsets
 
 __all__ = [
+    "QUARANTINE",
     "Planned",
     "beside",
     "counters",

@@ -7,7 +7,6 @@ other judged it by another rule, a row could be in neither, or in both.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.fingerprint import changes, step_text, streams_kept, write_json
 from pyspark_folkmoot.pipeline.graph import STEP
 from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.query import QUARANTINE, beside, query_views
 from pyspark_folkmoot.pipeline.secret import sealed
 
 __all__ = ["check_rules", "keep_rules", "rules_of"]
@@ -27,10 +27,14 @@ VERSION: Final = 1
 Rules = dict[str, dict[str, Any]]
 
 
-def rules_of(loaded: Loaded, judged: Mapping[str, list[str]]) -> Rules:
-    """Return the rules by view that drops rows, and the queries that judge by them: `judged`, by view."""
+def rules_of(loaded: Loaded) -> Rules:
+    """Return by view that drops rows its rules, and the queries that judge by them."""
     found: Rules = {}
-    for view, queries in judged.items():
+    views = query_views(loaded)
+    for query, sinks in beside(loaded, views).items():
+        view = views[query]
+        if view in loaded.model.sources:
+            continue  # what is not decoded: `decode` does not change under a checkpoint
         rules: dict[str, Any] = {}
         for name in loaded.graph.needed(view):
             made = loaded.graph.views[name]
@@ -38,14 +42,14 @@ def rules_of(loaded: Loaded, judged: Mapping[str, list[str]]) -> Rules:
                 rules[f"step '{name}'"] = step_text(loaded, made.made_by)
             for expectation in drops(made.expectations):
                 rules[f"expectation '{expectation.name}' of '{name}'"] = sealed(loaded, expectation.check)
-        found[view] = {"rules": rules, "queries": queries}
+        found[view] = {"rules": rules, "queries": [*sinks, query]}
     return found
 
 
-def check_rules(loaded: Loaded, now: Rules, names: set[str]) -> None:
+def check_rules(loaded: Loaded, now: Rules) -> None:
     """Refuse rules that have changed while the queries that judge by them are at different places.
 
-    names: the queries of the pipeline as it is now. Raises PipelineProblem with what has changed and the choices.
+    Raises PipelineProblem with what has changed and the choices.
     """
     file = _file(loaded.state)
     try:
@@ -54,11 +58,12 @@ def check_rules(loaded: Loaded, now: Rules, names: set[str]) -> None:
         return
     except (ValueError, KeyError, TypeError):
         raise PipelineProblem(f"{file} is damaged: it says by what rows were dropped. Remove it") from None
+    names = query_views(loaded)
     for view, old in before.items():
         differ = changes(old["rules"], now.get(view, {}).get("rules", {}))
         # A sink that is no more has no rows to come, and what it has not got is in no table by intent.
-        queries = [name for name in old["queries"] if name in names or name == f"quarantine-{view}"]
-        if not differ or _together(loaded, queries, f"quarantine-{view}"):
+        queries = [name for name in old["queries"] if name in names or name == f"{QUARANTINE}{view}"]
+        if not differ or _together(loaded, queries, f"{QUARANTINE}{view}"):
             continue
         listed = "".join(f"\n  - {line}" for line in differ)
         raise PipelineProblem(
