@@ -51,11 +51,14 @@ class Builder:
         self.schemas = schemas
         self._messages = messages
         self._entries: dict[str, list[Entry]] = {}
-        self._starts: Mapping[str, Offsets] = {}
+        self._starts: Mapping[str, Mapping[str, Offsets]] = {}
         self._ends: Mapping[str, Offsets] = {}
 
-    def between(self, starts: Mapping[str, Offsets], ends: Mapping[str, Offsets]) -> Builder:
-        """Return a builder that begins and ends at these offsets of the streams, by name, where there are some."""
+    def between(self, starts: Mapping[str, Mapping[str, Offsets]], ends: Mapping[str, Offsets]) -> Builder:
+        """Return a builder that begins and ends at these offsets, where there are some.
+
+        starts: by source and stream. ends: by stream.
+        """
         found = copy(self)
         found._starts = starts  # noqa: SLF001 - its own
         found._ends = ends  # noqa: SLF001 - its own
@@ -94,7 +97,7 @@ class Builder:
         """Return a view as its source, decoding or step makes it, before expectations."""
         found = view.made_by
         if isinstance(found, StreamSource):
-            return (self._messages or self._live)(found)
+            return self._live(view.name, found) if self._messages is None else self._messages(found)
         if view.kind == DECODED:
             source = view.inputs[0]
             entries = self.entries(source)
@@ -133,12 +136,11 @@ class Builder:
         assert isinstance(found, StreamSource)
         return found.names[0] if found.streams is None else ""
 
-    def _live(self, source: StreamSource) -> DataFrame:
+    def _live(self, name: str, source: StreamSource) -> DataFrame:
         cluster = self.loaded.model.cluster
         assert cluster is not None
-        starts = {stream: self._starts[stream] for stream in source.names if stream in self._starts}
-        ends = {stream: self._ends[stream] for stream in source.names if stream in self._ends}
-        return messages_of(self.spark, source, cluster.url, self.loaded.token, starts=starts, ends=ends)
+        starts = self._starts.get(name)
+        return messages_of(self.spark, source, cluster.url, self.loaded.token, starts=starts, ends=self._ends)
 
     def _table(self, source: TableSource) -> DataFrame:
         reader = self.spark.read.format("folkmoot_delta" if source.format == "delta" else source.format)

@@ -21,7 +21,7 @@ from pyspark_folkmoot.pipeline.query import beside, plan_queries, query_views, s
 from pyspark_folkmoot.pipeline.reach import check_streams
 from pyspark_folkmoot.pipeline.refresh import Refresh
 from pyspark_folkmoot.pipeline.rule import check_rules, keep_rules, rules_of
-from pyspark_folkmoot.pipeline.start import common_ends, latest_starts
+from pyspark_folkmoot.pipeline.start import begins, common_ends
 from pyspark_folkmoot.pipeline.status import StatusFile
 from pyspark_folkmoot.pipeline.upkeep import COMPACT_MS, keep_up
 
@@ -75,7 +75,7 @@ class Engine:
         self._say = say
         self.status = StatusFile(loaded)
         views = query_views(loaded)
-        starts = latest_starts(loaded, views, beside(loaded, views))
+        starts = begins(loaded, views, beside(loaded, views))
         ends = common_ends(loaded) if self._once else {}
         with quiet_spark():
             self.planned = plan_queries(loaded, builder, analysis, self.say, starts, ends)

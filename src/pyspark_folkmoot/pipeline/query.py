@@ -139,12 +139,12 @@ def plan_queries(
     builder: Builder,
     analysis: Analysis,
     say: Say = _silent,
-    starts: Mapping[str, Mapping[str, Offsets]] | None = None,
+    starts: Mapping[str, Mapping[str, Mapping[str, Offsets]]] | None = None,
     ends: Mapping[str, Offsets] | None = None,
 ) -> list[Planned]:
     """Return all streaming queries of a pipeline; `say` is told what they do between batches.
 
-    starts: by query and stream, where it begins, if not where the file says. ends: by stream, where all of them end.
+    starts: by query, source and stream, where it begins, if not where the file says. ends: by stream, where all end.
     """
     planned = []
     sinks = {sink.name: sink for sink in loaded.model.sinks}

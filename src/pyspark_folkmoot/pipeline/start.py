@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from folkmoot.client.position import LATEST
+from folkmoot.client.position import EARLIEST, LATEST, parse_time
 from folkmoot.client.problem import StreamProblem
 from folkmoot.client.streams import StreamClient
 from pyspark_folkmoot.offset import Offsets, from_json, to_json
@@ -22,102 +22,124 @@ from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.model import StreamSource
 from pyspark_folkmoot.pipeline.secret import mask, unmask
 
-__all__ = ["common_ends", "latest_starts"]
+__all__ = ["Places", "begins", "common_ends"]
 
 ENDS_PATIENCE_S: Final = 10.0
 """How long to ask where the streams end: nodes that are away for longer are told of by the queries."""
 
 Places = dict[str, Offsets]
+"""The next offset, by stream and partition."""
 
 
-def latest_starts(loaded: Loaded, views: Mapping[str, str], sinks: Mapping[str, list[str]]) -> dict[str, Places]:
-    """Return by query where it begins in the streams of which the file says `start: latest`.
+def begins(loaded: Loaded, views: Mapping[str, str], sinks: Mapping[str, list[str]]) -> dict[str, dict[str, Places]]:
+    """Return by query and source where it begins, for sources of which the file says `latest` or a time.
 
     views: the view of each query. sinks: of each query of the quarantine, the sinks that it is beside. All that begin
     in this run begin at the same place, which is kept before any of them starts; one of the quarantine that is new
-    begins where its sinks are. Raises StreamProblem when no node says where a stream ends.
+    begins where its sinks are. Raises StreamProblem when no node says where that is.
     """
     file = loaded.state / "starts.json"
-    kept = _kept(loaded, file)
-    wanted = {name: _latest_streams(loaded, view) for name, view in views.items()}
-    known = {name: kept.get(name, {}) for name, streams in wanted.items() if streams}
-    fresh = [name for name in known if not begun(checkpoint_of(loaded.state, name))]
-    missing = {stream for name in fresh for stream in wanted[name] if stream not in known[name]}
+    wanted = {name: _moving(loaded, view) for name, view in views.items()}
+    known = _kept(loaded, file, wanted)
+    fresh = [name for name in wanted if not begun(checkpoint_of(loaded.state, name))]
+    missing = {source for name in fresh for source in wanted[name] if source not in known[name]}
     if not missing:
         return known
-    now = _ends(loaded, {stream: wait for name in fresh for stream, wait in wanted[name].items() if stream in missing})
+    now = {source: _place_now(loaded, source) for source in sorted(missing)}
     # The sinks first: those of the quarantine look where they begin.
     for name in sorted(fresh, key=lambda name: name in sinks):
-        for stream in wanted[name]:
-            if stream not in known[name]:
-                beside = [_place(loaded, sink, stream, known) for sink in sinks.get(name, [])]
-                known[name] = {**known[name], stream: _least(now[stream], beside)}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    written = {
-        name: mask(loaded, {stream: to_json(found) for stream, found in places.items()})
-        for name, places in known.items()
-    }
-    write_json(file, written)
+        for source in wanted[name]:
+            if source not in known[name]:
+                beside = [_places(loaded, sink, source, known) for sink in sinks.get(name, [])]
+                known[name][source] = {stream: _least(at, stream, beside) for stream, at in now[source].items()}
+    _keep(loaded, file, known)
     return known
 
 
 def common_ends(loaded: Loaded) -> Places:
     """Return where the streams of a pipeline end now; empty when the nodes do not say it."""
-    wanted = {}
+    found: Places = {}
     for source in loaded.model.sources.values():
         if isinstance(source, StreamSource):
-            wanted.update(dict.fromkeys(source.names, min(ENDS_PATIENCE_S, source.patience / 1000)))
-    try:
-        return _ends(loaded, wanted)
-    except StreamProblem:
-        return {}
+            patience_s = min(ENDS_PATIENCE_S, source.patience / 1000)
+            try:
+                found.update(_ask(loaded, source.names, patience_s, None))
+            except StreamProblem:
+                return {}
+    return found
 
 
-def _kept(loaded: Loaded, file: Path) -> dict[str, Places]:
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return {
-            name: {unmask(loaded, stream): from_json(offsets) for stream, offsets in places.items()}
-            for name, places in found.items()
-        }
-    except FileNotFoundError:
-        return {}
-    except (ValueError, AttributeError):
-        text = f"{file} is damaged: it says where queries that begin with 'start: latest' begin. Remove it"
-        raise PipelineProblem(text) from None
-
-
-def _latest_streams(loaded: Loaded, view: str) -> dict[str, float]:
-    """Return the streams of which a view is made that are read from their end on, with the patience in seconds."""
+def _moving(loaded: Loaded, view: str) -> dict[str, str]:
+    """Return the sources of a view that do not begin at offsets of the file, with where they begin."""
     found = {}
     for name in loaded.graph.sources(view):
         source = loaded.model.sources[name]
-        if isinstance(source, StreamSource) and source.start == LATEST:
-            found.update(dict.fromkeys(source.names, source.patience / 1000))
+        if isinstance(source, StreamSource) and isinstance(source.start, str) and source.start != EARLIEST:
+            found[name] = source.start
     return found
 
 
-def _ends(loaded: Loaded, wanted: Mapping[str, float]) -> Places:
-    found: Places = {}
-    for stream, patience_s in wanted.items():
-        assert loaded.model.cluster is not None
-        client = StreamClient(loaded.model.cluster.url, loaded.token, patience_s)
-        try:
-            found[stream] = {part.partition: part.next for part in client.describe(stream).ranges}
-        finally:
-            client.close()
-    return found
+def _kept(loaded: Loaded, file: Path, wanted: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Places]]:
+    """Return what was kept of the queries and sources that there are, as far as the file still says the same."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        found = {}
+    except ValueError:
+        found = None
+    try:
+        return {
+            name: {
+                source: {unmask(loaded, stream): from_json(at) for stream, at in found[name][source]["streams"].items()}
+                for source, start in sources.items()
+                if found.get(name, {}).get(source, {}).get("start") == loaded.masked(start)
+            }
+            for name, sources in wanted.items()
+        }
+    except (AttributeError, KeyError):
+        text = f"{file} is damaged: it says where queries begin that begin at 'latest' or at a time. Remove it"
+        raise PipelineProblem(text) from None
 
 
-def _place(loaded: Loaded, sink: str, stream: str, known: Mapping[str, Places]) -> Offsets:
+def _keep(loaded: Loaded, file: Path, known: Mapping[str, Mapping[str, Places]]) -> None:
+    written: dict[str, dict[str, Any]] = {}
+    for name, sources in known.items():
+        written[name] = {}
+        for source, places in sources.items():
+            made = loaded.model.sources[source]
+            assert isinstance(made, StreamSource)
+            streams = {stream: to_json(at) for stream, at in places.items()}
+            written[name][source] = {"start": loaded.masked(str(made.start)), "streams": mask(loaded, streams)}
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_json(file, written)
+
+
+def _place_now(loaded: Loaded, source: str) -> Places:
+    found = loaded.model.sources[source]
+    assert isinstance(found, StreamSource)
+    assert isinstance(found.start, str)
+    return _ask(loaded, found.names, found.patience / 1000, None if found.start == LATEST else parse_time(found.start))
+
+
+def _ask(loaded: Loaded, streams: list[str], patience_s: float, time_us: int | None) -> Places:
+    """Return where streams end now, or where they have the first record of a time or later."""
+    assert loaded.model.cluster is not None
+    client = StreamClient(loaded.model.cluster.url, loaded.token, patience_s)
+    try:
+        if time_us is not None:
+            return {stream: client.offsets(stream, time_us) for stream in streams}
+        return {stream: {part.partition: part.next for part in client.describe(stream).ranges} for stream in streams}
+    finally:
+        client.close()
+
+
+def _places(loaded: Loaded, sink: str, source: str, known: Mapping[str, Mapping[str, Places]]) -> Places:
     """Return where a sink is, or where it begins if that is not sure: earlier, so that nothing is passed over."""
     checkpoint = checkpoint_of(loaded.state, sink)
-    if begun(checkpoint):
-        found = position(checkpoint, streams_kept(loaded, checkpoint)) or {}
-        if stream in found:
-            return found[stream]
-    return known.get(sink, {}).get(stream, {})
+    found = position(checkpoint, streams_kept(loaded, checkpoint)) if begun(checkpoint) else None
+    return known.get(sink, {}).get(source, {}) if found is None else found
 
 
-def _least(now: Offsets, places: list[Offsets]) -> Offsets:
-    return {partition: min([at, *[place.get(partition, at) for place in places]]) for partition, at in now.items()}
+def _least(now: Offsets, stream: str, places: list[Places]) -> Offsets:
+    others = [place.get(stream, {}) for place in places]
+    return {partition: min([at, *[other.get(partition, at) for other in others]]) for partition, at in now.items()}

@@ -16,7 +16,7 @@ from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.query import beside, query_views
 from pyspark_folkmoot.pipeline.rule import check_rules, keep_rules, rules_of
-from pyspark_folkmoot.pipeline.start import common_ends, latest_starts
+from pyspark_folkmoot.pipeline.start import begins, common_ends
 from tests.harness.streamnode import Shelf, StreamNode
 
 FILE = """\
@@ -51,7 +51,7 @@ def loaded_of(folder: Path, node: StreamNode, old: str = "", new: str = "", limi
 
 def starts_of(loaded: Loaded) -> dict[str, Any]:
     views = query_views(loaded)
-    return latest_starts(loaded, views, beside(loaded, views))
+    return begins(loaded, views, beside(loaded, views))
 
 
 def ends_of(node: StreamNode) -> dict[int, int]:
@@ -84,12 +84,24 @@ def test_queries_and_what_they_stand_beside(node: StreamNode, tmp_path: Path) ->
 
 def test_all_queries_begin_at_one_latest_place(node: StreamNode, tmp_path: Path) -> None:
     loaded = loaded_of(tmp_path, node)
-    here = {"s": ends_of(node)}
+    here = {"in": {"s": ends_of(node)}}
     assert starts_of(loaded) == dict.fromkeys(query_views(loaded), here)
     node.publish("s/a", [b"4", b"5"])
     assert starts_of(loaded) == dict.fromkeys(query_views(loaded), here), "kept until they have begun, and afterwards"
     at(loaded, "raw", {0: 90, 1: 80})
     assert starts_of(loaded) == dict.fromkeys(query_views(loaded), here)
+
+
+def test_a_time_is_one_place_too_and_another_one_is_asked_anew(node: StreamNode, tmp_path: Path) -> None:
+    loaded = loaded_of(tmp_path, node, "start: latest", "start: 2030-01-01T00:00:00Z")
+    here = {"in": {"s": ends_of(node)}}
+    assert starts_of(loaded)["out"] == here, "nothing of that time is there yet"
+    node.publish("s/a", [b"4", b"5"])
+    assert starts_of(loaded)["quarantine-w"] == here
+    past = loaded_of(tmp_path, node, "start: latest", "start: 2020-01-01T00:00:00Z")
+    assert starts_of(past)["out"] == {"in": {"s": {0: 0, 1: 0}}}
+    two = "sources:\n  other: {stream: s}"
+    assert starts_of(loaded_of(tmp_path, node, "sources:", two))["out"] == {"in": {"s": ends_of(node)}}
 
 
 def test_a_new_sink_begins_at_the_end_and_a_new_quarantine_where_its_sinks_are(
@@ -104,9 +116,9 @@ def test_a_new_sink_begins_at_the_end_and_a_new_quarantine_where_its_sinks_are(
     now = ends_of(node)
     assert all(now[partition] > begin[partition] + 1 for partition in begin)
     found = starts_of(loaded_of(tmp_path, node, "sinks:", "sinks:\n  - {name: third, from: v, delta: third}"))
-    assert found["third"] == {"s": now}
-    assert found["quarantine-w"] == {"s": {partition: end + 1 for partition, end in begin.items()}}
-    assert found["quarantine-v"] == {"s": begin}
+    assert found["third"] == {"in": {"s": now}}
+    assert found["quarantine-w"] == {"in": {"s": {partition: end + 1 for partition, end in begin.items()}}}
+    assert found["quarantine-v"] == {"in": {"s": begin}}
 
 
 def test_a_new_quarantine_beside_a_sink_whose_place_is_not_sure_begins_where_that_began(
@@ -117,7 +129,7 @@ def test_a_new_quarantine_beside_a_sink_whose_place_is_not_sure_begins_where_tha
     begin = ends_of(node)
     at(first, "out", begin, {0: 500, 1: 500}, done=False)
     node.publish("s/a", [b"4"])
-    assert starts_of(loaded_of(tmp_path, node))["quarantine-w"] == {"s": begin}
+    assert starts_of(loaded_of(tmp_path, node))["quarantine-w"] == {"in": {"s": begin}}
 
 
 def test_nobody_begins_where_nobody_knows(node: StreamNode, tmp_path: Path) -> None:
@@ -128,7 +140,8 @@ def test_nobody_begins_where_nobody_knows(node: StreamNode, tmp_path: Path) -> N
     assert common_ends(loaded) == {}, "the queries say what is wrong"
     node.start()
     assert common_ends(loaded) == {"s": ends_of(node)}
-    assert starts_of(loaded_of(tmp_path, node, "start: latest", "start: earliest")) == {}
+    earliest = loaded_of(tmp_path, node, "start: latest", "start: earliest")
+    assert not any(starts_of(earliest).values())
     (loaded.state / "starts.json").parent.mkdir(parents=True, exist_ok=True)
     (loaded.state / "starts.json").write_text("[", encoding="utf-8")
     with pytest.raises(PipelineProblem, match=r"starts.json is damaged"):
