@@ -35,6 +35,7 @@ POLL_S: Final = 0.25
 BORDER_S: Final = 60.0
 """How long a query may take to end its batch before it is stopped within it; that costs a repetition, not a row."""
 
+LOOK_S: Final = 5.0
 STILL_S: Final = 600.0
 """How long a query may be in one batch before that is told. It is not ended: only the user knows how long a batch may
 take, and one that is ended is repeated from its beginning."""
@@ -86,6 +87,7 @@ class Engine:
         self.running: dict[str, StreamingQuery] = {}
         self._again: dict[str, int] = {}
         self._moved_s: dict[str, float] = {}
+        self._looked_s = 0.0
         self.static = [Refresh(loaded, builder, self.status, sink) for sink in static_sinks(loaded)]
 
     def say(self, text: str) -> None:
@@ -197,12 +199,17 @@ class Engine:
     def _still(self) -> None:
         """Tell which queries are in one batch for long: who waits for an end shall know for what."""
         now = time.monotonic()
-        for name, query in self.running.items():
-            since_s = now - self._moved_s.setdefault(name, now)
-            if since_s >= STILL_S and query.isActive and query.status["isTriggerActive"]:
-                self._moved_s[name] = now
-                batch = _batch(query) + 1
-                self.say(f"{name} is still in batch {batch} after {since_s / 60:.0f} minutes")
+        if now - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now
+        with suppress(Exception):  # the JVM is gone; `_failed` says so
+            for name, query in self.running.items():
+                since_s = now - self._moved_s.setdefault(name, now)
+                if not query.isActive or not query.status["isTriggerActive"]:
+                    self._moved_s[name] = now
+                elif since_s >= STILL_S:
+                    self._moved_s[name] = now
+                    self.say(f"{name} is still in batch {_batch(query) + 1} after {since_s / 60:.0f} minutes")
 
     def _end(self, border: bool) -> None:
         """End the queries, each when its batch is done."""

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_folkmoot.pipeline import sink as sinks
 from pyspark_folkmoot.pipeline.backfill import _ended, finish_swaps
-from pyspark_folkmoot.pipeline.engine import NO_WORKER, STARTS_MAX, STILL_S, Engine, _settled
+from pyspark_folkmoot.pipeline.engine import LOOK_S, NO_WORKER, STARTS_MAX, STILL_S, Engine, _settled
 from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.lock import StateLock, held
@@ -85,6 +85,7 @@ def engine_of(loaded: Loaded, **queries: Any) -> tuple[Engine, list[str]]:
     engine.running = dict(queries)
     engine._again = {}
     engine._moved_s = {}
+    engine._looked_s = 0.0
     engine.static = []
     return engine, said
 
@@ -176,17 +177,21 @@ def test_a_query_that_does_not_end_does_not_hold_the_others(tmp_path: Path) -> N
 def test_who_is_in_one_batch_for_long_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr("pyspark_folkmoot.pipeline.engine.time", SimpleNamespace(monotonic=lambda: clock.now))
-    engine, said = engine_of(loaded_of(tmp_path), idle=Query(), busy=Query())
+    engine, said = engine_of(loaded_of(tmp_path), idle=Query(), busy=Query(), often=Query())
+
+    def look(times: int) -> None:
+        for number in range(times):
+            clock.now += LOOK_S
+            engine.running["often"].status["isTriggerActive"] = number % 50 > 0
+            engine._still()
+
     engine.running["busy"].status["isTriggerActive"] = True
-    for clock.now in (0.0, STILL_S - 1):
-        engine._still()
+    look(int(STILL_S / LOOK_S))
     assert said == []
-    for clock.now in (STILL_S, STILL_S + 1):
-        engine._still()
+    look(2)
     assert said == ["busy is still in batch 0 after 10 minutes"]
     engine.well("busy")
-    clock.now += STILL_S - 1
-    engine._still()
+    look(int(STILL_S / LOOK_S) - 1)
     assert len(said) == 1
 
 
