@@ -46,8 +46,7 @@ def begins(loaded: Loaded, views: Mapping[str, str], sinks: Mapping[str, list[st
     if not missing:
         return known
     now = {source: _place_now(loaded, source) for source in sorted(missing)}
-    # The sinks first: those of the quarantine look where they begin.
-    for name in sorted(fresh, key=lambda name: name in sinks):
+    for name in fresh:
         for source in wanted[name]:
             if source not in known[name]:
                 beside = [_places(loaded, sink, source, known) for sink in sinks.get(name, [])]
