@@ -128,7 +128,7 @@ class StreamApi:
         }
 
     async def _found(self, log: StreamLog, what: int, numbers: Numbers) -> Answer:
-        answer = await self._ask(log, what, numbers)
+        answer = await self._elsewhere.ask(log, what, numbers)
         if answer.status != FOUND:
             raise CorruptStore(f"{log}: {answer.text or answer}")
         return answer
@@ -136,9 +136,10 @@ class StreamApi:
     def _here(self, log: StreamLog) -> bool:
         return self._source is None or self._source.leads(log)
 
-    async def _ask(self, log: StreamLog, what: int, numbers: Numbers) -> Answer:
+    @property
+    def _elsewhere(self) -> LeaderSource:
         assert self._source is not None, "a node alone leads everything"
-        return await self._source.ask(log, what, numbers)
+        return self._source
 
     async def _offset(self, log: StreamLog, time_us: int) -> int:
         if self._here(log):
@@ -151,8 +152,7 @@ class StreamApi:
         refused = self.refusal(request)
         if refused is not None or stream is None:
             return refused or _no_stream(request)
-        source = self._source
-        here = [log.index for log in stream.logs if source is None or source.leads(log) or source.holds(log)]
+        here = [log.index for log in stream.logs if self._here(log) or self._elsewhere.holds(log)]
         return JSONResponse({"partitions": here})
 
     async def offsets(self, request: Request) -> Response:
@@ -206,9 +206,9 @@ class StreamApi:
         self, stream: Stream, index: int, start: int, end: int, bytes_max: int
     ) -> Page | OffsetGone | OffsetAhead:
         log = stream.logs[index]
-        if self._source is None or self._source.leads(log):
+        if self._here(log):
             return log.read(start, end, bytes_max)
-        return await self._source.read(log, start, end, bytes_max)
+        return await self._elsewhere.read(log, start, end, bytes_max)
 
     def _stream(self, request: Request) -> Stream | None:
         return self._streams().get(request.path_params["name"])

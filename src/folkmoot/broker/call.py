@@ -54,13 +54,13 @@ class Calls:
         self.inquiries = inquiries
         self.answers = answers
         self.tails = tails
-        self.copies = Copies(state, inquiries.fabric)
+        self.copies = Copies(inquiries.fabric)
         self.ended: list[Call] = []
         self._growth = 0
 
     def leads(self, log: StreamLog) -> bool:
         """Whether this node leads a stream partition, so that its log can be read."""
-        return self.copies.leads(log)
+        return self.state.leads[log.store_partition]
 
     def ask(self, handle: object, log: StreamLog, what: int, numbers: list[int]) -> Call | Answer | None:
         """Ask for something of a stream partition; None when nobody can say, because it has no open leader."""

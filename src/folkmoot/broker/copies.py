@@ -8,7 +8,6 @@ told: in that view this node is a replica, and has nothing else at these offsets
 from __future__ import annotations
 
 from folkmoot.broker.fabric import Fabric
-from folkmoot.broker.state import State
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.page import Page
@@ -28,19 +27,9 @@ class _Bounds:
 class Copies:
     """The copies of one node, and what is known of their bounds: one note per stream partition."""
 
-    def __init__(self, state: State, fabric: Fabric) -> None:
-        self.state = state
+    def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
         self._known: dict[tuple[str, int], _Bounds] = {}
-
-    @property
-    def epoch(self) -> int:
-        """Of the view that is installed here."""
-        return self.fabric.epoch
-
-    def leads(self, log: StreamLog) -> bool:
-        """Whether this node leads a stream partition, so that its log can be read."""
-        return self.state.leads[log.store_partition]
 
     def holds(self, log: StreamLog) -> bool:
         """Whether this node is a replica of a stream partition."""
@@ -55,23 +44,26 @@ class Copies:
 
     def covers(self, log: StreamLog, end: int) -> bool:
         """Whether it is known that all records before `end` can be read."""
-        known = self._known.get(_key(log))
-        return known is not None and known.epoch == self.fabric.epoch and end <= known.end
+        bounds = self._bounds(log)
+        return bounds is not None and end <= bounds.end
 
     def read(self, log: StreamLog, start: int, end: int, bytes_max: int) -> Page | None:
         """Return a page, see `StreamLog.read`, up to what is known to be readable; None when the leader is to be asked.
 
         It says what is wrong with an offset, and has what this copy lacks.
         """
-        known = self._known.get(_key(log))
-        if known is None or known.epoch != self.fabric.epoch or not self.holds(log):
-            return None
-        if not known.oldest <= start <= known.end:
+        bounds = self._bounds(log)
+        if bounds is None or not self.holds(log) or not bounds.oldest <= start <= bounds.end:
             return None
         try:
-            return log.read_copy(start, end, known.oldest, known.end, bytes_max)
+            return log.read_copy(start, end, bounds.oldest, bounds.end, bytes_max)
         except CorruptStore:
             return None
+
+    def _bounds(self, log: StreamLog) -> _Bounds | None:
+        """Return what the leader has told in this view."""
+        known = self._known.get(_key(log))
+        return known if known is not None and known.epoch == self.fabric.epoch else None
 
 
 def _key(log: StreamLog) -> tuple[str, int]:

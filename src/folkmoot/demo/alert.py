@@ -10,7 +10,7 @@ from typing import Final
 from paho.mqtt.client import ConnectFlags, MQTTMessage
 from paho.mqtt.reasoncodes import ReasonCode
 
-from folkmoot.demo.roam import Roamer, rest
+from folkmoot.demo.roam import Roamer
 from folkmoot.kernel.errors import FolkmootError
 
 __all__ = ["Alert", "Desk"]
@@ -65,10 +65,7 @@ class Desk:
         self._roamer.close()
 
     def _connected(self, _client: object, _data: object, flags: ConnectFlags, code: ReasonCode, _: object) -> None:
-        if code.is_failure:  # the end of the connection follows
-            rest()
-            return
-        if self._roamer.left():
+        if not self._roamer.accepted(code):
             return
         self.connects += 1
         # A session that lives has its subscription: another one would only hide that it was lost.

@@ -17,7 +17,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from folkmoot.demo.flight import Event
 from folkmoot.demo.pause import Pauses
-from folkmoot.demo.roam import Roamer, rest
+from folkmoot.demo.roam import Roamer
 from folkmoot.kernel.errors import FolkmootError
 
 __all__ = ["Fleet"]
@@ -57,10 +57,7 @@ class Device:
         self._roamer.begin()
 
     def _connected(self, _client: object, _data: object, _flags: object, code: ReasonCode, _properties: object) -> None:
-        if code.is_failure:  # the end of the connection follows
-            rest()
-            return
-        if self._roamer.left():
+        if not self._roamer.accepted(code):
             return
         with self._room:
             self.connects += 1

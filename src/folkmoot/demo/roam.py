@@ -10,14 +10,15 @@ import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 
-__all__ = ["Roamer", "rest"]
+__all__ = ["Roamer"]
 
 _SESSION_EXPIRY_S: Final = 3600
 _REST_S: Final = 0.1
 
 
-def rest() -> None:
+def _rest() -> None:
     """Wait a moment before the next try, where one has failed."""
     time.sleep(_REST_S)
 
@@ -59,13 +60,15 @@ class Roamer:
         host, port = self._nodes[self._at]
         self.client.connect_async(host, port, properties=properties)
 
-    def left(self) -> bool:
-        """Whether the owner has said goodbye, which a connection that came up meanwhile must hear as well."""
-        if self.leaving:
+    def accepted(self, code: ReasonCode) -> bool:
+        """Whether CONNACK says yes to an owner who has not said goodbye meanwhile; else the connection ends."""
+        if code.is_failure:
+            _rest()
+        elif self.leaving:
             self.client.disconnect()
-        return self.leaving
+        return not code.is_failure and not self.leaving
 
     def _not_reached(self, *_: object) -> None:
         if not self.leaving:
-            rest()
+            _rest()
             self.elsewhere()

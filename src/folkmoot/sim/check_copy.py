@@ -11,8 +11,7 @@ from typing import Final
 from folkmoot.broker.answer import bounds_of
 from folkmoot.sim.check_stream import StreamChecker
 from folkmoot.sim.host import Host
-from folkmoot.sim.inside import copies_at
-from folkmoot.streams.chunk import decode_chunk
+from folkmoot.sim.inside import member_at
 from folkmoot.streams.log import StreamLog
 
 __all__ = ["CopyChecker"]
@@ -36,34 +35,31 @@ class CopyChecker:
 
     def turn(self, host: Host) -> None:
         """A node has ended a turn."""
-        copies = copies_at(host)
-        if host.turns % _EVERY or copies is None or host.node is None:
+        node = member_at(host)
+        if host.turns % _EVERY or node is None:
             return
-        for stream in host.node.streams.streams:
+        for stream in node.streams.streams:
             for log in stream.logs:
-                if copies.leads(log) and log.readable_end > log.oldest:
-                    told = [*bounds_of(log), copies.epoch]
+                if node.leads_stream(log) and log.readable_end > log.oldest:
+                    told = [*bounds_of(log), node.copies.fabric.epoch]
                     for other in self.hosts:
                         if other is not host and not other.hung:
                             self._read(other, log, told)
 
     def _read(self, other: Host, led: StreamLog, told: list[int]) -> None:
-        copies = copies_at(other)
-        stream = None if other.node is None else other.node.streams.get(led.config.name)
-        if copies is None or stream is None:
+        node = member_at(other)
+        stream = None if node is None else node.streams.get(led.config.name)
+        if node is None or stream is None:
             return
         log = stream.logs[led.index]
-        if copies.leads(log) or not copies.holds(log) or not copies.learn(log, told):
+        if node.leads_stream(log) or not node.copies.holds(log) or not node.copies.learn(log, told):
             return
         start = max(told[0], told[1] - _RECORDS)
-        page = copies.read(log, start, told[1], _READ_BYTES)
+        page = node.copies.read(log, start, told[1], _READ_BYTES)
         if page is None:
             self.world.mark("copy asks its leader")
             return
         if page.end > told[1] or page.next_offset > told[1]:
             self.world.violate("A9", f"{log}: {page} of a copy goes beyond {told[1]}")
-        for chunk in page.chunks:
-            for entry in decode_chunk(chunk):
-                if entry.offset >= start:
-                    self.streams.compare((led.config.name, led.index), entry)
+        self.streams.compare((led.config.name, led.index), page, start)
         self.world.mark("stream read from a copy")

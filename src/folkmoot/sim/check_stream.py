@@ -71,7 +71,7 @@ class StreamChecker:
                 elif entry.offset == len(self.seen[key]):
                     self._learn(key, entry)
                 elif entry.offset >= start:
-                    self.compare(key, entry)
+                    self._compare(key, entry)
                 if entry.offset == self._read_to[place]:
                     self._read_to[place] += 1
             if self._read_to[place] == start:
@@ -155,13 +155,16 @@ class StreamChecker:
                 while at < log.readable_end and not self.world.violations:
                     page = log.read(at, log.readable_end, _READ_BYTES)
                     assert isinstance(page, Page), "the bounds were just asked for"
-                    for entry in self._entries(page):
-                        if entry.offset >= at:
-                            self.compare(key, entry)
+                    self.compare(key, page, at)
                     at = page.next_offset
 
-    def compare(self, key: tuple[str, int], entry: Entry) -> None:
-        """Somebody has read a record: it is what was read there before."""
+    def compare(self, key: tuple[str, int], page: Page, start: int) -> None:
+        """Somebody has read the records from `start` on: they are what was read there before."""
+        for entry in self._entries(page):
+            if entry.offset >= start:
+                self._compare(key, entry)
+
+    def _compare(self, key: tuple[str, int], entry: Entry) -> None:
         known = self._bytes[key]
         same = entry.offset < len(known) and known[entry.offset] == _content(entry.record)
         if not same or self._times[key][entry.offset] != entry.time_us:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from folkmoot.broker.copies import Copies
 from folkmoot.cluster.view import View
 from folkmoot.kernel.pack import u16
 from folkmoot.node.cluster_picture import picture_of
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Seen",
-    "copies_at",
     "difference",
     "in_sync",
     "installed_view",
     "is_in_view",
     "known_at",
     "leading",
+    "member_at",
     "not_whole",
     "picture_at",
     "rows_of",
@@ -91,15 +90,13 @@ def known_at(host: Machine) -> list[str]:
 
 def picture_at(host: Machine) -> Any:
     """Return what an operator asks the node of a host by, or None."""
-    return None if getattr(host.node, "liaison", None) is None else picture_of(cast("Node", host.node))
+    node = member_at(host)
+    return None if node is None else picture_of(node)
 
 
-def copies_at(host: Machine) -> Copies | None:
-    """Return by what the node of a host reads streams from copies, or None."""
-    if getattr(host.node, "liaison", None) is None:
-        return None
-    copies: Copies = cast("Node", host.node).copies
-    return copies
+def member_at(host: Machine) -> Node | None:
+    """Return the node of a host, or None where there is none of a cluster."""
+    return None if getattr(host.node, "liaison", None) is None else cast("Node", host.node)
 
 
 def leading(host: Machine, partitions: int) -> list[int]:
