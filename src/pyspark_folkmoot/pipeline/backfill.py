@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +25,7 @@ from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.model import AnySink, DeltaSink, StreamSource
 from pyspark_folkmoot.pipeline.query import sink_query, view_of
 from pyspark_folkmoot.pipeline.rule import check_rules, keep_rules, rules_of
+from pyspark_folkmoot.pipeline.sink import Say
 from pyspark_folkmoot.pipeline.status import begin_anew
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ SWAPS: Final = "swaps"
 LOOK_S: Final = 2
 
 
-def backfill(
-    spark: SparkSession, loaded: Loaded, name: str, start: str | None, end: str | None, say: Callable[[str], None]
-) -> int:
+def backfill(spark: SparkSession, loaded: Loaded, name: str, start: str | None, end: str | None, say: Say) -> int:
     """Make the table of sink `name` anew, from `start` (as a source says it; default: its own) to `end`; return 0.
 
     Raises PipelineProblem when that cannot be exact, or the pipeline runs.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,11 +15,13 @@ from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.model import DeltaSink
+from pyspark_folkmoot.pipeline.place import QUARANTINE
 from pyspark_folkmoot.pipeline.quarantine import COLUMNS as QUARANTINE_COLUMNS
 from pyspark_folkmoot.pipeline.query import beside, plan_queries, query_views, static_sinks
 from pyspark_folkmoot.pipeline.reach import check_streams
 from pyspark_folkmoot.pipeline.refresh import Refresh
 from pyspark_folkmoot.pipeline.rule import check_rules, keep_rules, rules_of
+from pyspark_folkmoot.pipeline.sink import Say
 from pyspark_folkmoot.pipeline.start import begins, common_ends
 from pyspark_folkmoot.pipeline.status import StatusFile
 from pyspark_folkmoot.pipeline.upkeep import COMPACT_MS, keep_up
@@ -44,10 +45,6 @@ NO_WORKER: Final = "Python worker failed to connect back"
 STARTS_MAX: Final = 5
 INITIAL_S: Final = 30.0
 INITIAL: Final = "Initializing"
-
-QUARANTINE: Final = "quarantine"
-
-Say = Callable[[str], None]
 
 
 def run_pipeline(spark: SparkSession, loaded: Loaded, say: Say, stop: threading.Event) -> int:

@@ -17,7 +17,7 @@ from pyspark_folkmoot.pipeline.model import ONCE, AnySink, DeltaSink, StreamSour
 from pyspark_folkmoot.pipeline.part import ENTRIES
 from pyspark_folkmoot.pipeline.plan import streams_read
 from pyspark_folkmoot.pipeline.quarantine import of_dropped, of_undecoded
-from pyspark_folkmoot.pipeline.sink import start_quarantine, start_sink
+from pyspark_folkmoot.pipeline.sink import Say, start_quarantine, start_sink
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,8 +39,6 @@ __all__ = [
     "view_of",
 ]
 
-
-Say = Callable[[str], None]
 
 QUARANTINE: Final = "quarantine-"
 """What the names of the queries of the quarantine begin with; a sink's name has no hyphen."""

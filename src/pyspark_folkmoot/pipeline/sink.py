@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["start_quarantine", "start_sink", "write_static"]
+__all__ = ["Say", "start_quarantine", "start_sink", "write_static"]
 
 Say = Callable[[str], None]
+"""Tells the user something."""
 
 
 def start_sink(
