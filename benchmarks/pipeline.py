@@ -1,4 +1,4 @@
-"""Pipelines in files: rates from a stream to bronze and to gold, from PUBACK to a visible row, and how tables grow.
+"""Pipelines in files: rates from a stream to bronze and to gold, and the time from PUBACK to a visible row.
 
 Owns this section's runs and tables. Node, generator and Spark share all cores of the machine.
 """
@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pyarrow.dataset as ds
 
 from benchmarks.feed import Feed
@@ -23,7 +22,7 @@ from benchmarks.rounds import Bench, Figures, spread
 from benchmarks.spark import cpu_s
 from benchmarks.table import markdown, number, with_spread
 
-__all__ = ["run", "table"]
+__all__ = ["Node", "node_in", "run", "running", "table", "written"]
 
 ROWS = 1_000_000
 ROWS_QUICK = 20_000
@@ -31,7 +30,6 @@ RATES = (1_000, 20_000)
 RATE_S = 60.0
 RATE_QUICK_S = 5.0
 WARM_S = 20.0
-GROWTH_RATE = 1_000
 START_S = 120.0
 POLL_S = 0.1
 
@@ -57,7 +55,6 @@ sinks:
   - %SINK%
 """
 BRONZE = "{name: bronze, from: in, delta: bronze}"
-COMPACTED = "{name: bronze, from: in, delta: bronze, compact: 1 minute}"
 GOLD = "{name: gold, from: gold, delta: gold, mode: update, keys: [device, minute]}"
 SINKS = {"bronze": BRONZE, "gold": GOLD}
 
@@ -213,49 +210,9 @@ def delays(place: Path, begin_us: int) -> list[float]:
     return found
 
 
-def growth(bench: Bench, node: Node, folder: Path, minutes: float) -> Figures:
-    """Files and bytes of a table that is compacted every minute, while messages flow."""
-    file = written(folder / "growth", node, COMPACTED, "2 seconds")
-    place = file.parent / "bronze"
-    points: list[Figures] = []
-    with running(file) as process:
-        begin = time.monotonic()
-        while time.monotonic() - begin < minutes * 60:
-            bench.note(f"growth of a table, minute {(time.monotonic() - begin) / 60:.0f} of {minutes:.0f}")
-            node.feed.pace(GROWTH_RATE, min(60.0, minutes * 60))
-            points.append({"minute": (time.monotonic() - begin) / 60, **measured(place), "memory": memory(process.pid)})
-        node.feed.settle()
-    return {"minutes": minutes, "rate": GROWTH_RATE, "points": points}
-
-
-def measured(place: Path) -> Figures:
-    """Files and bytes of a table: those that belong to it, those on the disk, and its log."""
-    from deltalake import DeltaTable
-
-    alive = DeltaTable(place).get_add_actions(flatten=True)
-    files = [path for path in place.rglob("*.parquet") if "_delta_log" not in path.parts]
-    log = list((place / "_delta_log").iterdir())
-    return {
-        "files": alive.num_rows,
-        "bytes": sum(alive.column("size_bytes").to_pylist()),
-        "rows": sum(alive.column("num_records").to_pylist()),
-        "files_on_disk": len(files),
-        "bytes_on_disk": sum(path.stat().st_size for path in files),
-        "log_files": len(log),
-        "log_bytes": sum(path.stat().st_size for path in log),
-    }
-
-
-def memory(pid: int) -> int:
-    """Bytes of memory of a process and its descendants."""
-    process = psutil.Process(pid)
-    return sum(one.memory_info().rss for one in [process, *process.children(recursive=True)])
-
-
 def run(bench: Bench) -> Figures:
     """Run all; return the figures."""
     found: Figures = {}
-    minutes = 1.0 if bench.quick else bench.minutes
     folder = bench.fresh("pipeline")
     with node_in(folder) as node:
         found["rates"] = rates(bench, node, folder)
@@ -263,14 +220,11 @@ def run(bench: Bench) -> Figures:
         folder = bench.fresh(f"latency-{rate}")
         with node_in(folder) as node:
             found[f"latency {rate}"] = latency(bench, node, folder, rate)
-    folder = bench.fresh("growth")
-    with node_in(folder) as node:
-        found["growth"] = growth(bench, node, folder, minutes)
     return found
 
 
 def table(figures: Figures) -> str:
-    """Return the tables: rates, latencies, growth."""
+    """Return the tables: rates, latencies."""
     names = {"bronze": "bronze: messages as they came", "gold": "gold: JSON decoded, aggregates by device and minute"}
     head = ["from the stream to", "messages/s (one task)", "messages per CPU second", "start s"]
     fields = ("per_second", "per_cpu_second", "start_s")
@@ -284,26 +238,4 @@ def table(figures: Figures) -> str:
     parts.append(
         f"From when the node took a message to the commit that has its row, trigger 500 ms:\n\n{markdown(head, rows)}"
     )
-    head = ["minute", "rows", "files", "MB", "files on disk", "MB on disk", "log files", "log MB", "driver MB"]
-    points = figures["growth"]["points"]
-    chosen = [points[round(at * (len(points) - 1) / 6)] for at in range(7)] if len(points) > 7 else points
-    rows = [[number(cell) for cell in growth_row(point)] for point in chosen]
-    said = f"{figures['growth']['rate']:,} messages a second, compacted every minute, batches of 2 s:"
-    parts.append(f"{said}\n\n{markdown(head, rows)}")
     return "\n\n".join(parts)
-
-
-def growth_row(point: Figures) -> list[float]:
-    """The cells of one point in time."""
-    million = 1e6
-    return [
-        point["minute"],
-        point["rows"],
-        point["files"],
-        point["bytes"] / million,
-        point["files_on_disk"],
-        point["bytes_on_disk"] / million,
-        point["log_files"],
-        point["log_bytes"] / million,
-        point["memory"] / million,
-    ]

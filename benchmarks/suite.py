@@ -40,6 +40,7 @@ SECTIONS = (
     "views",
     "spark",
     "pipeline",
+    "growth",
 )
 BUSY_LOAD = 0.5
 MEGABYTES_MAX = 5000
