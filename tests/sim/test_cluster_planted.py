@@ -14,7 +14,10 @@ import pytest
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.config import Settings
 from folkmoot.sim import Simulation, parse_scenario
+from folkmoot.sim.check_copy import CopyChecker
+from folkmoot.sim.host import Host
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, LATER, Shape, Swarm
+from folkmoot.streams.log import StreamLog
 
 STEPS = 120
 NODES = 5
@@ -141,6 +144,24 @@ def test_a_scenario_finds_a_wrong_protocol(bug: str, name: str) -> None:
     simulation = parse_scenario(path.read_text(encoding="utf-8")).simulation()
     simulation.swarm.planted.append(bug)
     assert simulation.run().violations != []
+
+
+class ToldTooFar(CopyChecker):
+    """Tells bounds with what is stored and not yet committed."""
+
+    def read_all(self, leader: Host, led: StreamLog, told: list[int]) -> None:
+        told[1] = led.next_offset
+        super().read_all(leader, led, told)
+
+
+@pytest.mark.parametrize(("checker", "found"), [(CopyChecker, False), (ToldTooFar, True)])
+def test_what_is_not_committed_is_not_read_from_copies(checker: type[CopyChecker], found: bool) -> None:
+    def with_streams(swarm: Swarm) -> None:
+        swarm.on["streams"] = True
+
+    simulation = Simulation(2, STEPS, shape=with_streams, nodes=NODES)
+    simulation.copies = checker(simulation.oracle.streams, simulation.site.hosts)
+    assert any(violation.promise == "A9" for violation in simulation.run().violations) == found
 
 
 def test_the_table_of_the_documentation_is_this_one() -> None:

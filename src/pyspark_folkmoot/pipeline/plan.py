@@ -1,7 +1,7 @@
 """Spark's own plan of a frame, asked what it says: what keeps state, in which order streams are read, what is refused.
 
-The only module that reaches into the JVM. Where there is none (Spark Connect), nothing is known, and Spark itself
-refuses what it cannot run when it starts.
+With `chance.py` the only module that asks the JVM. Where there is none (Spark Connect), nothing is known, and Spark
+itself refuses what it cannot run when it starts.
 """
 
 from __future__ import annotations
