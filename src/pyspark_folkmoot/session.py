@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark_folkmoot.java import java_home
+from pyspark_folkmoot.master import check_master
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,8 +28,9 @@ def spark_session(
 ) -> SparkSession:
     """Return a session with the formats `folkmoot` and `folkmoot_delta`; the running one, if there is one.
 
-    `conf` overrides what is set here. `quiet` keeps Spark's own log to errors. Raises `NoJava`.
+    `conf` overrides what is set here. `quiet` keeps Spark's own log to errors. Raises `NoJava` and `NoMaster`.
     """
+    check_master(master)
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)

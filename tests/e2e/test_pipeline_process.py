@@ -150,6 +150,30 @@ def test_a_check_tells_its_faults_and_an_explanation_has_no_secrets(node: Stream
     assert "a-token-of-mine" not in found.stdout + found.stderr
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("spark.driver.memory: 1x", "Spark did not start: Invalid maximum heap size: -Xmx1x"),
+        ("spark.sql.shuffle.partitions: many", 'the config "spark.sql.shuffle.partitions" is invalid'),
+    ],
+)
+def test_a_spark_that_does_not_start_is_told_in_a_line(
+    node: StreamNode, tmp_path: Path, settings: str, told: str
+) -> None:
+    file = write(tmp_path, node)
+    text = file.read_text(encoding="utf-8").replace("spark.sql.shuffle.partitions: 2", settings)
+    file.write_text(text, encoding="utf-8")
+    done = ask("run", file)
+    assert done.returncode == 1
+    assert told in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_master_that_there_is_not_is_refused_before_spark_starts(node: StreamNode, tmp_path: Path) -> None:
+    done = ask("run", write(tmp_path, node), "--master", "spark://10.0.0.1")
+    assert (done.returncode, done.stderr.startswith("error: --master: 'spark://10.0.0.1' is no master")) == (2, True)
+
+
 class NobodyLeads(LeaderSource):
     """Stands for a cluster in which stream partition 1 has no leader."""
 

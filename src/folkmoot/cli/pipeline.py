@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -207,15 +208,21 @@ def said_by(file: IO[bytes]) -> str:
 def session(loaded: Loaded, master: str, package: bool, log: Path | None = None) -> SparkSession:
     """A session with the settings of the file; Spark's own log goes into the file `log`, or nowhere."""
     try:
-        import pyspark  # noqa: F401 - only to say what to do
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
 
         from pyspark_folkmoot.session import spark_session
     except ImportError as error:
         raise Refusal(
             f"{error.name} is missing, and Spark is needed here: {INSTALL} (`--syntax` does without)"
         ) from None
+    from pyspark_folkmoot.master import NoMaster, check_master
     from pyspark_folkmoot.pipeline.package import add_folder, add_package
 
+    try:
+        check_master(master)
+    except NoMaster as error:
+        raise Refusal(f"--master: {error}") from None
     conf = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in loaded.model.spark.conf.items()
@@ -224,11 +231,25 @@ def session(loaded: Loaded, master: str, package: bool, log: Path | None = None)
     add_folder(loaded.folder)
     # What it has to say is told in better words, and is in the error log.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
-    with spark_log(log):
-        spark = spark_session(loaded.model.name, master, conf)
+    try:
+        with spark_log(log):
+            spark = spark_session(loaded.model.name, master, conf)
+    except (Py4JError, PySparkException) as error:
+        raise Refusal(f"Spark did not start: {why_not(error, log)}", 1) from None
     if package:
         add_package(spark)
     return spark
+
+
+def why_not(error: Exception, log: Path | None) -> str:
+    """Why there is no session: the innermost cause in Java, or else what Spark's log says first."""
+    text = str(error)
+    causes = re.findall(r"^Caused by: (?:[\w.$]+: )?(.*)", text, re.MULTILINE)
+    if causes:
+        return str(causes[-1])
+    said = "" if log is None else log.read_text(encoding="utf-8", errors="replace")
+    faults = re.findall(r"^(?:\S+ \S+ ERROR |Error: |(?=Invalid ))(.*)", said, re.MULTILINE)
+    return str(faults[0]) if faults else text.splitlines()[0]
 
 
 def end_session(spark: SparkSession) -> None:

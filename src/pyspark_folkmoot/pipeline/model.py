@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Dis
 
 from folkmoot.client.nodes import split_urls
 from folkmoot.client.position import parse_time
+from pyspark_folkmoot.master import check_master
 from pyspark_folkmoot.pipeline.ddl import parse_schema
 from pyspark_folkmoot.pipeline.interval import parse_interval
 from pyspark_folkmoot.pipeline.topic import TopicPattern
@@ -127,7 +128,9 @@ class ClusterKey(Key):
 class SparkKey(Key):
     """The session."""
 
-    master: str = Field("local[*]", description="where Spark runs: local[*], spark://, yarn, k8s://")
+    master: Annotated[str, AfterValidator(check_master)] = Field(
+        "local[*]", description="where Spark runs: local[*], spark://, yarn, k8s://"
+    )
     conf: dict[str, bool | int | float | str] = Field(default_factory=dict, description="settings of Spark")
 
 
