@@ -69,7 +69,7 @@ def memory(pid: int) -> int:
 
 def table(figures: Figures) -> str:
     """Return the table: a line for each of some points in time."""
-    head = ["minute", "rows", "files", "MB", "files on disk", "MB on disk", "log files", "log MB", "driver MB"]
+    head = ["minute", "rows", "files", "MB", "files on disk", "MB on disk", "log files", "log MB", "memory MB"]
     points = figures["points"]
     last = len(points) - 1
     chosen = [points[round(at * last / (LINES - 1))] for at in range(LINES)] if len(points) > LINES else points

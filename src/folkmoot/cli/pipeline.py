@@ -54,15 +54,27 @@ def run_command(
     stop = threading.Event()
     catch_signals(stop)
     with faults_told(loaded):
-        spark = session(loaded, master or loaded.model.spark.master, package, new_log(loaded))
-        # Spark's session takes the signal for itself.
-        catch_signals(stop)
-        from pyspark_folkmoot.pipeline.engine import run_pipeline
-
         try:
-            return run_pipeline(spark, loaded, say, stop)
-        finally:
-            end_session(spark)
+            return run(loaded, master or loaded.model.spark.master, package, stop)
+        except Exception:
+            # A signal to a whole group of processes ends Java too, and whatever it is asked from then on fails.
+            if not stop.is_set():
+                raise
+            say("stopped before it ran")
+            return 0
+
+
+def run(loaded: Loaded, master: str, package: bool, stop: threading.Event) -> int:
+    """Run in a session of its own; return the exit status."""
+    spark = session(loaded, master, package, new_log(loaded))
+    # Spark's session takes the signal for itself.
+    catch_signals(stop)
+    from pyspark_folkmoot.pipeline.engine import run_pipeline
+
+    try:
+        return run_pipeline(spark, loaded, say, stop)
+    finally:
+        end_session(spark)
 
 
 @app.command("check")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -17,9 +18,10 @@ from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.model import DeltaSink
 from pyspark_folkmoot.pipeline.place import QUARANTINE
 from pyspark_folkmoot.pipeline.quarantine import COLUMNS as QUARANTINE_COLUMNS
-from pyspark_folkmoot.pipeline.query import beside, plan_queries, query_views, static_sinks
+from pyspark_folkmoot.pipeline.query import Planned, beside, plan_queries, query_views, static_sinks
 from pyspark_folkmoot.pipeline.reach import check_streams
 from pyspark_folkmoot.pipeline.refresh import Refresh
+from pyspark_folkmoot.pipeline.retry import Retry
 from pyspark_folkmoot.pipeline.rule import check_rules, keep_rules, rules_of
 from pyspark_folkmoot.pipeline.sink import Say
 from pyspark_folkmoot.pipeline.start import begins, common_ends
@@ -42,9 +44,10 @@ STILL_S: Final = 600.0
 take, and one that is ended is repeated from its beginning."""
 
 NO_WORKER: Final = "Python worker failed to connect back"
-STARTS_MAX: Final = 5
 INITIAL_S: Final = 30.0
 INITIAL: Final = "Initializing"
+JAVA_END_S: Final = 10.0
+"""How long a Java process takes to end that has got a signal."""
 
 
 def run_pipeline(spark: SparkSession, loaded: Loaded, say: Say, stop: threading.Event) -> int:
@@ -82,7 +85,7 @@ class Engine:
         self._rules = rules_of(loaded)
         check_rules(loaded, self._rules)
         self.running: dict[str, StreamingQuery] = {}
-        self._again: dict[str, int] = {}
+        self._again: dict[str, Retry] = {}
         self._moved_s: dict[str, float] = {}
         self._looked_s = 0.0
         self.static = [Refresh(loaded, builder, self.status, sink) for sink in static_sinks(loaded)]
@@ -110,8 +113,10 @@ class Engine:
         finally:
             # Events come after the queries that they are about; what is not counted now is not counted at all.
             _settled(self.spark, listener)
-        if failure is not None:
+        if failure is not None and not (stop.is_set() and _java_ended(self.spark)):
             return self._tell_failure(*failure)
+        if failure is not None:
+            self.say("Spark's Java process was ended too: batches that were under way are repeated at the next start")
         done = "stopped" if stop.is_set() else "finished"
         self.status.state(done)
         self.say(f"{done}: {self._sum()}")
@@ -156,7 +161,7 @@ class Engine:
 
     def _unfinished(self) -> bool:
         """Return whether there is something to wait for; tables that are made of tables may change for ever."""
-        return self._active() or (not self.running and bool(self.static) and not self._once)
+        return self._active() or bool(self._again) or (not self.running and bool(self.static) and not self._once)
 
     def _active(self) -> bool:
         try:
@@ -175,17 +180,31 @@ class Engine:
             except Exception as gone:  # noqa: BLE001 - the JVM is gone, and with it the query
                 return planned.name, f"Spark's Java process has ended: {gone}"
             if error is None:
+                if not query.isActive:
+                    self._again.pop(planned.name, None)
                 continue
-            if again and NO_WORKER in str(error) and self._again.setdefault(planned.name, STARTS_MAX) > 0:
-                # A machine that is busy: Spark gives a new Python process ten seconds, and nothing was begun yet.
-                self._again[planned.name] -= 1
-                self.say(f"starts again: {planned.name}, whose Python process did not come up in time")
-                try:
-                    self.running[planned.name] = planned.start()
-                except Exception as refused:  # noqa: BLE001 - Spark's refusals are told like failures
-                    return planned.name, str(refused)
-                return None
-            return planned.name, str(error)
+            if not again or NO_WORKER not in str(error):
+                return planned.name, str(error)
+            refused = self._start_again(planned, str(error))
+            if refused is not None:
+                return planned.name, refused
+        return None
+
+    def _start_again(self, planned: Planned, error: str) -> str | None:
+        """Start a query that has begun nothing yet, when its time has come; return why it has failed for good."""
+        # A machine that is busy: Spark gives a new Python process ten seconds.
+        now = time.monotonic()
+        retry = self._again.setdefault(planned.name, Retry(now))
+        if retry.over(now):
+            return error
+        if retry.due(now):
+            self.say(f"starts again: {planned.name}, whose Python process did not come up in time")
+            try:
+                self.running[planned.name] = planned.start()
+                _initialised(self.running[planned.name])
+            except Exception as refused:  # noqa: BLE001 - Spark's refusals are told like failures
+                return str(refused)
+            retry.started(time.monotonic())
         return None
 
     def well(self, name: str) -> None:
@@ -313,6 +332,15 @@ def _initialised(query: StreamingQuery) -> None:
         if not str(query.status["message"]).startswith(INITIAL):
             return
         time.sleep(0.02)
+
+
+def _java_ended(spark: SparkSession) -> bool:
+    """Whether Spark's Java has ended, or does: who stops a whole group of processes sends the signal to it as well."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - there is no public way
+    process = gateway.proc
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(JAVA_END_S)
+    return process.poll() is not None
 
 
 def _batch(query: StreamingQuery) -> int:

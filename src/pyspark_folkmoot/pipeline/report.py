@@ -116,7 +116,8 @@ def report_text(found: dict[str, Any]) -> str:
             missed = f"{name}: {query['uncounted']:,} batches were done and not counted, because the driver was killed"
             lines.append(f"{missed}: what they had is in the table and in no count")
         if query.get("late"):
-            lines.append(f"{name}: {query['late']:,} rows came later than the watermark allows and are in no result")
+            late = f"{query['late']:,} late rows, or groups of them,"
+            lines.append(f"{name}: {late} came later than the watermark allows and are in no result")
     for name, count in found["views"].items():
         if count["with_new_fields"]:
             new = f"view {name}: {count['with_new_fields']:,} of {count['messages']:,} messages have fields that are"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
+import subprocess
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +19,14 @@ from pyspark.sql.types import StructType
 
 from pyspark_folkmoot.pipeline import sink as sinks
 from pyspark_folkmoot.pipeline.backfill import _ended, finish_swaps
-from pyspark_folkmoot.pipeline.engine import LOOK_S, NO_WORKER, STARTS_MAX, STILL_S, Engine, _settled
+from pyspark_folkmoot.pipeline.engine import LOOK_S, NO_WORKER, STILL_S, Engine, _settled
 from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.lock import StateLock, held
 from pyspark_folkmoot.pipeline.model import DeltaSink
 from pyspark_folkmoot.pipeline.refresh import Refresh, inputs
 from pyspark_folkmoot.pipeline.report import report, report_text
+from pyspark_folkmoot.pipeline.retry import PATIENCE_S
 from pyspark_folkmoot.pipeline.status import StatusFile, read_status
 from pyspark_folkmoot.pipeline.upkeep import NOTE, keep_up
 
@@ -142,19 +145,93 @@ def test_upkeep_between_batches_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     assert said == ["t: upkeep failed and is tried again when it is due next: no permission"]
 
 
-def test_starts_are_counted_anew_after_a_batch_that_went_well(tmp_path: Path) -> None:
-    engine, said = engine_of(loaded_of(tmp_path), out=Query())
-    for _ in range(3):
-        for _ in range(STARTS_MAX):
-            engine.running["out"] = Query(NO_WORKER)  # type: ignore[assignment]
-            assert engine._failed() is None
-        engine.well("out")
-    assert len(said) == 3 * STARTS_MAX
-    for _ in range(STARTS_MAX):
+class Clock:
+    """The engine's clock; whoever sleeps sets it forward."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("pyspark_folkmoot.pipeline.engine.time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_who_cannot_start_waits_longer_each_time_and_fails_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    engine, said = engine_of(loaded_of(tmp_path), out=Query(NO_WORKER))
+    engine.planned[0].start = lambda: Query(NO_WORKER)  # type: ignore[assignment, method-assign, return-value]
+    at: list[float] = []
+    while engine._failed() is None:
+        assert engine._unfinished(), "it is waited for"
+        if len(said) > len(at):
+            at.append(clock.now)
+        clock.now += 0.25
+    assert clock.now == 1000 + PATIENCE_S
+    pauses = [later - earlier for earlier, later in itertools.pairwise(at)]
+    assert pauses[:6] == [1, 2, 4, 8, 16, 30]
+    assert set(pauses[5:]) == {30}
+
+
+def test_starts_are_counted_anew_after_a_batch_and_after_a_long_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    engine, said = engine_of(loaded_of(tmp_path), out=Query(NO_WORKER))
+    for count in (1, 2, 3):
         engine.running["out"] = Query(NO_WORKER)  # type: ignore[assignment]
-        engine._failed()
-    engine.running["out"] = Query(NO_WORKER)  # type: ignore[assignment]
-    assert engine._failed() == ("out", NO_WORKER)
+        assert engine._failed() is None
+        assert len(said) == count
+        if count == 1:
+            engine.well("out")
+        else:
+            clock.now += 2 * PATIENCE_S
+
+
+def test_who_has_started_again_and_ended_is_not_waited_for(tmp_path: Path) -> None:
+    engine, _ = engine_of(loaded_of(tmp_path), out=Query(NO_WORKER))
+    assert engine._failed() is None
+    engine.running["out"].stop()
+    assert engine._failed() is None
+    assert not engine._unfinished()
+
+
+class Gateway:
+    """A Java process as `subprocess` shows it: it ends when it is waited for, or never does."""
+
+    def __init__(self, ends: bool) -> None:
+        self.status = 143 if ends else None
+
+    def wait(self, timeout: float) -> None:
+        if self.status is None:
+            raise subprocess.TimeoutExpired("java", timeout)
+
+    def poll(self) -> int | None:
+        return self.status
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_signal_to_the_whole_group_is_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+    engine, said = engine_of(loaded_of(tmp_path), out=Query("terminated with exception:  (no cause message)"))
+    engine._rules = {}
+    engine.planned = []
+    gateway = SimpleNamespace(proc=Gateway(ends))
+    engine.spark = SimpleNamespace(  # type: ignore[assignment]
+        sparkContext=SimpleNamespace(_gateway=gateway), streams=SimpleNamespace(addListener=lambda _: None)
+    )
+    stop = threading.Event()
+
+    def start(stop: threading.Event) -> tuple[str, str]:
+        stop.set()
+        return "out", "terminated with exception"
+
+    monkeypatch.setattr(engine, "_start", start)
+    assert engine.run(stop) == (0 if ends else 1)
+    assert any(line.startswith("stopped: " if ends else "sink 'out' failed") for line in said)
 
 
 def test_a_query_that_cannot_start_again_has_failed(tmp_path: Path) -> None:
