@@ -1,4 +1,4 @@
-"""Option `table` of the format `folkmoot`: the state of the cluster, a task per partition (and per node).
+"""Option `table` of the format `folkmoot`: the state of the cluster, each task some of the partitions (and nodes).
 
 Owns the talk with Spark; what the tables are is in `folkmoot.client.column`, how a partition's rows come to be of one
 moment in `folkmoot.client.table`.
@@ -36,6 +36,8 @@ __all__ = ["TablePlan", "TableReader", "asks_for_table"]
 VALID: Final = ("url", "table", "token", "payload", "columns", "patienceSeconds")
 PATIENCE_S: Final = 60
 BATCH_ROWS: Final = 10_000
+TASKS_MAX: Final = 16
+"""A cluster has hundreds of partitions, most with few rows, and starting a task costs more than asking for one."""
 
 TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
@@ -81,12 +83,11 @@ class TablePlan:
 
 
 class Task(InputPartition):
-    """What one task reads."""
+    """What one task reads; `number` says with which node it begins to ask."""
 
-    def __init__(self, partition: int | None, node: str | None, number: int) -> None:
+    def __init__(self, parts: Sequence[tuple[int | None, str | None]], number: int) -> None:
         super().__init__(None)
-        self.partition = partition
-        self.node = node
+        self.parts = parts
         self.number = number
 
 
@@ -104,7 +105,8 @@ class TableReader(DataSourceReader):
             parts = client.parts(self.plan.table)
         finally:
             client.close()
-        return [Task(part.partition, part.node, number) for number, part in enumerate(parts)]
+        count = min(len(parts), TASKS_MAX)
+        return [Task([(part.partition, part.node) for part in parts[at::count]], at) for at in range(count)]
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -114,11 +116,12 @@ class TableReader(DataSourceReader):
         arrow = to_arrow_schema(self.schema, timezone="UTC")
         client = plan.client(partition.number)
         try:
-            rows = client.rows(plan.table, Part(partition.partition, partition.node), plan.payload)
+            for number, node in partition.parts:
+                rows = client.rows(plan.table, Part(number, node), plan.payload)
+                for start in range(0, len(rows), BATCH_ROWS):
+                    yield batch(rows[start : start + BATCH_ROWS], plan.kinds, arrow)
         finally:
             client.close()
-        for start in range(0, len(rows), BATCH_ROWS):
-            yield batch(rows[start : start + BATCH_ROWS], plan.kinds, arrow)
 
 
 def batch(rows: list[dict[str, Any]], kinds: Mapping[str, str], schema: pa.Schema) -> pa.RecordBatch:

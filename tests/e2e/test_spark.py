@@ -180,7 +180,7 @@ def test_the_examples_of_the_documentation_work(spark: SparkSession, tmp_path: P
     with StreamNode(Shelf(StreamConfig("readings", b"sensors/#", 8))) as node:
         node.publish("sensors/hall/temperature", [b'{"value": 20.%d, "unit": "C"}' % n for n in (1, 2, 3)])
         exec(code.replace("http://127.0.0.1:8080", node.url), {})
-    for table, column in (("bronze", "payload"), ("silver", "value"), ("hourly", "count")):
+    for table, column in (("messages", "payload"), ("values", "value"), ("hourly", "count")):
         rows = DeltaTable(tmp_path / "tables" / table).to_pyarrow_table()
         assert rows.column(column).null_count == 0
         assert rows.num_rows == (1 if table == "hourly" else 3)

@@ -18,7 +18,7 @@ from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.model import DeltaSink
 from pyspark_folkmoot.pipeline.place import QUARANTINE
 from pyspark_folkmoot.pipeline.quarantine import COLUMNS as QUARANTINE_COLUMNS
-from pyspark_folkmoot.pipeline.query import Planned, beside, plan_queries, query_views, static_sinks
+from pyspark_folkmoot.pipeline.query import Planned, beside, check_all, plan_queries, query_views, static_sinks
 from pyspark_folkmoot.pipeline.reach import check_streams
 from pyspark_folkmoot.pipeline.refresh import Refresh
 from pyspark_folkmoot.pipeline.retry import Retry
@@ -80,8 +80,7 @@ class Engine:
         ends = common_ends(loaded) if self._once else {}
         with quiet_spark():
             self.planned = plan_queries(loaded, builder, analysis, self.say, starts, ends)
-        for planned in self.planned:
-            planned.check()
+        check_all(self.planned)
         self._rules = rules_of(loaded)
         check_rules(loaded, self._rules)
         self.running: dict[str, StreamingQuery] = {}

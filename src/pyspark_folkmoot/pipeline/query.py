@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +11,7 @@ from pyspark_folkmoot.pipeline.build import Builder, without_origin
 from pyspark_folkmoot.pipeline.checkpoint import checkpoint_of
 from pyspark_folkmoot.pipeline.decode import observed_entries, undecoded
 from pyspark_folkmoot.pipeline.expect import drops
+from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.fingerprint import check_fingerprint, fingerprint, keep_fingerprint
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.model import ONCE, AnySink, DeltaSink, StreamSource
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark_folkmoot.offset import Offsets
 
 __all__ = [
+    "check_all",
     "QUARANTINE",
     "Planned",
     "beside",
@@ -72,6 +74,18 @@ class Planned:
         keep_fingerprint(self.checkpoint, self.fingerprint)
         query: StreamingQuery = self._start()
         return query
+
+
+def check_all(all_planned: Sequence[Planned]) -> None:
+    """Refuse checkpoints that cannot follow, all at once: who changes several steps shall see what each costs."""
+    refused = []
+    for planned in all_planned:
+        try:
+            planned.check()
+        except PipelineProblem as problem:
+            refused.append(str(problem))
+    if refused:
+        raise PipelineProblem("\n".join(refused))
 
 
 def view_of(loaded: Loaded, sink: AnySink) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,6 +22,7 @@ from pyspark_folkmoot.pipeline.fault import Faults, PipelineProblem
 from pyspark_folkmoot.pipeline.fingerprint import changes, check_fingerprint, keep_fingerprint
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.lock import StateLock
+from pyspark_folkmoot.pipeline.query import check_all
 from pyspark_folkmoot.pipeline.reach import check_streams
 from pyspark_folkmoot.pipeline.report import report, report_text
 from pyspark_folkmoot.pipeline.status import StatusFile, read_status
@@ -310,3 +314,14 @@ def test_upkeep_keeps_the_numbers_of_batches(tmp_path: Path) -> None:
     assert found.transaction_version("query") == 4, "a batch that is repeated now must still be known"
     assert sorted(found.to_pyarrow_table().column("n").to_pylist()) == list(range(5))
     assert keep_up("t", path, 1000, 604_800_000, 86_400.5) == ""
+
+
+def test_all_queries_that_cannot_go_on_are_named_at_once() -> None:
+    def refusing(name: str) -> None:
+        raise PipelineProblem(f"the checkpoint of '{name}' cannot follow")
+
+    names = ("silver", "gold")
+    queries: Any = [SimpleNamespace(check=functools.partial(refusing, name)) for name in names]
+    queries.append(SimpleNamespace(check=lambda: None))
+    with pytest.raises(PipelineProblem, match=r"'silver' cannot follow\nthe checkpoint of 'gold' cannot follow$"):
+        check_all(queries)
