@@ -14,6 +14,7 @@ from pyspark_folkmoot.pipeline.build import Builder
 from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.lock import StateLock
+from pyspark_folkmoot.pipeline.match import check_tables, keep_quarantine, rows_before
 from pyspark_folkmoot.pipeline.model import DeltaSink
 from pyspark_folkmoot.pipeline.place import QUARANTINE
 from pyspark_folkmoot.pipeline.quarantine import COLUMNS as QUARANTINE_COLUMNS
@@ -56,6 +57,7 @@ def run_pipeline(spark: SparkSession, loaded: Loaded, say: Say, stop: threading.
 
     with StateLock(loaded.state, "folkmoot pipeline run", loaded.model.name):
         finish_swaps(loaded)
+        check_tables(loaded)
         check_streams(loaded)
         schemas = known_schemas(loaded, pin=True)
         analysis = analyse(spark, loaded, schemas)
@@ -94,6 +96,7 @@ class Engine:
     def run(self, stop: threading.Event) -> int:
         """Start, watch and end the queries."""
         self._make_quarantine()
+        keep_quarantine(self.loaded)
         keep_rules(self.loaded, self._rules)
         fresh = {planned.name for planned in self.planned if not (planned.checkpoint / "metadata").exists()}
         names = {planned.name: (planned.view, planned.streams) for planned in self.planned}
@@ -122,12 +125,17 @@ class Engine:
             if stop.is_set():
                 return None
             known = (planned.checkpoint / "metadata").exists()
+            before = rows_before(self.loaded, planned.sink, planned.checkpoint)
             try:
                 with quiet_spark():
                     self.running[planned.name] = planned.start()
                 _initialised(self.running[planned.name])
             except Exception as error:  # noqa: BLE001 - Spark's refusals are told like failures
                 return planned.name, str(error)
+            if before:
+                text = f"begins anew: {planned.name}, whose table has {before:,} rows already: what it reads again"
+                self.say(f"{text} will be there twice. To have it once stop, and use `folkmoot pipeline backfill`")
+                continue
             self.say(f"{'goes on' if known else 'begins'}: {planned.name}")
         self.status.state("running")
         self.say("running")

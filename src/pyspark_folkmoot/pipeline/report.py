@@ -11,7 +11,7 @@ from pyspark_folkmoot.pipeline.model import DeltaSink
 from pyspark_folkmoot.pipeline.secret import unmask
 from pyspark_folkmoot.pipeline.status import read_status
 
-__all__ = ["report", "report_text"]
+__all__ = ["report", "report_text", "table_rows"]
 
 PATIENCE_S: Final = 2.0
 
