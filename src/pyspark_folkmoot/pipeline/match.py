@@ -28,7 +28,9 @@ which begins without rows; sinks have their folder in the fingerprint of their c
 def check_tables(loaded: Loaded) -> None:
     """Refuse tables that are gone while checkpoints say what is in them, and the other way round for Parquet.
 
-    Every batch that a query has done has made its table, also one without rows. Raises PipelineProblem with the choices.
+    Every batch that a query has done has made its table, also one without rows.
+
+    Raises PipelineProblem with the choices.
     """
     views = query_views(loaded)
     for sink in loaded.model.sinks:
