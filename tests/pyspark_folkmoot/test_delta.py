@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from folkmoot.kernel.errors import FolkmootError
-from pyspark_folkmoot.delta import DeltaTables
+from pyspark_folkmoot.delta import DeltaPlan, DeltaTables
 from pyspark_folkmoot.delta_write import Written, write_files
 from pyspark_folkmoot.option import OptionError
 
