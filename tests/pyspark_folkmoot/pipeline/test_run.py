@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Schema, write_deltalake
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import StructType
 
 from pyspark_folkmoot.delta import DeltaPlan
@@ -126,7 +126,7 @@ def test_upkeep_leaves_out_partitions_that_deltalake_cannot_name(tmp_path: Path)
     def add(number: int) -> None:
         columns = [pa.array(values), pa.array(["d"] * len(values)), pa.array([number] * len(values))]
         files = write_files(plan, schema, [pa.record_batch(columns, schema=schema)])
-        actions = [AddAction(**file) for file in files]
+        actions: list[AddAction | RemoveAction] = [AddAction(**file) for file in files]
         existing_table(plan, schema).create_write_transaction(
             actions, "append", Schema.from_arrow(schema), partition_by=plan.partition_by
         )
