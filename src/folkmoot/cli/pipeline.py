@@ -53,14 +53,17 @@ def run_command(
         loaded.model = loaded.model.model_copy(update={"trigger": "once"})
     stop = threading.Event()
     catch_signals(stop)
-    with faults_told(loaded):
-        spark = session(loaded, master or loaded.model.spark.master, package, new_log(loaded))
+    from pyspark_folkmoot.pipeline.status import starting
+
+    # The lock comes first: a second driver must not take Spark's log from the one that runs.
+    with faults_told(loaded), starting(loaded) as lock:
+        spark = session(loaded, master or loaded.model.spark.master, package, loaded.state / "spark.log")
         # Spark's session takes the signal for itself.
         catch_signals(stop)
         from pyspark_folkmoot.pipeline.engine import run_pipeline
 
         try:
-            return run_pipeline(spark, loaded, say, stop)
+            return run_pipeline(spark, loaded, say, stop, lock)
         finally:
             end_session(spark)
 
@@ -115,14 +118,16 @@ def backfill_command(
     master: str | None = MASTER,
 ) -> int:
     """Make the table of a sink anew from the stream, with a new checkpoint, and put it in the place of the old one."""
-    from pyspark_folkmoot.pipeline.backfill import backfill, check_range
+    from pyspark_folkmoot.pipeline.backfill import backfill, backfill_lock, check_range, sink_of
 
     loaded = load(file)
     check_range(start, end)
     with faults_told(loaded):
-        spark = session(loaded, master or loaded.model.spark.master, False, new_log(loaded))
+        sink_of(loaded, sink)
+    with faults_told(loaded), backfill_lock(loaded) as lock:
+        spark = session(loaded, master or loaded.model.spark.master, False, loaded.state / "spark.log")
         try:
-            return backfill(spark, loaded, sink, start, end, lambda text: say(loaded.masked(text)))
+            return backfill(spark, loaded, sink, start, end, lambda text: say(loaded.masked(text)), lock)
         finally:
             end_session(spark)
 
@@ -156,12 +161,6 @@ def faults_told(loaded: Loaded | None = None) -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         raise PipelineProblem(masked(f"{where}{error.strerror or error}")) from None
-
-
-def new_log(loaded: Loaded) -> Path:
-    """The file for what Spark says, in a state folder that is there."""
-    loaded.state.mkdir(parents=True, exist_ok=True)
-    return loaded.state / "spark.log"
 
 
 def analysed(loaded: Loaded) -> Any:

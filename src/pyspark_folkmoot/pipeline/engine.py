@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_folkmoot.pipeline.advice import advice, core_text
@@ -24,7 +24,7 @@ from pyspark_folkmoot.pipeline.refresh import Refresh
 from pyspark_folkmoot.pipeline.rule import check_rules, keep_rules, rules_of
 from pyspark_folkmoot.pipeline.sink import Say
 from pyspark_folkmoot.pipeline.start import begins, common_ends
-from pyspark_folkmoot.pipeline.status import StatusFile
+from pyspark_folkmoot.pipeline.status import StatusFile, starting
 from pyspark_folkmoot.pipeline.upkeep import COMPACT_MS, keep_up
 
 if TYPE_CHECKING:
@@ -48,14 +48,17 @@ INITIAL_S: Final = 30.0
 INITIAL: Final = "Initializing"
 
 
-def run_pipeline(spark: SparkSession, loaded: Loaded, say: Say, stop: threading.Event) -> int:
+def run_pipeline(
+    spark: SparkSession, loaded: Loaded, say: Say, stop: threading.Event, lock: StateLock | None = None
+) -> int:
     """Run until all is done (`trigger: once`), `stop` is set, or a query fails; return the exit status: 0, or 1.
 
-    Raises Faults and PipelineProblem when it cannot start.
+    lock: that of the state folder if the caller has it, as `starting` does before there is a session. Raises Faults
+    and PipelineProblem when it cannot start.
     """
     from pyspark_folkmoot.pipeline.backfill import finish_swaps
 
-    with StateLock(loaded.state, "folkmoot pipeline run", loaded.model.name):
+    with nullcontext() if lock is not None else starting(loaded):
         finish_swaps(loaded)
         check_tables(loaded)
         check_streams(loaded)
