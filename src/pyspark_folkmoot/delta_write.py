@@ -7,6 +7,7 @@ late belong to no commit: they are rubbish that `vacuum(full=True)` takes away, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import time
@@ -33,6 +34,9 @@ GROUP_BYTES: Final = 67_108_864
 GROUP_ROWS: Final = 1_048_576
 FILE_BYTES: Final = 268_435_456
 OPEN_FILES_MAX: Final = 64
+FOLDER_CHARACTERS_MAX: Final = 128
+"""Of the folder of a partition value. File systems take 255 bytes, and whole paths of 4,096: of several columns too."""
+
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -197,16 +201,26 @@ def _text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _folder_name(column: str, value: str | None) -> str:
+    """Return the folder of a partition value.
+
+    The log has the values; folders are for people, so their names need not be exact, but never need escapes. A level
+    of a topic can be longer than a file system takes as a name: a digest keeps apart what begins alike.
+    """
+    whole = f"{column}={NULL_FOLDER if value is None else value}"
+    name = re.sub("[^A-Za-z0-9._=-]", "_", whole)
+    if len(name) <= FOLDER_CHARACTERS_MAX:
+        return name
+    digest = hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:16]
+    return f"{name[: FOLDER_CHARACTERS_MAX - len(digest) - 1]}-{digest}"
+
+
 class _File:
     """One Parquet file that is being written; rows are gathered into row groups of useful size."""
 
     def __init__(self, plan: DeltaPlan, schema: pa.Schema, values: tuple[str | None, ...]) -> None:
         self.values = dict(zip(plan.partition_by, values, strict=True))
-        # The log has the values; folders are for people, so their names need not be exact, but never need escapes.
-        folder = "/".join(
-            re.sub("[^A-Za-z0-9._=-]", "_", f"{column}={NULL_FOLDER if value is None else value}")
-            for column, value in self.values.items()
-        )
+        folder = "/".join(_folder_name(column, value) for column, value in self.values.items())
         name = f"part-{uuid4()}.parquet"
         self.path = f"{folder}/{name}" if folder else name
         self.size = 0

@@ -21,9 +21,15 @@ from pyspark.sql.types import (
 
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.field import BINARY_BYTES_MAX
 from folkmoot.mqtt.packet import V5, Properties, Publish
+from folkmoot.mqtt.text import has_wildcard
+from folkmoot.mqtt.varint import VARINT_MAX, decode_varint
 
-__all__ = ["ColumnError", "Encoder", "check_columns"]
+__all__ = ["ColumnError", "Encoder", "check_columns", "topic_of"]
+
+SHOWN_CHARACTERS: Final = 80
+"""Of a value in an error."""
 
 EXPIRY_MAX_S: Final = 0xFFFF_FFFF
 _INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
@@ -92,37 +98,81 @@ class Encoder:
         topic, payload = row["topic"], row["payload"]
         if topic is None:
             raise self._wrong("topic", "is null: every message needs one")
+        name = self._topic("topic", topic, topic)
+        if topic.startswith("$"):
+            raise self._wrong("topic", f"is {_shown(topic)}, which begins with $: such topics belong to the server")
         if payload is None:
-            raise self._wrong("payload", f"is null, topic {topic!r}: an empty message is ''")
+            raise self._wrong("payload", "is null: an empty message is ''", topic)
         qos = row.get("qos")
         qos = self.qos if qos is None else qos
         if qos not in (0, 1, 2):
-            raise self._wrong("qos", f"is {qos}, topic {topic!r}: it must be 0, 1 or 2")
+            raise self._wrong("qos", f"is {qos}: it must be 0, 1 or 2", topic)
         retain = row.get("retain")
         retain = self.retain if retain is None else retain
         data = payload.encode() if isinstance(payload, str) else payload
-        publish = Publish(topic.encode(), data, qos, retain, False, 1 if qos else 0, self._properties(row))
+        publish = Publish(name, data, qos, retain, False, 1 if qos else 0, self._properties(row, topic))
         try:
             return encode(publish, V5)
-        except (AssertionError, ValueError, OverflowError) as error:
-            raise self._wrong("topic", f"{topic[:80]!r}: the row is no message: {error}") from None
+        except (AssertionError, ValueError, OverflowError):
+            # Each column has been looked at, so that only all of them together can be too much.
+            why = f"has {len(data):,} bytes: a packet of MQTT has at most {VARINT_MAX:,} with all that is in it"
+            raise self._wrong("payload", why, topic) from None
 
-    def _properties(self, row: dict[str, Any]) -> Properties | None:
+    def _properties(self, row: dict[str, Any], topic: str) -> Properties | None:
         found = Properties()
-        found.content_type = row.get("content_type")
+        content_type = row.get("content_type")
+        if content_type is not None:
+            self._text("content_type", content_type, topic)
+        found.content_type = content_type
         answer_to = row.get("response_topic")
-        found.response_topic = None if answer_to is None else answer_to.encode()
+        found.response_topic = None if answer_to is None else self._topic("response_topic", answer_to, topic)
         data = row.get("correlation_data")
-        found.correlation_data = data.encode() if isinstance(data, str) else data
+        data = data.encode() if isinstance(data, str) else data
+        if data is not None and len(data) > BINARY_BYTES_MAX:
+            raise self._wrong("correlation_data", f"has {len(data):,} bytes: at most {BINARY_BYTES_MAX:,}", topic)
+        found.correlation_data = data
         expiry_s = row.get("message_expiry")
         if expiry_s is not None and not 0 <= expiry_s <= EXPIRY_MAX_S:
-            raise self._wrong("message_expiry", f"is {expiry_s}: it must be 0 to {EXPIRY_MAX_S} seconds")
+            raise self._wrong("message_expiry", f"is {expiry_s}: it must be 0 to {EXPIRY_MAX_S} seconds", topic)
         found.message_expiry = expiry_s
         for name, value in row.get("user_properties") or []:
             if value is None:
-                raise self._wrong("user_properties", f"has no value for {name!r}")
+                raise self._wrong("user_properties", f"has no value for {_shown(name)}", topic)
+            self._text("user_properties", name, topic)
+            self._text("user_properties", value, topic)
             found.user_properties.append((name, value))
         return found
 
-    def _wrong(self, column: str, why: str) -> ColumnError:
-        return ColumnError(f"row {self.rows} of the task: column '{column}' {why}")
+    def _topic(self, column: str, value: str, topic: str) -> bytes:
+        """Return a topic name as bytes; `topic` is that of the row."""
+        data = self._text(column, value, topic)
+        if not data:
+            raise self._wrong(column, "is empty: a topic has at least one character", topic)
+        if has_wildcard(data):
+            raise self._wrong(column, f"is {_shown(value)}, which contains a wildcard, + or #", topic)
+        return data
+
+    def _text(self, column: str, value: str, topic: str) -> bytes:
+        """Return a text as bytes that MQTT has room for."""
+        data = value.encode()
+        if len(data) > BINARY_BYTES_MAX:
+            why = f"is {_shown(value)}, which has {len(data):,} bytes: at most {BINARY_BYTES_MAX:,}"
+            raise self._wrong(column, why, topic)
+        if 0 in data:
+            raise self._wrong(column, f"is {_shown(value)}, which contains U+0000", topic)
+        return data
+
+    def _wrong(self, column: str, why: str, topic: str | None = None) -> ColumnError:
+        where = "" if topic is None or column == "topic" else f" (topic {_shown(topic)})"
+        return ColumnError(f"row {self.rows} of the task: column '{column}' {why}{where}")
+
+
+def topic_of(packet: bytes) -> str:
+    """Return the topic of a PUBLISH packet as people can read it, not at any length."""
+    _, start = decode_varint(packet, 1)
+    end = start + 2 + int.from_bytes(packet[start : start + 2], "big")
+    return _shown(packet[start + 2 : end].decode("utf-8", "replace"))
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= SHOWN_CHARACTERS else value[:SHOWN_CHARACTERS] + "...")

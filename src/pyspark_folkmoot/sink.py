@@ -8,6 +8,7 @@ that Spark repeats after a crash finds its number there and publishes nothing. W
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -19,10 +20,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 from typing_extensions import override
 
-from folkmoot.client.problem import StreamProblem
+from folkmoot.client.problem import BadQuestion, StreamProblem
 from folkmoot.client.transactions import PartWriter, TransactionClient
 from pyspark_folkmoot.option import Options
-from pyspark_folkmoot.outgoing import Encoder, check_columns
+from pyspark_folkmoot.outgoing import Encoder, check_columns, topic_of
 
 __all__ = ["BatchSink", "SinkPlan", "Staged", "StreamSink", "commit", "drop", "sink_plan", "stage"]
 
@@ -86,12 +87,29 @@ def stage(
             for packet in encoder.packets(batch):
                 writer.add(packet)
         writer.flush()
+    except BadQuestion as problem:
+        drop(plan, [Staged(app, number, part, 1, 0)])
+        raise _refused(writer, problem) from None
     except Exception:
         drop(plan, [Staged(app, number, part, 1, 0)])
         raise
     finally:
         client.close()
     return Staged(app, number, part, writer.chunks, writer.messages)
+
+
+def _refused(writer: PartWriter, problem: BadQuestion) -> BadQuestion:
+    """Return what a node says of a chunk, with the row and the topic if it is about one: only nodes know limits."""
+    text = str(problem)
+    match = re.match(r"packet (\d+): ", text)
+    chunk = writer.waiting
+    if match is None and not (len(chunk) == 1 and text.startswith("the body has more than")):
+        return problem
+    index = int(match[1]) if match is not None else 0
+    if index >= len(chunk):
+        return problem
+    row = writer.messages + index
+    return BadQuestion(f"row {row} of the task (topic {topic_of(chunk[index])}) is no message for the nodes: {text}")
 
 
 def commit(plan: SinkPlan, staged: list[Staged]) -> None:

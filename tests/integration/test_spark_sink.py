@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -28,7 +29,7 @@ from folkmoot.client.streams import StreamClient
 from folkmoot.client.transactions import CHUNK_BYTES, CHUNK_MESSAGES, TransactionClient
 from folkmoot.streams.record import Record
 from pyspark_folkmoot.option import OptionError
-from pyspark_folkmoot.outgoing import ColumnError, check_columns
+from pyspark_folkmoot.outgoing import ColumnError, Encoder, check_columns
 from pyspark_folkmoot.sink import BatchSink, SinkPlan, Staged, commit, drop, sink_plan, stage
 from pyspark_folkmoot.source import FolkmootStreams
 from tests.integration.serving import Serving
@@ -196,26 +197,68 @@ def test_the_client_cuts_chunks_as_the_node_takes_them() -> None:
 @pytest.mark.parametrize(
     ("columns", "why"),
     [
-        ({"topic": [None], "payload": [b""]}, "row 0 of the task: column 'topic' is null"),
-        ({"topic": ["t/x"], "payload": [None]}, "column 'payload' is null, topic 't/x'"),
-        ({"topic": ["t/x"], "payload": [b""], "qos": [3]}, "column 'qos' is 3, topic 't/x'"),
-        ({"topic": ["t/x"], "payload": [b""], "message_expiry": [-1]}, "column 'message_expiry' is -1"),
-        ({"topic": ["t/x"], "payload": [b""], "user_properties": [[("k", None)]]}, "no value for 'k'"),
+        ({"topic": [None], "payload": [b""]}, "column 'topic' is null"),
+        ({"topic": ["t/x"], "payload": [None]}, "column 'payload' is null: .* (topic 't/x')"),
+        ({"topic": ["t/x"], "payload": [b""], "qos": [3]}, "column 'qos' is 3: .* (topic 't/x')"),
+        ({"topic": ["t/x"], "payload": [b""], "message_expiry": [-1]}, "column 'message_expiry' is -1: "),
+        ({"topic": ["t/x"], "payload": [b""], "user_properties": [[("k", None)]]}, "no value for 'k' (topic 't/x')"),
+        ({"topic": ["$SYS/x"], "payload": [b""]}, "column 'topic' is '$SYS/x', which begins with $"),
+        ({"topic": ["a/#"], "payload": [b""]}, "column 'topic' is 'a/#', which contains a wildcard"),
+        ({"topic": [""], "payload": [b""]}, "column 'topic' is empty"),
+        ({"topic": ["a\0b"], "payload": [b""]}, r"column 'topic' is 'a\x00b', which contains U+0000"),
+        (
+            {"topic": ["t/" + "x" * 70_000], "payload": [b""]},
+            f"column 'topic' is 't/{'x' * 78}...', which has 70,002 bytes: at most 65,535",
+        ),
+        (
+            {"topic": ["t/x"], "payload": [b""], "content_type": ["x" * 70_000]},
+            f"column 'content_type' is '{'x' * 80}...', which has 70,000 bytes: at most 65,535 (topic 't/x')",
+        ),
+        (
+            {"topic": ["t/x"], "payload": [b""], "response_topic": ["a/+"]},
+            "column 'response_topic' is 'a/+', which contains a wildcard, + or # (topic 't/x')",
+        ),
+        ({"topic": ["t/x"], "payload": [b""], "response_topic": [""]}, "column 'response_topic' is empty"),
+        (
+            {"topic": ["t/x"], "payload": [b""], "correlation_data": [b"x" * 70_000]},
+            "column 'correlation_data' has 70,000 bytes: at most 65,535 (topic 't/x')",
+        ),
+        (
+            {"topic": ["t/x"], "payload": [b""], "user_properties": [[("k", "a\0b")]]},
+            r"column 'user_properties' is 'a\x00b', which contains U+0000 (topic 't/x')",
+        ),
     ],
 )
-def test_a_row_that_is_no_message_is_named(node: Serving, columns: dict[str, list[Any]], why: str) -> None:
-    query = Query(node)
-    with pytest.raises(ColumnError, match=why):
-        query.task(0, 0, batch_of(**columns))
+def test_a_row_that_is_no_message_is_named(columns: dict[str, list[Any]], why: str) -> None:
+    encoder = Encoder(list(columns), 1, False)
+    good = batch_of(topic=["t/x"], payload=[b""])
+    assert len(list(Encoder(["topic", "payload"], 1, False).packets(good))) == 1
+    encoder.rows = 7
+    with pytest.raises(ColumnError) as refused:
+        list(encoder.packets(batch_of(**columns)))
+    text = str(refused.value)
+    assert text.startswith("row 7 of the task: ")
+    assert re.search(".*".join(map(re.escape, why.split(".*"))), text), text
 
 
 @pytest.mark.parametrize(
-    ("topic", "why"), [("$SYS/x", "begins with"), ("a/#", "wildcard"), ("", "empty"), ("a\0b", "UTF-8")]
+    ("columns", "why"),
+    [
+        ({"payload": [b"", bytes(1_048_570)]}, "packet 0: it has 1048582 bytes, the limit is 1048576 (limits.packet_"),
+        ({"payload": [b"", bytes(2_000_000)]}, "has more than 1048576 bytes; limits.packet_bytes_max is 1048576"),
+        (
+            {"payload": [b"", b""], "user_properties": [[], [(f"k{n}", "v") for n in range(100)]]},
+            "packet 1: more than 64 user properties (limits.user_properties_max)",
+        ),
+        ({"payload": [b"", b""], "topic": ["t/x", "t/y" + "/" * 200]}, "128 levels: 't/y////"),
+    ],
 )
-def test_a_topic_that_nobody_may_publish_to_is_named(node: Serving, topic: str, why: str) -> None:
+def test_a_row_that_the_nodes_refuse_is_named(node: Serving, columns: dict[str, list[Any]], why: str) -> None:
     query = Query(node)
-    with pytest.raises(BadQuestion, match=f"packet 1: .*{why}"):
-        query.task(0, 0, batch_of(topic=["t/x", topic], payload=[b"", b""]))
+    with pytest.raises(BadQuestion) as refused:
+        query.task(0, 0, batch_of(**{"topic": ["t/x", "t/y"], **columns}))
+    assert "row 1 of the task (topic 't/y" in str(refused.value)
+    assert why in str(refused.value)
 
 
 def test_columns_are_checked_before_the_first_task() -> None:

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 )
 
 from folkmoot.kernel.errors import FolkmootError
-from pyspark_folkmoot.delta import DeltaTables
+from pyspark_folkmoot.delta import DeltaPlan, DeltaTables
 from pyspark_folkmoot.delta_write import Written, write_files
 from pyspark_folkmoot.option import OptionError
 
@@ -358,3 +358,15 @@ def test_columns_under_other_names_are_refused_also_by_the_old_protocol(tmp_path
         read(tmp_path)
     with pytest.raises(FolkmootError, match="columnMapping"):
         save(tmp_path, pairs(LongType(), pa.array([3])))
+
+
+def test_partition_values_of_any_length_have_folders_of_their_own(tmp_path: Path) -> None:
+    plan = DeltaPlan({"path": str(tmp_path / "t"), "partitionBy": "dev"})
+    schema = pa.schema([("dev", pa.string()), ("n", pa.int64())])
+    values = ["a" * 300, "a" * 299 + "b", "ü" * 200, "😀" * 300, "a" * 60_000]
+    batch = pa.record_batch([pa.array(values), pa.array(range(len(values)))], schema=schema)
+    files = write_files(plan, schema, [batch])
+    folders = [file["path"].split("/")[0] for file in files]
+    assert len(set(folders)) == len(values)
+    assert max(len(folder.encode()) for folder in folders) <= 255
+    assert [file["partition_values"]["dev"] for file in files] == values

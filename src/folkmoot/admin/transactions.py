@@ -100,7 +100,8 @@ class TransactionApi:
         try:
             number, chunk = _number(request, "number", NUMBER_MAX), _number(request, "chunk", CHUNK_MAX)
             part = _name(request, "part")
-            packets = await _body(request, max(CHUNK_BYTES_MAX, self._limits.packet_bytes_max))
+            limit = self._limits.packet_bytes_max
+            packets = await _body(request, max(CHUNK_BYTES_MAX, limit), f"; limits.packet_bytes_max is {limit}")
             count, fault = check_packets(packets, self._limits)
             if fault is not None:
                 where = {} if fault.index < 0 else {"packet": fault.index}
@@ -216,14 +217,14 @@ def transaction_routes(source: HomeSource, limits: Limits, token: str | None = N
     ]
 
 
-async def _body(request: Request, size_max: int) -> bytes:
-    """Return the body of a request of at most `size_max` bytes, and some; raises Wrong."""
+async def _body(request: Request, size_max: int, limit: str = "") -> bytes:
+    """Return the body of a request of at most `size_max` bytes, and some; raises Wrong, which ends with `limit`."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
         size += len(part)
         if size > size_max + NAME_BYTES_MAX:
-            raise Wrong(f"the body has more than {size_max} bytes", 413)
+            raise Wrong(f"the body has more than {size_max} bytes{limit}", 413)
         parts.append(part)
     return b"".join(parts)
 

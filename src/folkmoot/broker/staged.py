@@ -63,7 +63,7 @@ def check_packets(data: bytes, limits: Limits) -> tuple[int, Fault | None]:
         except IndexError:
             return count, Fault(count, "it is not whole: its remaining length does not fit", False)
         if end - pos > limits.packet_bytes_max:
-            return count, Fault(count, f"it has {end - pos} bytes, the limit is {limits.packet_bytes_max}", True)
+            return count, Fault(count, _beyond("it", end - pos, "packet_bytes_max", limits.packet_bytes_max), True)
         why = _fault_of(data[pos], data[start:end], limits)
         if why:
             return count, Fault(count, why, False)
@@ -90,15 +90,20 @@ def _fault_of(first: int, body: bytes, limits: Limits) -> str:
     if topic[0] == 36:  # b"$"
         return f"the topic {_shown(topic)} begins with $: such topics belong to the server"
     if len(topic) > limits.topic_bytes_max:
-        return f"the topic has {len(topic)} bytes, the limit is {limits.topic_bytes_max}"
+        return _beyond("the topic", len(topic), "topic_bytes_max", limits.topic_bytes_max)
     why = check_topic(topic, limits.topic_levels_max)
     if why is not None:
-        return f"{why}: {_shown(topic)}"
+        many = topic.count(b"/") >= limits.topic_levels_max
+        return f"{why}: {_shown(topic)}" + (" (limits.topic_levels_max)" if many else "")
     if publish.qos > limits.qos_max:
-        return f"QoS {publish.qos} is above the maximum {limits.qos_max}"
+        return f"QoS {publish.qos} is above the maximum {limits.qos_max} (limits.qos_max)"
     if publish.retain and not limits.retain_available:
-        return "retained messages are switched off"
+        return "retained messages are switched off (limits.retain_available)"
     return "" if publish.properties is None else _property_fault(publish, publish.properties, limits)
+
+
+def _beyond(what: str, size: int, name: str, limit: int) -> str:
+    return f"{what} has {size} bytes, the limit is {limit} (limits.{name})"
 
 
 def _shown(topic: bytes) -> str:
@@ -112,7 +117,7 @@ def _property_fault(publish: Publish, properties: Properties, limits: Limits) ->
     if properties.subscription_ids:
         return "it has a subscription identifier, which only a server may send"
     if len(properties.user_properties) > limits.user_properties_max:
-        return f"more than {limits.user_properties_max} user properties"
+        return f"more than {limits.user_properties_max} user properties (limits.user_properties_max)"
     if properties.payload_format == 1 and limits.check_payload_format and not check_utf8(publish.payload):
         return "the payload is not the UTF-8 that it claims to be"
     return ""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_folkmoot.pipeline import Loaded
+    from pyspark_folkmoot.pipeline.lock import StateLock
 
 __all__ = ["app"]
 
@@ -53,26 +54,30 @@ def run_command(
         loaded.model = loaded.model.model_copy(update={"trigger": "once"})
     stop = threading.Event()
     catch_signals(stop)
-    with faults_told(loaded):
+    from pyspark_folkmoot.pipeline.status import StatusFile, starting
+
+    # The lock comes first: a second driver must not take Spark's log from the one that runs.
+    with faults_told(loaded), starting(loaded) as lock:
         try:
-            return run(loaded, master or loaded.model.spark.master, package, stop)
+            return run(loaded, master or loaded.model.spark.master, package, stop, lock)
         except Exception:
             # A signal to a whole group of processes ends Java too, and whatever it is asked from then on fails.
             if not stop.is_set():
                 raise
             say("stopped before it ran")
+            StatusFile(loaded).state("stopped")
             return 0
 
 
-def run(loaded: Loaded, master: str, package: bool, stop: threading.Event) -> int:
+def run(loaded: Loaded, master: str, package: bool, stop: threading.Event, lock: StateLock) -> int:
     """Run in a session of its own; return the exit status."""
-    spark = session(loaded, master, package, new_log(loaded))
+    spark = session(loaded, master, package, loaded.state / "spark.log")
     # Spark's session takes the signal for itself.
     catch_signals(stop)
     from pyspark_folkmoot.pipeline.engine import run_pipeline
 
     try:
-        return run_pipeline(spark, loaded, say, stop)
+        return run_pipeline(spark, loaded, say, stop, lock)
     finally:
         end_session(spark)
 
@@ -127,14 +132,16 @@ def backfill_command(
     master: str | None = MASTER,
 ) -> int:
     """Make the table of a sink anew from the stream, with a new checkpoint, and put it in the place of the old one."""
-    from pyspark_folkmoot.pipeline.backfill import backfill, check_range
+    from pyspark_folkmoot.pipeline.backfill import backfill, backfill_lock, check_range, sink_of
 
     loaded = load(file)
     check_range(start, end)
     with faults_told(loaded):
-        spark = session(loaded, master or loaded.model.spark.master, False, new_log(loaded))
+        sink_of(loaded, sink)
+    with faults_told(loaded), backfill_lock(loaded) as lock:
+        spark = session(loaded, master or loaded.model.spark.master, False, loaded.state / "spark.log")
         try:
-            return backfill(spark, loaded, sink, start, end, lambda text: say(loaded.masked(text)))
+            return backfill(spark, loaded, sink, start, end, lambda text: say(loaded.masked(text)), lock)
         finally:
             end_session(spark)
 
@@ -168,12 +175,6 @@ def faults_told(loaded: Loaded | None = None) -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
         raise PipelineProblem(masked(f"{where}{error.strerror or error}")) from None
-
-
-def new_log(loaded: Loaded) -> Path:
-    """The file for what Spark says, in a state folder that is there."""
-    loaded.state.mkdir(parents=True, exist_ok=True)
-    return loaded.state / "spark.log"
 
 
 def analysed(loaded: Loaded) -> Any:

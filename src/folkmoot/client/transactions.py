@@ -99,6 +99,11 @@ class PartWriter:
         self._packets.append(packet)
         self._bytes += len(packet)
 
+    @property
+    def waiting(self) -> list[bytes]:
+        """The packets that are not staged yet: of a chunk that was refused, all of them."""
+        return self._packets
+
     def flush(self) -> None:
         """Stage what was added, if anything was."""
         if self._packets:

@@ -18,9 +18,42 @@ _WRAPPED: Final = (
     "FOREACH_",
 )
 
-_WAYS_OUT: Final = (
+_PLAN: Final = "=== Streaming Query ==="
+"""What follows has everything in it: names of columns, texts of SQL."""
+
+_BEGINNING: Final = re.compile(r"^(?:Caused by: )?(?:([\w.$]+)(?::|$))? ?(?:\[([A-Z0-9_.]+)\])?", re.MULTILINE)
+"""Of a line of an error: the class of an exception, the name of a condition of Spark."""
+
+_QUOTED: Final = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"")
+
+_OF_ROWS: Final = (
     (
-        r"Java process has ended",
+        r"expectation '\w+' of '\w+' does not hold",
+        "Mend what sends such rows and remove or change the expectation, or say 'otherwise: drop' to have them in the "
+        "quarantine. Nothing of this batch was written",
+    ),
+    (
+        r"row \d+ of the task",
+        "A row that is no message is never published, and the batch is repeated with it: leave such rows out before "
+        "the sink, by a step (SELECT * FROM VIEW WHERE ...) or an expectation with 'otherwise: drop', or raise the "
+        "limit that is named, and start the pipeline again. Nothing of this batch was published",
+    ),
+)
+"""Errors about rows, by how they begin: what follows is data, which says nothing about the cause."""
+
+_OF_CLASSES: Final = (
+    (
+        r"CONCURRENT_QUERY|CONCURRENT_STREAM_LOG_UPDATE|ConcurrentModificationException|CommitFailedError",
+        "Another driver uses the same checkpoint or table. Stop one of the two; what was written is exact",
+    ),
+    (r"OutOfMemoryError", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
+    (r"NoSuchStream", "Look at the streams of the nodes with `folkmoot stream list`"),
+)
+"""By the class of an exception or the condition of Spark, at the beginning of a line."""
+
+_OF_PHRASES: Final = (
+    (
+        r"^Spark's Java process has ended",
         "It was killed, or the memory was short: see spark.log in the state folder, and spark.driver.memory. "
         "Start the pipeline again: the batch is repeated, nothing is lost or twice",
     ),
@@ -36,10 +69,15 @@ _WAYS_OUT: Final = (
         "have this not happen again, give the stream a longer retention",
     ),
     (
-        r"No space left on device|Disk quota exceeded|os error 28",
+        r"No space left on device|Disk quota exceeded|os error 28\b",
         "The disk is full. Make room and start the pipeline again: the batch is repeated, nothing is lost or twice",
     ),
     (r"Permission denied|Read-only file system", "The driver or a worker may not write there. Mend it and start again"),
+    (
+        r"File name too long|os error 36\b",
+        "A value of 'partition_by' is longer than the name of a folder may be. Partition by something shorter, such as "
+        "a hash of it, in another folder",
+    ),
     (
         r"no answer within|answered 50\d",
         "The nodes, or the leader of a stream partition, were away for longer than 'patience' at the source. When they "
@@ -47,13 +85,8 @@ _WAYS_OUT: Final = (
     ),
     (r"refuses the token", "Give the token that the nodes have, as cluster.token"),
     (
-        r"CONCURRENT_QUERY|CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently|concurrent",
+        r"^Multiple streaming queries are concurrently using|a concurrent transaction|^Concurrent update to the log",
         "Another driver uses the same checkpoint or table. Stop one of the two; what was written is exact",
-    ),
-    (
-        r"expectation '\w+' of '\w+' does not hold",
-        "Mend what sends such rows and remove or change the expectation, or say 'otherwise: drop' to have them in the "
-        "quarantine. Nothing of this batch was written",
     ),
     (
         r"a table with other columns",
@@ -70,15 +103,18 @@ _WAYS_OUT: Final = (
         "is settled: raise limits.transaction_bytes_max at all nodes and start the pipeline again. Then set "
         "'rows_per_trigger' at the source lower, so that the next ones are smaller",
     ),
-    (r"OutOfMemoryError|Java heap space", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
-    (r"NoSuchStream|has no stream|no stream '", "Look at the streams of the nodes with `folkmoot stream list`"),
+    (r"^Java heap space", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
+    (r"has no stream|no stream '", "Look at the streams of the nodes with `folkmoot stream list`"),
 )
+"""By what the core of the error says outside of quotes."""
+
+GENERAL: Final = "When the cause is mended start the pipeline again: the batch is repeated, nothing is lost or twice"
 
 
 def core_text(text: str) -> str:
     """Return the one line of an error of Spark that says what happened: the innermost of Python's, else Spark's own."""
     found = ""
-    text = text.split("=== Streaming Query ===", maxsplit=1)[0]  # the plan that follows has everything in it
+    text = text.split(_PLAN, maxsplit=1)[0]
     text = re.sub(r" ?SQLSTATE: \w+", "", text)
     for line in text.splitlines():
         match = _PYTHON.match(line.strip())
@@ -97,8 +133,23 @@ def core_text(text: str) -> str:
 
 
 def advice(text: str) -> str:
-    """Return what to do about an error, as a sentence; general when nobody knows better."""
-    for pattern, way_out in _WAYS_OUT:
-        if re.search(pattern, text, re.IGNORECASE):
+    """Return what to do about an error, as a sentence; general when nobody knows better.
+
+    The plan, and values of rows, which are quoted or follow what begins an error about rows, do not count.
+    """
+    text = text.split(_PLAN, maxsplit=1)[0]
+    core = core_text(text)
+    for pattern, way_out in _OF_ROWS:
+        if re.match(pattern, core):
             return way_out
-    return "When the cause is mended start the pipeline again: the batch is repeated, nothing is lost or twice"
+    told = [core, *re.findall(r"^Caused by: [\w.$]+: (.+)$", text, re.MULTILINE)]
+    names = {name.rpartition(".")[2] for found in _BEGINNING.findall(text) for name in found if name}
+    for phrase in told:
+        plain = _QUOTED.sub("''", phrase)
+        for pattern, way_out in _OF_PHRASES:
+            if re.search(pattern, plain, re.IGNORECASE):
+                return way_out
+    for pattern, way_out in _OF_CLASSES:
+        if any(re.fullmatch(pattern, name) for name in names):
+            return way_out
+    return GENERAL

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,19 +33,28 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["backfill", "check_range", "finish_swaps"]
+__all__ = ["backfill", "backfill_lock", "check_range", "finish_swaps", "sink_of"]
 
 SWAPS: Final = "swaps"
 LOOK_S: Final = 2
 
 
-def backfill(spark: SparkSession, loaded: Loaded, name: str, start: str | None, end: str | None, say: Say) -> int:
+def backfill(
+    spark: SparkSession,
+    loaded: Loaded,
+    name: str,
+    start: str | None,
+    end: str | None,
+    say: Say,
+    lock: StateLock | None = None,
+) -> int:
     """Make the table of sink `name` anew, from `start` (as a source says it; default: its own) to `end`; return 0.
 
-    Raises PipelineProblem when that cannot be exact, or the pipeline runs.
+    lock: that of the state folder if the caller has it. Raises PipelineProblem when that cannot be exact, or the
+    pipeline runs.
     """
-    sink = _sink(loaded, name)
-    with StateLock(loaded.state, "folkmoot pipeline backfill", loaded.model.name):
+    sink = sink_of(loaded, name)
+    with nullcontext() if lock is not None else backfill_lock(loaded):
         finish_swaps(loaded)
         schemas = known_schemas(loaded, pin=True)
         analysis = analyse(spark, loaded, schemas)
@@ -74,6 +84,11 @@ def backfill(spark: SparkSession, loaded: Loaded, name: str, start: str | None, 
     return 0
 
 
+def backfill_lock(loaded: Loaded) -> StateLock:
+    """Return the lock of the state folder, taken; raises PipelineProblem naming who has it."""
+    return StateLock(loaded.state, "folkmoot pipeline backfill", loaded.model.name)
+
+
 def check_range(start: str | None, end: str | None) -> None:
     """Refuse places that are none; raises PipelineProblem."""
     for option, text in (("--from", start), ("--to", end)):
@@ -98,7 +113,8 @@ def _ended(query: StreamingQuery) -> str | None:
     return None if failed is None else str(failed)
 
 
-def _sink(loaded: Loaded, name: str) -> DeltaSink:
+def sink_of(loaded: Loaded, name: str) -> DeltaSink:
+    """Return the sink of this name; raises PipelineProblem when there is none, or none that has a backfill."""
     names = [sink.name for sink in loaded.model.sinks]
     found: AnySink | None = next((sink for sink in loaded.model.sinks if sink.name == name), None)
     if found is None:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_folkmoot.pipeline.advice import advice, core_text
@@ -15,6 +15,7 @@ from pyspark_folkmoot.pipeline.build import Builder
 from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.lock import StateLock
+from pyspark_folkmoot.pipeline.match import check_tables, keep_quarantine, rows_before
 from pyspark_folkmoot.pipeline.model import DeltaSink
 from pyspark_folkmoot.pipeline.place import QUARANTINE
 from pyspark_folkmoot.pipeline.quarantine import COLUMNS as QUARANTINE_COLUMNS
@@ -25,7 +26,7 @@ from pyspark_folkmoot.pipeline.retry import Retry
 from pyspark_folkmoot.pipeline.rule import check_rules, keep_rules, rules_of
 from pyspark_folkmoot.pipeline.sink import Say
 from pyspark_folkmoot.pipeline.start import begins, common_ends
-from pyspark_folkmoot.pipeline.status import StatusFile
+from pyspark_folkmoot.pipeline.status import StatusFile, starting
 from pyspark_folkmoot.pipeline.upkeep import COMPACT_MS, keep_up
 
 if TYPE_CHECKING:
@@ -50,15 +51,19 @@ JAVA_END_S: Final = 10.0
 """How long a Java process takes to end that has got a signal."""
 
 
-def run_pipeline(spark: SparkSession, loaded: Loaded, say: Say, stop: threading.Event) -> int:
+def run_pipeline(
+    spark: SparkSession, loaded: Loaded, say: Say, stop: threading.Event, lock: StateLock | None = None
+) -> int:
     """Run until all is done (`trigger: once`), `stop` is set, or a query fails; return the exit status: 0, or 1.
 
-    Raises Faults and PipelineProblem when it cannot start.
+    lock: that of the state folder if the caller has it, as `starting` does before there is a session. Raises Faults
+    and PipelineProblem when it cannot start.
     """
     from pyspark_folkmoot.pipeline.backfill import finish_swaps
 
-    with StateLock(loaded.state, "folkmoot pipeline run", loaded.model.name):
+    with nullcontext() if lock is not None else starting(loaded):
         finish_swaps(loaded)
+        check_tables(loaded)
         check_streams(loaded)
         schemas = known_schemas(loaded, pin=True)
         analysis = analyse(spark, loaded, schemas)
@@ -96,6 +101,7 @@ class Engine:
     def run(self, stop: threading.Event) -> int:
         """Start, watch and end the queries."""
         self._make_quarantine()
+        keep_quarantine(self.loaded)
         keep_rules(self.loaded, self._rules)
         fresh = {planned.name for planned in self.planned if not (planned.checkpoint / "metadata").exists()}
         names = {planned.name: (planned.view, planned.streams) for planned in self.planned}
@@ -126,12 +132,17 @@ class Engine:
             if stop.is_set():
                 return None
             known = (planned.checkpoint / "metadata").exists()
+            before = rows_before(self.loaded, planned.sink, planned.checkpoint)
             try:
                 with quiet_spark():
                     self.running[planned.name] = planned.start()
                 _initialised(self.running[planned.name])
             except Exception as error:  # noqa: BLE001 - Spark's refusals are told like failures
                 return planned.name, str(error)
+            if before:
+                text = f"begins anew: {planned.name}, whose table has {before:,} rows already: what it reads again"
+                self.say(f"{text} will be there twice. To have it once stop, and use `folkmoot pipeline backfill`")
+                continue
             self.say(f"{'goes on' if known else 'begins'}: {planned.name}")
         self.status.state("running")
         self.say("running")

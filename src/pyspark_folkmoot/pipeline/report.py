@@ -9,9 +9,9 @@ from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.lock import held
 from pyspark_folkmoot.pipeline.model import DeltaSink
 from pyspark_folkmoot.pipeline.secret import unmask
-from pyspark_folkmoot.pipeline.status import read_status
+from pyspark_folkmoot.pipeline.status import STARTING, read_status
 
-__all__ = ["report", "report_text"]
+__all__ = ["report", "report_text", "table_rows"]
 
 PATIENCE_S: Final = 2.0
 
@@ -23,8 +23,8 @@ def report(loaded: Loaded) -> dict[str, Any] | None:
         return None
     for count in found["expectations"].values():
         count["check"] = loaded.masked(count["check"])  # the status of an older version has it in clear
-    if found["run"]["state"] in ("starting", "running", "stopping") and not held(loaded.state):
-        found["run"]["state"] = "killed"
+    if found["run"]["state"] in (STARTING, "running", "stopping") and not held(loaded.state):
+        found["run"].update(state="killed", during=found["run"]["state"])
     ends, silent = _ends(loaded, found)
     if silent:
         found["nodes"] = silent
@@ -89,7 +89,8 @@ def report_text(found: dict[str, Any]) -> str:
     run = found["run"]
     until = f" to {run['until']}" if run.get("until") else ""
     process = f"process {run['pid']} on {run['host']}"
-    lines = [f"pipeline {found['pipeline']}: {run['state']}, since {run['since']}{until}, {process}"]
+    state = "killed while it started" if run.get("during") == STARTING else run["state"]
+    lines = [f"pipeline {found['pipeline']}: {state}, since {run['since']}{until}, {process}"]
     if run.get("error"):
         lines += ["  " + line for line in run["error"].splitlines()]
     rows = [("query", "batch", "messages", "per second", "behind", "rows in table", "last batch")]

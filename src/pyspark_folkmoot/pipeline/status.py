@@ -11,6 +11,8 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -18,10 +20,14 @@ from typing import Any, Final
 from pyspark_folkmoot.pipeline.checkpoint import last_commit
 from pyspark_folkmoot.pipeline.fingerprint import write_json
 from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.part import ENTRIES, OBSERVED
 from pyspark_folkmoot.pipeline.secret import mask, unmask
 
-__all__ = ["StatusFile", "begin_anew", "read_status", "status_file"]
+__all__ = ["STARTING", "StatusFile", "begin_anew", "read_status", "starting", "status_file"]
+
+STARTING: Final = "starting"
+"""The state of a run that has the lock, and whose queries have not all started."""
 
 SAVE_S: Final = 1.0
 
@@ -43,6 +49,23 @@ def read_status(state: Path) -> dict[str, Any] | None:
     return found
 
 
+@contextmanager
+def starting(loaded: Loaded) -> Iterator[StateLock]:
+    """Hold the state folder for a run, and say in its status that one starts, or why it did not come to run.
+
+    For all that comes before the queries: a session of Spark takes a minute. Raises PipelineProblem naming who has it.
+    """
+    with StateLock(loaded.state, "folkmoot pipeline run", loaded.model.name) as lock:
+        StatusFile(loaded).state(STARTING)
+        try:
+            yield lock
+        except Exception as error:
+            found = read_status(loaded.state)
+            if found is not None and found["run"]["state"] == STARTING:
+                StatusFile(loaded).state("failed", f"it did not start: {loaded.masked(str(error))}")
+            raise
+
+
 class StatusFile:
     """The status of a run. `progress` may be called from any thread."""
 
@@ -57,7 +80,7 @@ class StatusFile:
                 query["ends"] = {unmask(loaded, stream): read for stream, read in query["ends"].items()}
         self.found: dict[str, Any] = {
             "pipeline": loaded.model.name,
-            "run": {"state": "starting", "host": socket.gethostname(), "pid": os.getpid(), "since": _now()},
+            "run": {"state": STARTING, "host": socket.gethostname(), "pid": os.getpid(), "since": _now()},
             "queries": before.get("queries", {}),
             "expectations": before.get("expectations", {}),
             "views": before.get("views", {}),
@@ -83,7 +106,7 @@ class StatusFile:
                     _miss(query, last_commit(checkpoints[name]))
 
     def state(self, text: str, error: str | None = None) -> None:
-        """Say what the run does: running, stopping, stopped, finished, failed."""
+        """Say what the run does: starting, running, stopping, stopped, finished, failed."""
         with self._lock:
             self.found["run"].update(state=text, error=error)
             if text in ("stopped", "finished", "failed"):

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import time
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
 
 from pyspark_folkmoot.pipeline.fingerprint import write_json
 from pyspark_folkmoot.pipeline.part import VACUUM_LEAST_MS
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 __all__ = ["COMPACT_MS", "VACUUM_EVERY_MS", "keep_up"]
 
@@ -21,6 +26,9 @@ VACUUM_EVERY_MS: Final = 86_400_000
 
 AGAIN_MS: Final = 60_000
 """When to compact again a table that another writer has changed meanwhile."""
+
+FOLDER_BYTES_MAX: Final = 255
+"""What a file system takes as a name."""
 
 NOTE: Final = ".folkmoot-upkeep.json"
 """When a table was looked after last; beside its files, so that it stays with the table."""
@@ -46,11 +54,15 @@ def keep_up(name: str, table: str, compact_ms: int | None, vacuum_ms: int | None
     try:
         if compact_ms is not None and now_ms - note["compacted"] >= compact_ms:
             found = DeltaTable(table)
-            result = found.optimize.compact()
+            removed, added, left_out = _compact(found)
             found.create_checkpoint()
             note["compacted"] = now_ms
-            if result["numFilesRemoved"]:
-                done.append(f"{result['numFilesRemoved']} files made {result['numFilesAdded']}")
+            if removed:
+                done.append(f"{removed} files made {added}")
+            if left_out > note.get("left_out", 0):
+                done.append(_left_out(left_out))
+            if left_out or "left_out" in note:
+                note["left_out"] = left_out
         if vacuum_ms is not None and now_ms - note["vacuumed"] >= VACUUM_EVERY_MS:
             keep = timedelta(milliseconds=max(vacuum_ms, VACUUM_LEAST_MS))
             found = DeltaTable(table)
@@ -63,17 +75,56 @@ def keep_up(name: str, table: str, compact_ms: int | None, vacuum_ms: int | None
     except CommitFailedError:
         note["compacted"] = now_ms - (compact_ms or 0) + AGAIN_MS
     except (DeltaError, OSError) as error:
-        note = {"compacted": now_ms, "vacuumed": now_ms}
+        note.update(compacted=now_ms, vacuumed=now_ms)
         done = [f"upkeep failed and is tried again when it is due next: {error}"]
     if note != before:
         write_json(folder / NOTE, note)
     return f"{name}: {', '.join(done)}" if done else ""
 
 
+def _compact(table: DeltaTable) -> tuple[int, int, int]:
+    """Compact a table; return the numbers of files that went and that came, and of values whose files stay as they are.
+
+    deltalake names folders by the values, with escapes. One such name that the file system does not take would let the
+    compaction of the whole table fail.
+    """
+    columns = table.metadata().partition_columns
+    parts = table.partitions() if columns else []
+    refused: dict[str, list[str]] = {}
+    for column in columns:
+        values = sorted({part[column] for part in parts if part[column] is not None and _refused(column, part[column])})
+        if values:
+            refused[column] = values
+    ways = []
+    for column, values in refused.items():
+        # What is "not in" some values is never NULL, which an empty text asks for.
+        none = [(column, "=", "")] if any(part[column] is None for part in parts) else []
+        ways.append([(column, "not in", values), *none])
+    removed = added = 0
+    for filters in product(*ways):
+        result = table.optimize.compact(partition_filters=list(filters) or None)
+        removed += result["numFilesRemoved"]
+        added += result["numFilesAdded"]
+    return removed, added, sum(len(values) for values in refused.values())
+
+
+def _refused(column: str, value: str) -> bool:
+    """Return whether deltalake cannot make, or not find again, the folder that it would name by a partition value."""
+    if "~" in value:
+        return True  # it escapes this one at times, and then looks for files that are not there
+    return len(f"{quote(column, safe='')}={quote(value, safe='')}") > FOLDER_BYTES_MAX
+
+
+def _left_out(count: int) -> str:
+    values = "1 value" if count == 1 else f"{count:,} values"
+    return f"{values} of its partition columns cannot name a folder (too long, or with ~): their files stay as they are"
+
+
 def _note(folder: Path) -> dict[str, Any] | None:
     """Return when a table was looked after last, None if that is not known."""
     try:
         found = json.loads((folder / NOTE).read_text(encoding="utf-8"))
-        return {"compacted": int(found["compacted"]), "vacuumed": int(found["vacuumed"])}
+        note = {"compacted": int(found["compacted"]), "vacuumed": int(found["vacuumed"])}
+        return {**note, "left_out": int(found["left_out"])} if "left_out" in found else note
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -14,9 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql.types import StructType
 
+from pyspark_folkmoot.delta import DeltaPlan
+from pyspark_folkmoot.delta_write import existing_table, write_files
 from pyspark_folkmoot.pipeline import sink as sinks
 from pyspark_folkmoot.pipeline.backfill import _ended, finish_swaps
 from pyspark_folkmoot.pipeline.engine import LOOK_S, NO_WORKER, STILL_S, Engine, _settled
@@ -28,7 +31,7 @@ from pyspark_folkmoot.pipeline.refresh import Refresh, inputs
 from pyspark_folkmoot.pipeline.report import report, report_text
 from pyspark_folkmoot.pipeline.retry import PATIENCE_S
 from pyspark_folkmoot.pipeline.status import StatusFile, read_status
-from pyspark_folkmoot.pipeline.upkeep import NOTE, keep_up
+from pyspark_folkmoot.pipeline.upkeep import NOTE, VACUUM_EVERY_MS, keep_up
 
 FILE = """\
 name: p
@@ -113,6 +116,42 @@ def test_upkeep_writes_its_note_only_when_something_has_changed(tmp_path: Path) 
     assert keep_up("t", path, 1000, None, 1002.0) == "", "what cannot be read counts from now"
     assert json.loads(note.read_text(encoding="utf-8"))["compacted"] == 1_002_000
     assert not list((tmp_path / "t").glob(f".{NOTE}.*"))
+
+
+def test_upkeep_leaves_out_partitions_that_deltalake_cannot_name(tmp_path: Path) -> None:
+    """Values of any length are written; those whose folder deltalake cannot make are not compacted, all others are."""
+    values = ["plain", "ü", "a/b c", "x" * 300, "ü" * 60, "ü" * 200, "😀" * 30, "a~b", None]
+    refused = ["x" * 300, "ü" * 60, "ü" * 200, "😀" * 30, "a~b"]
+    path = str(tmp_path / "t")
+    plan = DeltaPlan({"path": path, "partitionBy": "day,dev"})
+    schema = pa.schema([("dev", pa.string()), ("day", pa.string()), ("n", pa.int64())])
+
+    def add(number: int) -> None:
+        columns = [pa.array(values), pa.array(["d"] * len(values)), pa.array([number] * len(values))]
+        files = write_files(plan, schema, [pa.record_batch(columns, schema=schema)])
+        actions: list[AddAction | RemoveAction] = [AddAction(**file) for file in files]
+        existing_table(plan, schema).create_write_transaction(
+            actions, "append", Schema.from_arrow(schema), partition_by=plan.partition_by
+        )
+
+    for number in range(2):
+        add(number)
+    assert keep_up("t", path, 1000, 1, 1000.0) == ""
+    compacted = len(values) - len(refused)
+    assert keep_up("t", path, 1000, 1, 1001.0) == (
+        f"t: {2 * compacted} files made {compacted}, {len(refused)} values of its partition columns cannot name a "
+        "folder (too long, or with ~): their files stay as they are"
+    )
+    add(2)
+    assert keep_up("t", path, 1000, 1, 1002.0) == f"t: {2 * compacted} files made {compacted}", "told once"
+    old_s = 1002.0 + VACUUM_EVERY_MS / 1000
+    assert keep_up("t", path, None, 1, old_s) == "", "nothing is old enough, and the folders can be listed"
+    found = DeltaTable(path)
+    found.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False, full=True)
+    rows = found.to_pyarrow_table().to_pylist()
+    assert sorted((str(row["dev"]), row["n"]) for row in rows) == sorted(
+        (str(value), number) for value in values for number in range(3)
+    )
 
 
 def test_upkeep_that_cannot_even_be_noted_fails_the_run_in_order(tmp_path: Path) -> None:

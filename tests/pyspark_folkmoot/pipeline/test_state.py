@@ -229,6 +229,44 @@ def test_ranges_of_a_backfill() -> None:
             "raise limits.transaction_bytes_max at all nodes",
         ),
         ("", "no reason given", "the batch is repeated"),
+        (
+            "OSError: [Errno 36] File name too long: '/t/dev=a'\n=== Streaming Query ===\nProject [concurrent_users#1]",
+            "[Errno 36] File name too long: '/t/dev=a'",
+            "longer than the name of a folder may be",
+        ),
+        (
+            "[USER_RAISED_EXCEPTION] expectation 'few' of 'v' does not hold: "
+            '{"concurrent": 7, "why": "No space left on device"} SQLSTATE: P0001',
+            'expectation \'few\' of \'v\' does not hold: {"concurrent": 7, "why": "No space left on device"}',
+            "say 'otherwise: drop'",
+        ),
+        (
+            "[CAST_INVALID_INPUT] The value 'Permission denied' cannot be cast.",
+            "The value 'Permission denied' cannot be cast.",
+            "When the cause is mended",
+        ),
+        (
+            "pyspark_folkmoot.outgoing.ColumnError: row 7 of the task: column 'qos' is 3 (topic 'concurrent')",
+            "row 7 of the task: column 'qos' is 3 (topic 'concurrent')",
+            "leave such rows out before the sink",
+        ),
+        (
+            "folkmoot.client.problem.BadQuestion: row 7 of the task (topic 'a') is no message for the nodes: packet 0",
+            "row 7 of the task (topic 'a') is no message for the nodes: packet 0",
+            "raise the limit that is named",
+        ),
+        (
+            "org.apache.X: wrapped\nCaused by: java.util.ConcurrentModificationException: Multiple streaming queries "
+            "are concurrently using file:/c",
+            "Multiple streaming queries are concurrently using file:/c",
+            "Another driver",
+        ),
+        ("java.lang.OutOfMemoryError: Java heap space", "java.lang.OutOfMemoryError: Java heap space", "more memory"),
+        (
+            "_internal.CommitFailedError: Failed to commit transaction: 15",
+            "Failed to commit transaction: 15",
+            "Another driver",
+        ),
     ],
 )
 def test_errors_in_plain_words(text: str, core: str, way_out: str) -> None:

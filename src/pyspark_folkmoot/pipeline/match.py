@@ -1,0 +1,122 @@
+"""Whether tables and checkpoints belong together: a checkpoint says what is in the table, so each needs the other.
+
+A table that is gone would be begun anew without what was there, and a checkpoint that is gone lets its query read again
+what the table has. The first is refused, the second is told where it is possible and refused where rows would be lost.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark_folkmoot.pipeline.checkpoint import begun, checkpoint_of, last_commit
+from pyspark_folkmoot.pipeline.fault import PipelineProblem
+from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.model import DeltaSink, ParquetSink
+from pyspark_folkmoot.pipeline.query import QUARANTINE, query_views
+from pyspark_folkmoot.pipeline.report import table_rows
+
+__all__ = ["check_tables", "keep_quarantine", "rows_before"]
+
+DELTA_LOG: Final = "_delta_log"
+PARQUET_LOG: Final = "_spark_metadata"
+QUARANTINE_FILE: Final = "quarantine.path"
+"""Which table the checkpoints of the quarantine are about. The file of the pipeline may name another one from now on,
+which begins without rows; sinks have their folder in the fingerprint of their checkpoint."""
+
+
+def check_tables(loaded: Loaded) -> None:
+    """Refuse tables that are gone while checkpoints say what is in them, and the other way round for Parquet.
+
+    Every batch that a query has done has made its table, also one without rows.
+
+    Raises PipelineProblem with the choices.
+    """
+    views = query_views(loaded)
+    for sink in loaded.model.sinks:
+        if sink.name not in views:
+            continue  # made of tables alone: such a table is made anew, whoever removes it
+        checkpoint = checkpoint_of(loaded.state, sink.name)
+        if isinstance(sink, DeltaSink):
+            _check(loaded.path(sink.delta), DELTA_LOG, sink.name, checkpoint, True)
+        elif isinstance(sink, ParquetSink) and "://" not in sink.parquet:
+            table = Path(loaded.path(sink.parquet))
+            _check(str(table), PARQUET_LOG, sink.name, checkpoint, False)
+            _check_parquet(table, sink.name, checkpoint)
+    _check_quarantine(loaded, [name for name in views if name.startswith(QUARANTINE)])
+
+
+def keep_quarantine(loaded: Loaded) -> None:
+    """Keep which table the checkpoints of the quarantine are about."""
+    loaded.state.mkdir(parents=True, exist_ok=True)
+    (loaded.state / QUARANTINE_FILE).write_text(_quarantine(loaded) + "\n", encoding="utf-8")
+
+
+def rows_before(loaded: Loaded, sink: Any, checkpoint: Path) -> int:
+    """Return how many rows the table of a query has that begins anew and adds to it; 0 where it goes on.
+
+    sink: its sink, None for a query of the quarantine, whose table several queries fill. A sink that replaces rows
+    cannot have them twice.
+    """
+    if not isinstance(sink, DeltaSink) or sink.mode != "append" or (checkpoint / "metadata").exists():
+        return 0
+    return table_rows(loaded.path(sink.delta)) or 0
+
+
+def _check(table: str, log: str, name: str, checkpoint: Path, is_delta: bool) -> None:
+    last = last_commit(checkpoint)
+    if last is None or (Path(table) / log).is_dir():
+        return
+    backfill = (
+        f"\n  - `folkmoot pipeline backfill FILE --sink {name}`: makes it anew from the stream" if is_delta else ""
+    )
+    raise PipelineProblem(
+        f"the table at {table} is gone, and the checkpoint of sink '{name}' says that {_batches(last + 1)} in it.\n"
+        "The choices:"
+        f"\n  - restore the table, or mount the disk that it is on{backfill}"
+        f"\n  - remove {checkpoint}: the next run fills it anew, from where the sources begin"
+    )
+
+
+def _check_parquet(table: Path, name: str, checkpoint: Path) -> None:
+    """Refuse a new query for a table that knows the batches of another: Spark passes over those with their numbers."""
+    log = table / PARQUET_LOG
+    if begun(checkpoint) or not log.is_dir() or not any(file.name[:1].isdigit() for file in log.iterdir()):
+        return
+    raise PipelineProblem(
+        f"sink '{name}' has no checkpoint at {checkpoint}, and the table at {table} has batches of an earlier one: "
+        "Spark would take the first batches for those and leave them out.\nThe choices:"
+        "\n  - restore the checkpoint"
+        "\n  - move the table away: the next run makes it anew, from where the sources begin"
+    )
+
+
+def _check_quarantine(loaded: Loaded, names: list[str]) -> None:
+    checkpoints = {name: checkpoint_of(loaded.state, name) for name in names}
+    done = {name: last for name in names if (last := last_commit(checkpoints[name])) is not None}
+    if not done or (Path(loaded.quarantine) / DELTA_LOG).is_dir() or _kept(loaded) not in (None, _quarantine(loaded)):
+        return
+    queries = ", ".join(done)
+    folders = "".join(f"\n    {checkpoints[name]}" for name in done)
+    raise PipelineProblem(
+        f"the quarantine at {loaded.quarantine} is gone, and the checkpoints of {queries} say that "
+        f"{_batches(sum(last + 1 for last in done.values()))} in it.\nThe choices:"
+        "\n  - restore the table, or mount the disk that it is on"
+        f"\n  - remove these folders: the next run fills it anew, from where the sources begin{folders}"
+    )
+
+
+def _batches(count: int) -> str:
+    return "1 batch is" if count == 1 else f"{count:,} batches are"
+
+
+def _quarantine(loaded: Loaded) -> str:
+    """Return the place of the quarantine as the file says it, without secrets."""
+    return loaded.masked(loaded.model.quarantine or "")
+
+
+def _kept(loaded: Loaded) -> str | None:
+    try:
+        return (loaded.state / QUARANTINE_FILE).read_text(encoding="utf-8").removesuffix("\n")
+    except FileNotFoundError:
+        return None
