@@ -1,4 +1,5 @@
-"""Spark's own plan of a frame, asked what it says: what keeps state, in which order streams are read, what is refused.
+"""Spark's own plan of a frame, asked what it says: what keeps state, in which order streams are read, what is refused;
+and Spark's parser, asked whether a text is a query.
 
 With `chance.py` the only module that asks the JVM. Where there is none (Spark Connect), nothing is known, and Spark
 itself refuses what it cannot run when it starts.
@@ -9,9 +10,15 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["analysis_text", "refusal", "stateful_parts", "streams_read"]
+from pyspark_folkmoot.pipeline.fault import PipelineProblem
+from pyspark_folkmoot.pipeline.relation import without_noise
+
+__all__ = ["analysis_text", "query_text", "refusal", "stateful_parts", "streams_read"]
+
+_END: Final = re.compile(r";(?:\s|;|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*\Z", re.DOTALL)
+"""The semicolon that may end a statement, with comments behind it; for Spark it is no part of a query."""
 
 # Nodes of a streaming plan that keep something from batch to batch.
 _STATEFUL: Final = {
@@ -27,6 +34,34 @@ _STATEFUL: Final = {
     "GlobalLimit": "LIMIT",
     "SessionWindow": "a session window",
 }
+
+
+def query_text(spark: SparkSession, sql: str) -> str:
+    """Return `sql` without the semicolon at its end; nothing is run.
+
+    Raises PipelineProblem for what is no query: `SparkSession.sql` runs a command (INSERT, DROP, SET, ...) at once.
+    """
+    # The rule `query` of Spark's own grammar, and no list of commands: what it does not take is not given to Spark.
+    parser: Any = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - there is no public parser
+    for text in dict.fromkeys((sql, _END.sub("", sql))):
+        try:
+            parser.parseQuery(text)
+        except Exception:  # noqa: BLE001 - the parser of statements says why, or that it is a command
+            continue
+        return text
+    parser.parsePlan(sql)
+    raise PipelineProblem(
+        f"sql is a command ({_command(sql)}), and steps are queries: write a SELECT. Tables are written by sinks, and "
+        "settings are in spark.conf"
+    )
+
+
+def _command(sql: str) -> str:
+    """Return the word that makes a statement a command; behind WITH and FROM it is that of the change."""
+    words = re.findall(r"[A-Za-z]+", without_noise(sql))
+    first = words[0].upper() if words else ""
+    changes = [word.upper() for word in words if word.upper() in ("INSERT", "UPDATE", "DELETE", "MERGE")]
+    return changes[0] if first in ("WITH", "FROM") and changes else first
 
 
 def stateful_parts(frame: DataFrame) -> list[str]:
