@@ -43,12 +43,12 @@ Judge = Callable[[Column, DataType], Column]
 
 
 def far_time(found: Column, kind: DataType) -> Column | None:
-    """Return whether a value of type `kind` is, or has within, a time beyond the years 1 to 9999; None without times."""
+    """Return whether a value of type `kind` has a time beyond the years 1 to 9999; None without times."""
     return _any(found, kind, _TIMES, _far) if _has(kind, _TIMES) else None
 
 
 def infinite(found: Column, kind: DataType) -> Column | None:
-    """Return whether a value of type `kind` is, or has within, an infinite number; None if it has no such numbers."""
+    """Return whether a value of type `kind` has an infinite number; None if it can have none."""
     return _any(found, kind, _FLOATS, lambda item, _: f.abs(item) == float("inf")) if _has(kind, _FLOATS) else None
 
 
@@ -60,7 +60,8 @@ def wrapped_time(text: Column, schema: StructType, options: Mapping[str, str]) -
     fields = StructType([field for field in schema if _has(field.dataType, (TimestampType,))])
     if not fields.fields:
         return None
-    texts = f.from_json(text, _as_text(fields), dict(options))
+    shadow = StructType([StructField(field.name, _as_text(field.dataType)) for field in fields])
+    texts = f.from_json(text, shadow, dict(options))
     judge: Judge = lambda item, _: item.rlike(r"\A-?\d{13,}\z")  # noqa: E731 - one line, named where used
     # The array has the parser's result once; each mention of it would be a parser.
     found = f.exists(f.array(texts), lambda item: _any(item, fields, (TimestampType,), judge))
@@ -91,9 +92,7 @@ def _any(found: Column, kind: DataType, types: tuple[type[DataType], ...], judge
     if isinstance(kind, MapType):
         return _any(f.map_values(found), ArrayType(kind.valueType), types, judge)
     if isinstance(kind, StructType):
-        parts = [
-            _any(found[field.name], field.dataType, types, judge) for field in kind if _has(field.dataType, types)
-        ]
+        parts = [_any(found[field.name], field.dataType, types, judge) for field in kind if _has(field.dataType, types)]
         return reduce(lambda one, other: one | other, parts)
     return f.coalesce(judge(found, kind), f.lit(False))
 

@@ -107,3 +107,32 @@ def test_a_check_runs_no_command(spark: SparkSession, tmp_path: Path) -> None:
     assert told.startswith("expectation 'e' of 'w': ")
     assert not written.exists()
     assert faults(spark, tmp_path, "v > 1", "v < 1") == []
+
+
+@pytest.mark.parametrize("otherwise", ["drop", "keep", "fail"])
+@pytest.mark.parametrize(
+    ("check", "told"),
+    [
+        ("max(v) > 1", "max(v)"),
+        ("row_number() OVER (ORDER BY v) > 1", "window functions"),
+        ("explode(array(true))", "explode(array(true))"),
+    ],
+)
+def test_an_expectation_is_of_one_row(
+    spark: SparkSession, tmp_path: Path, check: str, told: str, otherwise: str
+) -> None:
+    ((line, text),) = faults(spark, tmp_path, '"v > 1"', f'"{check}", otherwise: {otherwise}')
+    assert line == CHECK
+    assert text.startswith("expectation 'e' of 'w' must judge each row by itself: ")
+    assert told in text
+
+
+def test_formats(spark: SparkSession, tmp_path: Path) -> None:
+    for name in ("console", "json", "noop", "memory", "folkmoot"):
+        assert faults(spark, tmp_path, "delta: out", f"format: {name}") == []
+    ((line, told),) = faults(spark, tmp_path, "delta: out", "format: nosuch")
+    assert line == SINK
+    assert told.startswith("sink 'out': there is no format 'nosuch': ")
+    ((line, told),) = faults(spark, tmp_path, "delta: out", "format: kafka")
+    assert line == SINK
+    assert "Failed to find data source: kafka" in told
