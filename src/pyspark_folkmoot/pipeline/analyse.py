@@ -94,6 +94,19 @@ def quiet_spark() -> Iterator[None]:
             logger.disabled = disabled
 
 
+def _of_many(frame: DataFrame, check: str) -> str | None:
+    """Return why an expression is of several rows at once (max, a window) or makes rows; None if it is of one."""
+    from pyspark.sql import functions as f
+
+    from pyspark_folkmoot.pipeline.plan import analysis_text
+
+    try:
+        frame.where(f.expr(check))
+    except Exception as error:  # noqa: BLE001 - Spark's words are passed on
+        return analysis_text(error)
+    return None
+
+
 class _Analyser:
     def __init__(self, loaded: Loaded, builder: Any) -> None:
         self.loaded = loaded
@@ -192,6 +205,10 @@ class _Analyser:
                 text = f"expectation '{expectation.name}' of '{view.name}' is {kind}: it must be true or false"
                 self._fault(path, text)
                 right = False
+            elif (why := _of_many(frame, expectation.check)) is not None:
+                text = f"expectation '{expectation.name}' of '{view.name}' must judge each row by itself: {why}"
+                self._fault(path, text)
+                right = False
             elif expectation.otherwise == "drop" and frame.isStreaming:
                 self._no_chance(view, frame, expectation, path)
         return right
@@ -210,6 +227,8 @@ class _Analyser:
             self._fault(path, text)
 
     def sinks(self) -> None:
+        from pyspark_folkmoot.pipeline.plan import format_refusal
+
         views = {name.lower(): name for name in self.loaded.graph.views}
         for index, sink in enumerate(self.loaded.model.sinks):
             name = views[sink.from_.lower()]
@@ -222,6 +241,8 @@ class _Analyser:
                     if column not in columns:
                         text = f"sink '{sink.name}': {key} names '{column}', which is no column of '{name}'"
                         self._fault((*path, key), text + valid(column, columns, "columns"))
+            if isinstance(sink, FormatSink) and (why := format_refusal(self.builder.spark, sink.format)):
+                self._fault((*path, "format"), f"sink '{sink.name}': {why}")
             if isinstance(sink, DeltaSink):
                 self._partitions(path, sink, dict(self.analysis.columns[name]))
             if isinstance(sink, MqttSink):

@@ -29,6 +29,7 @@ from pyspark_folkmoot.pipeline.model import (
     TableSource,
 )
 from pyspark_folkmoot.pipeline.part import ORIGIN
+from pyspark_folkmoot.pipeline.plan import query_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,7 +111,7 @@ class Builder:
         if isinstance(found, SqlStep):
             for name in view.inputs:
                 frames[name].createOrReplaceTempView(name)
-            return _single_origin(self.spark.sql(found.sql))
+            return _single_origin(self.spark.sql(query_text(self.spark, found.sql)))
         assert isinstance(found, PythonStep)
         function = import_function(self.loaded, found.python)
         made = function(*[frames[name] for name in view.inputs], **found.arguments)

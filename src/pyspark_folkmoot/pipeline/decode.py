@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
 from pyspark_folkmoot.offset import Offsets, to_json
+from pyspark_folkmoot.pipeline.bound import LONG, far_time, infinite, wrapped_time
 from pyspark_folkmoot.pipeline.model import (
     CsvDecode,
     Decode,
@@ -47,6 +49,16 @@ FLAT: Final = r"\A\s*+\{[^{}]*+\}\s*+\z"
 LINE_ENDS: Final = r"[\r\n]++\z"
 QUOTED: Final = '"[^"]*+"'
 SHOWN_CHARACTERS: Final = 40
+
+STRICT: Final = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+"""JSON as RFC 8259 has it: Spark would take {'a': NaN}."""
+
+JSON_LIMIT: Final = 1_000
+"""Levels of an object, and digits of a number, that Spark's parser takes."""
+
+# What Spark's cast takes without the letters that a number of Java may end with: 1f and 1d are ids.
+NUMERAL: Final = r"\A[\x00-\x20]*+[-+]?+(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?+\d++)?+[\x00-\x20]*+\z"
+YEARS: Final = "from year 1 to 9999"
 
 _DECODE: Final[TypeAdapter[Any]] = TypeAdapter(Decode)
 
@@ -240,7 +252,10 @@ def _parts(entry: Entry, payload: Column | None = None) -> Parts:
     if isinstance(found, JsonDecode | CsvDecode):
         return _texts(entry, text, no_text)
     if isinstance(found, NumberDecode):
-        value = text.try_cast(found.type) if found.type in ("DOUBLE", "FLOAT") else f.trim(text).try_cast(found.type)
+        value = f.trim(text).try_cast(found.type)
+        if found.type in ("DOUBLE", "FLOAT"):
+            value = f.when(text.rlike(NUMERAL), text.try_cast(found.type))
+            value = f.when(f.abs(value) != float("inf"), value)
         why = f.concat(f.lit("the payload is '"), _shown(text), f.lit(f"' and no {found.type}"))
         return (
             f.struct(value.alias(found.column)),
@@ -267,8 +282,9 @@ def _shown(text: Column) -> Column:
 
 def _texts(entry: Entry, text: Column, no_text: Column) -> Parts:
     """Return the parts of JSON and CSV: Spark puts what does not fit the schema into a column of its own."""
-    schema = _struct(entry.schema).add(CORRUPT, "string")
+    struct = _struct(entry.schema)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    wrapped: Column | None = None
     json = isinstance(entry.entry, JsonDecode)
     if isinstance(entry.entry, CsvDecode):
         columns = f"{entry.schema}, {CORRUPT} STRING"
@@ -277,34 +293,68 @@ def _texts(entry: Entry, text: Column, no_text: Column) -> Parts:
         # Without `multiLine` a line break is a character of a value: two lines would be one row.
         alone = (line != "") & ~f.regexp_replace(line, QUOTED, "").rlike("[\r\n]")
     else:
-        parsed = f.from_json(text, schema, options)
+        parsed = f.from_json(text, _struct(entry.schema).add(CORRUPT, "string"), {**options, **STRICT})
         alone = f.rlike(text, f.lit(FLAT)) | _ends(text)
+        wrapped = wrapped_time(text, struct, STRICT)
     # Bytes that are no text are replaced by the parser: they would change what was sent without a word.
-    parsed = f.when(f.is_valid_utf8(text) & alone, parsed)
+    right = f.is_valid_utf8(text) & alone
+    parsed = f.when(right if wrapped is None else right & ~wrapped, parsed)
+
+    def good(found: Column) -> Column:
+        bad = [far_time(found, struct), infinite(found, struct) if json else None]
+        return reduce(lambda one, other: one if other is None else one & ~other, bad, _fits(found))
 
     def why(found: Column) -> Column:
-        if not json:
-            shown = f.concat(f.lit("the payload does not fit the columns: '"), _shown(text), f.lit("'"))
-            return f.coalesce(no_text, shown)
-        raw = f.from_json(text, "MAP<STRING, STRING>")
-        fields = [
-            f.when(
-                found[field.name].isNull() & raw[field.name].isNotNull(),
-                f.concat(
-                    f.lit(f"field '{field.name}' is '"),
-                    _shown(raw[field.name]),
-                    f.lit(f"' and no {field.dataType.simpleString().upper()}"),
-                ),
-            )
-            for field in _struct(entry.schema)
-        ]
-        listed = f.concat_ws("; ", *fields)
-        said = f.when(listed == "", f.lit("a field within another does not fit its type")).otherwise(listed)
-        more = f.lit("the payload has something behind its first JSON object: send one object in each message")
-        said = f.when(~alone, more).otherwise(said)
-        return f.coalesce(no_text, f.when(raw.isNull(), f.lit("the payload is no JSON object")).otherwise(said))
+        return f.coalesce(no_text, (_why_json if json else _why_csv)(struct, text, alone, wrapped, found))
 
-    return parsed, lambda found: found.isNotNull() & found[CORRUPT].isNull(), why
+    return parsed, good, why
+
+
+def _fits(found: Column) -> Column:
+    return found.isNotNull() & found[CORRUPT].isNull()
+
+
+def _why_csv(struct: StructType, text: Column, _alone: Column, _wrapped: Column | None, found: Column) -> Column:
+    """Return why a payload is no line of CSV."""
+    shown = f.concat(f.lit("the payload does not fit the columns: '"), _shown(text), f.lit("'"))
+    far = [
+        f.when(beyond, f.lit(f"'{field.name}' is no {field.dataType.simpleString().upper()} {YEARS}"))
+        for field in struct
+        if (beyond := far_time(found[field.name], field.dataType)) is not None
+    ]
+    return f.concat_ws("; ", shown, *far)
+
+
+def _why_json(struct: StructType, text: Column, alone: Column, wrapped: Column | None, found: Column) -> Column:
+    """Return why a payload is no row of `struct`."""
+    raw = f.from_json(text, "MAP<STRING, STRING>", STRICT)
+    fields, far = [], []
+    for field in struct:
+        name, kind = field.name, field.dataType
+        told = f.concat(
+            f.lit(f"field '{name}' is '"), _shown(raw[name]), f.lit(f"' and no {kind.simpleString().upper()}")
+        )
+        reason: Any = f.when(found[name].isNull() & raw[name].isNotNull(), told)
+        beyond, endless = far_time(found[name], kind), infinite(found[name], kind)
+        if beyond is not None:
+            told = f.concat(told, f.lit(f" {YEARS}; a number is seconds since 1970"))
+            reason = reason.when(beyond, told)
+            far.append(f.when(raw[name].rlike(LONG), told))
+        if endless is not None:
+            held = f"field '{name}' has a number beyond what its type can hold: {kind.simpleString().upper()}"
+            reason = reason.when(endless, f.lit(held))
+        fields.append(reason)
+    listed = f.concat_ws("; ", *fields)
+    said = f.when(listed == "", f.lit("a field within another does not fit its type")).otherwise(listed)
+    if wrapped is not None:
+        said = f.when(wrapped, f.concat_ws("; ", *far)).otherwise(said)
+    more = f.lit("the payload has something behind its first JSON object: send one object in each message")
+    said = f.when(~alone, more).otherwise(said)
+    deep = f.length(f.regexp_replace(text, r"[^\[{]+", "")) >= JSON_LIMIT
+    large = text.rlike(r"\A\s*\{") & (deep | text.rlike(rf"\d{{{JSON_LIMIT}}}"))
+    unread = f"the payload cannot be read as a JSON object: more than {JSON_LIMIT:,} levels, or digits of a number"
+    none = f.when(large, f.lit(unread)).otherwise(f.lit("the payload is no JSON object"))
+    return f.when(raw.isNull(), none).otherwise(said)
 
 
 def _ends(text: Column) -> Column:
@@ -313,7 +363,7 @@ def _ends(text: Column) -> Column:
     In an array with a mark behind it, the mark is the second item only if the payload is the first.
     """
     marked = f.concat(f.lit("["), text, f.lit(f',{{"{END}":true}}]'))
-    items = f.from_json(marked, f"ARRAY<STRUCT<`{END}`: BOOLEAN>>")
+    items = f.from_json(marked, f"ARRAY<STRUCT<`{END}`: BOOLEAN>>", STRICT)
     return f.coalesce((f.size(items) == 2) & f.get(items, f.lit(1))[END], f.lit(False))
 
 

@@ -21,6 +21,13 @@ Path_ = tuple[str | int, ...]
 """Where a value is: the keys and indices that lead to it."""
 
 DEPTH_MAX: Final = 30
+NODES_MAX: Final = 100_000
+"""Values of a file, those of aliases counted where they stand: seven lines of aliases can be a million values."""
+
+TOO_DEEP: Final = f"is nested more than {DEPTH_MAX} levels deep"
+DIGITS_MAX: Final = 100
+"""Longer numbers stay text: Python refuses to read them, and whoever wants a number refuses the text."""
+
 SECRET_LEAST: Final = 4
 """Shorter values from the environment are not masked: hiding every `1` would hide everything."""
 
@@ -86,8 +93,28 @@ def read_document(file: Path, environment: Mapping[str, str]) -> Document:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
         raise Faults(str(file), [Fault(0, f"cannot be read: {reason}")]) from None
+    root = _composed(file, text)
+    if root is None:
+        raise Faults(str(file), [Fault(1, "is empty: a pipeline has name, sources and sinks")])
+    if not isinstance(root, yaml.MappingNode):
+        what = "a list" if isinstance(root, yaml.SequenceNode) else "a text"
+        told = f"is {what}: a pipeline has keys, among them name, sources and sinks"
+        raise Faults(str(file), [Fault(root.start_mark.line + 1, told)])
+    document.raw = _Reader(document, environment).value(root, (), expand=False)
+    document.data = _Reader(document, environment).value(root, (), expand=True)
+    return document
+
+
+def _composed(file: Path, text: str) -> yaml.Node | None:
+    """Return the node that is the file; raises `Faults`."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        depth = 0
+        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEPTH_MAX + 1:
+                line = event.start_mark.line + 1 if event.start_mark is not None else 0
+                raise Faults(str(file), [Fault(line, TOO_DEEP)])
+        return yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark is not None else 0
         lines = text.splitlines()
@@ -95,14 +122,12 @@ def read_document(file: Path, environment: Mapping[str, str]) -> Document:
         if 0 < line <= len(lines) and _BARE.search(_QUOTED.sub("", lines[line - 1])):
             hint = '; within braces a variable needs quotes: {token: "${NAME}"}'
         raise Faults(str(file), [Fault(line, f"is no YAML: {error.problem or error.context}{hint}")]) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        told = f"is no YAML: the character U+{ord(text[error.position]):04X} cannot stand in it"
+        raise Faults(str(file), [Fault(line, told)]) from None
     except yaml.YAMLError as error:
         raise Faults(str(file), [Fault(0, f"is no YAML: {error}")]) from None
-    if root is None:
-        raise Faults(str(file), [Fault(1, "is empty: a pipeline has name, sources and sinks")])
-    reader = _Reader(document, environment)
-    document.raw = reader.value(root, (), expand=False)
-    document.data = reader.value(root, (), expand=True)
-    return document
 
 
 class _Reader:
@@ -111,12 +136,18 @@ class _Reader:
     def __init__(self, document: Document, environment: Mapping[str, str]) -> None:
         self.document = document
         self.environment = environment
+        self._values = 0
 
     def value(self, node: yaml.Node, path: Path_, expand: bool) -> Any:
         self.document._lines.setdefault(path, node.start_mark.line + 1)  # noqa: SLF001 - one module
+        self._values += 1
+        if self._values > NODES_MAX:
+            line = self.document.line(path[:1])
+            told = f"has more than {NODES_MAX:,} values, each alias (*NAME) counted with all that it stands for"
+            raise Faults(str(self.document.file), [Fault(line, told)])
         if len(path) > DEPTH_MAX:
             if expand:
-                self.document.fault(path, f"is nested more than {DEPTH_MAX} levels deep")
+                self.document.fault(path, TOO_DEEP)
             return None
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, expand)
@@ -128,7 +159,13 @@ class _Reader:
     def _mapping(self, node: yaml.MappingNode, path: Path_, expand: bool) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         for key_node, value_node in node.value:
-            key = _plain(key_node) if isinstance(key_node, yaml.ScalarNode) else str(key_node.value)
+            wrong = _no_key(key_node)
+            if wrong is not None:
+                if expand:
+                    self.document.faults.append(Fault(key_node.start_mark.line + 1, wrong))
+                continue
+            assert isinstance(key_node, yaml.ScalarNode)
+            key = _plain(key_node)
             if key is None or isinstance(key, bool | float):
                 key = str(key_node.value)
             if key in found and expand:
@@ -172,6 +209,14 @@ class _Reader:
         return value
 
 
+def _no_key(node: yaml.Node) -> str | None:
+    """Return why a node can be no key; None if it can."""
+    if not isinstance(node, yaml.ScalarNode):
+        return f"a {'list' if isinstance(node, yaml.SequenceNode) else 'mapping'} cannot be a key: write a name"
+    merge = node.style is None and node.value == "<<"
+    return "'<<' (a merge of YAML) is not supported: write the keys out" if merge else None
+
+
 def _plain(node: yaml.ScalarNode) -> Any:
     text = str(node.value)
     return _typed(text) if node.style is None else text
@@ -186,5 +231,5 @@ def _typed(text: str) -> Any:
     if text in ("false", "False", "FALSE"):
         return False
     if _INTEGER.fullmatch(text):
-        return int(text)
+        return int(text) if len(text) <= DIGITS_MAX else text
     return float(text) if _FLOAT.fullmatch(text) else text

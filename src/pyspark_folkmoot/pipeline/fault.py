@@ -26,12 +26,16 @@ class Fault:
 
 
 class Faults(PipelineProblem):
-    """A pipeline file is wrong. `str` has a line `FILE:LINE: TEXT` per fault, in the order of the file."""
+    """A pipeline file is wrong. `str` has a line `FILE:LINE: TEXT` per fault, in the order of the file.
+
+    What is wrong with the file as a whole has no LINE.
+    """
 
     def __init__(self, file: str, faults: Sequence[Fault]) -> None:
         self.file = file
         self.faults = sorted(faults, key=lambda fault: fault.line)
-        lines = dict.fromkeys(f"{file}:{fault.line}: {fault.text}" for fault in self.faults)
+        places = [f"{file}:{fault.line}" if fault.line else file for fault in self.faults]
+        lines = dict.fromkeys(f"{place}: {fault.text}" for place, fault in zip(places, self.faults, strict=True))
         super().__init__("\n".join(lines))
 
 

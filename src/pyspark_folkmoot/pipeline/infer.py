@@ -90,14 +90,18 @@ def infer_schema(payloads: Iterable[bytes]) -> str:
     kind: Any = None
     for payload in payloads:
         try:
-            value = json.loads(payload)
-        except ValueError:
+            value = json.loads(payload, parse_constant=_refuse)
+        except (ValueError, RecursionError):
             continue  # it goes to the quarantine, with its reason
         if isinstance(value, dict):
             kind = _merged(kind, _kind(value))
     if not isinstance(kind, dict):
         return ""
     return ", ".join(f"`{name}` {_text(kind[name])}" for name in sorted(kind))
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
 
 
 def _kind(value: Any) -> Any:

@@ -16,6 +16,9 @@ _WORDS: Final = {
     "d": ("d", "day", "days"),
     "w": ("week", "weeks"),
 }
+LONGEST_MS: Final = 36_500 * 86_400_000
+"""A hundred years, so that whatever counts in milliseconds or nanoseconds with 64 bits can count it."""
+
 _PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 
 
@@ -30,6 +33,8 @@ def parse_interval(value: object) -> int:
             total += float(match[1]) * _UNITS_MS[known[match[2]]]
             at = match.end()
         if at == len(value) and at > 0:
+            if total > LONGEST_MS:
+                raise ValueError(f"{value!r} is too long: {LONGEST_MS // _UNITS_MS['d']} days at most")
             return round(total)
     raise ValueError(f"{value!r} is no time: write a number and a unit, such as 500 ms, 2 seconds, 10 minutes, 7 days")
 

@@ -26,6 +26,16 @@ _MISSING_KINDS: Final = {
     ("sinks", "delta"): "delta, parquet, mqtt or format",
 }
 
+SHOWN_CHARACTERS: Final = 80
+_KEYS: Final = "write keys with values"
+_WANTED: Final = {
+    "dict_type": _KEYS,
+    "model_type": _KEYS,
+    "model_attributes_type": _KEYS,
+    "list_type": "write a list, such as [a], or lines that begin with a hyphen",
+    "string_type": "write a text; a number needs quotes",
+}
+
 
 class Loaded:
     """A pipeline without faults of its text: the file, its model, its graph."""
@@ -147,24 +157,40 @@ def _explain(document: Document, detail: ErrorDetails) -> None:
         listed = [word.strip().strip("'") for word in str(context["expected"]).replace(" or ", ", ").split(",")]
         text = f"{where}is {_shown(document, path)}{valid(str(_value(document, path)), listed, 'valid')}"
     elif kind == "value_error":
-        text = f"{where}{_reason(detail)}"
+        text = f"{where}{_reason(document, path, detail)}"
+    elif kind in _WANTED:
+        text = f"{where}is {_shown(document, path)}: {_WANTED[kind]}{_listed(path)}"
     else:
         text = f"{where}is {_shown(document, path)}: {_lowered(detail['msg'])}"
     document.fault(path, document.masked(text))
 
 
-def _reason(detail: ErrorDetails) -> str:
+def _reason(document: Document, path: Path_, detail: ErrorDetails) -> str:
     text = detail["msg"].removeprefix("Value error, ")
+    if text.startswith(("is no ", "is neither ")):
+        return f"is {_shown(document, path)}, which {text}"
     return text if text.startswith("is ") else f"is wrong: {text}"
 
 
 def _lowered(text: str) -> str:
-    return text[:1].lower() + text[1:].replace("valid dictionary", "mapping of keys to values")
+    return text[:1].lower() + text[1:]
+
+
+def _listed(path: Path_) -> str:
+    """Return the keys of what is wanted at `path`, where it is known."""
+    if path[:1] == ("sinks",):
+        return ": {qos: 1}, or {} for that" if path[-1] == "mqtt" else ""
+    part = str(path[-1]) if len(path) == 1 else ""
+    keys = _keys(f"{part.capitalize()}Key")
+    return f": {', '.join(keys)}" if keys else ""
 
 
 def _shown(document: Document, path: Path_) -> str:
     found = _value(document, path)
-    return {"dict": "a mapping", "list": "a list"}.get(type(found).__name__, repr(found))
+    if found is None:
+        return "empty"
+    shown = repr(found) if len(repr(found)) <= SHOWN_CHARACTERS else repr(found)[:SHOWN_CHARACTERS] + "..."
+    return {"dict": "a mapping", "list": "a list", "bool": str(found).lower()}.get(type(found).__name__, shown)
 
 
 def _value(document: Document, path: Path_) -> Any:

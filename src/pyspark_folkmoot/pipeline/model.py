@@ -13,6 +13,7 @@ from folkmoot.client.position import parse_time
 from pyspark_folkmoot.master import check_master
 from pyspark_folkmoot.pipeline.ddl import parse_schema
 from pyspark_folkmoot.pipeline.interval import parse_interval
+from pyspark_folkmoot.pipeline.scalar import qos, setting, switch, whole
 from pyspark_folkmoot.pipeline.topic import TopicPattern
 
 __all__ = [
@@ -86,7 +87,8 @@ def _urls(value: str) -> str:
 
 def _start(value: object) -> object:
     if isinstance(value, dict):
-        if all(type(part) is int and type(offset) is int and min(part, offset) >= 0 for part, offset in value.items()):
+        numbers = [*value, *value.values()]
+        if all(type(number) is int and 0 <= number < 2**63 for number in numbers):
             return value
     elif value in ("earliest", "latest"):
         return value
@@ -110,6 +112,11 @@ Interval = Annotated[int, BeforeValidator(parse_interval)]
 IntervalOrNever = Annotated[int | None, BeforeValidator(_or_never)]
 Schema = Annotated[str, AfterValidator(_schema)]
 Watermark = dict[str, Interval]
+Setting = Annotated[bool | int | float | str, BeforeValidator(setting)]
+Qos = Annotated[Literal[0, 1, 2], BeforeValidator(qos)]
+Switch = Annotated[bool, BeforeValidator(switch)]
+Rows = Annotated[int, BeforeValidator(lambda value: whole(value, 1, 2**31 - 1))]
+Tasks = Annotated[int, BeforeValidator(lambda value: whole(value, 1, 100_000))]
 
 
 class Key(BaseModel):
@@ -131,7 +138,7 @@ class SparkKey(Key):
     master: Annotated[str, AfterValidator(check_master)] = Field(
         "local[*]", description="where Spark runs: local[*], spark://, yarn, k8s://"
     )
-    conf: dict[str, bool | int | float | str] = Field(default_factory=dict, description="settings of Spark")
+    conf: dict[str, Setting] = Field(default_factory=dict, description="settings of Spark")
 
 
 class Expectation(Key):
@@ -214,12 +221,11 @@ class StreamSource(Key):
     start: Annotated[str | dict[int, int], BeforeValidator(_start)] = Field(
         "earliest", description="where a new checkpoint begins"
     )
-    rows_per_trigger: int | None = Field(
+    rows_per_trigger: Rows | None = Field(
         None,
-        ge=1,
         description="messages of one micro-batch at most, per stream; 100,000 where a sink with mqtt reads it",
     )
-    tasks: int | None = Field(None, ge=1, description="tasks of a micro-batch at least")
+    tasks: Tasks | None = Field(None, description="tasks of a micro-batch at least")
     patience: Interval = Field(120_000, description="how long all nodes may be away")
     lost: Literal["fail", "skip"] = Field("fail", description="what to do when retention took what was not read")
     decode: list[Decode] = Field(default_factory=list, description="what payloads are; the first whose topic fits")
@@ -236,7 +242,7 @@ class TableSource(Key):
     table: str = Field(min_length=1, description="file or folder")
     format: Literal["csv", "parquet", "delta"] = Field(description="what it is")
     schema_: Schema | None = Field(None, alias="schema", description="columns; needed for csv")
-    options: dict[str, bool | int | float | str] = Field(default_factory=dict, description="options of Spark's reader")
+    options: dict[str, Setting] = Field(default_factory=dict, description="options of Spark's reader")
 
 
 class SinkSource(Key):
@@ -294,8 +300,8 @@ class ParquetSink(_Sink):
 class MqttKey(Key):
     """How messages are published where a row does not say it."""
 
-    qos: Literal[0, 1, 2] = Field(1, description="QoS of messages; a column qos goes before it")
-    retain: bool = Field(False, description="whether messages are retained; a column retain goes before it")
+    qos: Qos = Field(1, description="QoS of messages; a column qos goes before it")
+    retain: Switch = Field(False, description="whether messages are retained; a column retain goes before it")
     patience: Interval = Field(120_000, description="how long all nodes may be away")
 
 
@@ -309,7 +315,7 @@ class FormatSink(_Sink):
     """Any format of Spark."""
 
     format: str = Field(min_length=1, description="name of the format")
-    options: dict[str, bool | int | float | str] = Field(default_factory=dict, description="its options")
+    options: dict[str, Setting] = Field(default_factory=dict, description="its options")
     mode: Literal["append", "update", "complete"] = Field("append", description="output mode of Spark")
 
 

@@ -151,10 +151,18 @@ def _sinks(document: Document, model: Pipeline) -> None:
             line = names[sink.name.lower()]
             document.fault(path, f"the name '{sink.name}' is taken: line {line} has a sink of that name")
         names.setdefault(sink.name.lower(), document.line(path))
+        for key in ("partition_by", "keys"):
+            _once(document, (*path, key), f"sink '{sink.name}': {key}", getattr(sink, key, []))
         if isinstance(sink, DeltaSink):
             _delta(document, path, sink)
         elif not isinstance(sink, ParquetSink | MqttSink) and sink.format == "folkmoot_delta":
             document.fault((*path, "format"), f"sink '{sink.name}': write 'delta: {'FOLDER'}' for a Delta table")
+
+
+def _once(document: Document, path: Path_, what: str, columns: list[str]) -> None:
+    lower = [column.lower() for column in columns]
+    for column in dict.fromkeys(column for column in lower if lower.count(column) > 1):
+        document.fault(path, f"{what} names '{columns[lower.index(column)]}' twice")
 
 
 def _delta(document: Document, path: Path_, sink: DeltaSink) -> None:

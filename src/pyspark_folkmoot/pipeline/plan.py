@@ -1,4 +1,7 @@
-"""Spark's own plan of a frame, asked what it says: what keeps state, in which order streams are read, what is refused.
+"""What Spark itself says of a frame and of texts, before anything runs.
+
+Of a frame's plan: what keeps state, in which order streams are read, what is refused. Of texts: what is a query, and
+which formats there are.
 
 With `chance.py` the only module that asks the JVM. Where there is none (Spark Connect), nothing is known, and Spark
 itself refuses what it cannot run when it starts.
@@ -7,11 +10,18 @@ itself refuses what it cannot run when it starts.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["analysis_text", "refusal", "stateful_parts", "streams_read"]
+from pyspark_folkmoot.pipeline.fault import PipelineProblem
+from pyspark_folkmoot.pipeline.relation import without_noise
+
+__all__ = ["analysis_text", "format_refusal", "query_text", "refusal", "stateful_parts", "streams_read"]
+
+_END: Final = re.compile(r";(?:\s|;|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*\Z", re.DOTALL)
+"""The semicolon that may end a statement, with comments behind it; for Spark it is no part of a query."""
 
 # Nodes of a streaming plan that keep something from batch to batch.
 _STATEFUL: Final = {
@@ -27,6 +37,32 @@ _STATEFUL: Final = {
     "GlobalLimit": "LIMIT",
     "SessionWindow": "a session window",
 }
+
+
+def query_text(spark: SparkSession, sql: str) -> str:
+    """Return `sql` without the semicolon at its end; nothing is run.
+
+    Raises PipelineProblem for what is no query: `SparkSession.sql` runs a command (INSERT, DROP, SET, ...) at once.
+    """
+    # The rule `query` of Spark's own grammar, and no list of commands: what it does not take is not given to Spark.
+    parser: Any = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - there is no public parser
+    for text in dict.fromkeys((sql, _END.sub("", sql))):
+        with suppress(Exception):  # the parser of statements says why, or that it is a command
+            parser.parseQuery(text)
+            return text
+    parser.parsePlan(sql)
+    raise PipelineProblem(
+        f"sql is a command ({_command(sql)}), and steps are queries: write a SELECT. Tables are written by sinks, and "
+        "settings are in spark.conf"
+    )
+
+
+def _command(sql: str) -> str:
+    """Return the word that makes a statement a command; behind WITH and FROM it is that of the change."""
+    words = re.findall(r"[A-Za-z]+", without_noise(sql))
+    first = words[0].upper() if words else ""
+    changes = [word.upper() for word in words if word.upper() in ("INSERT", "UPDATE", "DELETE", "MERGE")]
+    return changes[0] if first in ("WITH", "FROM") and changes else first
 
 
 def stateful_parts(frame: DataFrame) -> list[str]:
@@ -63,6 +99,22 @@ def refusal(frame: DataFrame, mode: str) -> str | None:
         checker.checkForStreaming(_plan(frame), chosen)
     except Exception as error:  # noqa: BLE001 - whatever Spark says is the answer
         return analysis_text(error)
+    return None
+
+
+def format_refusal(spark: SparkSession, name: str) -> str | None:
+    """Return why a stream cannot be written in a format, as far as that is known before; None when it can."""
+    if name.lower() == "memory":
+        return None  # the writer's own word, and no source
+    jvm: Any = spark._jvm  # noqa: SLF001 - see refusal
+    datasources = jvm.org.apache.spark.sql.execution.datasources
+    conf = spark._jsparkSession.sessionState().conf()  # noqa: SLF001 - see refusal
+    try:
+        datasources.DataSource.lookupDataSource(name, conf)
+    except Exception as error:  # noqa: BLE001 - a class that is not there comes as Java's own error
+        known = "_DATA_SOURCE_" in str(error)
+        told = analysis_text(error) if known else "Spark has no package with it (spark.jars.packages in spark.conf)"
+        return f"there is no format '{name}': {told}"
     return None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["relations"]
+__all__ = ["relations", "without_noise"]
 
 _NOISE: Final = re.compile(
     r"--[^\n]*|/\*.*?\*/|r?'(?:[^'\\]|\\.|'')*'|r?\"(?:[^\"\\]|\\.|\"\")*\"", re.DOTALL | re.IGNORECASE
@@ -49,7 +49,7 @@ def relations(sql: str) -> list[tuple[str, int]]:
 
     A dotted name (a table of a catalogue) is left out.
     """
-    blank = _NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), sql)
+    blank = without_noise(sql)
     tokens = [(match[0], blank.count("\n", 0, match.start()) + 1) for match in _TOKEN.finditer(blank)]
     words = [token for token, _ in tokens]
     own = _expressions(words)
@@ -71,6 +71,11 @@ def relations(sql: str) -> list[tuple[str, int]]:
         if plain.lower() not in own and name.upper() not in ("VALUES", "SELECT", "WITH", "LATERAL", "TABLE"):
             found.setdefault(plain, tokens[at][1])
     return list(found.items())
+
+
+def without_noise(sql: str) -> str:
+    """Return `sql` with spaces where comments and texts in quotes are; its lines stay."""
+    return _NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), sql)
 
 
 def _expressions(words: list[str]) -> set[str]:

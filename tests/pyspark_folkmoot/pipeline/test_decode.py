@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -51,7 +50,7 @@ def reasons(frame: DataFrame) -> dict[bytes, str]:
 
 def test_json(spark: SparkSession) -> None:
     good = [b'{"v": 1.5, "t": "2026-03-01T00:00:00Z", "s": "x", "new": 1}', b'{"v": null}', b"{}", b'{"s": 7}']
-    good += [b' {"s": "}{", "n": {"a": 1}, "new": [{}]} \r\n', b'{"v": NaN}', b"{'s': '{'}"]
+    good += [b' {"s": "}{", "n": {"a": 1}, "new": [{}]} \r\n', b'{"v": 1, "v": 2, "s": "{"}']
     second = "something behind its first JSON object"
     bad = {
         b"": "the payload is no JSON object",
@@ -60,6 +59,15 @@ def test_json(spark: SparkSession) -> None:
         b"null": "the payload is no JSON object",
         b'"x"': "the payload is no JSON object",
         b'{"v": 1': "the payload is no JSON object",
+        b'{"v": NaN}': "the payload is no JSON object",
+        b'{"v": -Infinity}': "the payload is no JSON object",
+        b"{'s': '{'}": "the payload is no JSON object",
+        b'{"v": "NaN"}': "field 'v' is 'NaN' and no DOUBLE",
+        b'{"v": 1e999}': "field 'v' has a number beyond what its type can hold: DOUBLE",
+        b'{"f": {"a": [1, -1e39]}, "v": "x"}': "field 'v' is 'x' and no DOUBLE; field 'f' has a number beyond",
+        b'{"new": ' + b"[" * 1200 + b"]" * 1200 + b"}": "cannot be read as a JSON object: more than 1,000 levels, or",
+        b'{"v": ' + b"1" * 1200 + b"}": "cannot be read as a JSON object: more than 1,000 levels, or digits",
+        b'{"v": 1,}' + b" " * 1200: "the payload is no JSON object",
         b'{"v": "hot"}': "field 'v' is 'hot' and no DOUBLE",
         b'{"v": true, "t": "soon"}': "field 'v' is 'true' and no DOUBLE; field 't' is 'soon' and no TIMESTAMP",
         b'{"n": {"a": "x"}}': "field within another",
@@ -74,7 +82,7 @@ def test_json(spark: SparkSession) -> None:
         b'{"v": 1}\x00': second,
     }
     frame = messages(spark, *[("s/hall/x", payload) for payload in [*good, *bad]])
-    schema = "v DOUBLE, t TIMESTAMP, s STRING, n STRUCT<a: INT>"
+    schema = "v DOUBLE, t TIMESTAMP, s STRING, n STRUCT<a: INT>, f MAP<STRING, ARRAY<FLOAT>>"
     entries = [{"topic": "s/{place}/+", "view": "r", "format": "json", "schema": schema}]
     found = rows(decoded(frame, entries, "s")["r"])
     assert [row["_origin"]["payload"] for row in found] == good
@@ -84,16 +92,80 @@ def test_json(spark: SparkSession) -> None:
         ("hall", None, None),
         ("hall", None, "7"),
         ("hall", None, "}{"),
-        ("hall", found[5]["v"], None),
-        ("hall", None, "{"),
+        ("hall", 2.0, "{"),
     ]
-    assert math.isnan(found[5]["v"])
-    assert list(found[0]) == ["place", "v", "t", "s", "n", "_origin"]
+    assert list(found[0]) == ["place", "v", "t", "s", "n", "f", "_origin"]
     assert found[0]["_origin"]["stream"] == "s"
     told = reasons(undecoded(frame, entries, "s"))
     assert list(told) == list(bad)
     for payload, reason in bad.items():
         assert reason in told[payload]
+
+
+SECONDS = "; a number is seconds since 1970"
+FAR = "from year 1 to 9999"
+
+
+def test_times_of_four_digits(spark: SparkSession) -> None:
+    good = [b"1772366400", b"253402300799", b"-62135596800", b'"2026-03-01"', b"null", b'"0001-01-01"']
+    good += [b'"9999-12-31T23:59:59.999999Z"', b'"2026"']
+    bad = [b"1772366400000", b"253402300800", b"-62135596801", b"9223372036854775807", b"92233720368547758070"]
+    bad += [b"18446744073709", b'"58133-01-01"', b'"0000-12-31"', b'"1772366400000"', b"1.5"]
+    shapes = [b'{"at": %s}', b'{"n": {"list": [{"at": %s}], "s": "1772366400000"}}', b'{"m": {"k": [1, %s]}, "s": 1}']
+    frame = messages(spark, *[("s", shape % value) for shape in shapes for value in [*good, *bad]])
+    schema = (
+        "at TIMESTAMP, s STRING, n STRUCT<list: ARRAY<STRUCT<at: TIMESTAMP>>, s: STRING>, "
+        "m MAP<STRING, ARRAY<TIMESTAMP>>, ms BIGINT"
+    )
+    entries = [{"topic": "s", "view": "v", "format": "json", "schema": schema}]
+    found = decoded(frame, entries)["v"]
+    assert [row["_origin"]["payload"] for row in found.select("_origin").collect()] == [
+        shape % value for shape in shapes for value in good
+    ]
+    told = reasons(undecoded(frame, entries))
+    assert list(told) == [shape % value for shape in shapes for value in bad]
+    assert told[shapes[0] % bad[0]] == f"field 'at' is '1772366400000' and no TIMESTAMP {FAR}{SECONDS}"
+    assert told[shapes[0] % bad[3]] == f"field 'at' is '9223372036854775807' and no TIMESTAMP {FAR}{SECONDS}"
+    assert told[shapes[0] % b"1.5"] == "field 'at' is '1.5' and no TIMESTAMP"
+    for value in bad[:4]:
+        assert "field 'n' is '" in told[shapes[1] % value]
+        assert told[shapes[2] % value].startswith("field 'm' is '{\"k\":[1,")
+        assert told[shapes[1] % value].endswith(SECONDS)
+    long = b'{"ms": 1772366400000, "s": "9223372036854775807", "at": 5, "new": [1772366400000]}'
+    frame = messages(spark, ("s", long))
+    assert [row["ms"] for row in rows(decoded(frame, entries)["v"])] == [1772366400000]
+
+
+def test_dates_and_times_of_csv(spark: SparkSession) -> None:
+    entries: list[dict[str, str]] = [
+        {"topic": "json", "view": "j", "format": "json", "schema": "d DATE, n TIMESTAMP_NTZ"},
+        {"topic": "csv", "view": "c", "format": "csv", "columns": "t TIMESTAMP, d DATE, v INT"},
+    ]
+    good = [("json", b'{"d": "2026-03-01", "n": "2026-03-01T01:02:03"}'), ("csv", b"2026-03-01T01:02:03Z,2026-03-01,1")]
+    bad = {
+        b'{"d": "58133-01-01"}': f"field 'd' is '58133-01-01' and no DATE {FAR}{SECONDS}",
+        b'{"d": "1772366400"}': f"field 'd' is '1772366400' and no DATE {FAR}{SECONDS}",
+        b"58133-01-01,2026-03-01,1": f"columns: '58133-01-01,2026-03-01,1'; 't' is no TIMESTAMP {FAR}",
+        b"2026-03-01,0000-03-01,1": f"columns: '2026-03-01,0000-03-01,1'; 'd' is no DATE {FAR}",
+        b"2026-03-01,2026-03-01,x": "the payload does not fit the columns: '2026-03-01,2026-03-01,x'",
+    }
+    frame = messages(spark, *good, *[("json" if payload[:1] == b"{" else "csv", payload) for payload in bad])
+    views = decoded(frame, entries)
+    assert [views[name].count() for name in "jc"] == [1, 1]
+    told = reasons(undecoded(frame, entries))
+    assert list(told) == list(bad)
+    assert all(told[payload].endswith(reason) for payload, reason in bad.items())
+
+
+def test_what_is_no_number(spark: SparkSession) -> None:
+    good = [b"1", b" +1.5\r\n", b".5", b"5.", b"-1e3", b"1E+3", b"\x00 7 \x00"]
+    bad = [b"1f", b"1d", b"1e5D", b"1e400", b"-1e400", b"NaN", b"Infinity", b"inf", b"0x1f", b"1_0", b"1 2", b"."]
+    for kind, more in (("DOUBLE", []), ("FLOAT", [b"1e39"])):
+        frame = messages(spark, *[("n", payload) for payload in [*good, *bad, *more]])
+        entries = [{"topic": "n", "view": "n", "format": "number", "type": kind}]
+        assert [row["value"] for row in rows(decoded(frame, entries)["n"])] == [1, 1.5, 0.5, 5, -1000, 1000, 7]
+        told = reasons(undecoded(frame, entries))
+        assert told == {payload: f"the payload is '{payload.decode()}' and no {kind}" for payload in [*bad, *more]}
 
 
 def test_the_first_entry_that_fits_takes_a_message(spark: SparkSession) -> None:
@@ -189,7 +261,8 @@ def test_protobuf(spark: SparkSession, tmp_path: Path) -> None:
     reading: Any = message_class(file.read_bytes(), "demo.Reading")(
         value=1.5, big=2**64 - 1, tags=["a", "b"], level=1, at=WHEN, inner={"n": 3}
     )
-    frame = messages(spark, ("p", reading.SerializeToString()), ("p", b"\x09"), ("p", b""), ("q", b"1"))
+    far = b"\x2a\x07\x08\xff\xff\xff\xff\xff\x3f"  # at, in seconds beyond the year 9999
+    frame = messages(spark, ("p", reading.SerializeToString()), ("p", b"\x09"), ("p", b""), ("q", b"1"), ("p", far))
     entries = [
         {"topic": "p", "view": "p", "format": "protobuf", "descriptor": file.name, "message": "demo.Reading"},
         {"topic": "q", "view": "q", "format": "number"},
@@ -198,7 +271,8 @@ def test_protobuf(spark: SparkSession, tmp_path: Path) -> None:
     assert first.pop("at").replace(tzinfo=None) == WHEN.replace(tzinfo=None)
     assert first == {"value": 1.5, "big": Decimal(2**64 - 1), "tags": ["a", "b"], "level": "HIGH", "inner": {"n": 3}}
     assert empty == {"value": 0.0, "big": Decimal(0), "tags": [], "level": "LOW", "at": None, "inner": None}
-    (bad,) = rows(undecoded(frame, entries, folder=tmp_path))
+    bad, late = rows(undecoded(frame, entries, folder=tmp_path))
+    assert late["_reason"] == "the payload is no Reading in Protobuf: date value out of range"
     assert bad["_origin"]["offset"] == 1
     assert bad["_reason"].startswith("the payload is no Reading in Protobuf: ")
 

@@ -10,7 +10,7 @@ from pyspark_folkmoot.pipeline.decode import source_options
 from pyspark_folkmoot.pipeline.fault import Faults
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.lock import StateLock
-from pyspark_folkmoot.pipeline.model import StreamSource
+from pyspark_folkmoot.pipeline.model import MqttSink, StreamSource
 
 GOOD = """\
 name: flights
@@ -125,6 +125,38 @@ CASES = [
     ("cluster:", "quarantine: tables/silver/q\ncluster:", 20, "contains the quarantine (tables/silver/q)"),
     ("cluster:", "quarantine: state/flights/x\ncluster:", 2, "the quarantine (state/flights/x) lies within the state"),
     ("delta: tables/bronze", "parquet: tables/silver/b", 19, "contains sink 'bronze' (tables/silver/b)"),
+    ("[origin]", "[origin, Origin]", 19, "sink 'silver': partition_by names 'origin' twice"),
+    ("vacuum: 7 days", "mode: update, keys: [a, b, a]", 19, "sink 'silver': keys names 'a' twice"),
+    ("partition_by: [origin]", "partition_by: origin", 19, "partition_by is 'origin': write a list, such as [a]"),
+    ("tables/silver", "airports.csv", 19, "sink 'silver' is airports.csv, and "),
+    ("tables/silver", "airports.csv/x", 19, "airports.csv is a file: name a folder"),
+    ("cluster:", "state: airports.csv\ncluster:", 2, "the state folder is airports.csv, and "),
+    ("cluster:", "quarantine: airports.csv\ncluster:", 2, "the quarantine is airports.csv, and "),
+    ("stream: nyc\n", "stream: nyc\n    rows_per_trigger: true\n", 6, "is true, which is no whole number from 1 to"),
+    (
+        "stream: nyc\n",
+        "stream: nyc\n    rows_per_trigger: 9" + "9" * 22 + "\n",
+        6,
+        "no whole number from 1 to 2,147,483,647",
+    ),
+    ("stream: nyc\n", "stream: nyc\n    rows_per_trigger: " + "9" * 9_999 + "\n", 6, "no whole number from 1 to"),
+    ("stream: nyc\n", "stream: nyc\n    tasks: 1.5\n", 6, "tasks is 1.5, which is no whole number from 1 to 100,000"),
+    ("stream: nyc\n", "stream: nyc\n    start: {0: 9" + "9" * 22 + "}\n", 6, "start is where to begin"),
+    ("stream: nyc\n", "stream: 5\n", 5, "stream is 5: write a text; a number needs quotes"),
+    ("cluster:", "trigger: 99999999999999999999 days\ncluster:", 2, "is too long: 36500 days at most"),
+    ("cluster:", "trigger: " + "9" * 999 + " days\ncluster:", 2, "is too long: 36500 days at most"),
+    ("delta: tables/bronze", "mqtt: {qos: true}", 18, "mqtt.qos is true, which is no QoS: write the number 0, 1 or 2"),
+    ("delta: tables/bronze", "mqtt: {qos: '1'}", 18, "qos is '1', which is no QoS: write the number 1, without quotes"),
+    ("delta: tables/bronze", "mqtt: {retain: yes}", 18, "retain is 'yes', which is neither true nor false: write"),
+    ("delta: tables/bronze", "mqtt: {retain: 1}", 18, "retain is 1, which is neither true nor false: write true"),
+    ("delta: tables/bronze", "mqtt: ", 18, "mqtt is empty: write keys with values: {qos: 1}, or {} for that"),
+    ("cluster:", "spark:\ncluster:", 2, "spark is empty: write keys with values: master, conf"),
+    ("cluster:", "spark: {conf: {a: [1]}}\ncluster:", 2, "spark.conf.a is a list, which is no setting: write a text"),
+    ("cluster:", "spark: {conf: [1]}\ncluster:", 2, "spark.conf is a list: write keys with values"),
+    ("cluster:", "<<: {a: 1}\ncluster:", 2, "'<<' (a merge of YAML) is not supported: write the keys out"),
+    ("cluster:", "? [a, b]\n: 1\ncluster:", 2, "a list cannot be a key: write a name"),
+    ("cluster:", "x: " + "[" * 500 + "]" * 500 + "\ncluster:", 2, "is nested more than 30 levels deep"),
+    ("cluster:", "quarantine: \x00\ncluster:", 2, "is no YAML: the character U+0000 cannot stand in it"),
     ("    sql: |", '    inputs: [nyc]\n    python: "no:f"\n    sql: |', 14, "has no key 'sql'"),
 ]
 
@@ -134,6 +166,34 @@ def test_a_fault(tmp_path: Path, old: str, new: str, line: int, text: str) -> No
     assert old in GOOD
     found = faults(tmp_path, GOOD.replace(old, new, 1))
     assert any(at == line and any(part in told for part in text.split("|")) for at, told in found), found
+
+
+def test_one_fault_is_one_line(tmp_path: Path) -> None:
+    for text in ("spark: {conf: {a: [1]}}\n", "spark: {conf: {a: }}\n", "spark: 5\n", "trigger: [1]\n"):
+        assert len(faults(tmp_path, text + GOOD)) == 1
+    sink = GOOD.replace("delta: tables/bronze", "mqtt: ")
+    assert len(faults(tmp_path, sink)) == 1
+
+
+def test_words_that_quotes_made_texts(tmp_path: Path) -> None:
+    text = GOOD.replace("delta: tables/bronze", 'mqtt: {retain: "${R}"}')
+    text = text.replace("stream: nyc\n", 'stream: nyc\n    rows_per_trigger: "${N}"\n')
+    found = load(tmp_path, text, R="true", N="7").model
+    source, sink = found.sources["nyc"], found.sinks[0]
+    assert isinstance(source, StreamSource)
+    assert isinstance(sink, MqttSink)
+    assert (source.rows_per_trigger, sink.mqtt.retain) == (7, True)
+
+
+def test_aliases_that_grow(tmp_path: Path) -> None:
+    lines = ["a: &a [" + ", ".join("x" * 9) + "]"]
+    lines += [f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]" for old, new in zip("abcdef", "bcdefg", strict=True)]
+    ((line, told),) = faults(tmp_path, "\n".join([*lines, GOOD]))
+    assert line == 6  # the first five lines are fewer than 9**6
+    assert told == "has more than 100,000 values, each alias (*NAME) counted with all that it stands for"
+    ((line, told),) = faults(tmp_path, GOOD + "x: &x [*x, *x]\n")
+    assert line == GOOD.count("\n") + 1
+    assert "more than 100,000 values" in told
 
 
 def test_all_faults_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -217,7 +277,7 @@ def test_a_token_may_look_like_a_number(tmp_path: Path, token: str) -> None:
 
 def test_secrets_that_are_numbers_are_still_checked(tmp_path: Path) -> None:
     text = GOOD.replace("stream: nyc\n", "stream: ${S}\n    rows_per_trigger: ${N}\n")
-    with pytest.raises(Faults, match=r"p.yaml:6: sources.nyc.rows_per_trigger is '\$\{N\}': input should be greater"):
+    with pytest.raises(Faults, match=r"p.yaml:6: sources.nyc.rows_per_trigger is '\$\{N\}', which is no whole number"):
         load(tmp_path, text, S="12345", N="-1")
 
 
@@ -238,7 +298,9 @@ def test_secrets_are_not_in_messages(tmp_path: Path) -> None:
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     assert faults(tmp_path, "") == [(1, "is empty: a pipeline has name, sources and sinks")]
     assert "is no YAML" in faults(tmp_path, "a: [1")[0][1]
-    with pytest.raises(Faults, match="cannot be read: No such file"):
+    for text, what in (("# x\n- 1\n", "a list"), ("# x\nhello\n", "a text")):
+        assert faults(tmp_path, text) == [(2, f"is {what}: a pipeline has keys, among them name, sources and sinks")]
+    with pytest.raises(Faults, match=r"none\.yaml: cannot be read: No such file"):
         load_pipeline(tmp_path / "none.yaml")
 
 
