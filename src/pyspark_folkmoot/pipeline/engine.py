@@ -104,9 +104,10 @@ class Engine:
         keep_quarantine(self.loaded)
         keep_rules(self.loaded, self._rules)
         fresh = {planned.name for planned in self.planned if not (planned.checkpoint / "metadata").exists()}
-        names = {planned.name: (planned.view, planned.streams) for planned in self.planned}
+        names = {planned.name: (planned.view, [name for name, _ in planned.sources]) for planned in self.planned}
         names.update({refresh.sink.name: (refresh.view, []) for refresh in self.static})
         self.status.planned(names, fresh, {planned.name: planned.checkpoint for planned in self.planned})
+        self.status.scans = {planned.name: [scans for _, scans in planned.sources] for planned in self.planned}
         listener = _listener(self)
         self.spark.streams.addListener(listener)
         failure: tuple[str, str] | None = None

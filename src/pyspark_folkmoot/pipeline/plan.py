@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.relation import without_noise
 
-__all__ = ["analysis_text", "format_refusal", "query_text", "refusal", "stateful_parts", "streams_read"]
+__all__ = ["analysis_text", "format_refusal", "query_text", "refusal", "sources_read", "stateful_parts", "streams_read"]
 
 _END: Final = re.compile(r";(?:\s|;|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*\Z", re.DOTALL)
 """The semicolon that may end a statement, with comments behind it; for Spark it is no part of a query."""
@@ -81,12 +81,31 @@ def stateful_parts(frame: DataFrame) -> list[str]:
 
 def streams_read(frame: DataFrame) -> list[str]:
     """Return the names of the streams that a frame reads, in the order in which a checkpoint has their offsets."""
-    found = []
-    for node in _nodes(_plan(frame)):
-        if str(node.nodeName()).startswith("StreamingRelation"):
-            options = node.extraOptions()
-            found.append(str(options.get("stream") or options.get("path") or node.simpleStringWithNodeId()))
-    return found
+    return [_stream(node) for node in _relations(frame)]
+
+
+def sources_read(frame: DataFrame) -> list[tuple[str, int]]:
+    """Return the names of the streams that a frame reads, as the progress of its query has them: each source once.
+
+    With each, how often the frame scans it: for every view that is made of it, as in a UNION of views.
+    """
+    found: list[tuple[Any, int]] = []
+    for node in _relations(frame):
+        known = [number for number, (other, _) in enumerate(found) if node.equals(other)]
+        if known:
+            found[known[0]] = (node, found[known[0]][1] + 1)
+        else:
+            found.append((node, 1))
+    return [(_stream(node), scans) for node, scans in found]
+
+
+def _relations(frame: DataFrame) -> list[Any]:
+    return [node for node in _nodes(_plan(frame)) if str(node.nodeName()).startswith("StreamingRelation")]
+
+
+def _stream(node: Any) -> str:
+    options = node.extraOptions()
+    return str(options.get("stream") or options.get("path") or node.simpleStringWithNodeId())
 
 
 def refusal(frame: DataFrame, mode: str) -> str | None:

@@ -16,7 +16,7 @@ from pyspark_folkmoot.pipeline.fingerprint import check_fingerprint, fingerprint
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.model import ONCE, AnySink, DeltaSink, StreamSource
 from pyspark_folkmoot.pipeline.part import ENTRIES
-from pyspark_folkmoot.pipeline.plan import streams_read
+from pyspark_folkmoot.pipeline.plan import sources_read
 from pyspark_folkmoot.pipeline.quarantine import of_dropped, of_undecoded
 from pyspark_folkmoot.pipeline.sink import Say, start_quarantine, start_sink
 
@@ -51,7 +51,7 @@ def _silent(_text: str) -> None:
 
 
 class Planned:
-    """A query that is ready to start: what it writes, the streams it reads in the order of its checkpoint."""
+    """A query that is ready to start: what it writes, the streams it reads and how often it scans each."""
 
     def __init__(
         self, name: str, view: str, frame: DataFrame, checkpoint: Path, sink: AnySink | None, start: Callable[[], Any]
@@ -61,7 +61,7 @@ class Planned:
         self.frame = frame
         self.checkpoint = checkpoint
         self.sink = sink
-        self.streams = streams_read(frame)
+        self.sources = sources_read(frame)
         self.fingerprint: dict[str, Any] = {}
         self._start = start
 

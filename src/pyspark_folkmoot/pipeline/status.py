@@ -71,6 +71,8 @@ class StatusFile:
 
     def __init__(self, loaded: Loaded) -> None:
         self.loaded = loaded
+        self.scans: dict[str, list[int]] = {}
+        """By query, how often it scans each of its sources: Spark counts a message as often."""
         self._lock = threading.Lock()
         self._saved_s = 0.0
         loaded.state.mkdir(parents=True, exist_ok=True)
@@ -140,11 +142,14 @@ class StatusFile:
             if found.get("eventTime", {}).get("watermark"):
                 query["watermark"] = found["eventTime"]["watermark"]
             batch = int(found["batchId"])
-            query["rows_per_second"] = round(float(found.get("processedRowsPerSecond") or 0.0), 1)
+            scanned = int(found.get("numInputRows", 0))
+            rows = _messages(found, self.scans.get(name, []))
+            per_second = float(found.get("processedRowsPerSecond") or 0.0)
+            query["rows_per_second"] = round(per_second * rows / scanned if scanned else per_second, 1)
             if query["batch"] is not None and batch <= query["batch"]:
                 return
             query["batch"] = batch
-            query["rows"] += int(found.get("numInputRows", 0))
+            query["rows"] += rows
             late = sum(int(part.get("numRowsDroppedByWatermark", 0)) for part in found.get("stateOperators", []))
             query["late"] = query.get("late", 0) + late
             query["batch_ms"] = found.get("durationMs", {}).get("triggerExecution")
@@ -205,6 +210,15 @@ def begin_anew(state: Path, name: str, checkpoint: Path) -> None:
     _forget(found, name)
     found["queries"][name] = {**EMPTY, "ends": {}, "batch": last_commit(checkpoint)}
     write_json(status_file(state), found)
+
+
+def _messages(found: dict[str, Any], scans: list[int]) -> int:
+    """Return how many messages a batch had, each counted once however many views of a query are made of it."""
+    sources = found.get("sources", [])
+    if not scans or len(sources) != len(scans):
+        return int(found.get("numInputRows", 0))
+    counts = [int(source.get("numInputRows", 0)) for source in sources]
+    return sum(-(-count // times) for count, times in zip(counts, scans, strict=True))
 
 
 def _forget(found: dict[str, Any], name: str) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from pyspark_folkmoot import spark_session
 from pyspark_folkmoot.pipeline.analyse import analyse
 from pyspark_folkmoot.pipeline.fault import Faults, PipelineProblem
 from pyspark_folkmoot.pipeline.loading import load_pipeline
-from pyspark_folkmoot.pipeline.plan import query_text
+from pyspark_folkmoot.pipeline.plan import query_text, sources_read, streams_read
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -136,3 +137,23 @@ def test_formats(spark: SparkSession, tmp_path: Path) -> None:
     ((line, told),) = faults(spark, tmp_path, "delta: out", "format: kafka")
     assert line == SINK
     assert "Failed to find data source: kafka" in told
+
+
+def test_sources_as_the_progress_of_a_query_has_them(spark: SparkSession, tmp_path: Path) -> None:
+    def stream(name: str, rows: int) -> DataFrame:
+        options: dict[str, str | int] = {"rowsPerBatch": rows, "stream": name}
+        return spark.readStream.format("rate-micro-batch").options(**options).load()
+
+    one, two, other = stream("s", 5), stream("t", 3), stream("s", 2)
+    frame = one.where("value >= 0").union(two).union(one).union(other).union(one)
+    assert streams_read(frame) == ["s", "t", "s", "s", "s"]
+    found = sources_read(frame)
+    assert found == [("s", 3), ("t", 1), ("s", 1)]
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    progress = json.loads(query.lastProgress.json)  # type: ignore[union-attr]
+    rows = [source["numInputRows"] for source in progress["sources"]]
+    ends = [source["endOffset"]["offset"] for source in progress["sources"]]
+    assert rows == [end * scans for end, (_, scans) in zip(ends, found, strict=True)]
+    assert len(set(ends)) == len(ends)

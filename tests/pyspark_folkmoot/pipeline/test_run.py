@@ -328,8 +328,8 @@ def test_nobody_listens_after_the_end() -> None:
 
 def test_a_quarantine_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StructType, "fromDDL", lambda _: StructType().add("reason", "string"))  # it would ask Spark
-    (tmp_path / "file").touch()
     engine, _ = engine_of(loaded_of(tmp_path, FILE + "quarantine: file/q\n"), out=Query())
+    (tmp_path / "file").touch()  # a file that is there before is refused with its line
     engine.planned[0].sink = None
     with pytest.raises(PipelineProblem, match=r"the quarantine .*file/q cannot be written: "):
         engine._make_quarantine()

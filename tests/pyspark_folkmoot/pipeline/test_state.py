@@ -125,6 +125,18 @@ def test_batches_count_once_also_over_restarts(loaded: Loaded) -> None:
     assert status.found["expectations"] == {}
 
 
+def test_a_message_counts_once_for_all_views_of_its_source(loaded: Loaded) -> None:
+    status = StatusFile(loaded)
+    status.planned({"out": ("v", ["s", "t"])}, set())
+    status.scans = {"out": [7, 1]}
+    sources = [{"numInputRows": 7 * 195, "endOffset": {"0": 195}}, {"numInputRows": 5, "endOffset": {"0": 5}}]
+    found = {"batchId": 0, "numInputRows": 7 * 195 + 5, "processedRowsPerSecond": 7 * 195 + 5, "sources": sources}
+    status.progress("out", found)
+    query = status.found["queries"]["out"]
+    assert (query["rows"], query["rows_per_second"]) == (200, 200.0)
+    assert query["ends"] == {"s": {"0": 195}, "t": {"0": 5}}
+
+
 def test_batches_that_a_killed_driver_has_not_counted_are_named(loaded: Loaded, tmp_path: Path) -> None:
     names = {"out": ("numbers", ["s"])}
     checkpoint = tmp_path / "checkpoint"
