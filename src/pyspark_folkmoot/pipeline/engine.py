@@ -133,8 +133,8 @@ class Engine:
             if stop.is_set():
                 return None
             known = (planned.checkpoint / "metadata").exists()
-            before = rows_before(self.loaded, planned.sink, planned.checkpoint)
             try:
+                before = rows_before(self.loaded, planned.sink, planned.checkpoint)
                 with quiet_spark():
                     self.running[planned.name] = planned.start()
                 _initialised(self.running[planned.name])

@@ -17,6 +17,7 @@ from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.fingerprint import changes, step_text, streams_kept, write_json
 from pyspark_folkmoot.pipeline.graph import STEP
 from pyspark_folkmoot.pipeline.loading import Loaded
+from pyspark_folkmoot.pipeline.model import DeltaSink
 from pyspark_folkmoot.pipeline.query import QUARANTINE, beside, query_views
 from pyspark_folkmoot.pipeline.secret import sealed
 
@@ -59,21 +60,62 @@ def check_rules(loaded: Loaded, now: Rules) -> None:
     except (ValueError, KeyError, TypeError):
         raise PipelineProblem(f"{file} is damaged: it says by what rows were dropped. Remove it") from None
     names = query_views(loaded)
+    changed: dict[str, list[str]] = {}
+    apart: dict[str, list[str]] = {}
+    listed = ""
     for view, old in before.items():
         differ = changes(old["rules"], now.get(view, {}).get("rules", {}))
         # A sink that is no more has no rows to come, and what it has not got is in no table by intent.
         queries = [name for name in old["queries"] if name in names or name == f"{QUARANTINE}{view}"]
-        if not differ or _together(loaded, queries, f"{QUARANTINE}{view}"):
-            continue
-        listed = "".join(f"\n  - {line}" for line in differ)
-        raise PipelineProblem(
-            f"what drops rows of '{view}' has changed:{listed}\nThe queries {', '.join(queries)} are not at the same "
-            "place of the stream, or one of them has a batch that is not done: what lies between them would be judged "
-            "by the old rule in one and by the new one in the other, and be in neither or in both.\nThe choices:"
-            "\n  - restore what the pipeline was and run it with `folkmoot pipeline run FILE --once`, after which all "
-            "are at the same place; then change it"
-            f"\n  - remove {file}: what lies between is judged by both"
+        if differ:
+            changed[view] = queries
+        if differ and not _together(loaded, queries, f"{QUARANTINE}{view}"):
+            apart[view] = queries
+            listed += f"\nwhat drops rows of '{view}' has changed:" + "".join(f"\n  - {line}" for line in differ)
+    if not apart:
+        return
+    queries = list(dict.fromkeys(name for found in apart.values() for name in found))
+    raise PipelineProblem(
+        f"{listed[1:]}\nThe queries {', '.join(queries)} are not at the same place of the stream, or one of them has a "
+        "batch that is not done: what lies between them would be judged by the old rule in one and by the new one in "
+        "the other, and be in neither or in both.\nThe choices:"
+        "\n  - restore what the pipeline was and run it with `folkmoot pipeline run FILE --once`, after which all are "
+        "at the same place; then change it"
+        f"\n  - if that cannot be done any more, {_anew(loaded, changed, list(apart))}"
+        f"\n  - remove {file} alone: rows that lie between and that the two rules judge differently are then in "
+        "neither table, or in both. They stay in the stream"
+    )
+
+
+def _anew(loaded: Loaded, changed: dict[str, list[str]], views: list[str]) -> str:
+    """Return how to have all judged by the new rules, which needs no batch that the old ones would have to do.
+
+    changed: the queries by view whose rules are others now. views: those that are not together. A sink that is made
+    anew needs all its quarantines anew, and these all sinks that they are beside.
+    """
+    names: set[str] = set()
+    more = views
+    while more:
+        names.update(name for view in more for name in changed[view])
+        views = [view for view in changed if not names.isdisjoint(changed[view])]
+        more = [view for view in views if not names.issuperset(changed[view])]
+    sinks = [sink for sink in loaded.model.sinks if sink.name in names]
+    backfills = [f"`folkmoot pipeline backfill FILE --sink {it.name}`" for it in sinks if isinstance(it, DeltaSink)]
+    others = [sink.name for sink in sinks if not isinstance(sink, DeltaSink)]
+    folders = ", ".join(str(checkpoint_of(loaded.state, f"{QUARANTINE}{view}")) for view in views)
+    steps = " OR ".join(f"step = '{view}'" for view in views)
+    text = (
+        f"judge all that the stream still has by the new rules: remove {_file(loaded.state)} and {folders}; remove the "
+        f"rows of the quarantine ({loaded.quarantine}) with `expectation IS NOT NULL AND ({steps})`"
+    )
+    if backfills:
+        text += f"; then {', '.join(backfills)}"
+    if others:
+        text += (
+            f". What {', '.join(others)} has cannot be taken back: rows that the two rules judge differently are there "
+            "and in the quarantine, or in neither"
         )
+    return text
 
 
 def keep_rules(loaded: Loaded, now: Rules) -> None:

@@ -233,3 +233,26 @@ def test_a_sink_that_is_no_more_holds_up_nothing(node: StreamNode, tmp_path: Pat
     check_rules(after, rules_of(loaded_of(tmp_path, node, "${LIMIT}", "7")))
     with pytest.raises(PipelineProblem, match="raw, out, quarantine-v are not at the same place"):
         check(loaded_of(tmp_path, node, "${LIMIT}", "7"))
+
+
+def test_the_choices_of_changed_rules_name_all_that_is_to_be_made_anew(node: StreamNode, tmp_path: Path) -> None:
+    """The second one needs no batch by the old rules: after it nothing is left that was judged by them."""
+    mqtt = "\n  - {name: told, from: topics, mqtt: {}}\n"
+    topics = "  - {name: topics, sql: \"SELECT 't' AS topic, CAST(x AS STRING) AS payload FROM w\"}\n"
+    text = FILE.replace("sinks:\n", topics + "sinks:\n").rstrip() + mqtt
+    (tmp_path / "p.yaml").write_text(text.replace("%URL%", node.url), encoding="utf-8")
+    before = load_pipeline(tmp_path / "p.yaml", {"LIMIT": "9000"})
+    keep_rules(before, rules_of(before))
+    at(before, "raw", {0: 1, 1: 1})
+    for name in ("out", "told", "quarantine-v", "quarantine-w"):
+        at(before, name, {0: 5, 1: 5})
+    with pytest.raises(PipelineProblem) as caught:
+        check(load_pipeline(tmp_path / "p.yaml", {"LIMIT": "7"}))
+    (way,) = [line for line in str(caught.value).splitlines() if line.startswith("  - if that cannot be done any more")]
+    folder = before.state / "checkpoints"
+    assert f"remove {before.state / 'rules.json'} and {folder / 'quarantine-v'}, {folder / 'quarantine-w'}; " in way
+    assert "`expectation IS NOT NULL AND (step = 'v' OR step = 'w')`" in way
+    assert "`folkmoot pipeline backfill FILE --sink raw`, `folkmoot pipeline backfill FILE --sink out`" in way
+    assert "What told has cannot be taken back" in way
+    (last,) = [line for line in str(caught.value).splitlines() if "rules.json alone" in line]
+    assert "are then in neither table, or in both" in last
