@@ -63,7 +63,6 @@ def run_pipeline(
 
     with nullcontext() if lock is not None else starting(loaded):
         finish_swaps(loaded)
-        check_tables(loaded)
         check_streams(loaded)
         schemas = known_schemas(loaded, pin=True)
         analysis = analyse(spark, loaded, schemas)
@@ -86,6 +85,7 @@ class Engine:
         with quiet_spark():
             self.planned = plan_queries(loaded, builder, analysis, self.say, starts, ends)
         check_all(self.planned)
+        check_tables(loaded)  # when it is sure that the checkpoints are about these folders
         self._rules = rules_of(loaded)
         check_rules(loaded, self._rules)
         self.running: dict[str, StreamingQuery] = {}
