@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 
 from benchmarks.feed import Feed
@@ -205,7 +206,7 @@ def delays(place: Path, begin_us: int) -> list[float]:
             action = json.loads(line)
             if "add" in action and action["add"]["dataChange"]:
                 times = ds.dataset(place / action["add"]["path"]).to_table(columns=["timestamp"]).column("timestamp")
-                taken = times.cast("timestamp[us, tz=UTC]").cast("int64").to_pylist()
+                taken = times.cast(pa.timestamp("us", tz="UTC")).cast("int64").to_pylist()
                 found += [(visible_us - one) / 1000 for one in taken if one >= begin_us]
     return found
 
