@@ -85,7 +85,7 @@ class TablePlan:
 class Task(InputPartition):
     """What one task reads; `number` says with which node it begins to ask."""
 
-    def __init__(self, parts: Sequence[tuple[int | None, str | None]], number: int) -> None:
+    def __init__(self, parts: Sequence[Part], number: int) -> None:
         super().__init__(None)
         self.parts = parts
         self.number = number
@@ -106,7 +106,7 @@ class TableReader(DataSourceReader):
         finally:
             client.close()
         count = min(len(parts), TASKS_MAX)
-        return [Task([(part.partition, part.node) for part in parts[at::count]], at) for at in range(count)]
+        return [Task(parts[at::count], at) for at in range(count)]
 
     @override
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -116,8 +116,8 @@ class TableReader(DataSourceReader):
         arrow = to_arrow_schema(self.schema, timezone="UTC")
         client = plan.client(partition.number)
         try:
-            for number, node in partition.parts:
-                rows = client.rows(plan.table, Part(number, node), plan.payload)
+            for part in partition.parts:
+                rows = client.rows(plan.table, part, plan.payload)
                 for start in range(0, len(rows), BATCH_ROWS):
                     yield batch(rows[start : start + BATCH_ROWS], plan.kinds, arrow)
         finally:

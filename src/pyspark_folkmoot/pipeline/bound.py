@@ -62,10 +62,13 @@ def wrapped_time(text: Column, schema: StructType, options: Mapping[str, str]) -
         return None
     shadow = StructType([StructField(field.name, _as_text(field.dataType)) for field in fields])
     texts = f.from_json(text, shadow, dict(options))
-    judge: Judge = lambda item, _: item.rlike(r"\A-?\d{13,}\z")  # noqa: E731 - one line, named where used
     # The array has the parser's result once; each mention of it would be a parser.
-    found = f.exists(f.array(texts), lambda item: _any(item, fields, (TimestampType,), judge))
+    found = f.exists(f.array(texts), lambda item: _any(item, fields, (TimestampType,), _long))
     return f.when(text.rlike(LONG), found).otherwise(f.lit(False))
+
+
+def _long(item: Column, _kind: DataType) -> Column:
+    return item.rlike(r"\A-?\d{13,}\z")
 
 
 def _far(item: Column, kind: DataType) -> Column:

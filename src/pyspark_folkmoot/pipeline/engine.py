@@ -143,8 +143,8 @@ class Engine:
             if before:
                 text = f"begins anew: {planned.name}, whose table has {before:,} rows already: what it reads again"
                 self.say(f"{text} will be there twice. To have it once stop, and use `folkmoot pipeline backfill`")
-                continue
-            self.say(f"{'goes on' if known else 'begins'}: {planned.name}")
+            else:
+                self.say(f"{'goes on' if known else 'begins'}: {planned.name}")
         self.status.state("running")
         self.say("running")
         return None
@@ -205,7 +205,9 @@ class Engine:
         """Start a query that has begun nothing yet, when its time has come; return why it has failed for good."""
         # A machine that is busy: Spark gives a new Python process ten seconds.
         now = time.monotonic()
-        retry = self._again.setdefault(planned.name, Retry(now))
+        retry = self._again.get(planned.name)
+        if retry is None or retry.past(now):
+            retry = self._again[planned.name] = Retry(now)
         if retry.over(now):
             return error
         if retry.due(now):
@@ -349,6 +351,8 @@ def _java_ended(spark: SparkSession) -> bool:
     """Whether Spark's Java has ended, or does: who stops a whole group of processes sends the signal to it as well."""
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - there is no public way
     process = gateway.proc
+    if process is None:
+        return False  # somebody else has started it, as spark-submit does
     with suppress(subprocess.TimeoutExpired):
         process.wait(JAVA_END_S)
     return process.poll() is not None

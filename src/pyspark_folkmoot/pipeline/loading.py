@@ -189,7 +189,9 @@ def _shown(document: Document, path: Path_) -> str:
     found = _value(document, path)
     if found is None:
         return "empty"
-    shown = repr(found) if len(repr(found)) <= SHOWN_CHARACTERS else repr(found)[:SHOWN_CHARACTERS] + "..."
+    shown = repr(found)
+    if len(shown) > SHOWN_CHARACTERS:
+        shown = shown[:SHOWN_CHARACTERS] + "..."
     return {"dict": "a mapping", "list": "a list", "bool": str(found).lower()}.get(type(found).__name__, shown)
 
 

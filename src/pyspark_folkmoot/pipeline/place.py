@@ -55,8 +55,8 @@ def check_places(document: Document, model: Pipeline) -> None:
         return
     tables = _tables(model, folder)
     for place in [state, *tables]:
-        file = next((found for found in (place.real, *place.real.parents) if found.exists()), place.real)
-        if not file.is_dir() and file.exists():
+        file = next(found for found in (place.real, *place.real.parents) if found.exists())
+        if not file.is_dir():
             text = f"{place.what} is {place.written}, and {file} is a file: name a folder"
             document.fault(place.path, document.masked(text))
     needed = _needed(document, model, folder)

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pyspark_folkmoot.offset import Offsets
 
 __all__ = [
-    "check_all",
     "QUARANTINE",
     "Planned",
     "beside",
+    "check_all",
     "counters",
     "plan_queries",
     "query_views",

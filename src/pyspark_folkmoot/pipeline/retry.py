@@ -16,17 +16,16 @@ class Retry:
     """The starts of one query, at moments of a monotonic clock in seconds."""
 
     def __init__(self, now_s: float) -> None:
-        self._begin(now_s)
-
-    def _begin(self, now_s: float) -> None:
         self._until_s = now_s + PATIENCE_S
         self._next_s = now_s
         self._pause_s = 1.0
 
+    def past(self, now_s: float) -> bool:
+        """Whether it ran for so long since it was started that another failure is a new story."""
+        return now_s >= self._next_s + PATIENCE_S
+
     def over(self, now_s: float) -> bool:
-        """Whether it has failed for too long; one that ran for as long since it was started begins anew."""
-        if now_s >= self._next_s + PATIENCE_S:
-            self._begin(now_s)
+        """Whether it has failed for too long."""
         return now_s >= self._until_s
 
     def due(self, now_s: float) -> bool:

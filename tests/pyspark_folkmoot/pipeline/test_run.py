@@ -32,14 +32,7 @@ from pyspark_folkmoot.pipeline.report import report, report_text
 from pyspark_folkmoot.pipeline.retry import PATIENCE_S
 from pyspark_folkmoot.pipeline.status import StatusFile, read_status
 from pyspark_folkmoot.pipeline.upkeep import NOTE, VACUUM_EVERY_MS, keep_up
-
-FILE = """\
-name: p
-sources:
-  in: {stream: s, decode: [{topic: "a/{b}", view: v, format: number}]}
-cluster: {url: "127.0.0.1:1"}
-sinks: [{name: out, from: v, delta: out}]
-"""
+from tests.harness.pipeline import SMALL
 
 TABLES = """\
 name: tables
@@ -74,7 +67,7 @@ class Query:
         self.isActive = False
 
 
-def loaded_of(folder: Path, text: str = FILE) -> Loaded:
+def loaded_of(folder: Path, text: str = SMALL) -> Loaded:
     (folder / "rooms.csv").write_text("room\nhall\n", encoding="utf-8")
     (folder / "p.yaml").write_text(text, encoding="utf-8")
     return load_pipeline(folder / "p.yaml", {})
@@ -253,12 +246,14 @@ class Gateway:
         return self.status
 
 
-@pytest.mark.parametrize("ends", [True, False])
-def test_a_signal_to_the_whole_group_is_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool) -> None:
+@pytest.mark.parametrize(("java", "ends"), [(Gateway(ends=True), True), (Gateway(ends=False), False), (None, False)])
+def test_a_signal_to_the_whole_group_is_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, java: Gateway | None, ends: bool
+) -> None:
     engine, said = engine_of(loaded_of(tmp_path), out=Query("terminated with exception:  (no cause message)"))
     engine._rules = {}
     engine.planned = []
-    gateway = SimpleNamespace(proc=Gateway(ends))
+    gateway = SimpleNamespace(proc=java)  # None: not started here
     engine.spark = SimpleNamespace(  # type: ignore[assignment]
         sparkContext=SimpleNamespace(_gateway=gateway), streams=SimpleNamespace(addListener=lambda _: None)
     )
@@ -328,7 +323,7 @@ def test_nobody_listens_after_the_end() -> None:
 
 def test_a_quarantine_that_cannot_be_made_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StructType, "fromDDL", lambda _: StructType().add("reason", "string"))  # it would ask Spark
-    engine, _ = engine_of(loaded_of(tmp_path, FILE + "quarantine: file/q\n"), out=Query())
+    engine, _ = engine_of(loaded_of(tmp_path, SMALL + "quarantine: file/q\n"), out=Query())
     (tmp_path / "file").touch()  # a file that is there before is refused with its line
     engine.planned[0].sink = None
     with pytest.raises(PipelineProblem, match=r"the quarantine .*file/q cannot be written: "):

@@ -14,19 +14,12 @@ from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.lock import StateLock, held
 from pyspark_folkmoot.pipeline.report import report, report_text
 from pyspark_folkmoot.pipeline.status import StatusFile, starting
-
-FILE = """\
-name: p
-sources:
-  in: {stream: s, decode: [{topic: "a/{b}", view: v, format: number}]}
-cluster: {url: "127.0.0.1:1"}
-sinks: [{name: out, from: v, delta: out}]
-"""
+from tests.harness.pipeline import SMALL
 
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Loaded:
-    (tmp_path / "p.yaml").write_text(FILE, encoding="utf-8")
+    (tmp_path / "p.yaml").write_text(SMALL, encoding="utf-8")
     return load_pipeline(tmp_path / "p.yaml", {})
 
 
