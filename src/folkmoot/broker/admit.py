@@ -7,7 +7,7 @@ before the new CONNACK.
 from __future__ import annotations
 
 from folkmoot.broker.attach import Attaching
-from folkmoot.broker.closing import Closing
+from folkmoot.broker.closing import ANOTHER, Closing
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.lifecycle import Lifecycle
 from folkmoot.broker.lifetime import lifetime
@@ -131,18 +131,18 @@ class Admission:
             trails = self.lifecycle.trails
             if other is not None and trails.is_left_by(other):
                 self.state.counters.takeovers += 1
-                self.closing.disconnect(other, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+                self.closing.taken_over(other)
             if not trails.is_open(connection.client_id):
                 return False
         waiting = self._parked.get(connection.client_id)
         if waiting is not None and waiting[0] is not connection:
-            self.closing.disconnect(waiting[0], reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            self.closing.taken_over(waiting[0])
         self._parked[connection.client_id] = (connection, assigned)
         connection.state = REGISTERING
         if remote is not None and not remote.fenced:
             remote.fenced = True
             self.state.counters.takeovers += 1
-            body = encode_expel(remote.number, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            body = encode_expel(remote.number, reason.SESSION_TAKEN_OVER, ANOTHER)
             self.fabric.send(remote.node_id, EXPEL, body)
         return True
 
@@ -190,7 +190,7 @@ class Admission:
             self.state.counters.takeovers += 1
             other = old.connection
             # A will without delay is due now; one with a delay only if the session ends here [MQTT-3.1.3-9].
-            self.closing.disconnect(other, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            self.closing.taken_over(other)
             old_now = self.state.sessions.get(old.client_id)
             if old_now is None:
                 return None

@@ -18,7 +18,10 @@ from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import Connack, Disconnect, Properties
 from folkmoot.session.connection import CLOSED, CLOSING, NEW, OPEN, Connection
 
-__all__ = ["Closing"]
+__all__ = ["ANOTHER", "OTHER_SIDE", "Closing"]
+
+ANOTHER: Final = "another connection uses this client id"
+OTHER_SIDE: Final = "the session is at the other side of a split"
 
 # A reason may quote what the client has sent, and a string of MQTT has at most 65,535 bytes.
 _REASON_CHARACTERS_MAX: Final = 1024
@@ -83,6 +86,16 @@ class Closing:
                 self.state.counters.sent_disconnect += 1
         self._note(connection, "disconnected", code, why)
         self.close(connection)
+
+    def taken_over(self, connection: Connection, merged: bool = False) -> None:
+        """End a connection whose session another one has [MQTT-3.1.4-3].
+
+        merged: that was at the other side of a split which has healed; its client may know of no other connection.
+        """
+        if merged:
+            self.disconnect(connection, reason.SERVER_BUSY, OTHER_SIDE)
+        else:
+            self.disconnect(connection, reason.SESSION_TAKEN_OVER, ANOTHER)
 
     def unreadable(self, connection: Connection, fault: CorruptStore) -> None:
         """What one client's packet led to cannot be read: only that client goes."""

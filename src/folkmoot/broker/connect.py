@@ -185,7 +185,7 @@ class Connecting:
             return
         old = self.state.sessions.get(connection.client_id)
         if old is not None and old.connection is not None:
-            self.closing.disconnect(old.connection, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+            self.closing.taken_over(old.connection)
         assigned_id = connection.client_id if relay.assigned else ""
         properties = connack_properties(self.state, packet, 0, assigned_id) if connection.v5 else None
         session = self.lifecycle.begin(connection.client_id, False)

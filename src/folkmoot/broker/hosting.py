@@ -11,7 +11,7 @@ import msgspec
 
 from folkmoot.broker.admit import Admission
 from folkmoot.broker.attach import Attaching
-from folkmoot.broker.closing import Closing
+from folkmoot.broker.closing import ANOTHER, OTHER_SIDE, Closing
 from folkmoot.broker.commit import Commits
 from folkmoot.broker.control import Control
 from folkmoot.broker.fabric import Fabric
@@ -324,8 +324,11 @@ class Hosting:
         for node_id in self.fabric.others:
             self.fabric.send(node_id, WANTED, body)
 
-    def attach(self, node_id: str, entry: HOST_ENTRY) -> None:
-        """A client that another node has told of is connected: its session, just restored, goes on."""
+    def attach(self, node_id: str, entry: HOST_ENTRY, merged: bool) -> None:
+        """A client that another node has told of is connected: its session, just restored, goes on.
+
+        merged: two sides of a split have met, and the session may be as another connection has left it there.
+        """
         number, durable, sequences = entry[0], entry[9], entry[10]
         connection, packet = self._connection(node_id, entry)
         remote = connection.remote
@@ -334,8 +337,11 @@ class Hosting:
         if session is None and not durable:
             session = self.restore.shadow(connection.client_id)
         elsewhere = session is not None and (session.connection is not None or not session.had_by(entry[11]))
+        if merged and elsewhere and session is not None and session.connection is None:
+            self.turn_away(node_id, entry)
+            return
         if session is None or elsewhere or session.durable != durable:
-            why = "the session is not there" if session is None else "another connection uses this client id"
+            why = "the session is not there" if session is None else ANOTHER
             code = reason.UNSPECIFIED_ERROR if session is None else reason.SESSION_TAKEN_OVER
             self.expel(remote, code, why)
             return
@@ -348,9 +354,7 @@ class Hosting:
 
         Where it is now it has messages under packet ids that mean others.
         """
-        self.expel(
-            Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, "the session is at the other side of a split"
-        )
+        self.expel(Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, OTHER_SIDE)
 
     def _forget_knocks(self, node_id: str) -> None:
         if self._knocking:

@@ -84,7 +84,7 @@ class Delivery:
         self.trails = Trails(state, fabric, self.requests, self.outbox, self.relays)
         self.marks = Marks(state)
         self.bodies = Bodies(state)
-        self.queue = Queue(state, self.commits, Backlog(state, self.bodies))
+        self.queue = Queue(state, fabric, self.commits, Backlog(state, self.bodies))
         self.routes = Routes(state, fabric, self.interest, streams)
         self.shared = Shared(state, self.queue, self.routes)
         self.retained = Retained(state)

@@ -7,14 +7,17 @@ pages from the store. A transient session's messages wait in memory.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from folkmoot.broker.backlog import Backlog
 from folkmoot.broker.commit import Commits
+from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.state import State
 from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import BYTE, U16
 from folkmoot.mqtt.encode import encode_ack
-from folkmoot.mqtt.kind import PUBREL
+from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL
 from folkmoot.session.connection import OPEN, Connection
 from folkmoot.session.entry import (
     AWAIT_PUBACK,
@@ -40,8 +43,9 @@ _PAGES_MAX: Final = 8  # read for one session in one turn; more are read when th
 class Queue:
     """Outbound messages of all sessions of the node."""
 
-    def __init__(self, state: State, commits: Commits, backlog: Backlog) -> None:
+    def __init__(self, state: State, fabric: Fabric, commits: Commits, backlog: Backlog) -> None:
         self.state = state
+        self.fabric = fabric
         self.commits = commits
         self.backlog = backlog
         self.unfed: list[Session] = []  # sessions with feeds whose queue has room again
@@ -244,6 +248,7 @@ class Queue:
             return False
         del session.inflight[packet_id]
         if session.durable:
+            self._keep(session, PUBACK, packet_id, 0, entry.sequence)
             self.backlog.remove(session, entry)
             self.pump(session)
         elif session.ready or session.feeds:
@@ -265,12 +270,15 @@ class Queue:
             return 0x82
         if code >= 0x80:  # [MQTT-4.3.3-4] the flow ends here
             del session.inflight[packet_id]
+            if session.durable:
+                self._keep(session, PUBREC, packet_id, code, entry.sequence)
             self._done(session, entry)
             self.pump(session)
             return 2
         if not session.durable:
             session.inflight[packet_id] = SENT_RELEASE
             return 0
+        self._keep(session, PUBREC, packet_id, 0, entry.sequence)
         self.backlog.remove(session, entry)
         session.inflight[packet_id] = SENT_RELEASE
         if session.released is None:
@@ -291,9 +299,34 @@ class Queue:
             released = session.released
             assert released is not None, "a persistent session remembers what it released"
             sequence = released.pop(packet_id)
+            self._keep(session, PUBCOMP, packet_id, 0, sequence)
             self.state.writer.delete(session.partition, self._released_key(session, sequence))
         self.pump(session)
         return True
+
+    def _keep(self, session: Session, kind: int, packet_id: int, code: int, sequence: int) -> None:
+        """Keep an acknowledgement until what it does is committed: the next leader may be without that."""
+        connection = session.connection
+        if self.fabric.alone or connection is None or connection.remote is not None:
+            return  # the node with the connection keeps it
+        if session.taken is None:
+            session.taken = deque()
+        self._let_go(session.taken)
+        rest = U16[packet_id] + BYTE[code] if code else U16[packet_id]
+        session.taken.append((self.state.writer.token, kind << 4, rest, sequence))
+
+    def _let_go(self, taken: deque[tuple[int, int, bytes, int]]) -> None:
+        committed = self.commits.committed_token
+        while taken and taken[0][0] <= committed:
+            taken.popleft()
+
+    def uncommitted(self, session: Session) -> list[tuple[int, bytes, int]]:
+        """Return acknowledgements that have been taken and may be lost: first byte, rest of the packet, sequence."""
+        taken = session.taken
+        if taken is None:
+            return []
+        self._let_go(taken)
+        return [(first, rest, sequence) for _, first, rest, sequence in taken]
 
     def _released_key(self, session: Session, sequence: int) -> bytes:
         return numbered_key(name_prefix(session.partition, RELEASED, session.key), sequence)

@@ -17,6 +17,7 @@ from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import ATTACHED, HOST, RELAY
 from folkmoot.broker.state import State
 from folkmoot.kernel.pack import BYTE, varint
+from folkmoot.mqtt.kind import PUBCOMP
 from folkmoot.session.connection import Connection
 from folkmoot.session.relay import ASKED, ENDED, ENTRY_BYTES, GRANTED, Relay
 from folkmoot.session.session import Session
@@ -95,11 +96,16 @@ class Relays:
             relay.given,
         )
 
-    def adopt(self, connection: Connection, body: bytes, session: Session, busy: bool) -> Relay:
+    def adopt(
+        self, connection: Connection, session: Session, taken: list[tuple[int, bytes, int]], busy: bool
+    ) -> Relay:
         """The partition of an open connection's session is led elsewhere from now on.
 
-        busy: promises of this node are under way; what the client publishes now waits until they are kept.
+        taken: acknowledgements of the client that may be lost, as of `Queue.uncommitted`: the new leader gets them
+        before all others, or its answers to later ones would come first [MQTT-4.6.0-4]. busy: promises of this node are
+        under way; what the client publishes now waits until they are kept.
         """
+        body = connection.connect_body
         relay = Relay(connection, session.partition, body, False, token_of(connection, self.state))
         relay.state = GRANTED
         relay.durable = session.durable
@@ -108,6 +114,10 @@ class Relays:
                 if entry.sequence:  # what is released is a row
                     relay.flights[packet_id] = entry.sequence
         self._add(relay)
+        for first, rest, sequence in taken:
+            if first >> 4 != PUBCOMP:
+                relay.flights[session.packet_id_of(sequence)] = sequence
+            self.forward(relay, first, rest)
         if busy and session.durable:
             self.forward(relay, MARKED, b"")
             relay.promised = relay.packets

@@ -290,7 +290,7 @@ class Tenure:
             elif entry[9] and not _is_home(homes, entry[2], node_id):
                 self.hosting.turn_away(node_id, entry)
             else:
-                self.hosting.attach(node_id, entry)
+                self.hosting.attach(node_id, entry, entry[2] in homes)
                 self._end_flows(entry[2], homes)
 
     def _tell(self) -> None:
@@ -309,7 +309,7 @@ class Tenure:
         session = self.state.sessions.get(connection.client_id)
         if session is not None and session.durable and not session.had_by(relay.token):
             if connection.state == OPEN:
-                self.closing.disconnect(connection, reason.SESSION_TAKEN_OVER, "another connection uses this client id")
+                self.closing.taken_over(connection, connection.client_id in homes)
             return
         if ended:
             if goodbye and (session is not None or connection.client_id in self.restore.strays):
@@ -381,11 +381,11 @@ class Tenure:
             connection.session = None
             self.state.counters.clients_connected -= 1
             self.lifecycle.leave(session)
-            packet = decode_connect(connection.connect_body)
-            connection.connect = packet
-            self.relays.ask(connection, session.partition, connection.connect_body, not packet.client_id)
+            connection.connect = decode_connect(connection.connect_body)
+            self.relays.ask(connection, session.partition, connection.connect_body, not connection.connect.client_id)
             return
-        self.relays.adopt(connection, connection.connect_body, session, self.outbox.busy(session.partition))
+        taken = self.attaching.queue.uncommitted(session)
+        self.relays.adopt(connection, session, taken, self.outbox.busy(session.partition))
         if session.durable:
             self.lifecycle.leave(session)
             session.connection = None

@@ -141,7 +141,7 @@ class SessionMerge:
             yield from self._whole(THEIRS)
         elif their.is_over(my.side.gone_us(self._session_key)):
             yield from self._whole(MINE)
-        elif (their.connected, their.put_us) > (my.connected, my.put_us):
+        elif (their.connected, their.touched, their.put_us) > (my.connected, my.touched, my.put_us):
             yield from self._union(THEIRS)
         else:
             yield from self._union(MINE)

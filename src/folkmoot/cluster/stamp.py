@@ -98,6 +98,10 @@ class Stamps:
         self._stamps[partition][stamped_key_of(key)] = stamp
         return key, encode_stamp(stamp)
 
+    def _learn(self, partition: int, key: bytes, stamp: Stamp) -> None:
+        self._stamps[partition][key] = stamp
+        self._clocks[partition] = max(self._clocks[partition], stamp.put_us, stamp.gone_us)
+
     def forget(self, partition: int) -> None:
         """This node leads the partition no more, or its stamps have been removed."""
         self._stamps[partition] = {}
@@ -107,6 +111,9 @@ class Stamps:
     ) -> list[tuple[int, bytes, bytes]]:
         """Put stamps for these operations of a partition into their batch; return the operations that were added."""
         stamps = self._stamps[partition]
+        for kind, key, value in ops:
+            if kind == PUT and key[2] == STAMP:  # of the other side of a split: its clock may be ahead
+                self._learn(partition, stamped_key_of(key), decode_stamp(value))
         now = max(now, self._clocks[partition] + 1)
         changed: dict[bytes, Stamp] = {}
         for kind, key, _value in ops:

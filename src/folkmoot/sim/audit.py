@@ -25,8 +25,8 @@ class Auditor(Client):
         self.hasty = True
         self.wanted = True
 
-    def received(self, packet: Publish) -> None:
+    def received(self, packet: Publish, late: bool = False) -> None:
         """Keep the newest per topic."""
-        super().received(packet)
+        super().received(packet, late)
         if packet.retain:
             self.got[packet.topic] = packet.payload

@@ -6,7 +6,7 @@ Judges every message that a client receives, and at the end what it did not rece
 from __future__ import annotations
 
 from folkmoot.kernel.clock import NEVER, SECOND
-from folkmoot.mqtt.packet import Properties, Publish
+from folkmoot.mqtt.packet import V31, Properties, Publish
 from folkmoot.sim.fact import Message, SessionRecord, Sub
 from folkmoot.sim.ledger import Ledger
 from folkmoot.sim.network import Link
@@ -45,8 +45,8 @@ class DeliveryChecker:
                 for number in record.waiting:
                     record.spared[number] = True
 
-    def received(self, record: SessionRecord, link: Link, packet: Publish) -> None:
-        """A message was handed to the application of a session."""
+    def received(self, record: SessionRecord, link: Link, packet: Publish, late: bool) -> None:
+        """A message was handed to the application of a session. late: at PUBREL."""
         message = self.ledger.by_payload.get(packet.payload)
         if message is None:
             self._received_clear(record, packet)
@@ -61,7 +61,7 @@ class DeliveryChecker:
         self._check_form(record, message, packet, plain + groups)
         if not groups and not packet.retain and message.first_us < NEVER:
             self._check_exactly(record, message, packet, plain)
-        if message.expiry_s is not None and not packet.dup:
+        if message.expiry_s is not None and not packet.dup and not late:
             self._check_expired(record, link, message)
         replayed = packet.retain and message.retain
         if not replayed and not groups and message.lane is not None:
@@ -145,7 +145,7 @@ class DeliveryChecker:
         if message.index > newest:
             record.newest[key] = message.index
             return
-        if message.number in record.ever:
+        if message.number in record.ever or (record.heir and message.first_us < record.created_us):
             return
         if self.trouble.torn(message.first_us) and self._is_parted(record, [message, message.lane.messages[newest]]):
             return
@@ -243,11 +243,15 @@ class DeliveryChecker:
     def _has_reached(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
         """Whether the nodes that took the message must have known of the subscription."""
         since, until = message.first_us, min(message.acked_us, self.world.now)
+        last = message.attempts[-1].link
+        if record.version == V31 and sub.link is not None:
+            if not self.trouble.reaches(sub.link, sub.since_us, last, since, until):
+                return False  # MQTT 3.1 cannot say that a session began anew because all its copies were out of reach
         if not self.trouble.torn(since, until):
             return not self.trouble.torn(sub.since_us) or record.expiry_low_s >= NEVER_EXPIRES_S
         if record.expiry_low_s < NEVER_EXPIRES_S or sub.link is None:
             return False  # a side that does not see the client lets its session expire
-        return self.trouble.reaches(sub.link, sub.since_us, message.attempts[-1].link, since, until)
+        return self.trouble.reaches(sub.link, sub.since_us, last, since, until)
 
     def _check_gap(self, record: SessionRecord, link: Link, message: Message) -> None:
         """A message came: those before it in its lane have come too, or must not."""
@@ -257,7 +261,7 @@ class DeliveryChecker:
         while at < message.index:
             earlier = lane.messages[at]
             at += 1
-            if earlier.number in record.ever or earlier.refused:
+            if earlier.number in record.ever or earlier.number in record.held or earlier.refused:
                 continue
             if earlier.acked and not self._was_full(earlier) and self._is_due(record, earlier):
                 self.world.violate("A1", f"{record} got {message} and never {earlier}, acknowledged before")

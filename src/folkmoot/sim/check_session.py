@@ -48,13 +48,14 @@ class SessionChecker:
             if record is not None and not record.ended and not life.clean and self._must_live(record, life):
                 self.world.violate("A1", f"{life}: {record} is lost, its expiry is {record.expiry_low_s} s")
             record = self.ledger.begin(life, expiry_s)
-        if before is not None and record is not before and torn:
+        if before is not None and record is not before and (torn or not self._is_known(before, life)):
             self._inherit(before, record)
         self._attach(record, life.link, expiry_s)
         return record
 
     def _inherit(self, before: SessionRecord, record: SessionRecord) -> None:
-        """A side of a split may still have the session before: its subscriptions may come back when all heals."""
+        """Others may still have the session before: its subscriptions, and what waits, may come back when all heals."""
+        record.heir = True
         for sub in before.every:
             sub.until_us = min(sub.until_us, self.world.now)
             record.every.append(sub)
@@ -110,7 +111,7 @@ class SessionChecker:
         """Whether the session must exist at this moment, where this connection goes."""
         if not record.durable or record.expiry_low_s == 0:
             return False
-        if not self.trouble.reaches(record.links[0], record.created_us, life.link, life.connect_us, self.world.now):
+        if not self._is_known(record, life):
             return False
         if record.expiry_low_s < NEVER_EXPIRES_S and self.trouble.torn(record.created_us):
             return False  # the side that did not see the client has let it expire
@@ -120,6 +121,10 @@ class SessionChecker:
         # Its node may have been put out before the connection broke: from then on nobody sees the client.
         lost_us = min(self.world.now, last.cut_us, self.trouble.failed_at(last.server.name, last.opened_us))
         return self.world.now < lost_us + record.expiry_low_s * SECOND - self.ledger.slack_us
+
+    def _is_known(self, record: SessionRecord, life: Life) -> bool:
+        """Whether some copy of the session must be there where this connection goes."""
+        return self.trouble.reaches(record.links[0], record.created_us, life.link, life.connect_us, self.world.now)
 
     def _must_be_over(self, record: SessionRecord, life: Life) -> bool:
         """Whether the session must have ended before this connection began."""

@@ -372,10 +372,15 @@ class Client(Caller):
         else:
             self.fault(f"unexpected {packet}")
 
-    def received(self, packet: Publish) -> None:
-        """Hand a message to the application, which is the oracle."""
+    def received(self, packet: Publish, late: bool = False) -> None:
+        """Hand a message to the application, which is the oracle. late: at PUBREL."""
         assert self.record is not None, "an accepted connection has a session"
-        self.oracle.received(self.record, self.current, packet)
+        self.oracle.received(self.record, self.current, packet, late)
+
+    def held(self, packet: Publish) -> None:
+        """Keep a QoS 2 message until its PUBREL comes."""
+        assert self.record is not None, "an accepted connection has a session"
+        self.oracle.held(self.record, packet)
 
     def fault(self, text: str) -> None:
         """The node broke a rule of the protocol."""

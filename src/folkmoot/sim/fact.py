@@ -143,12 +143,14 @@ class SessionRecord:
         self.fresh_copies: dict[tuple[int, int], int] = {}  # without DUP
         self.link_copies: dict[int, int] = {}  # over the present link
         self.ever: dict[int, int] = {}  # message number -> the first QoS it came with
+        self.held: dict[int, bool] = {}  # QoS 2 messages that came, and whose PUBREL may not have come
         self.newest: dict[tuple[int, int], int] = {}  # (lane, QoS) -> greatest index that came
         self.cursor: dict[int, int] = {}  # lane -> the first index that was not looked at for gaps
         self.waiting: dict[int, int] = {}  # messages that may wait in its queue -> sendings; kept when queues are short
         self.spared: dict[int, bool] = {}  # messages that a full queue may have dropped
         self.possible: dict[bytes, list[Sub]] = {}  # by topic; forgotten when a subscription changes
         self.replays: dict[tuple[str, int, bool], int] = {}  # (stream, partition, QoS > 0) -> the next place in the log
+        self.heir = False  # began where nobody had a copy of the session before, which may be joined to it later
         self.replayer = False  # subscribes to streams and nothing else
 
     @property

@@ -43,6 +43,7 @@ class Fleet:
             version = V31 if rng.chance(1, 4) else V311
         profile = Profile(f"c{number}", version)
         self._limit(profile)
+        profile.late = number % 2 == 1
         if swarm.has("transients") and rng.chance(1, 3):
             profile.clean = profile.version != V5 or rng.chance(1, 2)
             profile.expiry_s = 0
@@ -98,6 +99,7 @@ class Fleet:
     def _watcher(self, number: int) -> Profile:
         profile = Profile(f"watch{number}", V5)
         self._limit(profile)
+        profile.late = number % 2 == 1
         profile.packet_bytes_max = 0
         profile.expiry_s = NEVER_EXPIRES_S
         return profile

@@ -21,7 +21,7 @@ class Inflow:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.incoming: dict[int, bytes] = {}  # QoS 2 ids whose PUBREL has not come, with the payload
+        self.incoming: dict[int, Publish] = {}  # QoS 2 flows whose PUBREL has not come
         self._open: dict[int, bytes] = {}  # ids that the present connection uses
         self._aliases: dict[int, bytes] = {}
         self._acks: list[Ack] = []
@@ -63,13 +63,18 @@ class Inflow:
         if packet.packet_id in self.incoming:
             client.world.mark("QoS 2 duplicate recognised")
         else:
-            self.incoming[packet.packet_id] = packet.payload
-            client.received(packet)
+            self.incoming[packet.packet_id] = packet
+            if client.profile.late:
+                client.held(packet)
+            else:
+                client.received(packet)
         self._acknowledge(Ack(PUBREC, packet.packet_id))
 
     def released(self, ack: Ack) -> None:
         """PUBREL came: the flow is over, whether known or not."""
-        self.incoming.pop(ack.packet_id, None)
+        packet = self.incoming.pop(ack.packet_id, None)
+        if packet is not None and self.client.profile.late:
+            self.client.received(packet, late=True)
         self._acknowledge(Ack(PUBCOMP, ack.packet_id))
 
     def _check_id(self, packet: Publish) -> None:
@@ -80,8 +85,8 @@ class Inflow:
         if used is not None:
             self.client.fault(f"packet id {packet.packet_id} is in flight with {used[:40]!r} and comes with {packet}")
         flow = self.incoming.get(packet.packet_id)
-        if flow is not None and (packet.qos != 2 or flow != packet.payload):
-            text = f"packet id {packet.packet_id} is of the QoS 2 flow of {flow[:40]!r} and comes with {packet}"
+        if flow is not None and (packet.qos != 2 or flow.payload != packet.payload):
+            text = f"packet id {packet.packet_id} is of the QoS 2 flow of {flow.payload[:40]!r} and comes with {packet}"
             self.client.fault(text)
 
     def _resolve_alias(self, packet: Publish) -> bool:

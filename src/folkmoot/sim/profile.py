@@ -25,6 +25,7 @@ class Profile:
         self.uses_aliases = False
         self.window = 20  # QoS 1 and 2 messages that it has in flight
         self.ack_us = 0  # waits up to this long before it acknowledges
+        self.late = False  # hands a QoS 2 message on at PUBREL, as many do, and not at PUBLISH (MQTT 5, figure 4.3)
         self.reconnect_us = 50_000  # tries again within this time
         self.will_topic = b""  # empty: no will
         self.will_qos = 2
