@@ -6,7 +6,7 @@ import pytest
 
 from folkmoot.cluster.assign import assign
 from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.stamp import Stamps, read_stamps
+from folkmoot.cluster.stamp import Stamp, Stamps, encode_stamp, read_stamps
 from folkmoot.cluster.view import View, make_epoch
 from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.errors import CorruptStore
@@ -21,6 +21,7 @@ from folkmoot.store.key import (
     kind_prefix,
     name_prefix,
     plain_key,
+    stamp_key,
 )
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.message import Message, encode_message
@@ -289,6 +290,10 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     again = Stamps(1, store)
     again.load(0)
     assert again.count(0) == 3
+    other_side = encode_stamp(Stamp(900, 0))
+    note([(PUT, stamp_key(subscription), bytes(16) + other_side)], 210)
+    note([(PUT, session, b"")], 220)
+    assert read_stamps(store, 0)[session].put_us == 901
 
 
 @pytest.mark.parametrize("well", range(6))

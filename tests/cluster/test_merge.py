@@ -212,6 +212,17 @@ def test_the_side_where_the_client_is_connected_keeps_its_sequences() -> None:
     assert merge.homes == {b"c": True}
 
 
+def test_of_two_connections_that_which_was_made_in_knowledge_of_the_other_counts_whatever_the_clocks_say() -> None:
+    fork = fork_of_a_session(ends_us=0)
+    fork.stamps[1][S] = Stamp(5000, 0)  # both know of that connection; its clock was ahead
+    fork.put(MINE, S, session(0))
+    fork.put(MINE, q(3), queued("mine"))
+    fork.put(THEIRS, q(3), queued("theirs"))
+    rows, merge = fork.merge()
+    assert texts(rows) == ["one", "two", "mine", "theirs"]
+    assert merge.homes == {b"c": False}
+
+
 def test_what_may_have_been_sent_at_the_other_side_says_so() -> None:
     fork = fork_of_a_session()
     fork.put(MINE, S, session(0))

@@ -96,9 +96,7 @@ class Relays:
             relay.given,
         )
 
-    def adopt(
-        self, connection: Connection, session: Session, taken: list[tuple[int, bytes, int]], busy: bool
-    ) -> Relay:
+    def adopt(self, connection: Connection, session: Session, taken: list[tuple[int, bytes, int]], busy: bool) -> Relay:
         """The partition of an open connection's session is led elsewhere from now on.
 
         taken: acknowledgements of the client that may be lost, as of `Queue.uncommitted`: the new leader gets them
