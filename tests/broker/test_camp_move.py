@@ -12,7 +12,7 @@ import pytest
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
-from folkmoot.mqtt.packet import Connack, Connect, Will
+from folkmoot.mqtt.packet import Connack, Connect, Disconnect, Will
 from tests.harness.camp import Camp, Site
 from tests.harness.peer import EVER, properties
 
@@ -91,3 +91,27 @@ def test_the_will_of_a_client_that_comes_meanwhile_is_not_due(near: bool, expiry
         peer.disconnect()
         move.camp.advance(SECOND)
         assert move.watch.payloads() == [], run
+
+
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_a_transient_client_that_goes_and_comes_again_elsewhere_meanwhile_stays(goodbye: bool) -> None:
+    for run in range(RUNS):
+        move = Move(run)
+        first = move.watch.box.client(move.client_id)
+        first.connect(session_expiry=0, will=Will(b"w", b"will", 1, False, None))
+        move.old.hold_writes()
+        move.come_back()
+        move.step(int(STEPS * move.order.random() / 3))
+        if goodbye:
+            first.send(Disconnect(0, None))
+        first.lose()
+        move.step(int(STEPS * move.order.random() / 3))
+        second = move.old.client(move.client_id)
+        second.open()
+        second.send(Connect(5, move.client_id, True, 0, None, None, None, properties(session_expiry=0)))
+        move.step(int(STEPS * move.order.random() / 3))
+        move.old.release_writes()
+        move.finish()
+        assert second.expect(Connack).code == 0, run
+        assert not second.closed, run
+        assert move.watch.payloads() == ([] if goodbye else [b"will"]), run

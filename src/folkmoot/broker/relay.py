@@ -37,8 +37,8 @@ HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, 
 """A client for its leader.
 
 Number, partition, client id, user, certificate, transport, address, id is assigned, CONNECT, durable, flights, token,
-whether it has not been let in yet, up to which of its packets all are taken care of, and up to which an earlier leader
-was given them.
+whether no session goes on with it (it was not let in yet, or has said goodbye), up to which of its packets all are taken
+care of, and up to which an earlier leader was given them.
 """
 
 
@@ -91,7 +91,7 @@ class Relays:
             relay.durable,
             list(relay.flights.values()),
             relay.token,
-            relay.state == ASKED,
+            relay.state == ASKED or (relay.state == ENDED and not relay.durable),
             relay.log[0][0] - 1 if relay.log else relay.packets,
             relay.given,
         )
@@ -215,7 +215,8 @@ class Relays:
         """A new leader asks who is connected: tell it, then pass on what was not safe with its predecessor.
 
         Of a client that has come again and was let in, the older connection is over, whether the predecessor has
-        answered to its end or not.
+        answered to its end or not. Its next one may be at another node: a transient session names none that has ended,
+        but for a goodbye, after which its will is not due.
         """
         entries: list[HOST_ENTRY] = []
         relays: list[Relay] = []
@@ -225,7 +226,10 @@ class Relays:
                 if relay.state == GRANTED:
                     newest[relay.connection.client_id] = relay.number
             for relay in self._by_partition[partition].values():
-                if relay.state == ASKED or relay.number >= newest.get(relay.connection.client_id, 0):
+                if relay.state == ENDED and not relay.durable:
+                    if relay.log and relay.log[-1][1] == GOODBYE:
+                        entries.append(self._entry(relay))
+                elif relay.state == ASKED or relay.number >= newest.get(relay.connection.client_id, 0):
                     entries.append(self._entry(relay))
                 if relay.state != ASKED:  # those ask again when it is there
                     relay.leader = node_id

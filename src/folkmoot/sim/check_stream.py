@@ -5,7 +5,7 @@ Reads every stream partition after each turn, as far as it is readable, and keep
 
 from __future__ import annotations
 
-from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.mqtt.packet import Publish
 from folkmoot.mqtt.property_encode import forward_properties
 from folkmoot.sim.fact import Message, SessionRecord
@@ -139,6 +139,9 @@ class StreamChecker:
             if message.qos == 0 and not trouble.alone:
                 if trouble.failed(first.link.server.name, first.sent_us - SECOND, self.world.now):
                     return  # it waited at a node that stood still, and its publisher went elsewhere
+                later = lane.messages[newest].attempts[0]
+                if later.link.ended_us < NEVER and trouble.disturbed(later.sent_us, later.link.ended_us):
+                    return  # the later one waited for it, until its connection ended
             full = self.ledger.was_full(message.first_us, min(message.acked_us, self.world.now))
             if not full or len(message.attempts) == 1:
                 self.world.violate("A3", f"stream {key[0]} has {message} after {lane.messages[newest]}")
