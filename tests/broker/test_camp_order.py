@@ -81,25 +81,3 @@ def test_what_waits_when_the_client_goes_is_published() -> None:
     camp.run()
     assert len(retained(camp, topic)) == 1
     assert camp["n3"].node.counters.publishers_paused == 0
-
-
-def test_at_qos_1_nothing_follows_a_retained_message_of_qos_2_before_all_before_it_is_safe() -> None:
-    camp = Camp(3, replicas=1, partitions=PARTITIONS)
-    reader = camp["n2"].client(named(camp, "r", "n2"))
-    reader.connect(session_expiry=EVER)
-    reader.subscribe("t", qos=1)
-    peer = camp["n1"].client(named(camp, "c", "n1"))
-    peer.connect(session_expiry=EVER)
-    camp.held = {("n1", "n2")}
-    peer.send(
-        Publish(b"t", b"1", 1, False, packet_id=1),
-        Publish(named(camp, "t", "n3").encode(), b"2", 2, True, packet_id=2),
-        Publish(b"t", b"3", 1, False, packet_id=3),
-    )
-    assert camp["n1"].node.counters.publishers_paused == 1
-    camp.held = set()
-    camp.run()
-    assert camp["n1"].node.counters.publishers_paused == 0
-    assert reader.payloads() == [b"1", b"3"]
-    peer.take(Ack, 1)
-    peer.take(Ack, 3)

@@ -6,7 +6,7 @@ import pytest
 
 from folkmoot.cluster.assign import assign
 from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.stamp import Stamp, Stamps, encode_stamp, read_stamps
+from folkmoot.cluster.stamp import STAMPS_MAX, Stamp, Stamps, encode_stamp, read_stamps
 from folkmoot.cluster.view import View, make_epoch
 from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.errors import CorruptStore
@@ -294,6 +294,11 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     note([(PUT, stamp_key(subscription), bytes(16) + other_side)], 210)
     note([(PUT, session, b"")], 220)
     assert read_stamps(store, 0)[session].put_us == 901
+    for number in range(STAMPS_MAX):
+        note([(PUT, stamp_key(b"%s%d" % (queue, number)), bytes(16) + encode_stamp(Stamp(0, 0)))], 230)
+    note([(PUT, kind_prefix(0, STAMP), bytes(16) + encode_stamp(Stamp(0, 240)))], 230)
+    note([(DELETE, subscription, b"")], 250)
+    assert read_stamps(store, 0)[subscription].gone_us == 902, "what the smaller side took back takes no room"
 
 
 @pytest.mark.parametrize("well", range(6))

@@ -83,8 +83,6 @@ class Broker(Neighbours):
         if connection.stash is not None and connection.state == OPEN:
             if connection.relay is not None:
                 connection.relay.let_overtake()
-            if connection.session is not None:
-                connection.session.order_after = 0
             self.ingress.unstash(connection)  # it has sent that before it went
         self.closing.lost(connection, why)
         self.commits.forget(connection)

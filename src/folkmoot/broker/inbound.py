@@ -97,10 +97,6 @@ class Inbound:
             self._check_topic(topic)
         relay = connection.relay
         if relay is None or not relay.durable:
-            session = connection.session
-            if qos == 1 and session is not None and not self._is_next(session) and not names_producer(properties):
-                self._wait(connection)
-                return False
             self._count(qos, end - at)
             self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
             return True
@@ -121,7 +117,8 @@ class Inbound:
         passed_on = qos == 2 or names_producer(properties)
         late = bool(first & 1) and not relay.is_ordered(passed_on, self.commits.complete_token)
         if late or not (passed_on or relay.is_free()):
-            self._wait(connection)
+            self.commits.pause(connection, FOR_ORDER)
+            self._queueing[connection.id] = connection
             return False
         if passed_on:
             self._forward(connection, relay, first, packet_id, topic, payload, properties)
@@ -134,29 +131,13 @@ class Inbound:
             relay.kept_token = self.commits.newest_token()
         return True
 
-    def _wait(self, connection: Connection) -> None:
-        self.commits.pause(connection, FOR_ORDER)
-        self._queueing[connection.id] = connection
-
-    def _is_next(self, session: Session) -> bool:
-        """Whether a message of QoS 1 that goes with a change of the partition follows only what is safe by now (A3).
-
-        Of two crashes, the second one would else leave it and take what the first one has delayed.
-        """
-        return session.order_after <= self.commits.complete_token
-
     def go_on(self) -> None:
-        """What was under way has perhaps arrived: messages that waited for it may follow."""
+        """What was under way has perhaps arrived: retained messages that waited for it may follow."""
         if self._queueing:
             token = self.commits.complete_token
             for number, connection in list(self._queueing.items()):
                 relay = connection.relay
-                session = connection.session
-                if relay is None or not relay.durable:
-                    free = session is None or self._is_next(session)
-                else:
-                    free = relay.is_free() and all(relay.is_ordered(way, token) for way in (True, False))
-                if free:
+                if relay is None or (relay.is_free() and all(relay.is_ordered(way, token) for way in (True, False))):
                     del self._queueing[number]
                     self.commits.unpause(connection, FOR_ORDER)
 
@@ -282,8 +263,6 @@ class Inbound:
         ordered = session.ordered_token > self.commits.complete_token or (message.qos == 2 and message.retain)
         if message.qos < 2 and not producer and not ordered:
             return self.publishing.publish(message, session, b"", 0)
-        if ordered and session.ordered_token <= self.commits.complete_token:
-            session.order_after = self.commits.newest_token()
         result = self.errands.publish(session.partition, message, session, producer, number)
         if ordered:
             connection.fast = False

@@ -76,7 +76,7 @@ class Outbox:
     def follow(self, session: Session, connection: Connection) -> None:
         """Let what a client publishes from now on come behind all that its partition has promised (A3)."""
         if self.busy(session.partition):
-            session.ordered_token = session.order_after = self.commits.newest_token()
+            session.ordered_token = self.commits.newest_token()
             connection.fast = False
 
     def put(

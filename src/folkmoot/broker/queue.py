@@ -7,7 +7,6 @@ pages from the store. A transient session's messages wait in memory.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from folkmoot.broker.backlog import Backlog
@@ -310,15 +309,18 @@ class Queue:
         if self.fabric.alone or connection is None or connection.remote is not None:
             return  # the node with the connection keeps it
         if session.taken is None:
-            session.taken = deque()
+            session.taken = []
         self._let_go(session.taken)
         rest = U16[packet_id] + BYTE[code] if code else U16[packet_id]
         session.taken.append((self.state.writer.token, kind << 4, rest, sequence))
 
-    def _let_go(self, taken: deque[tuple[int, int, bytes, int]]) -> None:
+    def _let_go(self, taken: list[tuple[int, int, bytes, int]]) -> None:
         committed = self.commits.committed_token
-        while taken and taken[0][0] <= committed:
-            taken.popleft()
+        count = 0
+        while count < len(taken) and taken[count][0] <= committed:
+            count += 1
+        if count:
+            del taken[:count]
 
     def uncommitted(self, session: Session) -> list[tuple[int, bytes, int]]:
         """Return acknowledgements that have been taken and may be lost: first byte, rest of the packet, sequence."""
@@ -377,6 +379,7 @@ class Queue:
         else:
             session.queue_head = self._first_left(session)
         session.flights = None
+        session.taken = None  # whoever comes next is let in when all is committed
         session.inflight.clear()
         session.clear_ready()
         session.ready_end = session.queue_head

@@ -37,8 +37,8 @@ HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, 
 """A client for its leader.
 
 Number, partition, client id, user, certificate, transport, address, id is assigned, CONNECT, durable, flights, token,
-whether no session goes on with it (it was not let in yet, or has said goodbye), up to which of its packets all are taken
-care of, and up to which an earlier leader was given them.
+whether no session goes on with it (it was not let in yet, or has said goodbye), up to which of its packets all are
+taken care of, and up to which an earlier leader was given them.
 """
 
 
@@ -107,15 +107,15 @@ class Relays:
         relay = Relay(connection, session.partition, body, False, token_of(connection, self.state))
         relay.state = GRANTED
         relay.durable = session.durable
-        if session.durable:
-            for packet_id, entry in session.inflight.items():
-                if entry.sequence:  # what is released is a row
-                    relay.flights[packet_id] = entry.sequence
         self._add(relay)
         for first, rest, sequence in taken:
             if first >> 4 != PUBCOMP:
                 relay.flights[session.packet_id_of(sequence)] = sequence
             self.forward(relay, first, rest)
+        if session.durable:
+            for packet_id, entry in session.inflight.items():
+                if entry.sequence:  # what is released is a row
+                    relay.flights[packet_id] = entry.sequence
         if busy and session.durable:
             self.forward(relay, MARKED, b"")
             relay.promised = relay.packets

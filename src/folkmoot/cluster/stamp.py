@@ -35,6 +35,7 @@ STAMPS_MAX: Final = 8192
 """Of a partition: about a megabyte in memory and on the disk of each of its replicas."""
 
 _PAGE_ROWS: Final = 1024
+_STAMPED: Final = bytes([SESSION, SUBSCRIPTION, WILL, RETAINED])
 
 
 class Stamp:
@@ -99,7 +100,9 @@ class Stamps:
         return key, encode_stamp(stamp)
 
     def _learn(self, partition: int, key: bytes, stamp: Stamp) -> None:
-        self._stamps[partition][key] = stamp
+        stamps = self._stamps[partition]
+        if len(key) > 2 and key[2] in _STAMPED and (key in stamps or len(stamps) < STAMPS_MAX):
+            stamps[key] = stamp
         self._clocks[partition] = max(self._clocks[partition], stamp.put_us, stamp.gone_us)
 
     def forget(self, partition: int) -> None:

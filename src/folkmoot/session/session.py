@@ -5,8 +5,6 @@ A persistent session has its rows in a partition; a transient one (session expir
 
 from __future__ import annotations
 
-from collections import deque
-
 from folkmoot.session.connection import Connection
 from folkmoot.session.entry import Entry
 from folkmoot.session.subscription import Subscription
@@ -82,11 +80,10 @@ class Session:
         self.touched_token = 0
         self.released: dict[int, int] | None = None  # packet id -> sequence: PUBREC came, PUBCOMP did not yet
         # Acknowledgements whose changes were not committed when it was looked: token, first byte, rest, sequence
-        self.taken: deque[tuple[int, int, bytes, int]] | None = None
+        self.taken: list[tuple[int, int, bytes, int]] | None = None
         # Inbound flow: QoS 2 packet ids whose PUBREL has not come, with the reason code of their PUBREC
         self.received: dict[int, int] | None = None
         self.ordered_token = 0  # of the newest turn whose messages those that come later must not overtake
-        self.order_after = 0  # the newest turn before those, which a later crash could lose without them
         self.shadow = False  # a transient session that lives at another node: only its client's registration is here
         self.guest = False  # stands in for a session at another node, on behalf of a connection here
         self.flights: set[int] | None = None  # queue sequences that the client has got from an earlier leader

@@ -45,6 +45,12 @@ class DeliveryChecker:
                 for number in record.waiting:
                     record.spared[number] = True
 
+    def held(self, record: SessionRecord, link: Link, message: Message, dup: bool) -> None:
+        """A message came, and is handed to the application at PUBREL."""
+        record.held[message.number] = True
+        if message.expiry_s is not None and not dup:
+            self._check_expired(record, link, message)
+
     def received(self, record: SessionRecord, link: Link, packet: Publish, late: bool) -> None:
         """A message was handed to the application of a session. late: at PUBREL."""
         message = self.ledger.by_payload.get(packet.payload)

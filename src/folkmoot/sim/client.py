@@ -380,7 +380,7 @@ class Client(Caller):
     def held(self, packet: Publish) -> None:
         """Keep a QoS 2 message until its PUBREL comes."""
         assert self.record is not None, "an accepted connection has a session"
-        self.oracle.held(self.record, packet)
+        self.oracle.held(self.record, self.current, packet)
 
     def fault(self, text: str) -> None:
         """The node broke a rule of the protocol."""

@@ -135,11 +135,11 @@ class Oracle:
 
     # Receiving
 
-    def held(self, record: SessionRecord, packet: Publish) -> None:
+    def held(self, record: SessionRecord, link: Link, packet: Publish) -> None:
         """A client keeps a QoS 2 message until its PUBREL comes."""
         message = self.ledger.by_payload.get(packet.payload)
         if message is not None:
-            record.held[message.number] = True
+            self.deliveries.held(record, link, message, packet.dup)
 
     def received(self, record: SessionRecord, link: Link, packet: Publish, late: bool = False) -> None:
         """A client handed a message to its application. late: at PUBREL."""
@@ -158,7 +158,7 @@ class Oracle:
     def _check_gone(self, record: SessionRecord, message: Message) -> None:
         """After UNSUBACK no message that is published later comes any more [MQTT-3.10.4-2]."""
         first_us = message.first_us
-        if record.heir or self.ledger.trouble.torn(record.created_us):
+        if self.ledger.trouble.torn(record.created_us):
             return
         if first_us < NEVER and all(sub.gone_us < first_us for sub in record.matching(message.topic)):
             self.world.violate("A2", f"{record} got {message}, published after UNSUBACK")
