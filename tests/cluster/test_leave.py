@@ -90,6 +90,17 @@ def test_of_all_that_leave_one_stays() -> None:
     assert not moot.lost()
 
 
+def test_of_all_that_leave_while_another_is_away_one_stays() -> None:
+    moot = begun(4)
+    moot.kill("n003")
+    moot.run_until(lambda: len(view_of(moot, "n000").members) == 3, 15 * S)
+    for node_id in ("n000", "n001", "n002"):
+        moot.nodes[node_id].live.leave(moot.now)
+    moot.run_until(lambda: [state_of(moot, name, "n001") for name in ("n000", "n001")] == [ACTIVE, LEAVING], 15 * S)
+    assert [event for event in moot.nodes["n000"].events if "leave_refused" in event]
+    assert not moot.lost()
+
+
 @pytest.mark.parametrize("later", [0, S // 10, S // 2])
 @pytest.mark.parametrize("comes", [True, False])
 def test_one_that_leaves_while_another_joins_goes_when_that_one_has_all(later: int, comes: bool) -> None:

@@ -17,7 +17,9 @@ __all__ = ["app", "availability", "fleet"]
 URL_DEFAULT: Final = "http://127.0.0.1:8080"
 ROWS_SHOWN: Final = 40
 
-URL = typer.Option(URL_DEFAULT, "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas.")
+URL = typer.Option(
+    URL_DEFAULT, "--admin", "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas."
+)
 TOKEN = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The nodes' admin token, if they have one.")
 STREAM = typer.Option("events", "--stream", help="The stream that keeps $events/#.")
 OUT = typer.Option(None, "--out", help="Folder for the Delta tables and the plot; nothing is written without it.")

@@ -30,7 +30,9 @@ LINE_WIDTH: Final = 200
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
 
-URL = typer.Option(URL_DEFAULT, "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas.")
+URL = typer.Option(
+    URL_DEFAULT, "--admin", "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas."
+)
 TOKEN = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The node's admin token, if it has one.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
 

@@ -31,7 +31,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 def table(
     name: str = typer.Argument("", help="sessions, subscriptions, queues, retained, streams or partitions."),
     url: str = typer.Option(
-        URL_DEFAULT, "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas."
+        URL_DEFAULT, "--admin", "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas."
     ),
     token: str | None = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The nodes' admin token."),
     as_json: bool = typer.Option(False, "--json", help="Print each row as JSON, as the HTTP API gives it."),

@@ -42,10 +42,11 @@ class Inside:
         self._stay_if_last(view)
 
     def _stay_if_last(self, view: View) -> None:
-        """When all are to leave, the one with the lowest id has nobody to give anything to, and stays."""
-        ids = {*view.known, *[member.node_id for member in view.members]}  # who joins is not known yet
-        going = {member.node_id for member in [*view.members, *view.absent] if member.state == LEAVING}
-        if view.members[0].node_id == self._seat.me.node_id and ids == going:
+        """When all members are to leave, the one with the lowest id has nobody to give anything to, and stays.
+
+        Whoever is away may never come back, and until then nobody would be ready for clients.
+        """
+        if view.members[0].node_id == self._seat.me.node_id and all(one.state == LEAVING for one in view.members):
             self._seat.leaving = False
             self._seat.event(WARNING, "leave_refused", {"why": "nobody would be left"})
 

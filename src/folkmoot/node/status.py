@@ -348,7 +348,7 @@ class NodeStatus:
         member = None if view is None else view.member(node_id)
         if self.picture.state() != ALONE and view is not None and self.known(node_id):
             if member is None:
-                return f"{node_id} is away and cannot hand over anything: start it, or forget it"
+                return f"{node_id} is away, or was put out, and cannot hand over anything: start it anew, or forget it"
             stay = [other for other in view.members if other.state != LEAVING and other.node_id != node_id]
             if not stay:
                 return f"{node_id} is the only node that stays: nobody could take what it has. To end it, stop it"
