@@ -230,7 +230,7 @@ def test_orders_are_for_nodes_that_there_are() -> None:
     assert status.evict("b", 1) == ""
     assert status.forget("c", 1) == ""
     assert "no node 'x'" in status.leave("x", 1)
-    assert "start it, or forget it" in status.leave("c", 1)
+    assert "start it anew, or forget it" in status.leave("c", 1)
     assert status.leave("a", 1) == ""
     assert picture.orders == [("evict", "b"), ("forget", "c"), ("leave", "a")]
 
