@@ -246,7 +246,7 @@ class DeliveryChecker:
         publisher = self.ledger.current.get(message.publisher)
         if message.once and publisher is not None and publisher.durable:
             return False  # that is stored until it has arrived
-        since, until = message.first_us, self.world.now
+        since, until = message.first_us - SECOND, self.world.now  # an order to evict takes its time
         return any(self.trouble.failed(attempt.link.server.name, since, until) for attempt in message.attempts)
 
     def _has_reached(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
