@@ -91,7 +91,7 @@ class Relays:
             relay.durable,
             list(relay.flights.values()),
             relay.token,
-            relay.state == ASKED or (relay.state == ENDED and not relay.durable),
+            relay.state == ASKED or relay.is_spent,
             relay.log[0][0] - 1 if relay.log else relay.packets,
             relay.given,
         )
@@ -226,7 +226,7 @@ class Relays:
                 if relay.state == GRANTED:
                     newest[relay.connection.client_id] = relay.number
             for relay in self._by_partition[partition].values():
-                if relay.state == ENDED and not relay.durable:
+                if relay.is_spent:
                     if relay.log and relay.log[-1][1] == GOODBYE:
                         entries.append(self._entry(relay))
                 elif relay.state == ASKED or relay.number >= newest.get(relay.connection.client_id, 0):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from folkmoot.client.admin import AdminClient
 
-__all__ = ["ADMIN", "JSON", "TOKEN", "connect", "named", "print_json", "print_table", "size_text"]
+__all__ = ["ADMIN", "JSON", "TOKEN", "URL", "connect", "named", "print_json", "print_table", "size_text"]
 
 URL_DEFAULT: Final = "http://127.0.0.1:8080"
 LINE_WIDTH: Final = 200
@@ -27,6 +27,9 @@ ADMIN = typer.Option(
     envvar="FOLKMOOT_URL",
     metavar="HOST:PORT",
     help="Admin address of a node; several, by repeating or with commas, are tried in turn.",
+)
+URL = typer.Option(
+    URL_DEFAULT, "--admin", "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas."
 )
 TOKEN = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The nodes' admin token, if they have one.")
 JSON = typer.Option(False, "--json", help="Print JSON.")

@@ -9,17 +9,13 @@ from typing import Any, Final
 
 import typer
 
-from folkmoot.cli.admin import print_table
+from folkmoot.cli.admin import URL, print_table
 from folkmoot.cli.error import Refusal
 
 __all__ = ["app", "availability", "fleet"]
 
-URL_DEFAULT: Final = "http://127.0.0.1:8080"
 ROWS_SHOWN: Final = 40
 
-URL = typer.Option(
-    URL_DEFAULT, "--admin", "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas."
-)
 TOKEN = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The nodes' admin token, if they have one.")
 STREAM = typer.Option("events", "--stream", help="The stream that keeps $events/#.")
 OUT = typer.Option(None, "--out", help="Folder for the Delta tables and the plot; nothing is written without it.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
-from folkmoot.cli.admin import size_text
+from folkmoot.cli.admin import URL, size_text
 from folkmoot.cli.error import Refusal
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-URL_DEFAULT: Final = "http://127.0.0.1:8080"
 POLL_S: Final = 0.2
 WAIT_MS: Final = 10_000
 PATIENCE_S: Final = 10.0
@@ -30,9 +29,6 @@ LINE_WIDTH: Final = 200
 
 app = typer.Typer(add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
 
-URL = typer.Option(
-    URL_DEFAULT, "--admin", "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas."
-)
 TOKEN = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The node's admin token, if it has one.")
 JSON = typer.Option(False, "--json", help="Print JSON.")
 

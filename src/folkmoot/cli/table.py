@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from folkmoot.cli.admin import print_table
+from folkmoot.cli.admin import URL, print_table
 from folkmoot.cli.error import Refusal
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-URL_DEFAULT: Final = "http://127.0.0.1:8080"
 PATIENCE_S: Final = 10.0
 WIDTH_MAX: Final = 100_000  # nothing is cut: a wrapped line can be read
 
@@ -30,9 +29,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 @app.command()
 def table(
     name: str = typer.Argument("", help="sessions, subscriptions, queues, retained, streams or partitions."),
-    url: str = typer.Option(
-        URL_DEFAULT, "--admin", "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas."
-    ),
+    url: str = URL,
     token: str | None = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The nodes' admin token."),
     as_json: bool = typer.Option(False, "--json", help="Print each row as JSON, as the HTTP API gives it."),
     as_csv: bool = typer.Option(False, "--csv", help="Print CSV with a head line."),

@@ -51,6 +51,11 @@ class Relay:
         self.promised = 0
         self.flights: dict[int, int] = {}
 
+    @property
+    def is_spent(self) -> bool:
+        """Whether it was for a session that ends with its connection, and that has ended."""
+        return self.state == ENDED and not self.durable
+
     def is_ordered(self, passed_on: bool, complete_token: int) -> bool:
         """Whether a retained message, passed on or published here, overtakes none that went the other way (A8)."""
         if passed_on:

@@ -155,16 +155,11 @@ class DeliveryChecker:
             return
         if self.trouble.torn(message.first_us) and self._is_parted(record, [message, message.lane.messages[newest]]):
             return
-        first = message.attempts[0]
-        if message.qos == 0 and not self.trouble.alone:
-            if self.trouble.failed(first.link.server.name, first.sent_us - SECOND, self.world.now):
-                return  # it waited at a node that stood still, and its publisher went elsewhere
-            last = message.lane.messages[newest].attempts[0]
-            if last.link.ended_us < NEVER and self.trouble.disturbed(last.sent_us, last.link.ended_us):
-                return  # the later one waited for it, until its connection ended
+        later = message.lane.messages[newest]
+        if self.ledger.may_come_late(message, later):
+            return
         # The late one may have been sent again after the other had come; not so where it must have come the first time.
         if len(message.attempts) == 1 or (self._is_due(record, message) and not self._was_full(message)):
-            later = message.lane.messages[newest]
             self.world.violate("A3", f"{record} got {message} for the first time after {later}")
 
     def _count(self, record: SessionRecord, message: Message, packet: Publish) -> None:

@@ -5,7 +5,6 @@ Reads every stream partition after each turn, as far as it is readable, and keep
 
 from __future__ import annotations
 
-from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.mqtt.packet import Publish
 from folkmoot.mqtt.property_encode import forward_properties
 from folkmoot.sim.fact import Message, SessionRecord
@@ -134,17 +133,12 @@ class StreamChecker:
         place = (key[0], lane.number)
         newest = self._newest.get(place, -1)
         if message.index < newest and not self.ledger.trouble.torn(message.first_us):
-            first = message.attempts[0]
-            trouble = self.ledger.trouble
-            if message.qos == 0 and not trouble.alone:
-                if trouble.failed(first.link.server.name, first.sent_us - SECOND, self.world.now):
-                    return  # it waited at a node that stood still, and its publisher went elsewhere
-                later = lane.messages[newest].attempts[0]
-                if later.link.ended_us < NEVER and trouble.disturbed(later.sent_us, later.link.ended_us):
-                    return  # the later one waited for it, until its connection ended
+            later = lane.messages[newest]
+            if self.ledger.may_come_late(message, later):
+                return
             full = self.ledger.was_full(message.first_us, min(message.acked_us, self.world.now))
             if not full or len(message.attempts) == 1:
-                self.world.violate("A3", f"stream {key[0]} has {message} after {lane.messages[newest]}")
+                self.world.violate("A3", f"stream {key[0]} has {message} after {later}")
         self._newest[place] = max(newest, message.index)
 
     def reread(self, streams: Streams) -> None:

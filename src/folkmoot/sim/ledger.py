@@ -5,7 +5,7 @@ Owns registration and look-up; judges nothing.
 
 from __future__ import annotations
 
-from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.kernel.clock import MILLISECOND, NEVER, SECOND
 from folkmoot.mqtt.packet import Publish
 from folkmoot.sim.fact import Attempt, Lane, Life, Message, SessionRecord
 from folkmoot.sim.host import Host
@@ -79,6 +79,16 @@ class Ledger:
         self.records.append(record)
         self.current[life.client_id] = record
         return record
+
+    def may_come_late(self, message: Message, later: Message) -> bool:
+        """Whether a message of QoS 0 may come behind a later one of its lane: no acknowledgement keeps their order."""
+        if message.qos or self.trouble.alone:
+            return False
+        first = message.attempts[0]
+        if self.trouble.failed(first.link.server.name, first.sent_us - SECOND, self.world.now):
+            return True  # it waited at a node that stood still, and its publisher went elsewhere
+        sent = later.attempts[0]  # or that one waited for it, until its connection ended
+        return sent.link.ended_us < NEVER and self.trouble.disturbed(sent.sent_us, sent.link.ended_us)
 
     def was_full(self, since_us: int, until_us: int) -> bool:
         """Whether some node's disk was full at some moment between the two."""
