@@ -135,7 +135,7 @@ def test_following_prints_what_comes_until_it_is_interrupted(node: StreamNode, m
         heard.set()
         assert json.loads(line)["payload"] == "news"
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(60) == 130
     finally:
         heard.set()
         process.kill()

@@ -20,7 +20,7 @@ from folkmoot.streams.config import StreamConfig
 from pyspark_folkmoot.java import java_home
 from tests.harness.streamnode import Shelf, StreamNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
 
 PIPELINE = """\
 name: clustered
@@ -86,7 +86,7 @@ def check(file: Path) -> None:
 
 
 def test_executors_that_find_no_source_tree(file: Path) -> None:
-    """The code comes with the session. Those that find one are in `test_torture`."""
+    """The code comes with the session. Those that find one are in the test of a standalone master."""
     run(file, "local-cluster[2,1,1024]", f', spark.executorEnv.PYTHONPATH: "{file.parent}"', "--package")
     check(file)
 
@@ -115,7 +115,7 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def said(log: Path, pattern: str) -> str:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while time.monotonic() < until:
         found = re.search(pattern, log.read_text(encoding="utf-8", errors="replace") if log.exists() else "")
         if found:

@@ -22,7 +22,7 @@ from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.log import StreamLog
 from tests.harness.streamnode import Shelf, StreamNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
 
 PIPELINE = """\
 name: small
@@ -54,7 +54,7 @@ def command(*arguments: object) -> list[str]:
 
 
 def ask(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=170, check=False)
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300, check=False)
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def place(file: Path) -> int:
 
 
 def await_that(holds: Callable[[], bool], file: Path) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while time.monotonic() < until:
         if holds():
             return
@@ -124,7 +124,7 @@ def test_a_pipeline_that_is_killed_started_twice_and_stopped(node: StreamNode, t
         await_that(lambda: place(file) >= 3001, file)
         assert json.loads(ask("status", file, "--json").stdout)["queries"]["out"]["behind"] == {"s": 0}
         process.send_signal(signal.SIGTERM)
-        assert process.wait(90) == 0
+        assert process.wait(180) == 0
     table = DeltaTable(str(tmp_path / "out")).to_pyarrow_table()
     assert sorted(table.column("value").to_pylist()) == list(range(3000))
     log = file.with_name("run.log").read_text(encoding="utf-8")

@@ -26,10 +26,10 @@ from folkmoot.streams.record import Record
 from pyspark_folkmoot import spark_session
 from tests.integration.serving import Serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("sink"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
 
 DRIVER = Path(__file__).with_name("sink_driver.py")
-DRIVER_S = 150
+DRIVER_S = 300
 
 
 @pytest.fixture(scope="module")

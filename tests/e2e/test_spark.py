@@ -168,7 +168,7 @@ def test_the_formats_are_found_without_registration(node: StreamNode) -> None:
         "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false').getOrCreate()\n"
         f"print('count', spark.read.format('folkmoot').options(url={node.url!r}, stream='s').load().count())\n"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=False)
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
     assert "count 100" in answer.stdout, answer.stderr
 
 
@@ -206,7 +206,7 @@ class Driver:
 
 
 def wait_for_rows(table: Path, count: int) -> None:
-    until = time.monotonic() + 90
+    until = time.monotonic() + 300
     while time.monotonic() < until:
         if (table / "_delta_log").exists() and DeltaTable.is_deltatable(str(table)) and len(payloads(table)) >= count:
             return

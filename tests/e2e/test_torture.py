@@ -25,11 +25,13 @@ def test_a_verdict_sees_what_is_missing_and_what_is_too_much() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(1500)
 def test_nothing_is_lost_or_twice_when_all_is_killed(tmp_path: Path) -> None:
     said: list[str] = []
-    scene = Scene(tmp_path / "run", 1, said.append)
+    scene = Scene(tmp_path / "run", 1, said.append, "local[2]")
     try:
-        verdict = scene.run([["node", "driver"]], 300)  # that executors die is in `test_pipeline_cluster`
+        verdict = scene.run([["node", "driver"]], 300)
     finally:
         scene.close()
     assert verdict.holds, (verdict.gaps, verdict.duplicates, said)

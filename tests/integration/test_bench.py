@@ -39,7 +39,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Target
         yield process.pid, Target("127.0.0.1", int(address.rpartition(":")[2]))
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(10)
+        process.wait(60)
         if process.stdout is not None:
             process.stdout.close()
 
@@ -188,7 +188,7 @@ def mosquitto(tmp_path: Path) -> Iterator[Target]:
         yield Target("127.0.0.1", port)
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -57,7 +57,7 @@ def test_paho(serving: Serving, transport: str, version: str) -> None:
     client.connect("localhost" if transport in ("mqtts", "wss") else "127.0.0.1", serving.port(transport))
     client.loop_start()
     try:
-        assert arrived.get(timeout=10) == "subscribed"
+        assert arrived.get(timeout=60) == "subscribed"
         properties = None
         if version == "5":
             properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
@@ -66,7 +66,7 @@ def test_paho(serving: Serving, transport: str, version: str) -> None:
         large = bytes(range(256)) * 300
         for qos, payload in ((0, b"zero"), (1, b"one"), (2, large)):
             client.publish(name, payload, qos, properties=properties).wait_for_publish(10)
-        received = [arrived.get(timeout=10) for _ in range(3)]
+        received = [arrived.get(timeout=60) for _ in range(3)]
         assert [(payload, qos) for payload, qos, _ in received] == [(b"zero", 0), (b"one", 1), (large, 2)]
         if version == "5":
             assert all(found.ContentType == "text/plain" for _, _, found in received)

@@ -223,7 +223,7 @@ def test_stream_records_survive_with_their_offsets(serving: Serving) -> None:
             request = urllib.request.Request(
                 f"{place}/{partition}/records?from=0", headers={"accept": "application/x-ndjson"}
             )
-            with urllib.request.urlopen(request, timeout=10) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 lines += response.read().decode().splitlines()
         return lines
 

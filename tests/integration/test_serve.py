@@ -26,7 +26,7 @@ def fetch(serving: Serving, path: str, token: str = "") -> tuple[int, str]:
     headers = {"authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(f"http://127.0.0.1:{serving.port('admin')}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -193,7 +193,7 @@ def test_damage_that_is_met_later_ends_the_node_by_name(tmp_path: Path) -> None:
                 while client.receive(5) is not None:
                     pass
             assert node.process is not None
-            result = node.process.wait(10)
+            result = node.process.wait(60)
         except AssertionError:
             result = 1  # met already while opening
         assert result == 1
@@ -229,7 +229,7 @@ def test_health_metrics_and_status(serving: Serving) -> None:
 
 def test_a_reader_that_waits_at_the_end_of_a_stream_is_woken(serving: Serving) -> None:
     place = f"http://127.0.0.1:{serving.port('admin')}/api/v1/streams/kept"
-    with urllib.request.urlopen(place, timeout=10) as response:
+    with urllib.request.urlopen(place, timeout=60) as response:
         ends = {entry["partition"]: entry["next"] for entry in json.load(response)["ranges"]}
     readers = [
         subprocess.Popen(

@@ -68,7 +68,7 @@ class Bench(CheckListener):
         self.checks.check(check)
         assert self.answers == [], "an answer never comes within the turn that asks"
         if not self.loop.ready or self.file.verified > before:
-            assert self.answered.acquire(timeout=10)
+            assert self.answered.acquire(timeout=60)
         self.loop.iterate()
         ((connection, ok),) = self.answers
         assert connection is check.connection
@@ -89,7 +89,7 @@ def test_the_file_decides(tmp_path: Path) -> None:
     for name, secret, ok in (("ann", b"secret", True), ("ann", b"Secret", False), ("bob", b"secret", False)):
         check: Any = Check(name, secret)
         bench.checks.check(check)
-        assert bench.answered.acquire(timeout=10)
+        assert bench.answered.acquire(timeout=60)
         bench.loop.iterate()
         assert bench.answers.pop() == (check.connection, ok)
     bench.checks.close()
@@ -170,7 +170,7 @@ class SlowFile(CountingFile):
 
     def verify(self, user: str, password: bytes) -> bool:
         self.begun.release()
-        assert self.go.acquire(timeout=10)
+        assert self.go.acquire(timeout=60)
         return super().verify(user, password)
 
 
@@ -181,9 +181,9 @@ def test_who_asks_the_same_waits_for_the_same_answer(bench: Bench) -> None:
     checks: list[Any] = [Check("ann", b"secret") for _ in range(3)]
     for check in checks:
         bench.checks.check(check)
-    assert slow.begun.acquire(timeout=10)
+    assert slow.begun.acquire(timeout=60)
     slow.go.release()
-    assert bench.answered.acquire(timeout=10)
+    assert bench.answered.acquire(timeout=60)
     bench.loop.iterate()
     assert bench.answers == [(check.connection, True) for check in checks]
     assert slow.verified == 1
@@ -195,13 +195,13 @@ def test_no_work_is_done_for_those_who_have_gone(bench: Bench) -> None:
     busy: list[Any] = [Check("ann", b"%d" % number) for number in range(password.THREADS)]
     for check in busy:
         bench.checks.check(check)
-        assert slow.begun.acquire(timeout=10)
+        assert slow.begun.acquire(timeout=60)
     gone: Any = Check("bob", b"secret")
     bench.checks.check(gone)
     bench.gone.append(gone.connection)
     slow.go.release(len(busy))
     for _ in range(len(busy) + 1):
-        assert bench.answered.acquire(timeout=10)
+        assert bench.answered.acquire(timeout=60)
     late: Any = Check("bob", b"secret")
     bench.checks.check(late)
     bench.loop.iterate()

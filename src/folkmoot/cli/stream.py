@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 POLL_S: Final = 0.2
-WAIT_MS: Final = 10_000
+# A Ctrl-C that comes just before Python waits for the answer is seen when it has come: nobody should wait longer.
+WAIT_MS: Final = 1_000
 PATIENCE_S: Final = 10.0
 LINE_WIDTH: Final = 200
 

@@ -16,11 +16,15 @@ _REPORT_S = 180.0
 
 
 class Driver(Child):
-    """`folkmoot pipeline run` of `file`, a copy of the example or another one, with the addresses of these nodes."""
+    """`folkmoot pipeline run` of `file`, a copy of the example or another one, with the addresses of these nodes.
 
-    def __init__(self, folder: Path, example: Path | None = None) -> None:
+    `master` is where Spark runs; "" leaves that to the file.
+    """
+
+    def __init__(self, folder: Path, example: Path | None = None, master: str = "") -> None:
         super().__init__("the Spark driver", folder / "pipeline.log")
         self._example = EXAMPLE if example is None else example
+        self._options = ["--master", master] if master else []
         self.file = folder / self._example.name
 
     def prepare(self, urls: str) -> None:
@@ -33,7 +37,7 @@ class Driver(Child):
 
     def start(self) -> None:
         """Start it and wait until its queries run; it goes on where its checkpoints say."""
-        self.launch("folkmoot", "pipeline", "run", str(self.file))
+        self.launch("folkmoot", "pipeline", "run", str(self.file), *self._options)
         self.ready(b"running")
 
     def finish(self) -> None:
@@ -43,7 +47,7 @@ class Driver(Child):
 
     def drain(self) -> None:
         """Run once more, for all that the streams have, to its end; raises FolkmootError if that does not end well."""
-        self.launch("folkmoot", "pipeline", "run", str(self.file), "--once")
+        self.launch("folkmoot", "pipeline", "run", str(self.file), *self._options, "--once")
         self._await_end(_DRAIN_S)
 
     def _await_end(self, timeout_s: float) -> None:

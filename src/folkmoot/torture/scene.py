@@ -34,6 +34,7 @@ STREAMS = ("in=in/#", "back=back/#")
 CONNECTIONS = 6
 DEVICES = 60
 TENTH = 10
+MASTER = "local-cluster[2,1,1024]"  # executors are processes of their own, which can be killed
 PLACES = ("bronze", "silver", "stream back", "subscriber")
 _BACK_S = 120.0
 _MORE_S = 3.0  # what comes twice comes then
@@ -94,16 +95,16 @@ class Verdict:
 
 
 class Scene:
-    """One run in `folder`; `say` gets a line for what happens."""
+    """One run in `folder`, on the Spark `master`; `say` gets a line for what happens."""
 
-    def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, seed: int, say: Callable[[str], None], master: str = MASTER) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         self.folder = folder
         self.say = say
         self.rng = Rng(seed)
         self.cluster = Cluster(folder, STREAMS)
-        self.driver = Driver(folder, PIPELINE)
+        self.driver = Driver(folder, PIPELINE, master)
         self.victims = Victims(self.cluster, self.driver, self.rng, say)
 
     def run(self, rounds: Sequence[list[str]], rate: int) -> Verdict:

@@ -18,7 +18,7 @@ __all__ = ["Victims"]
 
 _SPARE = 2  # copies that may be missing: with three replicas
 _WHOLE_S = 120.0
-_PROGRESS_S = 240.0
+_PROGRESS_S = 600.0  # a limit for what hangs: on a busy machine Spark takes minutes to begin
 _POLL_S = 0.2
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
