@@ -42,8 +42,11 @@ def test_refusals_say_why() -> None:
         client = AdminClient(shown.place)
         with pytest.raises(NoSuchNode, match="no node 'xy'; there are: a, b, c"):
             client.safe_to_stop("xy")
-        with pytest.raises(NoSuchNode, match="there are: a, b, c"):
-            client.evict("x")
+        for name in ("x", "../b", "x/y", "ü b"):
+            with pytest.raises(NoSuchNode, match=f"no node '{name}'; there are: a, b, c"):
+                client.evict(name)
+            with pytest.raises(NoSuchNode, match=f"no node '{name}'; there are: a, b, c"):
+                client.safe_to_stop(name)
         with pytest.raises(NotPossible, match="evict it first"):
             client.forget("b")
         with pytest.raises(BadQuestion, match="wildcard"):

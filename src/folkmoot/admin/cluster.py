@@ -256,10 +256,10 @@ def cluster_routes(
         Route("/api/v1/partitions", api.partitions),
         Route("/api/v1/where", api.where),
         Route("/api/v1/heals", api.heals),
-        Route("/api/v1/safe-to-stop/{node}", api.safe_to_stop),
-        Route("/api/v1/nodes/{node}/evict", api.evict, methods=["POST"]),
-        Route("/api/v1/nodes/{node}/forget", api.forget, methods=["POST"]),
-        Route("/api/v1/nodes/{node}/leave", api.leave, methods=["POST"]),
+        Route("/api/v1/safe-to-stop/{node:path}", api.safe_to_stop),
+        Route("/api/v1/nodes/{node:path}/evict", api.evict, methods=["POST"]),
+        Route("/api/v1/nodes/{node:path}/forget", api.forget, methods=["POST"]),
+        Route("/api/v1/nodes/{node:path}/leave", api.leave, methods=["POST"]),
         Route("/api/v1/leave", api.leave, methods=["POST"]),
     ]
 
