@@ -213,6 +213,14 @@ def test_where_a_client_and_a_topic_are(capsys: pytest.CaptureFixture[str]) -> N
         assert "give a client id, or --topic" in run(Drawn(one), capsys, "where", *words, status=2)
 
 
+def test_a_cluster_that_began_apart_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    picture = Drawn(FULL)
+    assert "BEGUN APART" not in run(picture, capsys, "status")
+    picture.apart = True
+    assert "BEGUN APART: most of the seeds have not been found" in run(picture, capsys, "status")
+    assert json.loads(run(picture, capsys, "status", "--json"))["apart"] is True
+
+
 def test_safe_to_stop_answers_by_its_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(Drawn(FULL), capsys, "safe-to-stop", "b").startswith("yes: ")
     only: Roles = [["a"], ["b"]]

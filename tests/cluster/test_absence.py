@@ -181,7 +181,7 @@ def test_they_are_read_as_they_were_written_and_older_views_have_none() -> None:
     found = decode_view(encode_view(view)).losses
     assert (found.missing, repr(found.past)) == (view.losses.missing, repr(view.losses.past))
     assert found.groups() == [(["b"], [0, 2]), (["b", "c"], [1])]
-    later = len(put_bytes(varint(0)))  # the section behind it, of no ids
+    later = len(put_bytes(varint(0))) + len(put_bytes(bytes(1)))  # the sections behind it: no ids, and a flag
     older = bare[: -len(put_bytes(encode_losses(Losses()))) - later]
     assert decode_view(older).losses.missing == {}
     assert repr(decode_losses(encode_losses(Losses()))) == repr(Losses())

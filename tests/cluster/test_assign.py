@@ -213,6 +213,19 @@ def test_it_still_is_one_when_a_view_has_made_it_a_learner() -> None:
     assert case.branches == ["c"]
 
 
+def test_who_began_apart_gives_way_however_old_and_far_its_branch_is() -> None:
+    case = Case("abc")
+    case.view(7, "ab", "ab").known = ["a", "b", "c"]
+    case.view(9, "c", "c").apart = True
+    case.hold(at(12, (7, 0)), "ab")
+    case.hold(at(99, (3, 0), (9, 2)), "c")
+    replicas, learners = case.place()
+    assert (sorted(replicas), learners) == (["a", "b"], ["c"])
+    assert case.branches == ["c"], "what it has is taken in"
+    case.hold(Holding(NONE, 0, 0, []), "ab")
+    assert case.place()[0][0] == "c", "nobody else has anything"
+
+
 def test_a_copy_without_changes_of_its_own_is_none() -> None:
     case = Case("abc")
     case.view(5, "ab", "ab", known="abc")

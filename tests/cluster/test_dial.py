@@ -12,6 +12,15 @@ def dials() -> Dials:
     return Dials(ClusterConfig(), Rng(1))
 
 
+def test_who_lives_where_is_remembered() -> None:
+    made = dials()
+    for address in ("a:1", "b:1", "me:1"):
+        made.want(address)
+    made.met("b:1", "b")
+    made.targets["me:1"].itself = True
+    assert made.residents("me") == {"b:1": "b", "me:1": "me"}
+
+
 def test_a_wanted_address_is_dialled_once_until_that_has_ended() -> None:
     made = dials()
     made.want("a:1")

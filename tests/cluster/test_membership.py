@@ -50,6 +50,40 @@ def test_a_node_whose_seeds_do_not_answer_waits_then_begins_alone() -> None:
     moot.run_until(moot.settled, S)
 
 
+def test_who_begins_without_most_of_its_seeds_knows_that_there_may_be_a_cluster() -> None:
+    moot = Moot(3, 1)
+    moot.start("n000", ["n001", "n002"])
+    moot.run_until(moot.settled, 3 * S)
+    assert view_of(moot, "n000").apart
+    assert not view_of(moot, "n000").is_whole()
+    assert "began_apart" in " ".join(moot.nodes["n000"].events)
+    moot.start("n001", ["n000", "n002"])
+    moot.run_until(lambda: moot.agreed(["n000", "n001"]), 5 * S)
+    assert not view_of(moot, "n001").apart
+    assert view_of(moot, "n001").is_whole(), "two of three is most of them"
+    assert "joined_others" in " ".join(moot.nodes["n000"].events)
+
+
+def test_who_begins_with_an_empty_disk_and_cut_off_is_apart_and_goes_on_with_what_the_others_have() -> None:
+    moot = begun(3)
+    cluster = view_of(moot, "n000").epoch
+    moot.kill("n002")
+    moot.split(["n000", "n001"], ["n002"])
+    moot.start("n002", ["n000", "n001"], empty=True)
+    moot.run(5 * S)
+    assert view_of(moot, "n002").apart
+    assert not view_of(moot, "n001").apart
+    for partition in range(16):
+        moot.write(partition)
+    moot.heal()
+    moot.run_until(moot.settled, 10 * S)
+    merged = view_of(moot, "n002")
+    assert not merged.apart
+    assert {replicas[0] for replicas in merged.replicas} & {"n000", "n001"}
+    assert all(one.history[0][0] <= cluster for node_id in ("n000", "n001") for one in moot.nodes[node_id].has)
+    assert not moot.lost()
+
+
 def test_while_a_node_stands_still_or_its_clock_is_set_it_has_waited_for_nobody() -> None:
     moot = Moot(2, 1)
     moot.start("n000", ["n001"])

@@ -92,8 +92,9 @@ def test_a_view_keeps_who_has_no_room() -> None:
     view = View(7, Case("abc").members, [["a", "b"]], [[]])
     view.crowded = ["b", "c"]
     view.doubtful = ["d"]
+    view.apart = True
     again = decode_view(encode_view(view))
-    assert (again.crowded, again.doubtful) == (["b", "c"], ["d"])
+    assert (again.crowded, again.doubtful, again.apart) == (["b", "c"], ["d"], True)
 
 
 def full_case(ids: str, crowded: str, replicas: int = 3) -> Case:

@@ -54,3 +54,21 @@ def test_who_stood_down_before_its_promise_begins_anew_at_once() -> None:
     found.exclude("others went on")
     found.install([next_view(200, 200)], 1)
     assert found.may_write()
+
+
+def test_seeds_are_known_by_their_address_or_by_who_answers_there() -> None:
+    me, two, three = [Member(f"n{number}", 1, f"10.0.0.{number}:7883", "", ACTIVE) for number in (1, 2, 3)]
+    config = ClusterConfig()
+    config.peer_address = me.address
+    found = Seat(me, config, 1, Rng(1), Nothing(), None)
+    assert not found.is_few([me]), "it knows of nobody"
+    config.seeds = [me.address, two.address, three.address]
+    assert found.is_few([me])
+    assert not found.is_few([me, two])
+    config.seeds = ["one:7883", "two:7883"]
+    assert found.is_few([me, two])
+    found.met = {"one:7883": "n1"}
+    assert not found.is_few([me, two]), "one of the names is its own"
+    assert found.is_few([me])
+    found.met["two:7883"] = "n2"
+    assert found.is_few([me]), "it has answered, and is not here"

@@ -42,6 +42,7 @@ class Drawn(Picture):
         self.losses = Losses()
         self.heard: list[str] = []
         self.there = True
+        self.apart = False
         self.loads: dict[str, dict[str, int]] = {}
 
     def node_id(self) -> str:
@@ -53,6 +54,7 @@ class Drawn(Picture):
     def view(self) -> View | None:
         view = View(77, self.members, absent=self.absent)
         view.losses = self.losses
+        view.apart = self.apart
         return view if self.there else None
 
     def counter(self) -> int:

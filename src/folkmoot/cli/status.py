@@ -47,6 +47,8 @@ def summary(found: dict[str, Any]) -> list[str]:
     if total["under_replicated"]:
         few = f"{total['under_replicated']} of {total['total']} partitions have fewer than {found['replicas']} copies"
         lines.append(f"UNDER-REPLICATED: {few}")
+    if found.get("apart"):
+        lines.append("BEGUN APART: most of the seeds have not been found; until then streams get no offsets")
     lines += missing_lines(found.get("copies_missing", []))
     if total["damaged"] or total["digest_different"]:
         bad = f"{total['damaged']} copies damaged, {total['digest_different']} digests different"

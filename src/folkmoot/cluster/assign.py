@@ -154,7 +154,7 @@ class _Assigner:
         copies = self._copies[partition]
         complete = [copy for copy in copies if copy.holding.state == COMPLETE]
         if complete:
-            group = self._winner(partition, complete)
+            group = self._winner(partition, self._within(complete) or complete)
             replicas = _chosen(ideal, group.order, self.crowded)
             learners = self._learners(ideal, replicas, copies, complete, group.tip)
             self._note_branches(partition, replicas, learners, complete, group.tip.holding)
@@ -200,6 +200,15 @@ class _Assigner:
                 best = group
         assert best is not None, "of branches that contain each other the first is kept"
         return best
+
+    def _within(self, complete: list[_Copy]) -> list[_Copy]:
+        """Return the copies without those of nodes that began apart: others may have read from what these have."""
+        found: list[_Copy] = []
+        for copy in complete:
+            base = self.told_bases.get(copy.node_id)
+            if base is None or not base.apart:
+                found.append(copy)
+        return found
 
     def _groups(self, partition: int, complete: list[_Copy]) -> list[_Group]:
         """Return those that are in sync, one group for each view that is not closed for this partition."""

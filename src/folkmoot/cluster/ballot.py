@@ -63,17 +63,14 @@ class Ballot:
         if seat.counter >= COUNTER_MAX:
             self._exhausted()
             return
-        members: list[Member] = []
-        for node_id in ids:
-            member = self._member(node_id)
-            if member is not None:
-                members.append(member)
+        members = self.members(ids)
         seat.counter += 1
         epoch = make_epoch(seat.counter, seat.proposer)
         seat.promised = epoch
         seat.promised_us = now
         self.proposal = Proposal(epoch, members, now)
         self.proposal.crowded = [member.node_id for member in members if member.node_id in self.crowded]
+        self.proposal.few = seat.is_few(members)
         base = 0 if seat.base is None else seat.base.epoch
         body = encode_prepare(Prepare(epoch, base, [(member.node_id, member.incarnation) for member in members]))
         for member in members:
@@ -81,6 +78,15 @@ class Ballot:
                 seat.out.append((member.node_id, PREPARE, body))
         seat.event(INFO, "view_proposed", {"view": seat.counter, "epoch": epoch, "members": ids})
         self._promised(seat.me.node_id, self._promise(epoch), now)
+
+    def members(self, ids: list[str]) -> list[Member]:
+        """Return what is known of these nodes, without those of whom nothing is."""
+        found: list[Member] = []
+        for node_id in ids:
+            member = self._member(node_id)
+            if member is not None:
+                found.append(member)
+        return found
 
     def _exhausted(self) -> None:
         if not self._told_end:

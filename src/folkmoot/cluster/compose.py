@@ -53,6 +53,7 @@ def compose(
     known, absent = _known(final, before, tops, requests, left)
     view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
     view.crowded = list(told.crowded)
+    view.apart = told.few and not [top for top in tops if not top.apart]
     view.lineage = _lineage(bases)
     view.lasts = _lasts(tops, absent)
     view.forgotten = _forgotten(view, tops, fresh, before, requests)
@@ -168,7 +169,7 @@ def _tops(proposal: Proposal) -> list[View]:
 def _foremost(tops: list[View]) -> View | None:
     best: View | None = None
     for view in tops:
-        if best is None or view.votes() > best.votes():
+        if best is None or (not view.apart, view.votes()) > (not best.apart, best.votes()):
             best = view
     return best
 

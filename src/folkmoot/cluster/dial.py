@@ -53,6 +53,11 @@ class Dials:
         if target is not None:
             target.node_id = node_id
 
+    def residents(self, own_id: str) -> dict[str, str]:
+        """Return by address the id of the node that has answered there last."""
+        found = {one.address: own_id if one.itself else one.node_id for one in self.targets.values()}
+        return {address: node_id for address, node_id in found.items() if node_id}
+
     def ended(self, address: str, lived_us: int, now: int) -> Target | None:
         """A dial has failed or its connection is gone; one that did not live long was no success."""
         target = self.targets.get(address)

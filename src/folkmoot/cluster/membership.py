@@ -75,6 +75,15 @@ class Membership:
         return None if self._seat.state == WAITING else self._seat.view
 
     @property
+    def seeks(self) -> bool:
+        """Whether this node has reason to ask who its seeds are."""
+        return self.view is None or self.view.apart
+
+    def know_seeds(self, residents: dict[str, str]) -> None:
+        """Learn the ids of the nodes that answer at addresses."""
+        self._seat.met = residents
+
+    @property
     def state(self) -> str:
         """Whether this node is "waiting" for a first view, a "member", or "excluded" from a view that it sees."""
         return STATES[self._seat.state]

@@ -103,6 +103,4 @@ class Outside:
             known = self._seat.view.known
             here = [node_id for node_id in known if node_id in ids]
             return 2 * len(here) > len(known)
-        config = self._seat.config
-        expected = len({config.peer_address, *config.seeds})
-        return 2 * len(ids) > expected
+        return not self._seat.is_few(self._ballot.members(ids))

@@ -147,6 +147,10 @@ class Peers(Switch):
         """Dial `address` no more; a connection that stands stays."""
         self._targets.unwant(address)
 
+    def residents(self) -> dict[str, str]:
+        """Return by wanted address the id of the node that has answered there last, this one included."""
+        return self._targets.residents(self.me.node_id)
+
     def send(self, node_id: str, kind: int, body: bytes) -> None:
         """Send a message, with all others of this turn; dropped when no process of the node is known.
 

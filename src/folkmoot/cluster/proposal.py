@@ -72,7 +72,10 @@ class Promise:
 
 
 class Proposal:
-    """What a proposer has gathered; crowded: ids of members without room on their disks."""
+    """What a proposer has gathered.
+
+    crowded: ids of members without room on their disks. few: most of the seeds are none of the members.
+    """
 
     def __init__(self, epoch: int, members: list[Member], now: int) -> None:
         self.epoch = epoch
@@ -80,6 +83,7 @@ class Proposal:
         self.started_us = now
         self.promises: dict[str, Promise] = {}
         self.crowded: list[str] = []
+        self.few: bool = False
 
     def missing(self) -> list[str]:
         """Return the ids of those who have not answered."""

@@ -75,6 +75,7 @@ class Seat:
         self.leaving: bool = False  # wants to go for good
         self.departing: bool = False  # has said goodbye: no view is to have it any more
         self.strangers: list[str] = []  # members of views that were made without this node: they have forgotten it
+        self.met: dict[str, str] = {}  # by seed the id of the node that has answered there
         self.installed_us: int = 0
         self.promised_us: int = 0
         self.room = Room(config.full_wait_us, config.full_hold_us)
@@ -101,6 +102,16 @@ class Seat:
             if now - since_us >= self.config.stall_us:
                 return True
         return False
+
+    def is_few(self, members: list[Member]) -> bool:
+        """Tell whether most of the seeds are none of these: they may be a cluster that goes on without them."""
+        unknown = 0
+        for seed in self.config.seeds:
+            node_id = self.met.get(seed, "")
+            here = [one for one in members if one.address == seed or one.node_id == node_id]
+            if not here and seed != self.config.peer_address:
+                unknown += 1
+        return unknown >= len(members)
 
     def may_write(self) -> bool:
         """Tell whether writes may be taken here, by the split policy."""
@@ -137,6 +148,7 @@ class Seat:
                     old.epoch, old.members, old.replicas, old.learners, view.known, view.absent, view.refused
                 )
                 self.base.lineage = old.lineage
+                self.base.apart = old.apart
                 self.base.lasts = view.lasts
                 self.base.losses = old.losses
                 me = self.me.node_id  # nothing was given up in such a view

@@ -128,6 +128,7 @@ class View:
     of the order) of nodes that an operator had forgotten; one that is a member of such a view begins anew with it.
     crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead.
     losses: which copies are away or lost. doubtful: ids of absent ones that may live, as the proposer sees it.
+    apart: begun from nothing where most of the seeds did not answer: they may be a cluster that it does not know.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class View:
         self.losses: Losses = Losses()
         self.crowded: list[str] = []
         self.doubtful: list[str] = []
+        self.apart: bool = False
         self.proposer: str = ""  # who proposed it, "" = nobody: a copy that was kept up to date (`Seat.base`)
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
@@ -189,8 +191,8 @@ class View:
         return sorted(found)
 
     def is_whole(self) -> bool:
-        """Tell whether everybody who is known is here: nobody is away who may return with changes of his own."""
-        return self.votes() >> 1 == len(self.known)
+        """Tell whether everybody who is known is here: nobody is away who may come with changes of his own."""
+        return self.votes() >> 1 == len(self.known) and not self.apart
 
     def votes(self) -> int:
         """Return how much of the last full membership is here: twice the number, and one if its lowest id is."""

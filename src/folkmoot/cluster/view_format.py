@@ -80,6 +80,7 @@ def encode_view(view: View) -> bytes:
             put_bytes(_put_ids(view.crowded)),
             put_bytes(encode_losses(view.losses)),
             put_bytes(_put_ids(view.doubtful)),
+            put_bytes(bytes([view.apart])),
         ]
     )
 
@@ -201,4 +202,6 @@ def decode_view(data: bytes) -> View:
     if not cursor.done():
         names = Cursor(cursor.bytes_(), "a view's doubtful ids")
         view.doubtful = [names.text() for _ in range(names.count(MEMBERS_MAX))]
+    if not cursor.done():
+        view.apart = Cursor(cursor.bytes_(), "whether a view was begun apart").integer() > 0
     return view

@@ -336,6 +336,8 @@ class Liaison:
             self.broker.tenure.stand_down(why)
 
     def _keep_connected(self) -> None:
+        if self.membership.seeks:
+            self.membership.know_seeds(self.peers.residents())
         wants = dict.fromkeys(self.membership.wants)
         for address in wants:
             if address not in self._wanted:

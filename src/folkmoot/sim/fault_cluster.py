@@ -90,7 +90,7 @@ class ClusterFaults(Acting):
         if len(running) < len([host for host in self.site.hosts if host.member]):
             return  # who was down already may have less than the others: that would be another fault
         self._note("power loss", running)
-        before = dict(self.trouble.weak)
+        before = self.trouble.lacking()
         self.trouble.disturb()
         self.trouble.fail(running)
         for host in running:

@@ -53,6 +53,7 @@ class Host(Machine):
         self._make_node = make_node
         self._turn_set = False
         self.leaving = False
+        self.refilled = False  # a copy here gave way to another one: until it is filled it counts for nothing
         self._patience_us = 0  # until then the others are waited for, when the node stops
         self._wake_us = NEVER
         self._by_number: dict[int, Link] = {}  # connections of this life, also those that are gone
@@ -290,6 +291,8 @@ class Host(Machine):
             self.world.mark(f"event {event.kind}")
             if event.kind == "disconnected":
                 self._expelled(event.fields["connection"])
+            elif event.kind == "branch_overwritten":
+                self.refilled = True
             elif event.kind == "leave_refused":
                 self._stay()
 

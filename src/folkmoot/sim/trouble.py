@@ -88,9 +88,13 @@ class Trouble:
         elif not self._open:
             self._begin(Span(now, NEVER, None, {}))
 
+    def lacking(self) -> dict[str, bool]:
+        """Return the machines that may lack something: failed ones, and those of which a copy is filled anew."""
+        return {**self.weak, **{host.name: True for host in self.hosts if host.refilled}}
+
     def affords(self, hosts: list[Host]) -> bool:
         """Whether the budget allows that these machines fail now too."""
-        weak = dict(self.weak)
+        weak = self.lacking()
         for host in hosts:
             weak[host.name] = True
         members = [host for host in self.hosts if host.member]
@@ -152,6 +156,8 @@ class Trouble:
         self._open = []
         self.exhausted = False
         self.weak.clear()
+        for host in self.hosts:
+            host.refilled = False
 
     # What checkers ask
 
