@@ -42,7 +42,14 @@ BUGS = [
     Planted("leader_alone", "a leader acknowledges without its followers", 15, ("crashes",), mesh_latency_us=FAR),
     Planted("early_ack", "followers confirm what is not on their disks", 20, ("power loss",), sync_us=100_000),
     Planted("gaps", "followers apply changes over a gap", 10, KILLS),
-    Planted("own_tail", "a new leader keeps to its own changes", 25, KILLS, sync_us=100_000),
+    Planted(
+        "own_tail",
+        "a new leader keeps to its own changes",
+        35,
+        ("power loss", "mass crashes"),
+        sync_us=100_000,
+        pace_us=10_000,
+    ),
     Planted(
         "untouched", "pages of a copy overwrite newer changes", 15, ("empty restarts",), sync_us=60_000, pace_us=5000
     ),
