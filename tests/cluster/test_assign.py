@@ -37,6 +37,7 @@ class Case:
         self.previous: View | None = None
         self.serving: list[str] | None = None
         self.branches: list[str] = []
+        self.yielded: list[tuple[str, int, int]] = []
         self.crowded: list[str] = []
 
     def view(self, epoch: int, ids: str, replicas: str, learners: str = "", known: str = "") -> View:
@@ -54,6 +55,7 @@ class Case:
 
     def place(self) -> tuple[list[str], list[str]]:
         branches: dict[int, list[str]] = {}
+        yielded: dict[int, list[tuple[str, int, int]]] = {}
         replicas, learners = assign(
             self.members,
             self.ring,
@@ -64,8 +66,10 @@ class Case:
             branches,
             self.serving,
             self.crowded,
+            yielded,
         )
         self.branches = branches.get(0, [])
+        self.yielded = yielded.get(0, [])
         return replicas[0], learners[0]
 
 
@@ -211,6 +215,26 @@ def test_it_still_is_one_when_a_view_has_made_it_a_learner() -> None:
     case.hold(at(12, (1, 0), (6, 11)), "c")
     case.place()
     assert case.branches == ["c"]
+
+
+def test_what_was_told_to_nobody_stays_so_when_the_views_that_prove_it_are_gone() -> None:
+    case = Case("abc")
+    older = case.view(5, "abc", "abc")
+    case.hold(at(20, (1, 0), (6, 17)), "a")
+    case.hold(at(19, (1, 0), (5, 17)), "b")
+    case.bases = {"a": older, "b": older}
+    assert case.place()[0] == ["a"]
+    assert case.branches == []
+    assert case.yielded == [("b", 5, 19)]
+    newer = case.view(7, "abc", "a", "bc")
+    assert case.place()[0] == ["a"]
+    assert case.branches == ["b"], "it says only what it has installed"
+    newer.yielded = {0: [("b", 5, 19)]}
+    case.place()
+    assert (case.branches, case.yielded) == ([], [("b", 5, 19)])
+    case.hold(at(20, (1, 0), (5, 17)), "b")
+    case.place()
+    assert case.branches == ["b"], "this is not what was judged"
 
 
 def test_who_began_apart_gives_way_however_old_and_far_its_branch_is() -> None:

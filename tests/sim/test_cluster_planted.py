@@ -132,6 +132,13 @@ def broken(bug: Planted, seed: int, *, healthy: bool = False) -> str:
     return found[0].promise if found else ""
 
 
+def test_power_cuts_one_behind_the_other_bring_nothing_back() -> None:
+    slow = Planted("own_tail", "", 0, KILLS, sync_us=100_000)
+    assert not broken(slow, 74, healthy=True)
+    slow.numbers["partitions"] = 2
+    assert not broken(slow, 20, healthy=True)
+
+
 def seeds_until(bug: Planted) -> int:
     """The first seed that breaks a promise because of the bug: without it the same run is clean; 0 if there is none."""
     for seed in range(1, bug.seeds + 1):

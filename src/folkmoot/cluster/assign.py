@@ -80,6 +80,7 @@ def assign(
     branches: dict[int, list[str]] | None = None,
     serving: list[str] | None = None,
     crowded: list[str] | None = None,
+    yielded: dict[int, list[tuple[str, int, int]]] | None = None,
 ) -> tuple[list[list[str]], list[list[str]]]:
     """Return for each partition its replicas (leader first) and its learners in the next view.
 
@@ -89,7 +90,8 @@ def assign(
     have installed that. filled: per member the (partition, learner) that it reports as filled, as their leader.
     branches: is given per partition the learners with another branch, see `is_branch`. serving: who serves in the view
     that it has installed (all who have one, if None); the others were started again since. crowded: who has no room on
-    its disk: it keeps what it has, leads only what nobody else can, and is given nothing new.
+    its disk: it keeps what it has, leads only what nobody else can, and is given nothing new. yielded: is given per
+    partition the learners with changes that were told to nobody, see `View.yielded`.
     """
     if bases is None:
         bases = {}
@@ -109,6 +111,8 @@ def assign(
         learners.append(fill)
     if branches is not None:
         branches.update(assigner.branches)
+    if yielded is not None:
+        yielded.update(assigner.yielded)
     return replicas, learners
 
 
@@ -130,6 +134,7 @@ class _Assigner:
         self._known: list[str] = [] if previous is None else previous.known
         self._bases: dict[str, View] = {}
         self.branches: dict[int, list[str]] = {}
+        self.yielded: dict[int, list[tuple[str, int, int]]] = {}
         self.told_bases = bases
         self.crowded: dict[str, bool] = {}
         self._copies: list[list[_Copy]] = [[] for _ in range(ring.partitions)]
@@ -173,8 +178,15 @@ class _Assigner:
             node_id = copy.node_id
             if node_id not in learners:
                 continue
-            if is_branch(copy.holding, self.told_bases.get(node_id), partition, tip, replicas):
+            holding = copy.holding
+            base = self.told_bases.get(node_id)
+            mark = (node_id, holding.epoch, holding.seq)
+            # Once known to have been told to nobody, changes stay so, also when the views that prove it are forgotten.
+            judged = base is not None and mark in base.yielded.get(partition, [])
+            if not judged and is_branch(holding, base, partition, tip, replicas):
                 self.branches.setdefault(partition, []).append(node_id)
+            elif includes(tip, holding) == NO:
+                self.yielded.setdefault(partition, []).append(mark)
 
     def _winner(self, partition: int, complete: list[_Copy]) -> _Group:
         groups = self._groups(partition, complete)

@@ -37,6 +37,7 @@ def compose(
                 bases[node_id] = promise.base
             served[node_id] = promise.base_epoch if promise.serving else proposal.epoch
     branches: dict[int, list[str]] = {}
+    yielded: dict[int, list[tuple[str, int, int]]] = {}
     holdings = {node_id: promise.holdings for node_id, promise in proposal.promises.items()}
     kept, fill = assign(
         members,
@@ -48,11 +49,13 @@ def compose(
         branches,
         [node_id for node_id in bases if proposal.promises[node_id].serving],
         told.crowded,
+        yielded,
     )
     final = _with_joining(members, fill, before)
     known, absent = _known(final, before, tops, requests, left)
     view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
     view.crowded = list(told.crowded)
+    view.yielded = yielded
     view.apart = told.few and not [top for top in tops if not top.apart]
     view.lineage = _lineage(bases)
     view.lasts = _lasts(tops, absent)

@@ -149,6 +149,7 @@ class Seat:
                 )
                 self.base.lineage = old.lineage
                 self.base.apart = old.apart
+                self.base.yielded = old.yielded
                 self.base.lasts = view.lasts
                 self.base.losses = old.losses
                 me = self.me.node_id  # nothing was given up in such a view

@@ -165,12 +165,15 @@ class Standing:
         if holding.state == PARTIAL:
             holding.state = DAMAGED
         report = Report(partition, holding, self.durable[partition])
-        report.apart = holding.seq > 0 and self._is_apart(partition, holding.epoch)
+        report.apart = holding.seq > 0 and self._is_apart(partition, holding)
         return report
 
-    def _is_apart(self, partition: int, epoch: int) -> bool:
-        """Whether changes of that epoch that the leader lacks may have been committed, see `assign.is_branch`."""
+    def _is_apart(self, partition: int, holding: Holding) -> bool:
+        """Whether changes of its epoch that the leader lacks may have been committed, see `assign.is_branch`."""
         view = self.view
+        epoch = holding.epoch
+        if view is not None and (self.node_id, epoch, holding.seq) in view.yielded.get(partition, []):
+            return False
         lived = self.lived
         if view is None or not view.replicas or lived is None or lived.epoch != epoch or not lived.replicas:
             return True

@@ -128,6 +128,7 @@ class View:
     of the order) of nodes that an operator had forgotten; one that is a member of such a view begins anew with it.
     crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead.
     losses: which copies are away or lost. doubtful: ids of absent ones that may live, as the proposer sees it.
+    yielded: per partition the learners whose newest changes were told to nobody, with that copy's epoch and sequence.
     apart: begun from nothing where most of the seeds did not answer: they may be a cluster that it does not know.
     """
 
@@ -159,6 +160,7 @@ class View:
         self.crowded: list[str] = []
         self.doubtful: list[str] = []
         self.apart: bool = False
+        self.yielded: dict[int, list[tuple[str, int, int]]] = {}
         self.proposer: str = ""  # who proposed it, "" = nobody: a copy that was kept up to date (`Seat.base`)
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"

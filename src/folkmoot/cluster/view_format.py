@@ -81,12 +81,36 @@ def encode_view(view: View) -> bytes:
             put_bytes(encode_losses(view.losses)),
             put_bytes(_put_ids(view.doubtful)),
             put_bytes(bytes([view.apart])),
+            put_bytes(_put_yielded(view)),
         ]
     )
 
 
 def _put_ids(ids: list[str]) -> bytes:
     return varint(len(ids)) + b"".join([put_text(node_id) for node_id in ids])
+
+
+def _put_yielded(view: View) -> bytes:
+    parts: list[bytes] = [varint(len(view.yielded))]
+    for partition in sorted(view.yielded):
+        copies = view.yielded[partition]
+        parts.append(varint(partition) + varint(len(copies)))
+        parts.extend([put_text(node_id) + varint(epoch) + varint(seq) for node_id, epoch, seq in copies])
+    return b"".join(parts)
+
+
+def _take_yielded(data: bytes) -> dict[int, list[tuple[str, int, int]]]:
+    cursor = Cursor(data, "a view's copies with changes that were told to nobody")
+    found: dict[int, list[tuple[str, int, int]]] = {}
+    for _ in range(cursor.count(_PARTITIONS_MAX)):
+        partition = cursor.integer()
+        copies: list[tuple[str, int, int]] = []
+        for _ in range(cursor.count(MEMBERS_MAX)):
+            node_id = cursor.text()
+            epoch = cursor.integer()
+            copies.append((node_id, epoch, cursor.integer()))
+        found[partition] = copies
+    return found
 
 
 def _put_marks(marks: list[tuple[str, int]]) -> bytes:
@@ -204,4 +228,6 @@ def decode_view(data: bytes) -> View:
         view.doubtful = [names.text() for _ in range(names.count(MEMBERS_MAX))]
     if not cursor.done():
         view.apart = Cursor(cursor.bytes_(), "whether a view was begun apart").integer() > 0
+    if not cursor.done():
+        view.yielded = _take_yielded(cursor.bytes_())
     return view
