@@ -84,6 +84,43 @@ def test_who_begins_with_an_empty_disk_and_cut_off_is_apart_and_goes_on_with_wha
     assert not moot.lost()
 
 
+def test_who_comes_back_to_a_node_that_began_apart_brings_the_cluster_with_it() -> None:
+    moot = Moot(5, 1)
+    old = ["n001", "n002", "n003", "n004"]
+    moot.start_all(old)
+    moot.run_until(moot.settled, 10 * S)
+    for partition in range(moot.partitions):
+        moot.write(partition)
+    moot.run(2 * S)
+    for node_id in old:
+        moot.kill(node_id)
+    moot.start("n000", ["n001", "n002", "n003"])
+    moot.run(4 * S)
+    assert view_of(moot, "n000").apart
+    moot.start("n002")
+    moot.run_until(lambda: moot.agreed(["n000", "n002"]), 5 * S)
+    both = view_of(moot, "n002")
+    assert not both.apart, "it goes on from a view that was not"
+    assert both.known == old, "the other one is a newcomer, and makes nobody a majority"
+    assert not both.has_majority_or_tie()
+    for node_id in ("n001", "n003", "n004"):
+        moot.start(node_id)
+    moot.run_until(moot.settled, 10 * S)
+    assert view_of(moot, "n000").known == sorted(moot.nodes)
+    assert not moot.lost()
+
+
+def test_who_finds_its_seeds_is_apart_no_more() -> None:
+    moot = Moot(2, 1)
+    moot.start("n000", ["n001"])
+    moot.run_until(moot.settled, 3 * S)
+    assert view_of(moot, "n000").apart
+    moot.nodes["n000"].live._seat.config.seeds = []
+    moot.run(S)
+    assert not view_of(moot, "n000").apart
+    assert "its seeds are found" in " ".join(moot.nodes["n000"].events)
+
+
 def test_while_a_node_stands_still_or_its_clock_is_set_it_has_waited_for_nobody() -> None:
     moot = Moot(2, 1)
     moot.start("n000", ["n001"])

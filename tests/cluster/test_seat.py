@@ -68,7 +68,16 @@ def test_seeds_are_known_by_their_address_or_by_who_answers_there() -> None:
     config.seeds = ["one:7883", "two:7883"]
     assert found.is_few([me, two])
     found.met = {"one:7883": "n1"}
-    assert not found.is_few([me, two]), "one of the names is its own"
-    assert found.is_few([me])
+    assert found.is_few([me, two]), "one of the names is its own, and nobody knows who the other is"
     found.met["two:7883"] = "n2"
+    assert not found.is_few([me, two])
     assert found.is_few([me]), "it has answered, and is not here"
+
+
+def test_who_is_no_seed_does_not_stand_for_one() -> None:
+    me = Member("x", 1, "10.0.0.9:7883", "", ACTIVE)
+    others = [Member(name, 1, f"10.0.0.{number}:7883", "", ACTIVE) for number, name in enumerate("vwyz", 10)]
+    config = ClusterConfig()
+    config.seeds = ["10.0.0.1:7883", "10.0.0.2:7883", "10.0.0.3:7883"]
+    found = Seat(me, config, 1, Rng(1), Nothing(), None)
+    assert found.is_few([me, *others])

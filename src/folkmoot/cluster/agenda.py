@@ -77,6 +77,8 @@ class Agenda:
                 wish.reasons.append(f"{member.node_id} stays")
         if self._seat.filled or self._seat.news:
             wish.reasons.append(f"{self._seat.me.node_id} has news")
+        if view.apart and wish.proposer == self._seat.me.node_id and not self._seat.is_few(view.members):
+            wish.reasons.append("its seeds are found")
         astray = False
         for node_id in wish.ids:
             peer = self._detector.peers.get(node_id)

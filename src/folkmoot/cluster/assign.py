@@ -185,7 +185,7 @@ class _Assigner:
             judged = base is not None and mark in base.yielded.get(partition, [])
             if not judged and is_branch(holding, base, partition, tip, replicas):
                 self.branches.setdefault(partition, []).append(node_id)
-            elif includes(tip, holding) == NO:
+            elif includes(tip, holding) == NO or (judged and includes(tip, holding) != YES):
                 self.yielded.setdefault(partition, []).append(mark)
 
     def _winner(self, partition: int, complete: list[_Copy]) -> _Group:
@@ -215,10 +215,12 @@ class _Assigner:
 
     def _within(self, complete: list[_Copy]) -> list[_Copy]:
         """Return the copies without those of nodes that began apart: others may have read from what these have."""
+        # By its epoch: an older version tells the same view without the mark.
+        apart = [base.epoch for base in self.told_bases.values() if base.apart]
         found: list[_Copy] = []
         for copy in complete:
             base = self.told_bases.get(copy.node_id)
-            if base is None or not base.apart:
+            if base is None or base.epoch not in apart:
                 found.append(copy)
         return found
 

@@ -24,10 +24,11 @@ def compose(
     if fresh:
         proposal = _without(proposal, fresh)
     tops = _tops(proposal)
-    previous = _foremost(tops)
+    within = _within(tops)
+    previous = _foremost(within)
     leaving = [*leaving, *_interrupted(tops)]
     members = [member.in_state(LEAVING if member.node_id in leaving else ACTIVE) for member in proposal.members]
-    before = _known_before(tops)
+    before = _known_before(within)
     ring = Ring(View(proposal.epoch, _placed(members, before, leaving, requests, replicas)), partitions, replicas)
     bases: dict[str, View] = {}
     served: dict[str, int] = {}
@@ -56,7 +57,7 @@ def compose(
     view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
     view.crowded = list(told.crowded)
     view.yielded = yielded
-    view.apart = told.few and not [top for top in tops if not top.apart]
+    view.apart = told.few and not [top for top in within if not top.apart]
     view.lineage = _lineage(bases)
     view.lasts = _lasts(tops, absent)
     view.forgotten = _forgotten(view, tops, fresh, before, requests)
@@ -69,7 +70,7 @@ def _fresh(proposal: Proposal) -> dict[str, int]:
 
     What the foremost of the views says holds: the smaller side of a split cannot have the larger one forgotten.
     """
-    view = _foremost(_tops(proposal))
+    view = _foremost(_within(_tops(proposal)))
     found: dict[str, int] = {}
     if view is not None:
         for node_id, epoch in view.forgotten:
@@ -143,7 +144,8 @@ def _tops(proposal: Proposal) -> list[View]:
     """Return the views from which this one goes on: one, or after a split one per component.
 
     A view is behind another if one who has installed it is a member of the later one. Nodes that start again tell of
-    old views; these count only when nobody serves.
+    old views; these count only when nobody serves, or those who do began apart: what these made is not what the others
+    come from.
     """
     found: dict[int, View] = {}
     holders: dict[int, list[str]] = {}
@@ -153,7 +155,7 @@ def _tops(proposal: Proposal) -> list[View]:
             if promise.base is not None and promise.serving == serving:
                 found[promise.base_epoch] = promise.base
                 holders.setdefault(promise.base_epoch, []).append(node_id)
-        if found:
+        if [view for view in found.values() if not view.apart]:
             break
     tops: list[View] = []
     for epoch in sorted(found, reverse=True):
@@ -169,10 +171,15 @@ def _tops(proposal: Proposal) -> list[View]:
     return tops
 
 
+def _within(tops: list[View]) -> list[View]:
+    """Return those that were not begun apart, if there are any: who was in the others is a newcomer to these."""
+    return [top for top in tops if not top.apart] or tops
+
+
 def _foremost(tops: list[View]) -> View | None:
     best: View | None = None
     for view in tops:
-        if best is None or (not view.apart, view.votes()) > (not best.apart, best.votes()):
+        if best is None or view.votes() > best.votes():
             best = view
     return best
 

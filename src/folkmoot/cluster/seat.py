@@ -105,13 +105,14 @@ class Seat:
 
     def is_few(self, members: list[Member]) -> bool:
         """Tell whether most of the seeds are none of these: they may be a cluster that goes on without them."""
+        me = self.me.node_id
+        others = [seed for seed in self.config.seeds if seed != self.config.peer_address and self.met.get(seed) != me]
         unknown = 0
-        for seed in self.config.seeds:
+        for seed in others:
             node_id = self.met.get(seed, "")
-            here = [one for one in members if one.address == seed or one.node_id == node_id]
-            if not here and seed != self.config.peer_address:
+            if not [one for one in members if one.address == seed or one.node_id == node_id]:
                 unknown += 1
-        return unknown >= len(members)
+        return 2 * unknown > len(others)
 
     def may_write(self) -> bool:
         """Tell whether writes may be taken here, by the split policy."""
