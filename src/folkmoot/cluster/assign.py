@@ -102,6 +102,9 @@ def assign(
     current = bases if serving is None else _current_bases(bases, serving)
     assigner = _Assigner(members, ring, previous, holdings, current, {} if filled is None else filled)
     assigner.told_bases = bases
+    # By the epoch: an older version tells the same view without the mark.
+    apart = [base.epoch for base in bases.values() if base.apart]
+    assigner.apart = [node_id for node_id, base in bases.items() if base.epoch in apart]
     assigner.crowded = {} if crowded is None else dict.fromkeys(crowded, True)
     replicas: list[list[str]] = []
     learners: list[list[str]] = []
@@ -136,6 +139,7 @@ class _Assigner:
         self.branches: dict[int, list[str]] = {}
         self.yielded: dict[int, list[tuple[str, int, int]]] = {}
         self.told_bases = bases
+        self.apart: list[str] = []
         self.crowded: dict[str, bool] = {}
         self._copies: list[list[_Copy]] = [[] for _ in range(ring.partitions)]
         self._filled: list[list[tuple[str, str]]] = [[] for _ in range(ring.partitions)]
@@ -183,9 +187,10 @@ class _Assigner:
             mark = (node_id, holding.epoch, holding.seq)
             # Once known to have been told to nobody, changes stay so, also when the views that prove it are forgotten.
             judged = base is not None and mark in base.yielded.get(partition, [])
+            has = includes(tip, holding)
             if not judged and is_branch(holding, base, partition, tip, replicas):
                 self.branches.setdefault(partition, []).append(node_id)
-            elif includes(tip, holding) == NO or (judged and includes(tip, holding) != YES):
+            elif has == NO or (judged and has != YES):
                 self.yielded.setdefault(partition, []).append(mark)
 
     def _winner(self, partition: int, complete: list[_Copy]) -> _Group:
@@ -215,14 +220,7 @@ class _Assigner:
 
     def _within(self, complete: list[_Copy]) -> list[_Copy]:
         """Return the copies without those of nodes that began apart: others may have read from what these have."""
-        # By its epoch: an older version tells the same view without the mark.
-        apart = [base.epoch for base in self.told_bases.values() if base.apart]
-        found: list[_Copy] = []
-        for copy in complete:
-            base = self.told_bases.get(copy.node_id)
-            if base is None or base.epoch not in apart:
-                found.append(copy)
-        return found
+        return [copy for copy in complete if copy.node_id not in self.apart]
 
     def _groups(self, partition: int, complete: list[_Copy]) -> list[_Group]:
         """Return those that are in sync, one group for each view that is not closed for this partition."""

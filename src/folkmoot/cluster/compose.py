@@ -57,7 +57,7 @@ def compose(
     view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
     view.crowded = list(told.crowded)
     view.yielded = yielded
-    view.apart = told.few and not [top for top in within if not top.apart]
+    view.apart = told.few and (previous is None or previous.apart)
     view.lineage = _lineage(bases)
     view.lasts = _lasts(tops, absent)
     view.forgotten = _forgotten(view, tops, fresh, before, requests)
