@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from folkmoot.cluster.view import View, counter_of, make_epoch
+from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.node import NodeConfig
 from folkmoot.sim import Simulation
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, Swarm
@@ -182,3 +183,41 @@ def test_a_cluster_that_lies_is_found(face: type[Face], shape: Any, broken: list
         if found:
             break
     assert sorted(found) == broken
+
+
+@pytest.mark.parametrize(
+    ("back_us", "until_us", "broken"),
+    [
+        (None, 700 * MILLISECOND, []),  # the other one that failed may be slow: it is waited for
+        (500 * MILLISECOND, 700 * MILLISECOND, []),  # it was waited for until a moment ago
+        (500 * MILLISECOND, 4 * SECOND, ["eviction"]),
+        (None, 4 * SECOND, ["eviction"]),
+    ],
+)
+def test_who_fails_with_another_one_has_longer_to_be_out(back_us: int | None, until_us: int, broken: list[str]) -> None:
+    class Blind(Magic):
+        def make(self, config: NodeConfig, _reader: Reader, seed: int) -> Any:
+            return self.face(config, seed, Keeping)
+
+    simulation = Simulation(1, 0, shape=calm, nodes=5, host_class=MagicHost, make_core=Blind().make)
+    SIMULATIONS.append(simulation)
+    world = simulation.world
+    broken_then: list[str] = []
+
+    def fail() -> None:
+        world.run(world.now + SECOND)
+        failed_us = world.now
+        first, second = simulation.site.hosts[1], simulation.site.hosts[3]
+        simulation.trouble.fail([first, second])
+        first.crash()
+        second.crash()
+        simulation.checker.expect_out(second, 500 * MILLISECOND, 2500 * MILLISECOND)
+        if back_us is not None:
+            world.run(failed_us + back_us - 1)
+            first.start()
+        world.run(failed_us + until_us)
+        broken_then.extend({violation.promise for violation in world.violations})
+
+    simulation.script = fail
+    simulation.run()
+    assert broken_then == broken

@@ -86,14 +86,19 @@ class ClusterChecker:
         """
         count = self.trouble.faults
         silent = host.hung or host.dark
-        self.world.later(limit_us, self._look_out, host, host.node_id, host.life, silent, count, more_us)
+        lives = {other.name: other.life for other in self.trouble.hosts}
+        self.world.later(limit_us, self._look_out, host, host.node_id, lives, silent, count, more_us)
 
-    def _look_out(self, host: Machine, node_id: str, life: int, silent: bool, count: int, more_us: int) -> None:
+    def _look_out(
+        self, host: Machine, node_id: str, lives: dict[str, int], silent: bool, count: int, more_us: int
+    ) -> None:
         alive = host.node is not None if not silent else not (host.hung or host.dark)
-        if alive or host.life != life or self.trouble.faults != count:
+        if alive or host.life != lives[host.name] or self.trouble.faults != count:
             return
-        if more_us and any(other is not host and other.member and not other.up for other in self.trouble.hosts):
-            self.world.later(more_us, self._look_out, host, node_id, life, silent, count, 0)
+        others = [other for other in self.trouble.hosts if other is not host and other.member]
+        # Who failed with it may have come back a moment ago: the others waited for that one until then.
+        if more_us and any(not other.up or other.life != lives[other.name] for other in others):
+            self.world.later(more_us, self._look_out, host, node_id, lives, silent, count, 0)
             return
         for other in self.trouble.hosts:
             view = view_of(other)
