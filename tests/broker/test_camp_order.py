@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.hash import hash64
-from folkmoot.mqtt.packet import PUBREC, Ack, Publish
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.packet import PUBREC, Ack, Disconnect, Packet, Publish, Will
 from tests.harness.camp import Camp
 from tests.harness.peer import EVER, Peer
 
@@ -24,11 +25,11 @@ def named(camp: Camp, prefix: str, leader: str) -> str:
     return next(name for name in names if leaders[hash64(name.encode()) % PARTITIONS] == leader)
 
 
-def stage() -> tuple[Camp, Peer, str]:
+def stage(will: Will | None = None) -> tuple[Camp, Peer, str]:
     """A client at n3 whose session is at n1, and a topic of n2."""
     camp = Camp(3, replicas=1, partitions=PARTITIONS)
     peer = camp["n3"].client(named(camp, "c", "n1"))
-    peer.connect(session_expiry=EVER)
+    peer.connect(session_expiry=EVER, will=will)
     return camp, peer, named(camp, "t", "n2")
 
 
@@ -80,4 +81,31 @@ def test_what_waits_when_the_client_goes_is_published() -> None:
     camp.held = set()
     camp.run()
     assert len(retained(camp, topic)) == 1
+    assert camp["n3"].node.counters.publishers_paused == 0
+
+
+@pytest.mark.parametrize(
+    ("last", "wills"),
+    [
+        ([Disconnect(reason.NORMAL_DISCONNECTION)], []),
+        ([Disconnect(reason.DISCONNECT_WITH_WILL)], [b"will"]),
+        ([], [b"will"]),
+    ],
+)
+def test_what_still_waits_when_the_client_goes_hides_no_goodbye(last: list[Packet], wills: list[bytes]) -> None:
+    camp, peer, topic = stage(Will(b"will", b"will", 1, False))
+    heir = camp["n2"].client("heir")
+    heir.connect()
+    heir.subscribe("will", qos=1)
+    camp.held = {("n1", "n2")}
+    peer.send(
+        Publish(topic.encode(), b"1", 2, True, packet_id=1),
+        Publish(topic.encode(), b"2", 1, True, packet_id=2),  # behind the first one, or when the client has gone
+        Publish(topic.encode(), b"3", 2, True, packet_id=3),  # behind the second one
+        *last,
+    )
+    peer.lose()
+    camp.held = set()
+    camp.run()
+    assert heir.payloads() == wills
     assert camp["n3"].node.counters.publishers_paused == 0

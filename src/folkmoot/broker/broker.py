@@ -84,6 +84,8 @@ class Broker(Neighbours):
             if connection.relay is not None:
                 connection.relay.let_overtake()
             self.ingress.unstash(connection)  # it has sent that before it went
+            if connection.state == OPEN:
+                self.ingress.goodbye(connection)
         self.closing.lost(connection, why)
         self.commits.forget(connection)
         self.state.timers.cancel(TIMER_RATE, connection.id)

@@ -20,7 +20,7 @@ from folkmoot.broker.state import State
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.error import MalformedPacket
-from folkmoot.mqtt.kind import PINGREQ, PUBACK, PUBCOMP, PUBLISH, PUBREC
+from folkmoot.mqtt.kind import DISCONNECT, PINGREQ, PUBACK, PUBCOMP, PUBLISH, PUBREC
 from folkmoot.mqtt.varint import INCOMPLETE, decode_varint
 from folkmoot.session.connection import CHECKING, NEW, OPEN, REGISTERING, Connection
 
@@ -118,6 +118,23 @@ class Ingress:
         commits.hear(connection)
         if data and connection.state == OPEN:
             self.take_apart(connection, data)
+
+    def goodbye(self, connection: Connection) -> None:
+        """The client has gone while packets of it wait for their turn: of those only its DISCONNECT counts (A7).
+
+        The others it has not been told of: it sends them again when it comes back.
+        """
+        data = self.control.commits.take_stash(connection)
+        pos = 0
+        while pos < len(data):
+            length, body = decode_varint(data, pos + 1)
+            if data[pos] >> 4 == DISCONNECT:
+                try:
+                    self.control.packet(connection, data[pos], data[body : body + length])
+                except MalformedPacket as fault:
+                    self.closing.disconnect(connection, fault.code, fault.text)
+                return
+            pos = body + length
 
     def _sift(self, connection: Connection, data: bytes) -> int:
         """Take only what does not wait for publishing: acknowledgements of what the client has got, and pings.
