@@ -156,3 +156,21 @@ def test_a_result_can_cross_processes() -> None:
     result = seeds.run_in_process(Options(3, 20))
     assert isinstance(result, Result)
     assert LAST.fullmatch(result.line)
+
+
+def test_a_run_that_never_ends_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never_ends(self: Options) -> Simulation:
+        simulation = Simulation(self.seed, self.steps)
+        simulation.script = spin
+        return simulation
+
+    def spin() -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(seeds, "RUN_CPU_S", 0.05)
+    monkeypatch.setattr(Options, "simulation", never_ends)
+    (violation,) = seeds.run_in_process(Options(3, 20)).violations
+    assert violation.promise == "never raises"
+    assert "0.05 s of processor time: something in it does not end" in violation.text
+    assert "in spin" in violation.text

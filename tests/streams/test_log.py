@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from folkmoot.kernel.clock import SECOND
@@ -250,6 +252,24 @@ def test_a_missing_chunk_is_named() -> None:
     bench.apply(batch)
     with pytest.raises(CorruptStore, match="stream s partition 2, offset 2: there is no chunk"):
         bench.page(0)
+
+
+@pytest.mark.parametrize("damage", [1, 2, 4, 1 << 40])
+def test_a_chunk_that_says_that_it_begins_elsewhere_is_named(damage: int) -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.turn(bytes(40_000))
+    key = bench.keys()[2]
+    value = bytearray(bench.store.get(key) or b"")
+    at = value.index(struct.pack("<Q", 2))  # the offset of its first record
+    value[at : at + 8] = struct.pack("<Q", 2 ^ damage)
+    batch = Batch(99)
+    batch.put(key, bytes(value))
+    bench.apply(batch)
+    with pytest.raises(CorruptStore, match=f"offset 2: the chunk there says that it begins at {2 ^ damage}"):
+        bench.log.read(2, 5, 10)
+    with pytest.raises(CorruptStore, match=f"offset 2: the chunk there says that it begins at {2 ^ damage}"):
+        bench.log.offset_at(START)
 
 
 def test_records_missing_at_the_end_are_found_on_open() -> None:

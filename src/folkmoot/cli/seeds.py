@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from hashlib import blake2b
 from multiprocessing import get_context
+from types import FrameType
 
 from folkmoot.sim import Options, Result
 
@@ -19,6 +20,9 @@ __all__ = ["print_marks", "run_in_process", "run_many"]
 SHOWN_FAILURES = 10
 RUNS_PER_PROCESS = 1_000
 """A process is replaced after so many runs, whatever they may have left in it."""
+
+RUN_CPU_S = 300.0
+"""Processor time after which a run is taken for one that never ends: a few seconds are usual."""
 
 
 class Tally:
@@ -53,8 +57,20 @@ class Tally:
 
 
 def run_in_process(options: Options) -> Result:
-    """Run one seed; in a process of its own for `run_many`."""
-    return options.simulation().run()
+    """Run one seed; in a process of its own for `run_many`.
+
+    One that takes too long breaks a promise like one that raises: the trace of the exception says where it was.
+    """
+    signal.signal(signal.SIGPROF, _give_up)
+    signal.setitimer(signal.ITIMER_PROF, RUN_CPU_S)
+    try:
+        return options.simulation().run()
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _give_up(_number: int, _frame: FrameType | None) -> None:
+    raise TimeoutError(f"the run has taken {RUN_CPU_S:g} s of processor time: something in it does not end")
 
 
 def _leave_interrupts_to_the_parent() -> None:

@@ -353,9 +353,15 @@ class StreamLog:
         return decode_chunk(value, VERSION_BYTES, offset, offset + 1)[0]
 
     def _seek(self, offset: int) -> bytes:
-        """Return the row of the chunk that has the record at `offset`."""
+        """Return the row of the chunk that has the record at `offset`: where it says that it begins, at most there."""
         row = self._reader.last(self._prefix, self._prefix + u64(offset + 1))
-        if row is None or self._head(row[1], sequence_of(row[0])).end <= offset:
+        if row is None:
+            raise self._corrupt(offset, "there is no chunk that has this record")
+        begins = sequence_of(row[0])
+        head = self._head(row[1], begins)
+        if head.first != begins:
+            raise self._corrupt(begins, f"the chunk there says that it begins at {head.first}")
+        if head.end <= offset:
             raise self._corrupt(offset, "there is no chunk that has this record")
         return row[1]
 
