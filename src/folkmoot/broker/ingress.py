@@ -126,15 +126,12 @@ class Ingress:
         """
         data = self.control.commits.take_stash(connection)
         pos = 0
-        while pos < len(data):
+        while pos < len(data) and data[pos] >> 4 != DISCONNECT:
             length, body = decode_varint(data, pos + 1)
-            if data[pos] >> 4 == DISCONNECT:
-                try:
-                    self.control.packet(connection, data[pos], data[body : body + length])
-                except MalformedPacket as fault:
-                    self.closing.disconnect(connection, fault.code, fault.text)
-                return
             pos = body + length
+        if pos < len(data):
+            connection.muted = False
+            self.take_apart(connection, data[pos:])
 
     def _sift(self, connection: Connection, data: bytes) -> int:
         """Take only what does not wait for publishing: acknowledgements of what the client has got, and pings.

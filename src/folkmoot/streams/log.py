@@ -121,8 +121,8 @@ class StreamLog:
         why = fault(value, VERSION_BYTES)
         if why is not None:
             raise self._corrupt(offset, why)
-        newest = self._head(value, offset)
-        if newest.first != offset or newest.end < floor:
+        newest = self._head_of(key, value)
+        if newest.end < floor:
             raise self._corrupt(offset, f"the newest chunk ends at {newest.end}, records up to {floor} were there")
         oldest_row = self._reader.scan(self._prefix, self._end, 1)[0]
         oldest = self._head(oldest_row[1], sequence_of(oldest_row[0]))
@@ -353,15 +353,11 @@ class StreamLog:
         return decode_chunk(value, VERSION_BYTES, offset, offset + 1)[0]
 
     def _seek(self, offset: int) -> bytes:
-        """Return the row of the chunk that has the record at `offset`: where it says that it begins, at most there."""
+        """Return the row of the chunk that has the record at `offset`."""
         row = self._reader.last(self._prefix, self._prefix + u64(offset + 1))
         if row is None:
             raise self._corrupt(offset, "there is no chunk that has this record")
-        begins = sequence_of(row[0])
-        head = self._head(row[1], begins)
-        if head.first != begins:
-            raise self._corrupt(begins, f"the chunk there says that it begins at {head.first}")
-        if head.end <= offset:
+        if self._head_of(row[0], row[1]).end <= offset:
             raise self._corrupt(offset, "there is no chunk that has this record")
         return row[1]
 
@@ -376,6 +372,14 @@ class StreamLog:
         head = decode_head(value, VERSION_BYTES)
         if head is None:
             raise self._corrupt(offset, f"a row of {len(value)} bytes is no chunk, or one that is cut short")
+        return head
+
+    def _head_of(self, key: bytes, value: bytes) -> Head:
+        """Return the head of the chunk in a row, which begins where the key says."""
+        offset = sequence_of(key)
+        head = self._head(value, offset)
+        if head.first != offset:
+            raise self._corrupt(offset, f"the chunk there says that it begins at {head.first}")
         return head
 
     def _corrupt(self, offset: int, why: str) -> CorruptStore:
