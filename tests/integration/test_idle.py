@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from folkmoot.mqtt.packet import Connack, Connect, Pingreq, Pingresp
+from folkmoot.mqtt.packet import Connect, Pingreq, Pingresp
 from tests.integration.serving import RawClient, Serving
 
 CONNECTIONS = 3000
@@ -18,8 +18,7 @@ BYTES_MAX = 4096
 
 def connect(node: Serving, client_id: str) -> RawClient:
     client = RawClient(node)
-    client.send(Connect(5, client_id, True, 600))
-    assert isinstance(client.receive(), Connack)
+    client.connect(client_id, clean=True, session_s=0, keep_alive_s=600)
     return client
 
 
