@@ -10,7 +10,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import CorruptStore, StoreError
 from folkmoot.store.batch import Batch
 from folkmoot.store.memory import MemoryStore
-from folkmoot.store.writer import Writer
+from folkmoot.store.writer import VERSION_BYTES, Writer
 from folkmoot.streams.chunk import CHUNK_BYTES_MAX, decode_chunk, decode_head
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.log import TRIM_ROWS, StreamLog
@@ -254,22 +254,53 @@ def test_a_missing_chunk_is_named() -> None:
         bench.page(0)
 
 
+def misplace(bench: Bench, first: int, damage: int) -> None:
+    """Let the chunk whose first offset is `first`, in a row of its own, say that it begins at `first` ^ `damage`."""
+    (key,) = filter(lambda key: key.endswith(struct.pack(">Q", first)), bench.keys())
+    value = bytearray(bench.store.get(key) or b"")
+    struct.pack_into("<Q", value, VERSION_BYTES + 16, first ^ damage)
+    batch = Batch(99)
+    batch.put(key, bytes(value))
+    bench.apply(batch)
+
+
 @pytest.mark.parametrize("damage", [1, 2, 4, 1 << 40])
 def test_a_chunk_that_says_that_it_begins_elsewhere_is_named(damage: int) -> None:
     bench = Bench()
     for _ in range(5):
         bench.turn(bytes(40_000))
-    key = bench.keys()[2]
-    value = bytearray(bench.store.get(key) or b"")
-    at = value.index(struct.pack("<Q", 2))  # the offset of its first record
-    value[at : at + 8] = struct.pack("<Q", 2 ^ damage)
-    batch = Batch(99)
-    batch.put(key, bytes(value))
-    bench.apply(batch)
+    misplace(bench, 2, damage)
     with pytest.raises(CorruptStore, match=f"offset 2: the chunk there says that it begins at {2 ^ damage}"):
         bench.log.read(2, 5, 10)
     with pytest.raises(CorruptStore, match=f"offset 2: the chunk there says that it begins at {2 ^ damage}"):
         bench.log.offset_at(START)
+
+
+@pytest.mark.parametrize("damage", [1, 2, 1 << 40])
+def test_retention_does_not_move_on_to_where_a_damaged_chunk_says_that_it_ends(damage: int) -> None:
+    bench = Bench(retention_bytes=50_000)
+    bench.turn(bytes(40_000))
+    bench.turn(bytes(40_000))
+    bench.trim()
+    for _ in range(3):
+        bench.turn(bytes(40_000))
+    assert bench.log.oldest == 1
+    misplace(bench, 1, damage)
+    with pytest.raises(CorruptStore, match=f"offset 1: the chunk there says that it begins at {1 ^ damage}"):
+        bench.trim()
+    assert bench.log.oldest == 1
+
+
+@pytest.mark.parametrize("damage", [1, 2, 1 << 40])
+def test_an_oldest_chunk_that_says_that_it_begins_elsewhere_is_named_on_open(damage: int) -> None:
+    bench = Bench(retention_bytes=50_000)
+    bench.turn(bytes(40_000))
+    bench.turn(bytes(40_000))
+    bench.trim()
+    bench.turn(bytes(40_000))
+    misplace(bench, 1, damage)
+    with pytest.raises(CorruptStore, match=f"offset 1: the chunk there says that it begins at {1 ^ damage}"):
+        bench.open()
 
 
 def test_records_missing_at_the_end_are_found_on_open() -> None:

@@ -125,7 +125,7 @@ class StreamLog:
         if newest.end < floor:
             raise self._corrupt(offset, f"the newest chunk ends at {newest.end}, records up to {floor} were there")
         oldest_row = self._reader.scan(self._prefix, self._end, 1)[0]
-        oldest = self._head(oldest_row[1], sequence_of(oldest_row[0]))
+        oldest = self._head_of(oldest_row[0], oldest_row[1])
         self.oldest = oldest.first
         self.next_offset = newest.end
         self.latest_time_us = newest.last_us
@@ -232,7 +232,7 @@ class StreamLog:
         removed = 0
         for key, value in self._reader.scan(self._prefix + u64(self.oldest), self._prefix + u64(limit), TRIM_ROWS):
             try:
-                head = self._head(value, sequence_of(key))
+                head = self._head_of(key, value)
             except CorruptStore:
                 if removed:
                     break  # it is met again, as the first
