@@ -153,6 +153,40 @@ def test_recent_changes_take_no_more_than_their_bytes() -> None:
     assert recent.bytes == 0
 
 
+def test_what_replicas_of_a_partition_that_is_led_here_may_lack_stays_whatever_it_takes() -> None:
+    recent = Recent(2, 1_000)
+    recent.lead(0)
+    for seq in range(1, 21):
+        recent.add(0, change(seq, 100))
+        recent.add(1, change(seq, 100))
+    assert len(recent.after(0, 0) or []) == 20
+    assert recent.after(1, 16) is None, "of what others lead only the newest"
+    recent.hold(0, 15)
+    recent.hold(0, 12)  # nothing that was known is forgotten
+    assert recent.after(0, 14) is None
+    assert [found.seq for found in recent.after(0, 15) or []] == [16, 17, 18, 19, 20]
+    recent.lead(0)  # in the next view as well
+    recent.add(0, change(21, 100))
+    assert [found.seq for found in recent.after(0, 15) or []] == [16, 17, 18, 19, 20, 21]
+    recent.free(0)
+    assert recent.bytes <= 1_000
+    assert recent.after(0, 15) is None
+
+
+def test_what_is_held_of_a_copy_that_is_overwritten_goes() -> None:
+    for forget in (lambda recent: recent.clear(0), Recent.clear_all):
+        recent = Recent(1, 1_000)
+        recent.lead(0)
+        for seq in range(1, 21):
+            recent.add(0, change(seq, 100))
+        forget(recent)
+        assert recent.after(0, 0) is None
+        for seq in range(40, 45):
+            recent.add(0, change(seq, 100))
+        recent.hold(0, 44)
+        assert recent.bytes <= 1_000
+
+
 @given(HISTORIES)
 def test_histories_there_and_back(history: list[tuple[int, int]]) -> None:
     assert take_history(Cursor(put_history(history), "x")) == history

@@ -99,7 +99,7 @@ class Fork:
         self.seqs[number] += 1
         self.clock += 10
         self.rows[number][key] = u64(side) + u64(self.seqs[number]) + body
-        if stamped and key[2] in (SESSION, SUBSCRIPTION, WILL):
+        if stamped and key[2] in (SESSION, SUBSCRIPTION, WILL, RETAINED):
             self.stamps[number].setdefault(key, Stamp(0, 0)).put_us = self.clock
 
     def drop(self, side: int, key: bytes, stamped: bool = True) -> None:
@@ -414,21 +414,84 @@ def test_a_will_that_waits_goes_when_one_side_has_published_it() -> None:
         assert fork.merge()[0] == {}
 
 
+def will(text: str, token: int, delay_s: int = 0) -> bytes:
+    return encode_will(WillRow(delay_s, 0, message(text), token))
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+@pytest.mark.parametrize("stamped", [True, False])  # the first one may be older than the split
+def test_of_two_wills_of_a_transient_client_the_later_stays_and_the_other_is_due(side: int, stamped: bool) -> None:
+    fork = Fork()
+    fork.put(side, W, will("left", 0xAB), stamped)
+    fork.put(MINE + THEIRS - side, W, will("connected", 0xCD))
+    assert fork.merge()[0] == {W: will("connected", 0xCD), W + b"\0ab": will("left", 0xAB)}
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+def test_a_will_that_the_other_side_has_settled_is_not_due(side: int) -> None:
+    fork = Fork()
+    fork.old(W, will("left", 0xAB))
+    fork.drop(side, W)  # published there
+    fork.put(side, W, will("connected", 0xCD))
+    assert fork.merge()[0] == {W: will("connected", 0xCD)}
+
+
+def test_a_connection_that_has_asked_leaders_of_both_sides_has_one_will() -> None:
+    fork = Fork()
+    for side in (MINE, THEIRS):
+        fork.put(side, W, will("one", 0xAB))
+    assert fork.merge()[0] == {W: will("one", 0xAB)}
+    for side in (MINE, THEIRS):
+        fork.put(side, S, session(0))
+    assert fork.merge()[0] == {S: session(0), W: will("one", 0xAB)}
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+@pytest.mark.parametrize("whole", [True, False])  # what only one side has of the session goes on as it is
+def test_the_will_of_a_connection_whose_session_goes_on_at_the_other_side_is_due(side: int, whole: bool) -> None:
+    base = MINE + THEIRS - side
+    for delay_s in (0, 5):
+        fork = Fork()
+        if whole:
+            fork.put(side, S, session(0))
+        fork.put(side, W, will("left", 0xAB, delay_s))
+        fork.put(base, S, session(0))
+        fork.put(base, W, will("connected", 0xCD))
+        expected = {S: session(0), W: will("connected", 0xCD)}
+        if not delay_s:  # a delay ends when the client is back
+            expected[W + b"\0ab"] = will("left", 0xAB)
+        assert fork.merge()[0] == expected
+
+
 # Other rows
 
 
 def test_the_later_retained_message_wins_and_a_clear_counts() -> None:
-    fork = Fork()
-    fork.put(MINE, TOPIC, encode_message(message("mine", 2000)))
-    fork.put(THEIRS, TOPIC, encode_message(message("theirs", 2001)))
+    fork = Fork()  # without stamps for messages: there may be too many
+    fork.put(MINE, TOPIC, encode_message(message("mine", 2000)), stamped=False)
+    fork.put(THEIRS, TOPIC, encode_message(message("theirs", 2001)), stamped=False)
     assert fork.merge()[0][TOPIC] == encode_message(message("theirs", 2001))
-    fork.put(MINE, TOPIC, encode_message(message("mine", 2002)))
+    fork.put(MINE, TOPIC, encode_message(message("mine", 2002)), stamped=False)
     rows, merge = fork.merge()
     assert rows[TOPIC] == encode_message(message("mine", 2002))
     assert list(merge.receipt.dropped.values()) == [1]
     fork.clock = 3000
     fork.drop(THEIRS, TOPIC)
     assert fork.merge()[0] == {}
+
+
+def test_of_retained_messages_that_is_later_which_was_kept_later_whatever_the_clock_where_it_came_in() -> None:
+    behind, ahead = encode_message(message("later", 100)), encode_message(message("earlier", 5_000))
+    for first, second in ((MINE, THEIRS), (THEIRS, MINE)):
+        fork = Fork()
+        fork.put(first, TOPIC, ahead)
+        fork.put(second, TOPIC, behind)
+        assert fork.merge()[0][TOPIC] == behind
+        fork.put(first, TOPIC, ahead)
+        fork.put(first, TOPIC, behind)  # on one side, after its own clear
+        fork.drop(second, TOPIC)
+        fork.put(first, TOPIC, behind)
+        assert fork.merge()[0][TOPIC] == behind
 
 
 def test_a_clear_is_not_undone_by_the_side_that_did_not_hear_of_it() -> None:

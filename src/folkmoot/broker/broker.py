@@ -263,15 +263,17 @@ class Broker(Neighbours):
     def know(self) -> None:
         """See whether it is known who subscribes to what; who has waited for that goes on."""
         known = self.interest.is_complete()
-        if known != self.state.routes_known:
-            self.state.routes_known = known
-            if known:
+        news = known != self.state.routes_known
+        self.state.routes_known = known
+        self.state.routes_whole = known and not self.interest.foreign
+        if known:
+            if news:
                 self.routes.forget_all()
-                self.hosting.inform()
-                self.wills.go_on()
-                self.connecting.let_in()
-        elif known:
             self.hosting.inform()
+            if self.state.routes_whole:
+                self.wills.go_on()
+            if news:
+                self.connecting.let_in()
 
     def speak(self) -> None:
         """Hand over what other nodes are to be told, rows aside."""

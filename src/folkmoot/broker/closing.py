@@ -97,6 +97,16 @@ class Closing:
         else:
             self.disconnect(connection, reason.SESSION_TAKEN_OVER, ANOTHER)
 
+    def dismiss_all(self, why: str) -> None:
+        """Let all clients go: this node serves nobody."""
+        for connection in [one for one in self.state.connections.values() if one.state < CLOSING]:
+            if connection.state == OPEN or connection.state == NEW:
+                self.disconnect(connection, reason.SERVER_BUSY, why)
+            elif connection.session is not None or (connection.relay is not None and connection.relay.told):
+                self.close(connection)  # its session and its will may be on their way: it is not refused
+            else:
+                self.refuse(connection, reason.SERVER_UNAVAILABLE, why)
+
     def unreadable(self, connection: Connection, fault: CorruptStore) -> None:
         """What one client's packet led to cannot be read: only that client goes."""
         self.state.event(ERROR, "corrupt_store", {"client": connection.client_id, "what": str(fault)})

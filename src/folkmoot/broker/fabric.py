@@ -17,8 +17,9 @@ class Fabric:
     others: ids of the other members of the view; leaders: per partition the id of the node that leads it (empty: no
     copy is sound; leaderless: there is such a partition); open: per partition, whether its leader has said that it
     takes requests; since: per partition, the view in which it was given to its leader, or is opened anew; holds: per
-    partition, whether this node's copy is complete; full: nodes without room on their disks; features: what all members
-    can do; out: messages to send, in order, as (node id, kind, body); planted: bugs of tests, none else.
+    partition, whether this node's copy is complete; full: nodes without room on their disks; muted: members to which
+    messages were lost; features: what all members can do; out: messages to send, in order, as (node id, kind, body);
+    planted: bugs of tests, none else.
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
@@ -33,6 +34,7 @@ class Fabric:
         self.holds: list[bool] = [alone] * partitions
         self.idle = ""  # why this node serves nobody
         self.full: dict[str, None] = {}  # nodes whose disk is full
+        self.muted: dict[str, None] = {}
         self.choked: dict[str, int] = {}  # nodes that take so little that much waits for them: bytes
         self.lane_bytes = 1 << 20  # that the clients of one node may get in a turn
         self.flood_bytes = 0  # beyond that nothing goes to such a node that may be dropped
@@ -49,5 +51,20 @@ class Fabric:
         return self.choked.get(node_id, 0) > self.flood_bytes
 
     def send(self, node_id: str, kind: int, body: bytes) -> None:
-        """Send a message to a node, after all that were sent to it before."""
-        self.out.append((node_id, kind, body))
+        """Send a message to a node, after all that were sent to it before; not to one that is muted."""
+        if node_id not in self.muted:
+            self.out.append((node_id, kind, body))
+
+    def mute(self, node_id: str) -> None:
+        """Messages to a member were lost: it hears nothing more until all begins anew with it, in the next view.
+
+        What came behind a gap would stand for what is missing: a mark tells the newest request only.
+        """
+        self.muted[node_id] = None
+        self.out[:] = [message for message in self.out if message[0] != node_id]
+
+    def unmute(self) -> list[str]:
+        """All begins anew with the nodes that were muted; return them."""
+        muted = list(self.muted)
+        self.muted.clear()
+        return muted

@@ -64,6 +64,8 @@ class Interest:
         self._known: list[bool] = [fabric.alone] * partitions  # partitions whose leader has told, since this start
         self._unknown = 0 if fabric.alone else partitions
         self._untold: list[bool] = [False] * partitions  # whose present leader has not told all yet
+        # Those that go on as they were at the other side of a split, as long as they have not been told
+        self.foreign: dict[int, None] = {}
         self._places: list[Place] = [Place("", partition) for partition in range(partitions)]
         self._nodes: dict[str, Place] = {}
         self._shared: dict[bytes, dict[tuple[str, int], SharedPlace]] = {}  # by full filter, by place
@@ -137,6 +139,7 @@ class Interest:
         """This node leads the partition from now on: its own subscriptions say who is interested."""
         self._set_all(self._places[partition], [])
         self._untold[partition] = False
+        self.foreign.pop(partition, None)
         self._learn(partition)
 
     def moved(self, partition: int) -> None:
@@ -223,6 +226,7 @@ class Interest:
                 self._learn(partition)
                 if whole:
                     self._untold[partition] = False
+                    self.foreign.pop(partition, None)
             if whole:
                 self._set_all(place, entries)
             else:

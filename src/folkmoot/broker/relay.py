@@ -58,7 +58,9 @@ class Relays:
 
     def ask(self, connection: Connection, partition: int, body: bytes, assigned: bool) -> None:
         """A client wants in: ask the leader of its partition, as soon as there is one."""
+        met = connection.token != 0  # this node has led the partition, and let it in as far as a session and a will
         relay = Relay(connection, partition, body, assigned, token_of(connection, self.state))
+        relay.told = met
         self._add(relay)
         if self.fabric.open[partition] and self.fabric.leaders[partition] != self.fabric.node_id:
             self._ask(relay)

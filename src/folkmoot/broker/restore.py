@@ -26,7 +26,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
 from folkmoot.session.session import PACKET_IDS, Session
 from folkmoot.session.subscription import REPLAY_PREFIX, Subscription
-from folkmoot.store.key import SENT, WILL, plain_key
+from folkmoot.store.key import SENT, WILL, left_name, plain_key
 from folkmoot.store.row import CursorRow
 from folkmoot.streams.leftover import absorb
 from folkmoot.streams.table import Streams
@@ -143,11 +143,17 @@ class Restore:
         session = self.state.sessions.get(client_id)
         if session is None or session.will is None:
             session = self.strays.get(client_id)
+        if session is None or session.will is None or session.will.token != token:
+            session = self.strays.get(_left_by(client_id, token))
         if session is not None and session.will is not None and session.will.token == token:
             session.will = None
-            self.strays.pop(client_id, None)
+            self.strays.pop(session.client_id, None)
             self.state.counters.wills_pending -= 1
             self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
+
+    def is_chosen(self, client_id: str, token: int) -> bool:
+        """Whether a connection without a session goes on after a split, and not another of its client."""
+        return _left_by(client_id, token) not in self.strays
 
     def shadow(self, client_id: str) -> Session:
         """Return what stands for a transient session at another node; its will, if it has one, was loaded."""
@@ -216,6 +222,11 @@ class Restore:
             session.sent_below = session.queue_next
             key = plain_key(session.partition, SENT, session.key)
             self.state.writer.put(session.partition, key, u64(session.sent_below))
+
+
+def _left_by(client_id: str, token: int) -> str:
+    """Return under what the merge of a split keeps the will of a connection that its client has left."""
+    return left_name(client_id.encode(), token).decode()
 
 
 def _find_ends(session: Session, apart: bool) -> None:

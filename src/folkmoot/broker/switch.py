@@ -85,8 +85,11 @@ class Switch:
         self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not members here yet
 
     def receive(self, node_id: str, kind: int, body: bytes) -> None:
-        """Take a message; those of a node that is about to be a member wait until it is one."""
-        if node_id not in self.fabric.others or node_id in self._early:
+        """Take a message; those of a node that is about to be a member wait until it is one.
+
+        So do those of a node that is muted: it would not hear the answers, and does not know that it should ask again.
+        """
+        if node_id not in self.fabric.others or node_id in self._early or node_id in self.fabric.muted:
             self._keep(node_id, kind, body)
         else:
             self._take(node_id, kind, body)

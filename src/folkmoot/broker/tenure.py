@@ -36,9 +36,8 @@ from folkmoot.broker.succession import Arrival, Succession
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.pack import varint
-from folkmoot.mqtt import reason
 from folkmoot.mqtt.connect import decode_connect
-from folkmoot.session.connection import CLOSING, NEW, OPEN, REGISTERING
+from folkmoot.session.connection import OPEN, REGISTERING
 from folkmoot.session.relay import ASKED, Relay
 from folkmoot.session.session import Session
 from folkmoot.streams.table import Streams
@@ -112,11 +111,13 @@ class Tenure:
         merging: partitions that open anew, whoever leads them: what they had at the other side of a split comes first.
         """
         fabric = self.fabric
+        muted = fabric.unmute()  # they have not heard all that this node has said; it may have heard all that they have
         self.requests.begin(epoch)
         for node_id in members:
             fabric.send(node_id, ENTER, varint(epoch))
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
-        fresh = [node_id for node_id in members if before.get(node_id) != members[node_id]]
+        met = [node_id for node_id in members if before.get(node_id) != members[node_id]]
+        fresh = [node_id for node_id in members if node_id in met or node_id in muted]
         old = fabric.leaders
         fabric.epoch = epoch
         fabric.others = sorted(members)
@@ -134,10 +135,12 @@ class Tenure:
                 self.interest.moved(partition)
                 if partition in merging and leader in fresh:
                     self.exchange.foreign(partition)
+                    self.interest.foreign[partition] = None
                 self.exchange.moved(partition)
                 self.relays.moved(partition)
             if not leader:
                 self.requests.give_up(partition)
+                self.interest.foreign.pop(partition, None)
         self.routes.forget_all()
         for node_id in gone:
             self.requests.gone(node_id)
@@ -150,11 +153,11 @@ class Tenure:
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
         for node_id in fresh:
             self.requests.renew(node_id)
-            self.met[node_id] = epoch
             self.interest.tell(node_id, led, True)
+        self.met.update(dict.fromkeys(met, epoch))
         self.routes.forget_all()
         self.inquiries.installed()
-        self.hosting.installed(fresh)
+        self.hosting.installed(met)
         self._again()
 
     def stand_down(self, why: str) -> None:
@@ -168,14 +171,7 @@ class Tenure:
         self.hosting.stand_down()
         self.requests.drop_all()
         self.lifecycle.trails.clear()
-        for connection in list(self.state.connections.values()):
-            if connection.state < CLOSING:
-                if connection.state == OPEN or connection.state == NEW:
-                    self.closing.disconnect(connection, reason.SERVER_BUSY, why)
-                elif connection.session is not None or (connection.relay is not None and connection.relay.told):
-                    self.closing.close(connection)  # its session and its will may be on their way: it is not refused
-                else:
-                    self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, why)
+        self.closing.dismiss_all(why)
         if self.streams.dirty:
             self.streams.flush(self.state.writer)  # by wills
         for partition in range(self.state.partitions):
@@ -287,7 +283,7 @@ class Tenure:
         for node_id, entry in arrival.attached:
             if entry[12]:
                 self.restore.disclaim(entry[2], entry[11])
-            elif entry[9] and not _is_home(homes, entry[2], node_id):
+            elif not (_is_home(homes, entry[2], node_id) if entry[9] else self.restore.is_chosen(entry[2], entry[11])):
                 self.hosting.turn_away(node_id, entry)
             else:
                 self.hosting.attach(node_id, entry, entry[2] in homes)
@@ -316,6 +312,9 @@ class Tenure:
                 self.lifecycle.wills.cancel(session or self.restore.strays.pop(connection.client_id))
             return
         if not relay.durable:
+            if not self.restore.is_chosen(connection.client_id, relay.token):
+                self.closing.taken_over(connection, merged=True)
+                return
             stray = self.restore.strays.pop(connection.client_id, None)
             if stray is not None and connection.session is not None:
                 connection.session.will = stray.will

@@ -88,7 +88,7 @@ class Wills:
         will = session.will
         if will is None:
             return
-        if not self.state.routes_known:
+        if not self.state.routes_whole:
             self._held.append(session)
             return
         self._forget(session)

@@ -286,6 +286,7 @@ class Lead:
             return
         low = self.committed_seq(partition)
         standing.pending.reach(partition, low)
+        standing.recent.hold(partition, low)
         if not standing.settled[partition] and low >= self.opening_seqs[partition]:
             self._settle(partition)
 

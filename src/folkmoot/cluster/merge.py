@@ -225,7 +225,9 @@ class Merge:
             self._add(name, [(PUT, key, u64(newest))])
 
     def _retained(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes | None) -> None:
-        if not replaces(key, self._mine, self._theirs, _created_us(mine), _created_us(theirs)):
+        mine_us = self._mine.put_us(key) or _created_us(mine)
+        theirs_us = self._theirs.put_us(key) or _created_us(theirs)
+        if not replaces(key, self._mine, self._theirs, mine_us, theirs_us):
             if theirs is not None and not self._mine.knows(theirs):
                 self.receipt.drop("a retained message was set or cleared later on this side", 1)
         elif theirs is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from folkmoot.cluster.merge_will import left_will, will_of_nobody
 from folkmoot.cluster.side import Side, replaces
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64
@@ -34,7 +35,6 @@ from folkmoot.store.row import (
     decode_cursor,
     decode_queue,
     decode_session,
-    decode_will,
     encode_cursor,
     encode_queue,
 )
@@ -161,9 +161,11 @@ class SessionMerge:
         self.base = base
         if base == MINE:
             self.final = {key: body_of(value) for key, value in self._my_rows.items()}
+            self.final.update(left_will(self._will_key, self._mine, self._theirs))
             self.changed = bool(self._their_rows)
             return
         self.changed = True
+        self.final.update(left_will(self._will_key, self._theirs, self._mine))
         for count, (key, value) in enumerate(self._their_rows.items()):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
@@ -181,21 +183,8 @@ class SessionMerge:
                 self.unsubscribed += 1
 
     def _will_of_nobody(self) -> None:
-        """The will of a transient session: each side takes the clients of the other for dead.
-
-        One whose client is connected where the row is stays: its end is still to come. One that waits for its delay
-        goes when the other side has published it.
-        """
-        my_row = self._my_rows.get(self._will_key)
-        their_row = self._their_rows.get(self._will_key)
-        if my_row is not None:
-            waits = decode_will(body_of(my_row)).due_us > 0
-            if not (waits and their_row is None and self._theirs.knows(my_row)):
-                self.final[self._will_key] = body_of(my_row)
-        elif their_row is not None:
-            waits = decode_will(body_of(their_row)).due_us > 0
-            if not (waits and self._mine.knows(their_row)):
-                self.final[self._will_key] = body_of(their_row)
+        """The will of a transient session: each side takes the clients of the other for dead."""
+        self.final.update(will_of_nobody(self._will_key, self._mine, self._theirs))
 
     # -- both sides ---------------------------------------------------------------------------------------------------
 
@@ -206,6 +195,8 @@ class SessionMerge:
             kind = key[2]
             if kind != SUBSCRIPTION and kind != CURSOR and kind != QUEUE:
                 self.final[key] = body_of(value)
+        own, other = (self._mine, self._theirs) if base == MINE else (self._theirs, self._mine)
+        self.final.update(left_will(self._will_key, own, other))
         self._released(base)
         self._subscriptions(base)
         yield from self._queue(base)

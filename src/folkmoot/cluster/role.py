@@ -63,11 +63,13 @@ class Roles:
             standing.states[partition] = COMPLETE  # nobody has anything
         if leader != me:
             standing.phases[partition] = IDLE
+            standing.recent.free(partition)
             self.lead.followers[partition] = []
             self.takeover.lost(partition)
             if phase == OPEN:
                 self.closed.append(partition)
             return
+        standing.recent.lead(partition)
         self.lead.gather(partition, replicas, learners, kept)
         if phase == OPEN and not branches:
             if standing.pending.waits(partition):

@@ -34,6 +34,7 @@ __all__ = ["STAMPS_MAX", "Stamp", "Stamps", "decode_stamp", "encode_stamp", "rea
 STAMPS_MAX: Final = 8192
 """Of a partition: about a megabyte in memory and on the disk of each of its replicas."""
 
+_PUBLISHED_MAX: Final = STAMPS_MAX // 2  # no more for retained messages: they also say when they were published
 _PAGE_ROWS: Final = 1024
 _STAMPED: Final = bytes([SESSION, SUBSCRIPTION, WILL, RETAINED])
 
@@ -121,13 +122,13 @@ class Stamps:
         changed: dict[bytes, Stamp] = {}
         for kind, key, _value in ops:
             row = key[2]
-            if row != SESSION and row != SUBSCRIPTION and row != WILL and (row != RETAINED or kind == PUT):
-                continue  # the time of a retained message is in its row
+            if row != SESSION and row != SUBSCRIPTION and row != WILL and row != RETAINED:
+                continue
             stamp = stamps.get(key)
             if stamp is None:
                 if kind != PUT and kind != DELETE:
                     continue  # subscriptions go by ranges only when their session goes
-                if len(stamps) >= STAMPS_MAX:
+                if len(stamps) >= (_PUBLISHED_MAX if row == RETAINED and kind == PUT else STAMPS_MAX):
                     continue
                 stamp = Stamp(0, 0)
                 stamps[key] = stamp

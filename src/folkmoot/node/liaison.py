@@ -80,7 +80,7 @@ class Liaison:
         self._epoch = 0  # of the view
         self._again: list[int] = []  # partitions that begin anew here, when the store shows what was written
         self._past: dict[str, int] = {}  # all that have been members: their newest incarnations
-        self._broken: dict[str, None] = {}  # members to which messages were lost: the next view begins anew with them
+        self._broken: dict[str, None] = {}  # members that were at another side: the view begins anew with them
         self._unopened: list[int] = []  # partitions whose leader has not said that it is there
 
     @property
@@ -121,7 +121,7 @@ class Liaison:
                 self.chronicle.greet(change.node_id)
                 self.broker.switch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
-                    self._broken[change.node_id] = None
+                    self.fabric.mute(change.node_id)  # the next view begins anew with it
                     self.membership.changed(now)
         else:
             if change.refused:
@@ -167,7 +167,7 @@ class Liaison:
             replication.ready.clear()
             if self._serving:
                 self.broker.tenure.prepare(ready)
-        if not self.state.routes_known:
+        if not self.state.routes_whole:
             self.broker.know()
         self._void()
         if self.fabric.idle:
@@ -265,7 +265,7 @@ class Liaison:
             self._serving = True
             self.fabric.idle = ""
             before = {}
-        elif self._broken:
+        elif self._broken or self.fabric.muted:
             self.broker.tenure.leave_all()
             before = {node_id: before[node_id] for node_id in before if node_id not in self._broken}
         self._broken.clear()

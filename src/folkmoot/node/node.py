@@ -59,7 +59,7 @@ class Node:
         self.histograms = Histograms()
         alone = config.cluster is None
         self._state.alone = alone
-        self._state.routes_known = alone
+        self._state.routes_known = self._state.routes_whole = alone
         fabric = Fabric(config.node_id, config.partitions, alone)
         if config.cluster is not None:
             fabric.planted = Planted(config.cluster.planted)

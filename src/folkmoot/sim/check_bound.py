@@ -67,7 +67,8 @@ class BoundChecker:
             backlog = liaison.peers.backlog_bytes(node_id)
             self._check(host, "bytes of a link", backlog, config.link_buffer_bytes_max + _FRAME_BYTES)
         standing = liaison.replication.standing
-        self._check(host, "bytes of recent changes", standing.recent.bytes, standing.recent.bytes_max)
+        recent_max = standing.recent.bytes_max + limits.write_backlog_bytes_max + spare
+        self._check(host, "bytes of recent changes", standing.recent.bytes, recent_max)
         self._check(host, "topics with routes", len(broker.routes.cache), limits.route_cache_max)
         early = sum([len(messages) for messages in broker.switch._early.values()])
         self._check(host, "messages that came early", early, _EARLY_MAX)

@@ -184,6 +184,8 @@ class DeliveryChecker:
                 return  # the sides do not know of each other's deliveries, and take each other's clients for dead
             if message.once and self.trouble.interrupted(message.first_us, message.acked_us):
                 return  # one side has it, and its client is at the other, which has not
+            if record.version == V31 and self.trouble.bereft(record.links, message.first_us):
+                return  # its session was begun anew, and MQTT 3.1 cannot tell it so: it goes by both
         if packet.qos == 0 and self.trouble.disturbed(message.first_us):
             # QoS 0 goes out before the disk knows of the message: a crash then makes its publisher repeat it.
             applied = max(1, len(message.attempts))

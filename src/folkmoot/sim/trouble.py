@@ -222,6 +222,11 @@ class Trouble:
                     return True
         return False
 
+    def bereft(self, links: list[Link], since_us: int) -> bool:
+        """Whether one of these connections was at a side of a split, since then, that may have lacked its session."""
+        splits = [span for span in self.splits if span.end_us >= since_us and not self.majority]
+        return any(not span.groups or not span.sure_of(link.server.name) for span in splits for link in links)
+
     def interrupted(self, since_us: int, until_us: int) -> bool:
         """Whether a split that left two sides began in this time: what was on its way may be at one of them only."""
         return not self.majority and any(since_us <= span.begin_us <= until_us for span in self.splits)

@@ -8,7 +8,7 @@ BODY          body sequence (8 bytes)                   a message that several s
 RELEASED      client id, queue sequence (8 bytes)       outbound QoS 2: PUBREC came, PUBCOMP did not yet
 RECEIVED      client id, packet id (2 bytes)            inbound QoS 2: PUBREC owed or sent, PUBREL did not come yet
 RETAINED      topic
-WILL          client id
+WILL          client id                                 or `left_name`: of a connection that its client has left
 PRODUCER      producer id
 CHUNK         stream name, stream partition (2 bytes), first offset (8 bytes)
 STREAM        stream name, stream partition (2 bytes)   bounds of the stream partition
@@ -66,6 +66,7 @@ __all__ = [
     "kind_of",
     "history_key",
     "kind_prefix",
+    "left_name",
     "name_of",
     "name_prefix",
     "numbered_key",
@@ -139,6 +140,14 @@ def history_key(partition: int) -> bytes:
 def position_key(slot: int) -> bytes:
     """Return the key of a row with positions of partitions, see `folkmoot.store.position`; `slot` is 0 to 255."""
     return u16(0) + bytes([META]) + b"position" + bytes([slot])
+
+
+def left_name(client_id: bytes, token: int) -> bytes:
+    """Return what stands for a client in the row of a will that is due though the client is connected elsewhere.
+
+    token: of the connection with that will. No client id has a zero in it [MQTT-1.5.4-2].
+    """
+    return b"%s\0%x" % (client_id, token)
 
 
 def plain_key(partition: int, kind: int, name: bytes) -> bytes:
