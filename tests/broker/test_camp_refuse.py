@@ -60,3 +60,34 @@ def test_who_is_refused_while_its_leader_thinks_has_no_will() -> None:
     camp.advance(SECOND)
     assert peer.take(Connack).code == 0x88
     assert watch.payloads() == []
+
+
+def test_who_was_let_in_by_a_leader_that_handed_over_and_is_put_out_is_not_refused() -> None:
+    camp = Camp(3, partitions=PARTITIONS)
+    site = camp["n1"]
+    watch = camp["n3"].client("watch")
+    watch.connect()
+    watch.subscribe("w", qos=1)
+    liaison = site.node.liaison
+    assert liaison is not None
+    partition = liaison.fabric.leaders.index("n1")
+    number = next(n for n in range(99) if hash64(b"c%d" % n) % PARTITIONS == partition)
+    peer = site.client(f"c{number}")
+    peer.open()
+    camp["n2"].hold_writes()
+    will = Will(b"w", b"will", 1, False, None)
+    peer.send(Connect(5, peer.client_id, False, 0, None, None, will, properties(session_expiry=EVER)))
+    assert peer.receive() == []
+    site.storage(True)
+    camp.advance(4 * SECOND)
+    assert liaison.fabric.leaders[partition] != "n1", "who has no room on its disk leads nothing"
+    assert not peer.closed
+    other = camp["n3"].node.liaison
+    assert other is not None
+    other.membership.evict("n1", camp.now)
+    camp.advance(SECOND)
+    camp["n2"].release_writes()
+    camp.advance(5 * SECOND)
+    assert peer.closed
+    refused = [packet for packet in peer.receive() if isinstance(packet, Connack) and packet.code]
+    assert watch.payloads() == ([] if refused else [b"will"])

@@ -111,8 +111,8 @@ class Tenure:
         merging: partitions that open anew, whoever leads them: what they had at the other side of a split comes first.
         """
         fabric = self.fabric
-        muted = fabric.unmute()  # they have not heard all that this node has said; it may have heard all that they have
         self.requests.begin(epoch)
+        muted = fabric.unmute()  # they have not heard all that this node has said; it may have heard all that they have
         for node_id in members:
             fabric.send(node_id, ENTER, varint(epoch))
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
