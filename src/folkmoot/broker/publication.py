@@ -67,7 +67,7 @@ class Publications:
     def _next(self) -> App | None:
         """Return the app whose turn it is, None when none may publish now."""
         state = self.state
-        if state.storage_full or not state.routes_known or state.stopping or self.fabric.full:
+        if state.storage_full or not state.routes_whole or state.stopping or self.fabric.full:
             return None
         if self.commits.congested or self.commits.backlog_bytes > self.commits.backlog_bytes_max // 4:
             return None
