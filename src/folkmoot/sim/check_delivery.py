@@ -17,6 +17,9 @@ __all__ = ["DeliveryChecker", "same_properties"]
 _LATE_US = 8 * SECOND
 """How long a message may be on its way: the node may not read its publisher while its disk is slow or full."""
 
+_ANSWER_US = 1 * SECOND
+"""How long a message that has come may count as unacknowledged at its node: clients take up to 400 ms to answer."""
+
 _OVERHEAD_BYTES = 200
 """What the properties of a PUBLISH may add to topic and payload when a client limits the size of packets."""
 
@@ -40,10 +43,17 @@ class DeliveryChecker:
             if record.ended or not record.matching(message.topic):
                 continue
             record.waiting[message.number] = record.waiting.get(message.number, 0) + 1
-            if sum(record.waiting.values()) >= limit:
+            if sum(record.waiting.values()) + self._unanswered(record) >= limit:
                 self.world.mark("queue may be full")
                 for number in record.waiting:
                     record.spared[number] = True
+
+    def _unanswered(self, record: SessionRecord) -> int:
+        """Return how many messages of a session may have come and be in its queue: their acknowledgements are slow."""
+        link = record.link
+        since_us = min(self.world.now, NEVER if link is None else link.cut_us) - _ANSWER_US
+        record.taken = {number: at for number, at in record.taken.items() if at >= since_us}
+        return len(record.taken)
 
     def held(self, record: SessionRecord, link: Link, message: Message, dup: bool) -> None:
         """A message came, and is handed to the application at PUBREL."""
@@ -170,7 +180,8 @@ class DeliveryChecker:
         record.link_copies[number] = record.link_copies.get(number, 0) + 1
         if not packet.dup:
             record.fresh_copies[(number, packet.qos)] = record.fresh_copies.get((number, packet.qos), 0) + 1
-        record.waiting.pop(number, None)
+        if record.waiting.pop(number, 0):
+            record.taken[number] = self.world.now
 
     def _check_copies(
         self, record: SessionRecord, message: Message, packet: Publish, plain: list[Sub], groups: list[Sub]

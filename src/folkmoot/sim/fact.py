@@ -147,6 +147,7 @@ class SessionRecord:
         self.newest: dict[tuple[int, int], int] = {}  # (lane, QoS) -> greatest index that came
         self.cursor: dict[int, int] = {}  # lane -> the first index that was not looked at for gaps
         self.waiting: dict[int, int] = {}  # messages that may wait in its queue -> sendings; kept when queues are short
+        self.taken: dict[int, int] = {}  # messages that came, and when: their acknowledgements may be on their way
         self.spared: dict[int, bool] = {}  # messages that a full queue may have dropped
         self.possible: dict[bytes, list[Sub]] = {}  # by topic; forgotten when a subscription changes
         self.replays: dict[tuple[str, int, bool], int] = {}  # (stream, partition, QoS > 0) -> the next place in the log
