@@ -24,8 +24,9 @@ from folkmoot.store.key import (
     stamp_key,
 )
 from folkmoot.store.memory import MemoryStore
-from folkmoot.store.message import Message, encode_message
+from folkmoot.store.message import Message, decode_message, encode_message
 from folkmoot.store.reader import Reader, Snapshot
+from folkmoot.store.writer import VERSION_BYTES
 from tests.cluster.replica import Cell, World
 
 KNOWN = ["n0", "n1", "n2"]
@@ -270,6 +271,29 @@ def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:
     assert split.kind(heir.node_id, MERGED) == 0, "its copy was replaced"
 
 
+@pytest.mark.parametrize(("first", "second"), [("n1", "n2"), ("n2", "n1")])
+def test_of_three_sides_the_latest_retained_message_stays_whoever_meets_first(first: str, second: str) -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0"], ["n1"], ["n2"])
+    for name, payload in ((first, b"earlier"), (second, b"later")):
+        cell = split.cell(name)
+        message = Message(b"t", payload, 1, True, b"", "p", split.world.now, 0)
+        cell.writer.put(0, plain_key(0, RETAINED, b"t"), encode_message(message))
+        cell.turn()
+        split.rest()
+    split.put(split.cell("n0"), "other")
+    split.view(["n0", first], [second])  # this merge is later than both
+    split.rest()
+    for _ in range(3):
+        split.view(KNOWN)
+        split.rest()
+    for name in KNOWN:
+        value = split.cell(name).store.get(plain_key(0, RETAINED, b"t"))
+        assert value is not None
+        assert decode_message(value, VERSION_BYTES).payload == b"later"
+
+
 def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
     store = MemoryStore()
     stamps = Stamps(1, store)
@@ -279,6 +303,7 @@ def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
 
     def note(ops: list[tuple[int, bytes, bytes]], now: int) -> None:
         batch = Batch(1)
+        stamps.learn(0, ops)
         stamps.note(batch, bytes(16), 0, ops, now)
         store.apply(batch)
 

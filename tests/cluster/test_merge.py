@@ -447,20 +447,33 @@ def test_a_connection_that_has_asked_leaders_of_both_sides_has_one_will() -> Non
 
 
 @pytest.mark.parametrize("side", [MINE, THEIRS])
-@pytest.mark.parametrize("whole", [True, False])  # what only one side has of the session goes on as it is
-def test_the_will_of_a_connection_whose_session_goes_on_at_the_other_side_is_due(side: int, whole: bool) -> None:
+@pytest.mark.parametrize("delay_s", [0, 5])
+@pytest.mark.parametrize("session_of_the_other", ["the same", "none", "begun anew"])
+def test_the_will_of_a_connection_whose_client_goes_on_at_the_other_side_is_due(
+    side: int, delay_s: int, session_of_the_other: str
+) -> None:
     base = MINE + THEIRS - side
-    for delay_s in (0, 5):
-        fork = Fork()
-        if whole:
-            fork.put(side, S, session(0))
-        fork.put(side, W, will("left", 0xAB, delay_s))
-        fork.put(base, S, session(0))
-        fork.put(base, W, will("connected", 0xCD))
-        expected = {S: session(0), W: will("connected", 0xCD)}
-        if not delay_s:  # a delay ends when the client is back
-            expected[W + b"\0ab"] = will("left", 0xAB)
-        assert fork.merge()[0] == expected
+    fork = Fork()
+    if session_of_the_other == "the same":
+        fork.put(side, S, session(0))
+    elif session_of_the_other == "begun anew":
+        fork.old(S, session(9))
+        fork.drop(base, S)
+    fork.put(side, W, will("left", 0xAB, delay_s))
+    fork.put(base, S, session(0))
+    fork.put(base, W, will("connected", 0xCD))
+    expected = {S: session(0), W: will("connected", 0xCD)}
+    if not delay_s or session_of_the_other != "the same":  # a delay ends when the client is back in its session
+        expected[W + b"\0ab"] = will("left", 0xAB, delay_s)
+    assert fork.merge()[0] == expected
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+def test_a_will_that_was_left_and_that_one_side_of_another_split_has_published_is_not_due(side: int) -> None:
+    fork = Fork()
+    fork.old(W + b"\0ab", will("left", 0xAB))
+    fork.drop(side, W + b"\0ab")
+    assert fork.merge()[0] == {}
 
 
 # Other rows

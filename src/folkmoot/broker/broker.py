@@ -270,8 +270,7 @@ class Broker(Neighbours):
             if news:
                 self.routes.forget_all()
             self.hosting.inform()
-            if self.state.routes_whole:
-                self.wills.go_on()
+            self.wills.go_on()
             if news:
                 self.connecting.let_in()
 

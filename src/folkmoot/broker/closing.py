@@ -99,7 +99,9 @@ class Closing:
 
     def dismiss_all(self, why: str) -> None:
         """Let all clients go: this node serves nobody."""
-        for connection in [one for one in self.state.connections.values() if one.state < CLOSING]:
+        for connection in list(self.state.connections.values()):
+            if connection.state >= CLOSING:
+                continue
             if connection.state == OPEN or connection.state == NEW:
                 self.disconnect(connection, reason.SERVER_BUSY, why)
             elif connection.session is not None or (connection.relay is not None and connection.relay.told):

@@ -232,11 +232,12 @@ class Hosting:
     def installed(self, fresh: list[str]) -> None:
         """A view was installed: by the second one after it left, everybody knows that a session has moved.
 
-        fresh: members with which all begins anew.
+        fresh: members with which all begins anew: what they have said of their clients before comes again.
         """
         self._views += 1
         for node_id in fresh:
             self._forget_knocks(node_id)
+        self._early = [early for early in self._early if early[0] not in fresh]
         if self._left:
             oldest = self._views - _VIEWS_KEPT
             self._left = {key: view for key, view in self._left.items() if view >= oldest}
@@ -335,7 +336,7 @@ class Hosting:
         assert remote is not None, "it was made so"
         session = self.state.sessions.get(connection.client_id)
         if session is None and not durable:
-            session = self.restore.shadow(connection.client_id)
+            session = self.restore.shadow(connection.client_id, entry[11])
         elsewhere = session is not None and (session.connection is not None or not session.had_by(entry[11]))
         if merged and elsewhere and session is not None and session.connection is None:
             self.turn_away(node_id, entry)

@@ -22,7 +22,7 @@ from folkmoot.session.connection import Connection
 from folkmoot.session.relay import ASKED, ENDED, ENTRY_BYTES, GRANTED, Relay
 from folkmoot.session.session import Session
 
-__all__ = ["BLOCKED", "CLOSED", "GOODBYE", "HOST_ENTRY", "UNBLOCKED", "Relays", "token_of"]
+__all__ = ["BLOCKED", "CLOSED", "GOODBYE", "HOST_ENTRY", "UNBLOCKED", "Relays", "is_goodbye", "token_of"]
 
 # In place of a packet's first byte: what the leader must know of the connection
 CLOSED: Final = 0
@@ -75,9 +75,10 @@ class Relays:
         relay.leader = self.fabric.leaders[relay.partition]
         relay.told = True
         self._flush_to(relay.leader)
-        self.fabric.send(relay.leader, HOST, msgspec.msgpack.encode(self._entry(relay)))
+        self.fabric.send(relay.leader, HOST, msgspec.msgpack.encode(self._entry(relay, relay.state == ASKED)))
 
-    def _entry(self, relay: Relay) -> HOST_ENTRY:
+    def _entry(self, relay: Relay, void: bool) -> HOST_ENTRY:
+        """Return what a leader is told of a client; void: of its will, that it is not due."""
         connection = relay.connection
         info = connection.info
         return (
@@ -93,7 +94,7 @@ class Relays:
             relay.durable,
             list(relay.flights.values()),
             relay.token,
-            relay.state == ASKED or relay.is_spent,
+            void,
             relay.log[0][0] - 1 if relay.log else relay.packets,
             relay.given,
         )
@@ -208,7 +209,7 @@ class Relays:
         for relay in list(self._by_partition[partition].values()):
             if relay.state == ASKED:
                 self._ask(relay)
-            elif relay.state == ENDED and not relay.leader:
+            elif relay.state == ENDED and not relay.leader and not relay.log:
                 self.forget(relay)  # the new leader has not asked for it: it knows that the client is gone
             elif relay.state == ENDED and relay.log:
                 self._put(relay, *relay.log[-1])  # that it is not known there was not to be believed until now
@@ -228,11 +229,11 @@ class Relays:
                 if relay.state == GRANTED:
                     newest[relay.connection.client_id] = relay.number
             for relay in self._by_partition[partition].values():
-                if relay.is_spent:
-                    if relay.log and relay.log[-1][1] == GOODBYE:
-                        entries.append(self._entry(relay))
-                elif relay.state == ASKED or relay.number >= newest.get(relay.connection.client_id, 0):
-                    entries.append(self._entry(relay))
+                if is_goodbye(relay):
+                    entries.append(self._entry(relay, True))
+                newest_one = relay.number >= newest.get(relay.connection.client_id, 0)
+                if not relay.is_spent and (relay.state == ASKED or newest_one):
+                    entries.append(self._entry(relay, relay.state == ASKED))
                 if relay.state != ASKED:  # those ask again when it is there
                     relay.leader = node_id
                     relays.append(relay)
@@ -251,6 +252,11 @@ class Relays:
     def of_partition(self, partition: int) -> list[Relay]:
         """Return the relays of a partition, in the order in which they came."""
         return list(self._by_partition[partition].values())
+
+
+def is_goodbye(relay: Relay) -> bool:
+    """Whether a connection has ended with a goodbye, of which its leader may not know."""
+    return len(relay.log) > 0 and relay.log[-1][1] == GOODBYE
 
 
 def token_of(connection: Connection, state: State) -> int:

@@ -68,7 +68,8 @@ class Restore:
         self.transactions = transactions
         self.streams = streams
         self._fresh: list[Session] = []
-        self.strays: dict[str, Session] = {}  # wills of transient sessions, which end unless their client shows up
+        # Wills of transient sessions, which end unless their client shows up, and those that are left (`left_name`)
+        self.strays: dict[str, Session] = {}
 
     def begin(self, partition: int) -> Estate:
         """Begin to read a partition: nobody changes its rows meanwhile."""
@@ -136,7 +137,7 @@ class Restore:
             if session.connection is None and not session.ended:
                 self._settle(session)
         for session in strays.values():
-            self.wills.publish(session)
+            self.wills.publish_stray(session)
 
     def disclaim(self, client_id: str, token: int) -> None:
         """A connection that has not been let in will ask again: the will that it has set meanwhile is not due."""
@@ -155,9 +156,16 @@ class Restore:
         """Whether a connection without a session goes on after a split, and not another of its client."""
         return _left_by(client_id, token) not in self.strays
 
-    def shadow(self, client_id: str) -> Session:
+    def take_stray(self, client_id: str, token: int) -> Session | None:
+        """Return what has the will that a connection has set, if it was loaded; another connection's is due."""
+        stray = self.strays.get(client_id)
+        if stray is None or stray.will is None or stray.will.token != token:
+            return None
+        return self.strays.pop(client_id)
+
+    def shadow(self, client_id: str, token: int) -> Session:
         """Return what stands for a transient session at another node; its will, if it has one, was loaded."""
-        session = self.strays.pop(client_id, None)
+        session = self.take_stray(client_id, token)
         if session is None:
             session = Session(client_id, self.state.partition_of(client_id.encode()), False)
         session.shadow = True

@@ -105,7 +105,7 @@ class Switch:
             early = self._early.pop(node_id)
             if node_id in self.fabric.others:
                 for kind, body in early:
-                    self._take(node_id, kind, body)
+                    self.receive(node_id, kind, body)  # what waits for a newer view still has all behind it wait
 
     def forget(self, node_id: str) -> None:
         """The node has started anew, or is gone: what its earlier life has said is void."""
@@ -139,6 +139,7 @@ class Switch:
                 self._keep(node_id, kind, body)
                 return
             number = self.interest.receive(node_id, body)
+            self.inquiries.opened()  # its node may lead again what it has refused to answer for
             self.tenure.routes.refresh()  # what else comes in this turn already goes where it says
             self.requests.barrier.announced(node_id, number, self.requests.commits.newest_token())
         elif kind == CONFIRM:

@@ -133,7 +133,7 @@ class Tenure:
                     self.leave(partition)
                 self.requests.moved(partition)
                 self.interest.moved(partition)
-                if partition in merging and leader in fresh:
+                if partition in merging and leader in met:
                     self.exchange.foreign(partition)
                     self.interest.foreign[partition] = None
                 self.exchange.moved(partition)
@@ -157,7 +157,7 @@ class Tenure:
         self.met.update(dict.fromkeys(met, epoch))
         self.routes.forget_all()
         self.inquiries.installed()
-        self.hosting.installed(met)
+        self.hosting.installed(fresh)
         self._again()
 
     def stand_down(self, why: str) -> None:
@@ -301,6 +301,8 @@ class Tenure:
         """A client of this very node: its session is here now."""
         connection = relay.connection
         ended, goodbye = self.lifecycle.trails.end_of(relay)
+        if goodbye:
+            self.restore.disclaim(connection.client_id, relay.token)
         self.relays.forget(relay)
         session = self.state.sessions.get(connection.client_id)
         if session is not None and session.durable and not session.had_by(relay.token):
@@ -308,14 +310,12 @@ class Tenure:
                 self.closing.taken_over(connection, connection.client_id in homes)
             return
         if ended:
-            if goodbye and (session is not None or connection.client_id in self.restore.strays):
-                self.lifecycle.wills.cancel(session or self.restore.strays.pop(connection.client_id))
             return
         if not relay.durable:
             if not self.restore.is_chosen(connection.client_id, relay.token):
                 self.closing.taken_over(connection, merged=True)
                 return
-            stray = self.restore.strays.pop(connection.client_id, None)
+            stray = self.restore.take_stray(connection.client_id, relay.token)
             if stray is not None and connection.session is not None:
                 connection.session.will = stray.will
             return

@@ -14,7 +14,7 @@ from typing import Final
 from folkmoot.broker.fabric import Fabric
 from folkmoot.broker.message import REQUESTS
 from folkmoot.broker.outbox import Outbox
-from folkmoot.broker.relay import GOODBYE, Relays
+from folkmoot.broker.relay import Relays, is_goodbye
 from folkmoot.broker.request import Requests
 from folkmoot.broker.state import State
 from folkmoot.cluster.feature import FENCES
@@ -160,7 +160,7 @@ class Trails:
             if trail.packet is None:
                 return True, trail.goodbye
             self.relays.forward(relay, trail.packet[0], trail.packet[1])
-        return relay.state == ENDED, len(relay.log) > 0 and relay.log[-1][1] == GOODBYE
+        return relay.state == ENDED, is_goodbye(relay)
 
     def clear(self) -> None:
         """This node serves nobody: whoever was connected is gone for all others."""

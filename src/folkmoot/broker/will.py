@@ -11,7 +11,7 @@ from folkmoot.broker.relay import token_of
 from folkmoot.broker.state import TIMER_WILL, State
 from folkmoot.kernel.clock import SECOND
 from folkmoot.session.session import Session, Will
-from folkmoot.store.key import WILL, plain_key
+from folkmoot.store.key import WILL, is_left, left_name, plain_key
 from folkmoot.store.message import Message
 from folkmoot.store.row import WillRow, encode_will
 
@@ -83,12 +83,28 @@ class Wills:
         if will is not None and 0 < will.due_us <= self.state.now:
             self.publish(session)
 
+    def publish_stray(self, session: Session) -> None:
+        """Publish the will of a client that has no session, and is not connected any more.
+
+        As long as it must wait for what the other side of a split has subscribed to, the client may come again with
+        another will: this one gets a row of its own.
+        """
+        will = session.will
+        if will is not None and not self.state.routes_whole and not is_left(session.key):
+            self._forget(session)
+            session = Session(left_name(session.key, will.token).decode(), session.partition, False)
+            session.will = will
+            self._put(session, will)
+            self.state.counters.wills_pending += 1
+        self.publish(session)
+
     def publish(self, session: Session) -> None:
         """Publish the will and forget it."""
         will = session.will
         if will is None:
             return
-        if not self.state.routes_whole:
+        known = self.state.routes_whole if is_left(session.key) else self.state.routes_known
+        if not known:
             self._held.append(session)
             return
         self._forget(session)

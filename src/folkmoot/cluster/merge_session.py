@@ -1,7 +1,8 @@
 """Merging one client's rows: which side's session goes on, and what of the other side's queue comes behind it.
 
 Of the two sides one is the *base*: where the client is connected, else where its session was written later. Sequences
-of the queue, and with them packet ids, flows in flight and the will are the base's; the other side's messages that it
+of the queue, and with them packet ids, flows in flight and the will are the base's (that of the other side may be due,
+see `merge_will`); the other side's messages that it
 lacks and has not removed are appended behind its queue. Pure rules; docs/adr/0008 gives the reasons.
 """
 
@@ -161,11 +162,11 @@ class SessionMerge:
         self.base = base
         if base == MINE:
             self.final = {key: body_of(value) for key, value in self._my_rows.items()}
-            self.final.update(left_will(self._will_key, self._mine, self._theirs))
+            self.final.update(left_will(self._will_key, self._mine, self._theirs, ended=True))
             self.changed = bool(self._their_rows)
             return
         self.changed = True
-        self.final.update(left_will(self._will_key, self._theirs, self._mine))
+        self.final.update(left_will(self._will_key, self._theirs, self._mine, ended=True))
         for count, (key, value) in enumerate(self._their_rows.items()):
             if count % STEP_ROWS == STEP_ROWS - 1:
                 yield
@@ -196,7 +197,7 @@ class SessionMerge:
             if kind != SUBSCRIPTION and kind != CURSOR and kind != QUEUE:
                 self.final[key] = body_of(value)
         own, other = (self._mine, self._theirs) if base == MINE else (self._theirs, self._mine)
-        self.final.update(left_will(self._will_key, own, other))
+        self.final.update(left_will(self._will_key, own, other, ended=False))
         self._released(base)
         self._subscriptions(base)
         yield from self._queue(base)

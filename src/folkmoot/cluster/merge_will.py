@@ -8,7 +8,7 @@ stands for a client who never comes (`left_name`), and is published when the par
 from __future__ import annotations
 
 from folkmoot.cluster.side import Side, replaces
-from folkmoot.store.key import left_name
+from folkmoot.store.key import is_left, left_name
 from folkmoot.store.row import WillRow, decode_will
 from folkmoot.store.writer import body_of
 
@@ -19,7 +19,7 @@ def will_of_nobody(key: bytes, mine: Side, theirs: Side) -> dict[bytes, bytes]:
     """Return the rows with the wills of a client without a session; each side takes the clients of the other for dead.
 
     key: of its WILL row. One whose client is connected where the row is stays: its end is still to come. One that
-    waits for its delay goes when the other side has published it. Raises CorruptStore.
+    is due goes when the other side has published it. Raises CorruptStore.
     """
     own, other = mine, theirs
     if key in theirs.rows:
@@ -30,7 +30,8 @@ def will_of_nobody(key: bytes, mine: Side, theirs: Side) -> dict[bytes, bytes]:
     if value is None:
         return found
     kept = decode_will(body_of(value))
-    if kept.due_us == 0 or key in other.rows or not other.knows(value):
+    due = kept.due_us > 0 or is_left(key[3:])
+    if not due or key in other.rows or not other.knows(value):
         found[key] = body_of(value)
     left = _left(key, own, other)
     if left is not None and not _is_same(kept, left):
@@ -38,14 +39,14 @@ def will_of_nobody(key: bytes, mine: Side, theirs: Side) -> dict[bytes, bytes]:
     return found
 
 
-def left_will(key: bytes, own: Side, other: Side) -> dict[bytes, bytes]:
+def left_will(key: bytes, own: Side, other: Side, ended: bool) -> dict[bytes, bytes]:
     """Return a row for the other side's will when the client's session goes on as it is at the own side.
 
-    There the client has taken the session over, or will: that ends the other connection, and a delay that runs.
-    Raises CorruptStore.
+    ended: the other side's session is another one, and over; that makes its will due, delay or not [MQTT-3.1.3-9]. Else
+    the client has taken its session over, or will: that ends the other connection, and a delay. Raises CorruptStore.
     """
     left = _left(key, own, other)
-    if left is None or left.delay_s:
+    if left is None or (left.delay_s and not ended):
         return {}
     value = own.rows.get(key)
     if value is not None and _is_same(decode_will(body_of(value)), left):

@@ -137,7 +137,10 @@ class Merges:
                 self._go_on(partition, merging)
 
     def _settled(self, partition: int) -> bool:
-        """Whether the store shows all that was written."""
+        """Whether the store shows all that was written, and the replicas follow."""
+        recent = self.standing.recent
+        if recent.held_bytes > max(recent.bytes_max, _TURN_BYTES):
+            return False
         return self.standing.durable[partition] >= self.standing.writer.sequence(partition)
 
     def _go_on(self, partition: int, merging: Intake) -> None:

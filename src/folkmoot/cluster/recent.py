@@ -17,12 +17,14 @@ class Recent:
     """Changes in order, without gaps; the oldest of all partitions go first when they take more than `bytes_max`.
 
     Where this node leads, those that a replica may lack stay beyond that (`hold`): a replica in sync that could not be
-    given them would have to be filled anew, and count for nothing meanwhile. They are as many as may wait for disks.
+    given them would have to be filled anew, and count for nothing meanwhile. They are as many as may wait for disks; a
+    merge waits for them when they take more than `bytes_max` themselves.
     """
 
     def __init__(self, partitions: int, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
+        self.held_bytes = 0  # of these, what only stays because a replica may lack it
         self._changes: list[deque[Change]] = [deque() for _ in range(partitions)]
         self._order: deque[tuple[int, Change]] = deque()
         self._overdue: list[deque[Change]] = [deque() for _ in range(partitions)]  # before `_changes`, and held
@@ -35,7 +37,7 @@ class Recent:
         self._changes[partition].append(change)
         self._order.append((partition, change))
         self.bytes += _size_of(change)
-        while self.bytes > self.bytes_max and self._order:
+        while self.bytes - self.held_bytes > self.bytes_max:
             self._evict()
 
     def _newest(self, partition: int) -> Change | None:
@@ -45,16 +47,16 @@ class Recent:
     def _evict(self) -> None:
         partition, change = self._order.popleft()
         changes = self._changes[partition]
-        cleared = not changes or changes[0] is not change
-        if not cleared:
+        if changes and changes[0] is change:  # else it was cleared
             changes.popleft()
             if change.seq > self._held_after[partition]:
                 self._overdue[partition].append(change)
+                self.held_bytes += _size_of(change)
                 return
         self.bytes -= _size_of(change)
 
     def lead(self, partition: int) -> None:
-        """This node leads a partition, or does so anew: what its replicas have is not known."""
+        """This node leads a partition in a new view; if it did not before, what its replicas have is not known."""
         if self._held_after[partition] == _NOTHING_HELD:
             self._held_after[partition] = 0
 
@@ -72,7 +74,9 @@ class Recent:
     def _release(self, partition: int, seq: int) -> None:
         overdue = self._overdue[partition]
         while overdue and overdue[0].seq <= seq:
-            self.bytes -= _size_of(overdue.popleft())
+            size = _size_of(overdue.popleft())
+            self.bytes -= size
+            self.held_bytes -= size
 
     def clear(self, partition: int) -> None:
         """Forget the changes of a partition: what follows does not follow them."""
@@ -86,7 +90,7 @@ class Recent:
                 self._changes[partition] = deque()
             self._overdue[partition].clear()
         self._order.clear()
-        self.bytes = 0
+        self.bytes = self.held_bytes = 0
 
     def after(self, partition: int, seq: int) -> list[Change] | None:
         """Return the changes of a partition after sequence `seq`, at least one; None when they are not all here."""

@@ -100,6 +100,12 @@ class Stamps:
         self._stamps[partition][stamped_key_of(key)] = stamp
         return key, encode_stamp(stamp)
 
+    def learn(self, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
+        """Take over the stamps of another side of a split, which are among these operations: its clock may be ahead."""
+        for kind, key, value in ops:
+            if kind == PUT and key[2] == STAMP:
+                self._learn(partition, stamped_key_of(key), decode_stamp(value))
+
     def _learn(self, partition: int, key: bytes, stamp: Stamp) -> None:
         stamps = self._stamps[partition]
         if len(key) > 2 and key[2] in _STAMPED and (key in stamps or len(stamps) < STAMPS_MAX):
@@ -115,9 +121,6 @@ class Stamps:
     ) -> list[tuple[int, bytes, bytes]]:
         """Put stamps for these operations of a partition into their batch; return the operations that were added."""
         stamps = self._stamps[partition]
-        for kind, key, value in ops:
-            if kind == PUT and key[2] == STAMP:  # of the other side of a split: its clock may be ahead
-                self._learn(partition, stamped_key_of(key), decode_stamp(value))
         now = max(now, self._clocks[partition] + 1)
         changed: dict[bytes, Stamp] = {}
         for kind, key, _value in ops:

@@ -112,6 +112,9 @@ class Turns:
         """Note when things changed, for a side of a split that may have changed them too."""
         standing = self.standing
         if standing.phases[partition] >= MERGING and not standing.planted.no_stamps:
+            standing.stamps.learn(partition, ops)
+            if standing.phases[partition] == MERGING:
+                return  # when a merge writes a row says nothing of when it was changed: that comes with it
             epoch, seq = standing.writer.position(partition)
             version = u64(epoch) + u64(seq)
             ops.extend(standing.stamps.note(batch, version, partition, ops, standing.now))

@@ -67,7 +67,9 @@ class BoundChecker:
             backlog = liaison.peers.backlog_bytes(node_id)
             self._check(host, "bytes of a link", backlog, config.link_buffer_bytes_max + _FRAME_BYTES)
         standing = liaison.replication.standing
-        recent_max = standing.recent.bytes_max + limits.write_backlog_bytes_max + spare
+        # What replicas may lack is held beyond that: what waits for disks, or what merges write before they wait.
+        held_max = max(limits.write_backlog_bytes_max, standing.recent.bytes_max, _FRAME_BYTES)
+        recent_max = standing.recent.bytes_max + held_max + spare
         self._check(host, "bytes of recent changes", standing.recent.bytes, recent_max)
         self._check(host, "topics with routes", len(broker.routes.cache), limits.route_cache_max)
         early = sum([len(messages) for messages in broker.switch._early.values()])

@@ -63,6 +63,7 @@ __all__ = [
     "body_key",
     "chunk_key",
     "end_of",
+    "is_left",
     "kind_of",
     "history_key",
     "kind_prefix",
@@ -148,6 +149,11 @@ def left_name(client_id: bytes, token: int) -> bytes:
     token: of the connection with that will. No client id has a zero in it [MQTT-1.5.4-2].
     """
     return b"%s\0%x" % (client_id, token)
+
+
+def is_left(name: bytes) -> bool:
+    """Whether a name is one of `left_name`."""
+    return b"\0" in name
 
 
 def plain_key(partition: int, kind: int, name: bytes) -> bytes:
