@@ -248,14 +248,24 @@ class DeliveryChecker:
         return False
 
     def _died_on_its_way(self, record: SessionRecord, message: Message) -> bool:
-        """Whether a node had taken a message that nothing stores, and failed: what it had not sent on yet is gone."""
+        """Whether a node had taken a message that nothing stores, and what it had not sent on yet is gone.
+
+        It has failed, or was cut off from the node of the subscriber and did not know that yet, or the others have put
+        it out for bad links: then it has let its clients go.
+        """
         if record.durable:
             return False
         publisher = self.ledger.current.get(message.publisher)
         if message.once and publisher is not None and publisher.durable:
             return False  # that is stored until it has arrived
         since, until = message.first_us - SECOND, self.world.now  # an order to evict takes its time
-        return any(self.trouble.failed(attempt.link.server.name, since, until) for attempt in message.attempts)
+        for attempt in message.attempts:
+            put_out = attempt.link.expelled and self.trouble.disturbed(since, until)
+            if put_out or self.trouble.failed(attempt.link.server.name, since, until):
+                return True
+            if record.link is not None and self.trouble.apart(attempt.link, record.link, message.first_us, until):
+                return True
+        return False
 
     def _has_reached(self, record: SessionRecord, sub: Sub, message: Message) -> bool:
         """Whether the nodes that took the message must have known of the subscription."""
