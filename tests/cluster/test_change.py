@@ -187,6 +187,70 @@ def test_what_is_held_of_a_copy_that_is_overwritten_goes() -> None:
         assert recent.bytes <= 1_000
 
 
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["add"] * 12 + ["lead", "hold", "hold", "hold", "free", "clear", "clear_all"]),
+        st.integers(0, 2),
+        st.integers(0, 900),
+    ),
+    max_size=120,
+)
+
+
+@given(STEPS, st.sampled_from([0, 500, 1_500, 5_000]))
+def test_recent_changes_are_those_of_a_simple_model(steps: list[tuple[str, int, int]], bytes_max: int) -> None:
+    """In the model all changes stand in one list, in their order, and a byte count is a sum."""
+    recent = Recent(3, bytes_max)
+    kept: list[tuple[int, Change]] = []  # may go when there are too many
+    held: list[tuple[int, Change]] = []
+    cleared: list[tuple[int, Change]] = []  # count until they would go
+    floors: list[int | None] = [None] * 3
+    seqs = [0] * 3
+
+    def size_of(changes: list[tuple[int, Change]]) -> int:
+        return sum(len(one.body) + 200 for _, one in changes)
+
+    for step, partition, number in steps:
+        if step == "add":
+            seqs[partition] += 1
+            kept.append((partition, change(seqs[partition], number)))
+            recent.add(*kept[-1])
+            while size_of(kept) > bytes_max:
+                at, oldest = kept.pop(0)
+                floor = floors[at]
+                if (at, oldest) in cleared:
+                    cleared.remove((at, oldest))
+                elif floor is not None and oldest.seq > floor:
+                    held.append((at, oldest))
+        elif step == "lead":
+            recent.lead(partition)
+            floors[partition] = floors[partition] or 0
+        elif step == "hold" and floors[partition] is not None:
+            seq = number * (seqs[partition] + 1) // 900
+            recent.hold(partition, seq)
+            floors[partition] = max(floors[partition] or 0, seq)
+            held = [one for one in held if one[0] != partition or one[1].seq > seq]
+        elif step == "free":
+            recent.free(partition)
+            floors[partition] = None
+            held = [one for one in held if one[0] != partition]
+        elif step == "clear":
+            recent.clear(partition)
+            held = [one for one in held if one[0] != partition]
+            cleared += [one for one in kept if one[0] == partition and one not in cleared]
+        elif step == "clear_all":
+            recent.clear_all()
+            kept, held, cleared = [], [], []
+        assert recent.held_bytes == size_of(held)
+        assert recent.bytes == size_of(kept) + size_of(held)
+        for at in range(3):
+            here = [one for of, one in held + kept if of == at and (of, one) not in cleared]
+            for seq in range(seqs[at] + 2):
+                found = [one for one in here if one.seq > seq]
+                expected = found if found and found[0].prev_seq == seq else None
+                assert recent.after(at, seq) == expected
+
+
 @given(HISTORIES)
 def test_histories_there_and_back(history: list[tuple[int, int]]) -> None:
     assert take_history(Cursor(put_history(history), "x")) == history
