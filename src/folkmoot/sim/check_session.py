@@ -62,6 +62,7 @@ class SessionChecker:
         if before.replayer:
             record.replayer = True
             record.replays = dict(before.replays)
+            record.replayed = dict(before.replays)
 
     def _attach(self, record: SessionRecord, link: Link, expiry_s: int) -> None:
         record.expiry_s = record.expiry_low_s = expiry_s

@@ -183,11 +183,14 @@ class StreamChecker:
             self.world.violate("A9", f"{record} replays {packet} as {offset} of {key} instead of {log[offset]}")
         place = (key[0], key[1], packet.qos > 0)
         at = record.replays.get(place, 0)
+        before = record.replayed.get(place, 0)  # what the session before has got may come again, or not
         if offset >= at:
-            for missed in range(at, offset):
+            for missed in range(max(at, before), offset):
                 if packet.qos and not self._trims.get(key[0]) and not self._may_miss(key, missed):
                     self.world.violate("A9", f"{record} replays {offset} of {key} and never {missed}: {log[missed]}")
             record.replays[place] = offset + 1
+        elif offset < before:
+            self.world.mark("replay joined")
         elif packet.qos == 2 or (not packet.dup and not (packet.qos == 0 and self.ledger.trouble.count(0))):
             # The position may be lost in a crash after QoS 0 records were sent: they come again.
             self.world.violate("A9", f"{record} replays {offset} of {key} again, the next is {at}: {packet}")
@@ -228,7 +231,8 @@ class StreamChecker:
             for key, log in self.seen.items():
                 if key[0] != name or self._trims[name]:
                     continue
-                for offset in range(record.replays.get((key[0], key[1], True), 0), len(log)):
+                place = (key[0], key[1], True)
+                for offset in range(max(record.replays.get(place, 0), record.replayed.get(place, 0)), len(log)):
                     if not self._may_miss(key, offset):
                         self.world.violate("A9", f"{record} has not replayed {offset} of {key}: {log[offset]}")
 

@@ -106,7 +106,7 @@ class Oracle:
         record.possible.clear()
         if name.startswith(_REPLAY):
             record.replayer = True
-            record.replays = {}  # in a session that was begun where nobody had the one before it begins anew too
+            record.replays = {}  # it begins at its start, also where the session before may still be joined
         return sub
 
     def subscribed(self, record: SessionRecord, sub: Sub, code: int) -> None:
