@@ -14,6 +14,7 @@ from folkmoot.sim.swarm import SPLITTING, Swarm
 STEPS = 150
 SEEDS = 300 if is_compiled() else 24
 SPLIT_SEEDS = range(111, 121)
+LOST_LINK_SEEDS = range(131, 151)
 
 RARE = (
     "bad checksum",
@@ -79,3 +80,21 @@ def test_five_nodes_break_no_promise_and_reach_what_is_rare() -> None:
 @pytest.mark.parametrize("seed", SPLIT_SEEDS)
 def test_three_nodes_break_no_promise_in_splits_either(seed: int) -> None:
     assert Simulation(seed, STEPS, nodes=3).run().violations == []
+
+
+def losing_links(swarm: Swarm) -> None:
+    """Nodes that live lose what they had for each other, again and again."""
+    united(swarm)
+    swarm.on["lost links"] = True
+    swarm.fault_every = 8
+
+
+def test_four_nodes_break_no_promise_when_links_are_given_up() -> None:
+    broken: list[tuple[int, object]] = []
+    lost = 0
+    for seed in LOST_LINK_SEEDS:
+        result = Simulation(seed, STEPS, shape=losing_links, nodes=4).run()
+        broken += [(seed, violation) for violation in result.violations]
+        lost += result.marks.get("lost link", 0)
+    assert broken == []
+    assert lost > len(LOST_LINK_SEEDS)

@@ -250,15 +250,17 @@ class DeliveryChecker:
     def _died_on_its_way(self, record: SessionRecord, message: Message) -> bool:
         """Whether a node had taken a message that nothing stores, and what it had not sent on yet is gone.
 
-        It has failed, or was cut off from the node of the subscriber and did not know that yet, or the others have put
-        it out for bad links: then it has let its clients go.
+        It has failed, or has given up a link, or was cut off from the node of the subscriber and did not know that
+        yet, or the others have put it out for bad links: then it has let its clients go.
         """
         if record.durable:
             return False
         publisher = self.ledger.current.get(message.publisher)
         if message.once and publisher is not None and publisher.durable:
             return False  # that is stored until it has arrived
-        since, until = message.first_us - SECOND, self.world.now  # an order to evict takes its time
+        since, until = message.first_us - SECOND, self.world.now  # an order to evict takes its time, and so does a view
+        if self.trouble.has_lost_link(since, until):
+            return True
         for attempt in message.attempts:
             put_out = attempt.link.expelled and self.trouble.disturbed(since, until)
             if put_out or self.trouble.failed(attempt.link.server.name, since, until):

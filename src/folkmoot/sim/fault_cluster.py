@@ -7,7 +7,7 @@ is written down and weakens what the checkers demand.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.rng import Rng
@@ -45,6 +45,7 @@ class ClusterFaults(Acting):
             (2, "blackouts", self.black_out),
             (2, "bad links", self.cut_pair),
             (2, "peer resets", self.reset),
+            (2, "lost links", self.lose_link),
             (2, "slow links", self.slow_down),
             (2, "flapping", self.flap),
             (2, "splits", self.split),
@@ -178,6 +179,19 @@ class ClusterFaults(Acting):
         for wire in self.mesh.wires:
             if {end.owner.host.name for end in wire.ends} == {host.name for host in pair}:
                 wire.reset(self.rng.below(300 * MILLISECOND), self.rng.below(300 * MILLISECOND))
+
+    def lose_link(self) -> None:
+        """Have a node give up its link to another one that lives, as when too much waits in it: that is lost."""
+        pair = self._pair()
+        if len(pair) < 2:
+            return
+        node: Any = pair[0].node
+        other: Any = pair[1].node
+        for link in node.liaison.peers.links():
+            if link.was_up and link.member.address == other.config.cluster.peer_address:
+                self._note("lost link", pair)
+                self.trouble.lose_link()
+                node.liaison.peers._give_up(link)  # noqa: SLF001 - only a backlog that is too long does this, see A13
 
     def slow_down(self) -> None:
         """Make one way between two machines slow."""

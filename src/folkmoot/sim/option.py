@@ -9,14 +9,14 @@ from collections.abc import Callable
 
 from folkmoot.kernel.rng import Rng
 from folkmoot.sim.run import Simulation
-from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, LATER, Swarm
+from folkmoot.sim.swarm import ASKED_FOR, CLUSTER_FAULTS, FAULTS, FEATURES, LATER, Swarm
 
 __all__ = ["NAMES", "Options", "UnknownOption"]
 
-NAMES = FEATURES + LATER + FAULTS + CLUSTER_FAULTS
+NAMES = FEATURES + LATER + FAULTS + CLUSTER_FAULTS + ASKED_FOR
 """All that a seed switches on or off."""
 
-GROUPS = {"features": FEATURES + LATER, "faults": FAULTS + CLUSTER_FAULTS}
+GROUPS = {"features": FEATURES + LATER, "faults": FAULTS + CLUSTER_FAULTS + ASKED_FOR}
 """Words for many of them."""
 
 

@@ -16,7 +16,7 @@ from folkmoot.node import NodeConfig
 from folkmoot.sim.site import peer_address
 from folkmoot.streams.config import StreamConfig
 
-__all__ = ["CLUSTER_FAULTS", "FAULTS", "FEATURES", "LATER", "Shape", "Swarm"]
+__all__ = ["ASKED_FOR", "CLUSTER_FAULTS", "FAULTS", "FEATURES", "LATER", "Shape", "Swarm"]
 
 FEATURES = (
     "aliases",
@@ -80,6 +80,9 @@ CLUSTER_FAULTS = (
     "swizzles",
     "sync failures",
 )
+
+ASKED_FOR = ("lost links",)
+"""Faults of a cluster that no seed draws: they came later, and seeds stay what they are."""
 
 SPLITTING = ("flapping", "one-way splits", "splits", "swizzles")
 """Faults after which the checkers must forgive much: a run has either some of them or none."""
@@ -170,6 +173,7 @@ class Swarm:
 
     def _draw_cluster(self, rng: Rng, *, calm: bool) -> None:
         united = rng.chance(1, 2)
+        self.on.update(dict.fromkeys(ASKED_FOR, False))
         for name in CLUSTER_FAULTS:
             self.on[name] = not calm and rng.chance(1, 3) and not (united and name in SPLITTING)
         self.replicas = min(self.nodes, 3 if rng.chance(2, 3) else rng.between(1, 4))

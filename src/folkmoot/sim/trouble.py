@@ -64,6 +64,7 @@ class Trouble:
         self.faults = 0  # told so far
         self.majority = False  # the smaller side of a split does nothing
         self.exhausted = False  # nothing else may go wrong until the cluster is whole
+        self._lost_links: list[int] = []  # when a node has given up its link to another one that lives
         self._failures: list[tuple[str, int]] = []  # (machine, when)
         self._open: list[Span] = []
 
@@ -119,6 +120,11 @@ class Trouble:
             self.weak[host.name] = True
             self._failures.append((host.name, self.world.now))
 
+    def lose_link(self) -> None:
+        """A node gives up what it had for another one that lives."""
+        self._lost_links.append(self.world.now)
+        self.disturb()
+
     def exhaust(self) -> None:
         """Something goes wrong beside which nothing else may: the budget is spent until the cluster is whole again."""
         self.exhausted = True
@@ -171,6 +177,10 @@ class Trouble:
     def failed(self, name: str, since_us: int, until_us: int) -> bool:
         """Whether a machine began to fail in this time, by itself and not in a split."""
         return any(name == host and since_us <= at <= until_us for host, at in self._failures)
+
+    def has_lost_link(self, since_us: int, until_us: int) -> bool:
+        """Whether what one node had for another was lost in this time though both live."""
+        return any(since_us <= at <= until_us for at in self._lost_links)
 
     def failed_at(self, name: str, since_us: int) -> int:
         """Return when a machine began to fail for the first time since then, or NEVER."""
