@@ -14,7 +14,7 @@ from folkmoot.sim.swarm import SPLITTING, Swarm
 STEPS = 150
 SEEDS = 300 if is_compiled() else 24
 SPLIT_SEEDS = range(111, 121)
-LOST_LINK_SEEDS = range(131, 151)
+LOST_LINK_SEEDS = range(131, 151) if is_compiled() else range(137, 142)
 
 RARE = (
     "bad checksum",
