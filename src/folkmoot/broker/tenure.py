@@ -197,8 +197,7 @@ class Tenure:
 
     def _again(self) -> None:
         """Ask anew, in the new view, who is connected."""
-        fabric = self.fabric
-        wanted = [partition for partition in self.succession.arrivals if fabric.leaders[partition] == fabric.node_id]
+        wanted = [one for one in self.succession.arrivals if self.fabric.leaders[one] == self.fabric.node_id]
         self.succession.clear()
         self._tell()
         if wanted:
@@ -217,10 +216,12 @@ class Tenure:
 
     def prepare(self, partitions: list[int]) -> None:
         """This node has all changes of these partitions and may lead them: ask who is connected."""
-        for partition in partitions:
+        begun = [partition for partition in partitions if not self.state.leads[partition]]  # it may have done so
+        for partition in begun:
             self.succession.begin(partition, self.fabric.others)
-        self.hosting.expecting = True
-        self.hosting.want(partitions)
+        if begun:
+            self.hosting.expecting = True
+            self.hosting.want(begun)
 
     def told(self, node_id: str, body: bytes) -> None:
         """A node tells who is connected to it. Raises ValueError for nonsense."""
@@ -291,9 +292,9 @@ class Tenure:
 
     def _tell(self) -> None:
         if self._led:
+            counters = self.state.counters
             fields: dict[str, object] = {"partitions": self._led, "sessions": len(self.state.sessions)}
-            fields["queued"] = self.state.counters.queue_messages
-            fields["retained"] = self.state.counters.retained_messages
+            fields.update({"queued": counters.queue_messages, "retained": counters.retained_messages})
             self.state.event(INFO, "leads", fields)
             self._led = 0
 
