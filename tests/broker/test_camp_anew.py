@@ -8,21 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import V5, V311, Connack, Connect, Publish
 from tests.harness.camp import Camp
 from tests.harness.peer import EVER
 
 PARTITIONS = 8
-
-
-def led_by(camp: Camp, node_id: str, stem: str) -> str:
-    """Return a name of which the node leads the partition."""
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    leaders = liaison.fabric.leaders
-    names = [f"{stem}{number}" for number in range(99)]
-    return next(name for name in names if leaders[hash64(name.encode()) % PARTITIONS] == node_id)
 
 
 @pytest.mark.parametrize("tries", [1, 2])  # the first one may have ended the old session, and got no answer
@@ -31,10 +21,10 @@ def led_by(camp: Camp, node_id: str, stem: str) -> str:
 @pytest.mark.parametrize("at", ["n1", "n2"])
 def test_the_new_session_waits_for_the_end_of_the_old_one(version: int, home: str, at: str, tries: int) -> None:
     camp = Camp(3, partitions=PARTITIONS)
-    reader = camp["n1"].client(led_by(camp, "n1", "r"))
+    reader = camp["n1"].client(camp["n1"].names_led("r")[0])
     reader.connect(session_expiry=EVER)
     reader.subscribe("t", qos=2)
-    peer = camp["n1"].client(led_by(camp, home, "c"), version=version)
+    peer = camp["n1"].client(camp[home].names_led("c")[0], version=version)
     peer.resume()
     camp.held = {("n3", "n1"), ("n3", "n2")}  # it has what it gets, but nobody knows
     peer.send(Publish(b"t", b"1", 2, False, packet_id=1))

@@ -9,28 +9,14 @@ import pytest
 
 from folkmoot.broker.message import OUTPUT
 from folkmoot.kernel.clock import SECOND
-from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.pack import varint
 from folkmoot.mqtt.packet import PUBACK, Ack, Connack, Connect, Publish, Will
-from folkmoot.node.liaison import Liaison
-from tests.harness.camp import Camp, Site
+from tests.harness.camp import Camp
 from tests.harness.peer import EVER, Peer, properties
 
 PARTITIONS = 16
 WRITERS = 8
 BUFFER_BYTES = 20_000
-
-
-def liaison_of(site: Site) -> Liaison:
-    assert site.node.liaison is not None
-    return site.node.liaison
-
-
-def names_led_by(site: Site, stem: str) -> list[str]:
-    """Return client ids, or topics, whose partitions the node leads."""
-    leaders = liaison_of(site).fabric.leaders
-    names = [f"{stem}{number}" for number in range(99)]
-    return [name for name in names if leaders[hash64(name.encode()) % PARTITIONS] == site.name]
 
 
 def a_camp() -> Camp:
@@ -41,20 +27,20 @@ def lose(camp: Camp) -> None:
     """Have n1 give up its link to n2, with all that it has sent since that is held."""
     before = camp["n1"].kinds().count("peer_too_slow")
     for _ in range(2):
-        liaison_of(camp["n1"]).peers.send("n2", OUTPUT, varint(99) + bytes(BUFFER_BYTES))  # for a client that has gone
+        camp["n1"].liaison.peers.send("n2", OUTPUT, varint(99) + bytes(BUFFER_BYTES))  # for a client that has gone
     camp.run()
     assert camp["n1"].kinds().count("peer_too_slow") == before + 1, "the link was given up"
 
 
 def begin_anew(camp: Camp, waits_for: str) -> None:
     """A link is lost, and n2 begins anew in the next view, for which it waits for another node: it leads nothing."""
-    epoch = liaison_of(camp["n2"]).fabric.epoch
+    epoch = camp["n2"].liaison.fabric.epoch
     camp.held = {("n1", "n2")}
     lose(camp)
     camp.held = set()
     for _ in range(400):
         camp.step()
-        if all(liaison_of(site).fabric.epoch > epoch for site in camp.live()):
+        if all(site.liaison.fabric.epoch > epoch for site in camp.live()):
             break
         due = min(site.node.next_wake() for site in camp.live())
         camp.now = max(camp.now, min(due, camp.now + SECOND // 100))
@@ -75,10 +61,10 @@ def acknowledged(writer: Peer) -> list[int]:
 def test_what_comes_behind_messages_that_were_lost_with_a_link_does_not_stand_for_them(late: int) -> None:
     camp = a_camp()
     here, there = camp["n1"], camp["n2"]
-    reader = there.client(names_led_by(there, "r")[0])
+    reader = there.client(there.names_led("r")[0])
     reader.connect(session_expiry=EVER)
     reader.subscribe("t", qos=1)
-    writers = [here.client(name) for name in names_led_by(here, "w")[:WRITERS]]
+    writers = [here.client(name) for name in here.names_led("w")[:WRITERS]]
     for writer in writers:
         writer.connect()
     camp.held = {("n1", "n2")}
@@ -101,10 +87,10 @@ def test_what_comes_behind_messages_that_were_lost_with_a_link_does_not_stand_fo
 def test_a_goodbye_that_was_lost_with_a_link_is_said_again(expiry_s: int, slow: bool) -> None:
     camp = a_camp()
     there, third = camp["n2"], camp["n3"]
-    watcher = third.client(names_led_by(third, "w")[0])
+    watcher = third.client(third.names_led("w")[0])
     watcher.connect(session_expiry=EVER)
     watcher.subscribe("will", qos=1)
-    client = camp["n1"].client(names_led_by(there, "c")[0])
+    client = camp["n1"].client(there.names_led("c")[0])
     client.connect(will=Will(b"will", b"x", 1, False), session_expiry=expiry_s)
     camp.held = {("n1", "n2")}
     client.disconnect()
@@ -122,11 +108,11 @@ def test_a_goodbye_that_was_lost_with_a_link_is_said_again(expiry_s: int, slow: 
 @pytest.mark.parametrize(("at", "waits_for"), [("n3", "n1"), ("n1", "n3")])
 def test_who_asks_a_leader_that_begins_anew_asks_again_when_it_leads(at: str, waits_for: str) -> None:
     camp = a_camp()
-    topic = names_led_by(camp["n2"], "t")[0]
+    topic = camp["n2"].names_led("t")[0]
     publisher = camp[at].client("p")
     publisher.connect()
     publisher.publish(topic, b"kept", qos=1, retain=True)
-    reader = camp[at].client(names_led_by(camp[at], "s")[0])
+    reader = camp[at].client(camp[at].names_led("s")[0])
     reader.connect()
     begin_anew(camp, waits_for)
     reader.subscribe(topic, qos=1)
@@ -139,7 +125,7 @@ def test_who_asks_a_leader_that_begins_anew_asks_again_when_it_leads(at: str, wa
 @pytest.mark.parametrize("expiry_s", [0, EVER])
 def test_a_client_that_has_gone_while_its_node_was_not_heard_is_not_let_in(expiry_s: int) -> None:
     camp = a_camp()
-    client_id = names_led_by(camp["n2"], "c")[0]
+    client_id = camp["n2"].names_led("c")[0]
     begin_anew(camp, "n3")
     ghost = camp["n1"].client(client_id)
     ghost.open().send(Connect(5, client_id, True, properties=properties(session_expiry=expiry_s)))
@@ -160,7 +146,7 @@ def test_a_client_that_has_gone_while_its_node_was_not_heard_is_not_let_in(expir
 
 def test_a_client_that_takes_bytes_again_does_not_starve_because_that_was_lost() -> None:
     camp = a_camp()
-    client = camp["n1"].client(names_led_by(camp["n2"], "c")[0])
+    client = camp["n1"].client(camp["n2"].names_led("c")[0])
     client.connect(session_expiry=EVER)
     client.subscribe("t", qos=1)
     begin_anew(camp, "n3")

@@ -5,31 +5,11 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Subscribe, Will
-from folkmoot.node.liaison import Liaison
-from tests.harness.camp import Camp, Site
+from tests.harness.camp import Camp
 from tests.harness.peer import EVER, Peer
 
 PARTITIONS = 16
-
-
-def liaison_of(site: Site) -> Liaison:
-    assert site.node.liaison is not None
-    return site.node.liaison
-
-
-def client_led_by(name: str, site: Site, stem: str) -> str:
-    leaders = liaison_of(site).fabric.leaders
-    return next(
-        f"{stem}{number}" for number in range(99) if leaders[hash64(f"{stem}{number}".encode()) % PARTITIONS] == name
-    )
-
-
-def names_led_by(site: Site, stem: str) -> list[str]:
-    leaders = liaison_of(site).fabric.leaders
-    names = [f"{stem}{number}" for number in range(200)]
-    return [name for name in names if leaders[hash64(name.encode()) % PARTITIONS] == site.name]
 
 
 def will(payload: bytes) -> Will:
@@ -40,8 +20,8 @@ def will(payload: bytes) -> Will:
 def test_a_client_that_goes_to_the_other_side_has_two_wills_and_each_is_published_once(expiry_s: int) -> None:
     camp = Camp(5, partitions=PARTITIONS, replicas=1, split_policy="majority")
     here = camp["n1"]
-    client_id = client_led_by("n4", here, "c")  # the other side has no copy of its partition
-    watcher = here.client(client_led_by("n1", here, "w"))
+    client_id = camp["n4"].names_led("c")[0]  # the other side has no copy of its partition
+    watcher = here.client(camp["n1"].names_led("w")[0])
     watcher.connect(session_expiry=EVER)
     watcher.subscribe("will", qos=1)
     camp["n5"].client(client_id).connect(will=will(b"first"), session_expiry=expiry_s)
@@ -66,8 +46,8 @@ class Halves:
     def __init__(self) -> None:
         self.camp = camp = Camp(5, partitions=PARTITIONS, replicas=1)
         here = camp["n1"]
-        self.client_id = client_led_by("n4", here, "c")
-        self.watcher = here.client(client_led_by("n1", here, "w"))
+        self.client_id = camp["n4"].names_led("c")[0]
+        self.watcher = here.client(camp["n1"].names_led("w")[0])
         self.watcher.connect(session_expiry=EVER)
         self.watcher.subscribe("will", qos=1)
         camp.cut("n4", "n1", "n2", "n3")
@@ -128,7 +108,7 @@ def test_who_says_goodbye_while_the_sides_are_merged_has_no_will(
     camp.heal()
     for _ in range(200):
         camp.advance(SECOND // 50)
-        view = liaison_of(camp["n1"]).view
+        view = camp["n1"].liaison.view
         if view is not None and len(view.members) == 5:
             break
     assert not peers[leaves].closed
@@ -153,13 +133,13 @@ class Healing:
     def __init__(self) -> None:
         self.camp = camp = Camp(3, partitions=PARTITIONS, replicas=1)
         here, third = self.here, self.third = camp["n1"], camp["n3"]
-        of_third = names_led_by(third, "x")[:4]
+        of_third = third.names_led("x")[:4]
         camp.cut("n3", "n1", "n2")
         camp.advance(5 * SECOND)
         for name in of_third:
             third.client(name).connect(session_expiry=EVER)
             here.client(f"{name}-").connect(session_expiry=EVER)
-        for name in names_led_by(here, "y")[:8]:
+        for name in here.names_led("y")[:8]:
             here.client(name).connect(session_expiry=EVER)
         camp.advance(SECOND)
         third.hold_writes()
@@ -167,7 +147,7 @@ class Healing:
         camp.advance(4 * SECOND)
         assert here.node._state.routes_known
         assert not here.node._state.routes_whole
-        self.client_id, watching = names_led_by(here, "c")[0], names_led_by(here, "w")[0]
+        self.client_id, watching = here.names_led("c")[0], here.names_led("w")[0]
         self.watcher = here.client(watching)
         self.watcher.connect(session_expiry=EVER)
         self.watcher.send(Subscribe(1, [(b"will", 1)]))

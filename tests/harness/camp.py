@@ -11,8 +11,10 @@ from typing import Any
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.peer import PeerConnection
 from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import V5
 from folkmoot.node import Effects, NodeConfig
+from folkmoot.node.liaison import Liaison
 from tests.harness.box import START, Box
 from tests.harness.peer import Peer
 
@@ -57,6 +59,18 @@ class Site(Box):
         cluster.heartbeat_us = min(camp.silence_us // 20, SECOND // 10)
         self.cluster = cluster
         super().__init__(cluster=cluster, node_id=name, partitions=camp.partitions, **arguments)
+
+    @property
+    def liaison(self) -> Liaison:
+        """What joins this node to the others."""
+        assert self.node.liaison is not None
+        return self.node.liaison
+
+    def names_led(self, stem: str) -> list[str]:
+        """Return client ids, or topics, whose partitions this node leads."""
+        leaders = self.liaison.fabric.leaders
+        names = [f"{stem}{number}" for number in range(200)]
+        return [name for name in names if leaders[hash64(name.encode()) % len(leaders)] == self.name]
 
     def run(self) -> None:
         """Run all nodes until none has anything to do now."""

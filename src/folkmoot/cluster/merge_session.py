@@ -2,8 +2,8 @@
 
 Of the two sides one is the *base*: where the client is connected, else where its session was written later. Sequences
 of the queue, and with them packet ids, flows in flight and the will are the base's (that of the other side may be due,
-see `merge_will`); the other side's messages that it
-lacks and has not removed are appended behind its queue. Pure rules; docs/adr/0008 gives the reasons.
+see `merge_will`); the other side's messages that it lacks and has not removed are appended behind its queue. Pure
+rules; docs/adr/0008 gives the reasons.
 """
 
 from __future__ import annotations

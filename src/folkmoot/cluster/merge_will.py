@@ -34,8 +34,8 @@ def will_of_nobody(key: bytes, mine: Side, theirs: Side) -> dict[bytes, bytes]:
     if not due or key in other.rows or not other.knows(value):
         found[key] = body_of(value)
     left = _left(key, own, other)
-    if left is not None and not _is_same(kept, left):
-        found[key + left_name(b"", left.token)] = body_of(other.rows[key])
+    if left is not None:
+        found[_due_key(key, left)] = body_of(other.rows[key])
     return found
 
 
@@ -48,18 +48,23 @@ def left_will(key: bytes, own: Side, other: Side, ended: bool) -> dict[bytes, by
     left = _left(key, own, other)
     if left is None or (left.delay_s and not ended):
         return {}
-    value = own.rows.get(key)
-    if value is not None and _is_same(decode_will(body_of(value)), left):
-        return {}
-    return {key + left_name(b"", left.token): body_of(other.rows[key])}
+    return {_due_key(key, left): body_of(other.rows[key])}
 
 
 def _left(key: bytes, own: Side, other: Side) -> WillRow | None:
-    """Return the will that only the other side has seen, if there is one."""
+    """Return the will that only the other side has seen, if there is one.
+
+    Not where both sides' wills are of one connection, which has asked leaders of both.
+    """
     value = other.rows.get(key)
-    return None if value is None or own.knows(value) else decode_will(body_of(value))
+    if value is None or own.knows(value):
+        return None
+    left = decode_will(body_of(value))
+    own_value = own.rows.get(key)
+    same = own_value is not None and left.token != 0 and decode_will(body_of(own_value)).token == left.token
+    return None if same else left
 
 
-def _is_same(one: WillRow, other: WillRow) -> bool:
-    """Whether two wills are of one connection, which has asked leaders of both sides."""
-    return one.token != 0 and one.token == other.token
+def _due_key(key: bytes, will: WillRow) -> bytes:
+    """Return the key of the row for a will that is due, from that of the client's WILL row."""
+    return key + left_name(b"", will.token)
