@@ -89,6 +89,7 @@ class Cell:
             (p, node) for p, node in self.filled if view.leader_of(p) == self.node_id and node in view.learners[p]
         ]
         self.world.view_due = self.world.view_due or bool(self.filled)
+        self.world.news.discard(self.node_id)
         self.replication.install(view, self.world.now)
         self.writer.private(VIEW_KEY, encode_view(view))
         if view not in self.world.installed:
@@ -141,7 +142,7 @@ class Cell:
         replication.filled.clear()
         if replication.unfit:
             replication.unfit.clear()
-            world.view_due = True
+            world.news.add(self.node_id)
         batch = self.writer.take()
         replication.seal(batch, world.now)
         if batch is not None:
@@ -243,6 +244,7 @@ class World:
         self.view: View | None = None
         self.installed: list[View] = []
         self.view_due = False
+        self.news: set[str] = set()  # whose copies call for a view; with the installation of one that is forgotten
         self.proposing = 0
         self.proposals = 0
         self._queue: list[tuple[int, int, Callable[[], None]]] = []
@@ -302,6 +304,7 @@ class World:
 
     def crash(self, cell: Cell, empty: bool = False) -> None:
         cell.alive = False
+        self.news.discard(cell.node_id)
         if empty:
             cell.store = MemoryStore()
         self.view_due = True
@@ -311,7 +314,7 @@ class World:
 
     def look(self) -> None:
         """Begin a proposal when one is due; to be called now and then."""
-        if not self.view_due or self.proposing or not self.living():
+        if not (self.view_due or self.news) or self.proposing or not self.living():
             return
         self.view_due = False
         self.proposals += 1
@@ -444,7 +447,7 @@ class World:
     def why_not(self) -> str:
         view = self.view
         wanted = min(self.config.replicas, len(self.cells))
-        if view is None or self.view_due or self.proposing:
+        if view is None or self.view_due or self.news or self.proposing:
             return "views change"
         for partition in range(self.partitions):
             if len(view.replicas[partition]) != wanted or view.learners[partition]:

@@ -170,7 +170,6 @@ def test_a_branch_that_the_view_does_not_name_is_kept_out_and_calls_for_another_
     split.put(split.leader("n0", "n1"), "more")
     split.put(split.cell("n2"), "less")
     leader = split.leader("n0", "n1")
-    split.world.view_due = False
     members = [split.cell(name).member() for name in KNOWN]
     split.world.counter += 1
     view = View(make_epoch(split.world.counter, "n0"), members, [["n0", "n1"]], [["n2"]], KNOWN)
@@ -180,7 +179,7 @@ def test_a_branch_that_the_view_does_not_name_is_kept_out_and_calls_for_another_
         split.cell(name).turn()
     split.rest()
     assert split.topics("n2") == ["less", "old"], "it is not overwritten"
-    assert split.world.view_due
+    assert split.world.news
     split.view(KNOWN)
     split.view(KNOWN)
     for name in KNOWN:
@@ -260,10 +259,9 @@ def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:
     batch = Batch(1)
     batch.put(kind_prefix(0, MERGED) + b"odd", bytes(16) + b"?")
     heir.store.apply(batch)
-    split.world.view_due = False
     split.view(left)
     assert not heir.replication.leads(0)
-    assert split.world.view_due
+    assert split.world.news
     split.view(left)
     assert split.leader(*left) is not heir
     split.view(left)

@@ -270,6 +270,23 @@ def test_a_copy_that_cannot_be_read_is_filled_anew(who: int) -> None:
     assert victim.replication.holdings()[0].state == COMPLETE
 
 
+@pytest.mark.parametrize("who", [0, 1])
+def test_damage_that_is_found_between_promise_and_view_is_mended_in_the_next_view(who: int) -> None:
+    world = settled(3, 1)
+    victim = leader_and_follower(world)[who]
+    world.view_due = True
+    before = victim.base
+    world.look()
+    while victim.promised == (before.epoch if before else 0):
+        world.run(world.now + 100)
+    victim.replication.standing.spoil(0, "a test says so")
+    victim.turn()
+    while victim.base is before:
+        world.run(world.now + 100)
+    world.settle()
+    assert victim.replication.holdings()[0].state == COMPLETE
+
+
 class NoHistory(BrokenReader):
     """Cannot read the history of a partition."""
 

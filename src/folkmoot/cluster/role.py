@@ -61,6 +61,8 @@ class Roles:
         phase = standing.phases[partition]
         if me in replicas and standing.states[partition] == NONE and not standing.writer.sequence(partition):
             standing.states[partition] = COMPLETE  # nobody has anything
+        if me in replicas and standing.states[partition] == DAMAGED:
+            standing.unfit.append(partition)  # found since it promised this view: the next has it filled
         if leader != me:
             standing.phases[partition] = IDLE
             standing.recent.free(partition)
