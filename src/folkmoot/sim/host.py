@@ -53,6 +53,7 @@ class Host(Machine):
         self._make_node = make_node
         self._turn_set = False
         self.leaving = False
+        self._stays = False  # nobody would have been left; but who was cut off meanwhile goes on with the order
         self.refilled = False  # a copy here gave way to another one: until it is filled it counts for nothing
         self._patience_us = 0  # until then the others are waited for, when the node stops
         self._wake_us = NEVER
@@ -79,6 +80,8 @@ class Host(Machine):
         self.set_turn()
         if self.leaving:
             self.tell(self._leave)  # who dies before it has left goes on with it: the operator asks again
+        elif self._stays:
+            self._look_whether_left(self.life)
 
     def crash(self) -> None:
         """Kill the process: unsynced writes and all connections are lost."""
@@ -127,19 +130,22 @@ class Host(Machine):
         self._look_whether_left(self.life)
 
     def _stay(self) -> None:
-        """Nobody would be left: the operator hears so, and takes the order back."""
+        """Nobody would be left: the operator hears so, and counts on the node; those of the other side may not."""
         self.member = True
         self.leaving = False
+        self._stays = True
 
     def _look_whether_left(self, life: int) -> None:
         node: Any = self.node
-        if life != self.life or node is None or not self.leaving:
+        if life != self.life or node is None or not (self.leaving or self._stays):
             return
         if self.hung or not node.left:
             self.world.later(50 * MILLISECOND, self._look_whether_left, life)
             return
-        self.world.mark("left")
+        self.world.mark("left" if self.leaving else "left after all")
+        self.member = False
         self.leaving = False
+        self._stays = False
         self.stop(self.wipe)
 
     def operate(self, action: Callable[[str, int], str], node_id: str) -> None:
