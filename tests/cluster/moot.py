@@ -8,7 +8,7 @@ while. After every installed view the properties of agreement and of placement a
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from folkmoot.cluster.config import ClusterConfig
 from folkmoot.cluster.fork import YES, has_change
@@ -165,6 +165,17 @@ class Moot:
 
     def cut_link(self, one: str, other: str) -> None:
         self.cut |= {(one, other), (other, one)}
+
+    def lose(self, sender: str, receiver: str, kind: int) -> bool:
+        """Lose what is on its way, and have both hear that their link is a new one; tell whether there was any."""
+        lost = [entry for entry in self.heap if entry[2] == "deliver" and entry[3][::2] == [sender, receiver, kind]]
+        for entry in lost:
+            self.heap.remove(entry)
+        heapify(self.heap)
+        for node_id, other_id in ((sender, receiver), (receiver, sender)) if lost else ():
+            self.nodes[node_id].live.renewed(other_id)
+            self._after(self.nodes[node_id])
+        return bool(lost)
 
     def heal(self) -> None:
         self.cut = set()

@@ -356,6 +356,21 @@ def test_a_flapping_node_comes_back_more_slowly_each_time() -> None:
     assert moot.run_until(moot.settled, 30 * S) > 4 * S
 
 
+@pytest.mark.parametrize(("sender", "receiver", "kind"), [("n000", "n002", PREPARE), ("n002", "n000", PROMISE)])
+def test_who_did_not_get_the_question_or_whose_answer_was_lost_with_a_link_stays(
+    sender: str, receiver: str, kind: int
+) -> None:
+    moot = begun(3)
+    before = view_of(moot, "n000").epoch
+    node = moot.nodes["n000"]
+    node.live.changed(moot.now)
+    while not moot.lose(sender, receiver, kind):
+        moot.run(10)
+    moot.run_until(lambda: view_of(moot, "n002").epoch > before, S)
+    moot.run_until(moot.settled, S)
+    assert not any("view_unanswered" in event for event in node.events)
+
+
 # Splits
 
 

@@ -71,13 +71,25 @@ class Ballot:
         self.proposal = Proposal(epoch, members, now)
         self.proposal.crowded = [member.node_id for member in members if member.node_id in self.crowded]
         self.proposal.few = seat.is_few(members)
-        base = 0 if seat.base is None else seat.base.epoch
-        body = encode_prepare(Prepare(epoch, base, [(member.node_id, member.incarnation) for member in members]))
+        body = self._prepare(self.proposal)
         for member in members:
             if member.node_id != seat.me.node_id:
                 seat.out.append((member.node_id, PREPARE, body))
         seat.event(INFO, "view_proposed", {"view": seat.counter, "epoch": epoch, "members": ids})
         self._promised(seat.me.node_id, self._promise(epoch), now)
+
+    def ask_again(self, node_id: str) -> None:
+        """Ask a node once more for its promise: the question, or the answer, may be lost with the link before.
+
+        If it was the answer, the node refuses now, and another view is proposed at once.
+        """
+        if self.proposal is not None and node_id in self.proposal.missing():
+            self._seat.out.append((node_id, PREPARE, self._prepare(self.proposal)))
+
+    def _prepare(self, proposal: Proposal) -> bytes:
+        base = 0 if self._seat.base is None else self._seat.base.epoch
+        members = [(member.node_id, member.incarnation) for member in proposal.members]
+        return encode_prepare(Prepare(proposal.epoch, base, members))
 
     def members(self, ids: list[str]) -> list[Member]:
         """Return what is known of these nodes, without those of whom nothing is."""

@@ -149,6 +149,10 @@ class Membership:
         if self._matters():
             self._look(now)
 
+    def renewed(self, node_id: str) -> None:
+        """The link to a peer is a new one: what either has said over the one before may be lost."""
+        self._ballot.ask_again(node_id)
+
     def down(self, node_id: str, incarnation: int, refused: bool, now: int) -> None:
         """A peer's connection is gone; refused: its host lives and nobody listens there, so its process is gone."""
         if self._detector.down(node_id, incarnation, refused, now):

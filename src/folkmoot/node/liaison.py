@@ -118,6 +118,7 @@ class Liaison:
             self.membership.up(change.member, now)
             self._see_features()
             if not change.resumed:
+                self.membership.renewed(change.node_id)
                 self.chronicle.greet(change.node_id)
                 self.broker.switch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
