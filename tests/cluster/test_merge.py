@@ -76,8 +76,8 @@ def requested(text: str, asker: bytes, number: int) -> bytes:
     return encode_queue(QueueRow(1, False, False, b"", b"", 0, whole.size, whole))
 
 
-def session(ends_us: int, expiry_s: int = NEVER, floor: int = 0) -> bytes:
-    return encode_session(SessionRow(5, expiry_s, ends_us, floor, "user"))
+def session(ends_us: int, expiry_s: int = NEVER, floor: int = 0, token: int = 0) -> bytes:
+    return encode_session(SessionRow(5, expiry_s, ends_us, floor, "user", token))
 
 
 class Fork:
@@ -221,6 +221,20 @@ def test_of_two_connections_that_which_was_made_in_knowledge_of_the_other_counts
     rows, merge = fork.merge()
     assert texts(rows) == ["one", "two", "mine", "theirs"]
     assert merge.homes == {b"c": False}
+
+
+@pytest.mark.parametrize(("token", "stays"), [(7, True), (8, False)])
+def test_a_side_that_has_only_taken_a_client_for_dead_does_not_go_before_the_one_where_it_was(
+    token: int, stays: bool
+) -> None:
+    fork = Fork()
+    fork.old(S, session(0, token=7))
+    received = name_prefix(0, RECEIVED, b"c") + u16(7)
+    fork.put(MINE, received, b"\0")
+    fork.put(MINE, S, session(77, token=7))
+    fork.put(THEIRS, S, session(99, token=token))  # later, of the same connection or of one that came there
+    rows, _merge = fork.merge()
+    assert (received in rows) is stays
 
 
 def test_what_may_have_been_sent_at_the_other_side_says_so() -> None:

@@ -1,9 +1,9 @@
 """Merging one client's rows: which side's session goes on, and what of the other side's queue comes behind it.
 
-Of the two sides one is the *base*: where the client is connected, else where its session was written later. Sequences
-of the queue, and with them packet ids, flows in flight and the will are the base's (that of the other side may be due,
-see `merge_will`); the other side's messages that it lacks and has not removed are appended behind its queue. Pure
-rules; docs/adr/0008 gives the reasons.
+Of the two sides one is the *base*: where the client is connected, else where it was last (`_Life.goes_before`).
+Sequences of the queue, and with them packet ids, flows in flight and the will are the base's (that of the other side
+may be due, see `merge_will`); the other side's messages that it lacks and has not removed are appended behind its
+queue. Pure rules; docs/adr/0008 gives the reasons.
 """
 
 from __future__ import annotations
@@ -84,6 +84,16 @@ class _Life:
             return False
         return not self.touched or (row.expiry_s == _NEVER_S and ended_us > self.put_us)
 
+    def goes_before(self, mine: _Life) -> bool:
+        """Whether the session of this side goes on, and not that of the side whose copy leads, which is the larger one.
+
+        Where both have seen the same connection end, one of them took it for dead, and has begun anew when it did so.
+        """
+        if self.touched and mine.touched and not (self.connected or mine.connected):
+            if self.row is not None and mine.row is not None and self.row.token == mine.row.token != 0:
+                return False
+        return (self.connected, self.touched, self.put_us) > (mine.connected, mine.touched, mine.put_us)
+
 
 class SessionMerge:
     """The merge of one client's rows; `final` has the bodies of its rows after all `steps`.
@@ -117,8 +127,7 @@ class SessionMerge:
         self._theirs = theirs
         self._my_rows = my_rows
         self._their_rows = their_rows
-        key = plain_key(partition, SESSION, client)
-        self._session_key = key
+        self._session_key = plain_key(partition, SESSION, client)
         self._will_key = plain_key(partition, WILL, client)
 
     def steps(self) -> Iterator[None]:
@@ -142,7 +151,7 @@ class SessionMerge:
             yield from self._whole(THEIRS)
         elif their.is_over(my.side.gone_us(self._session_key)):
             yield from self._whole(MINE)
-        elif (their.connected, their.touched, their.put_us) > (my.connected, my.touched, my.put_us):
+        elif their.goes_before(my):
             yield from self._union(THEIRS)
         else:
             yield from self._union(MINE)
@@ -152,9 +161,7 @@ class SessionMerge:
     def _nobody(self) -> None:
         """The session has ended at the other side, and nobody wants it here."""
         self.base = NOBODY
-        for key in self._my_rows:
-            if key[2] == QUEUE:
-                self.removed += 1
+        self.removed += len([key for key in self._my_rows if key[2] == QUEUE])
         self._will_of_nobody()
 
     def _whole(self, base: int) -> Iterator[None]:
