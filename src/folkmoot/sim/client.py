@@ -53,9 +53,10 @@ _QUIET_US = 50 * MILLISECOND  # longer than a password check
 class Request:
     """A SUBSCRIBE or UNSUBSCRIBE that was not answered yet."""
 
-    def __init__(self, subs: list[Sub], filters: list[bytes]) -> None:
+    def __init__(self, subs: list[Sub], filters: list[bytes], sent_us: int) -> None:
         self.subs = subs
         self.filters = filters
+        self.sent_us = sent_us
 
 
 class Client(Caller):
@@ -298,7 +299,7 @@ class Client(Caller):
             properties.subscription_ids = [identifier]
         packet_id = self.outflow.take_id()
         subs = [self.oracle.subscribing(self.record, name, options, identifier) for name, options in entries]
-        self.requests[packet_id] = Request(subs, [])
+        self.requests[packet_id] = Request(subs, [], self.world.now)
         self.send(Subscribe(packet_id, entries, properties))
 
     def unsubscribe(self, filters: list[bytes]) -> None:
@@ -307,7 +308,7 @@ class Client(Caller):
         packet_id = self.outflow.take_id()
         for name in filters:
             self.oracle.unsubscribing(self.record, name)
-        self.requests[packet_id] = Request([], filters)
+        self.requests[packet_id] = Request([], filters, self.world.now)
         self.send(Unsubscribe(packet_id, filters))
 
     def _answered(self, packet: Suback | Unsuback) -> None:
@@ -323,7 +324,7 @@ class Client(Caller):
                 self.oracle.subscribed(self.record, sub, code)
             return
         for name in request.filters:
-            self.oracle.unsubscribed(self.record, name)
+            self.oracle.unsubscribed(self.record, name, request.sent_us)
 
     # Packets
 

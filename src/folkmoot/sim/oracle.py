@@ -128,10 +128,10 @@ class Oracle:
         if sub is not None:
             sub.until_us = min(sub.until_us, self.world.now)
 
-    def unsubscribed(self, record: SessionRecord, name: bytes) -> None:
-        """UNSUBACK came: new messages do not match any more."""
+    def unsubscribed(self, record: SessionRecord, name: bytes, sent_us: int) -> None:
+        """UNSUBACK came for what was sent then: new messages do not match any more what was subscribed until then."""
         for sub in record.every:
-            if sub.name == name and sub.until_us < NEVER and record.subs.get(name) is not sub:
+            if sub.name == name and sub.until_us <= sent_us and record.subs.get(name) is not sub:
                 sub.gone_us = min(sub.gone_us, self.world.now)
 
     # Receiving
