@@ -11,7 +11,7 @@ import pytest
 
 from folkmoot.cli import main
 from folkmoot.cli.error import Refusal
-from folkmoot.cli.place import HOST, Hold, find_places, left_out
+from folkmoot.cli.place import HOST, Hold, find_places, fixed_ports, left_out
 
 
 def ports(folder: Path, count: int, first: int = 0) -> dict[str, dict[str, int]]:
@@ -23,6 +23,13 @@ def test_ports_differ_and_stay(tmp_path: Path) -> None:
     every = [port for node in first.values() for port in node.values()]
     assert len(set(every)) == 9
     assert ports(tmp_path, 3) == first
+
+
+def test_no_port_goes_to_two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = fixed_ports()
+    monkeypatch.setattr("folkmoot.cli.place.fixed_ports", lambda: drawn)
+    every = [port for node in ports(tmp_path, 3).values() for port in node.values()]
+    assert len(set(every)) == 9
 
 
 def test_ports_are_none_that_the_system_gives_to_clients(tmp_path: Path) -> None:

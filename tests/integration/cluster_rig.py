@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -20,16 +21,18 @@ from typing import Any, Self
 
 import pytest
 
-from folkmoot.cli.place import fixed_ports
 from tests.integration.cluster_net import HUB, Net
 from tests.integration.serving import Serving, await_true
 
 __all__ = ["ClusterNode", "Door", "Rig"]
 
 LOOPBACK = "127.0.0.1"
-MQTT, ADMIN, PEER = 1883, 8080, 7883
+WHAT = {"mqtt": 1883, "admin": 8080, "peer": 7883}  # in a namespace
 HAPROXY_PATHS = ("/usr/sbin/haproxy", "/usr/local/sbin/haproxy")
 HEAL_S = 20.0
+
+PORTS = 1_000  # of each worker, so that none takes what another one has drawn and does not listen on yet
+PORT_MIN = 10_000  # to 20,000: neither the system nor `folkmoot cluster` picks any of these
 
 CONFIG = """
 [auth]
@@ -155,11 +158,13 @@ class Rig:
         (folder / "secret").write_text("a-secret-that-all-nodes-of-a-test-share")
         (folder / "secret").chmod(0o600)
         self.names = [f"n{number}" for number in range(1, count + 1)]
+        # All at once: of those that are drawn one by one two could be the same.
+        self._ports = free_ports(len(WHAT) * count + 1) if net is None else []
         self.places = {name: self._place(name) for name in self.names}
         self.config = CONFIG.format(folder=folder, policy=policy) + more
         self.nodes = {name: self._node(name, (disks or {}).get(name, folder)) for name in self.names}
         self.haproxy: subprocess.Popen[bytes] | None = None
-        self.door = Door(LOOPBACK, free_ports(1)[0]) if net is None else Door("", 1883, str(self.sockets / "mqtt"))
+        self.door = Door(LOOPBACK, self._ports.pop()) if net is None else Door("", 1883, str(self.sockets / "mqtt"))
 
     def __enter__(self) -> Self:
         try:
@@ -294,10 +299,8 @@ class Rig:
 
     def _place(self, name: str) -> dict[str, tuple[str, int]]:
         if self.net is None:
-            ports = free_ports(3)
-            return {what: (LOOPBACK, port) for what, port in zip(("mqtt", "admin", "peer"), ports, strict=True)}
-        host = self.net.address(name)
-        return {"mqtt": (host, MQTT), "admin": (host, ADMIN), "peer": (host, PEER)}
+            return {what: (LOOPBACK, self._ports.pop()) for what in WHAT}
+        return {what: (self.net.address(name), port) for what, port in WHAT.items()}
 
     def _node(self, name: str, folder: Path) -> ClusterNode:
         def at(place: tuple[str, int]) -> str:
@@ -352,9 +355,11 @@ def active(status: Any) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that are free now, and that no client gets while the node that has one is down."""
+    """Ports of loopback that are free now, and that nobody else gets while the node that has one is down."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    begin = PORT_MIN + worker % 10 * PORTS
     found: list[int] = []
-    for port in fixed_ports():
+    for port in random.sample(range(begin, begin + PORTS), PORTS):
         with socket.socket() as probe:
             try:
                 probe.bind((LOOPBACK, port))

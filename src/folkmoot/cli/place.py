@@ -102,13 +102,18 @@ def left_over(folder: Path) -> str:
 
 
 def take_port(wanted: int, held: list[socket.socket], must: bool, folder: Path) -> int:
-    """A port that nobody listens on, `wanted` if possible; its socket goes to `held`, so that no other gets it too."""
+    """A port that nobody listens on, `wanted` if possible; its socket goes to `held`, so that no other gets it too.
+
+    The socket listens: with SO_REUSEADDR, without which ports of the last minute's connections are not free, another
+    one could be bound to the same port.
+    """
     for port in ([wanted] if wanted else []) + fixed_ports() + [0]:
         probe = socket.socket()
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.append(probe)
         try:
             probe.bind((HOST, port))
+            probe.listen()
         except OSError as error:
             if must:
                 text = f"{HOST}:{port}: {error.strerror}; choose another --port, or 0 for any that is free"
