@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -285,6 +286,33 @@ def test_a_copy_from_before_goes_before_what_was_begun_without_it() -> None:
     assert replicas == ["c"]
     assert sorted(learners) == ["a", "b"]
     assert sorted(case.branches) == ["a", "b"]
+
+
+def test_a_side_that_goes_on_from_an_old_copy_gives_way_to_one_that_has_what_it_lacked() -> None:
+    """Otherwise offsets of streams that readers have seen in view 4 would get other records (A9)."""
+    case = Case("abc")
+    case.view(5, "ab", "ab", known="abcde").losses.missing[0] = ["c", "d", "e"]
+    case.view(6, "c", "c", known="abcde")
+    case.hold(at(90, (1, 0), (5, 10)), "ab")
+    case.hold(at(21, (1, 0), (4, 10), (6, 20)), "c")
+    replicas, learners = case.place()
+    assert replicas == ["c"]
+    assert sorted(learners) == sorted(case.branches) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("history", "leader"), [([(1, 0), (4, 10)], "c"), ([(1, 0)], "a")])
+def test_who_is_back_with_what_others_lacked_leads_also_when_it_was_started_again(
+    history: list[tuple[int, int]], leader: str
+) -> None:
+    case = Case("ac")
+    case.view(5, "a", "a", known="ac").losses.missing[0] = ["c"]
+    case.bases["c"] = View(4, members_of(["c"]), [["c"]], [[]], ["a", "c"])
+    case.serving = ["a"]
+    case.members[1] = Member("c", 2, "", "c", ACTIVE)
+    case.hold(at(90, (1, 0), (5, 10)), "a")
+    case.hold(at(20 if len(history) > 1 else 9, *history), "c")
+    assert case.place()[0] == [leader]
+    assert case.branches == (["a"] if leader == "c" else [])
 
 
 def test_an_old_view_of_one_that_starts_again_proves_nothing() -> None:

@@ -186,6 +186,19 @@ def test_a_branch_that_the_view_does_not_name_is_kept_out_and_calls_for_another_
         assert split.topics(name) == ["less", "more", "old"]
 
 
+@pytest.mark.parametrize("missing", [{}, {0: ["n2"]}])
+def test_what_goes_on_from_an_old_copy_gives_out_no_offsets_also_with_a_majority(missing: dict[int, list[str]]) -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    members = [split.cell(name).member() for name in ("n0", "n1")]
+    split.world.counter += 1
+    view = View(make_epoch(split.world.counter, "n0"), members, [["n0", "n1"]], [[]], KNOWN)
+    view.losses.missing.update(missing)
+    for name in ("n0", "n1"):
+        split.cell(name).install(view)
+    assert split.cell("n0").replication.standing.is_readable(0) == (not missing)
+
+
 class Failing(Reader):
     """Cannot read pages for some times, as a disk with a bad contact."""
 

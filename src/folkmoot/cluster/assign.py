@@ -12,7 +12,7 @@ A pure function, run by the proposer of a view only; its result is part of the v
 4. Copies that went different ways (after a split) are one branch each. One branch leads, the others are learners: their
    changes are merged, not dropped (`branches`). The leader's changes that nobody had taken over when it died are no
    branch: nobody was told of them.
-5. A copy that others had to do without, so that they began from nothing, goes before what they began.
+5. A copy that others had to do without, so that they began from nothing or from an older one, goes before theirs.
 
 Where nobody is in sync, the furthest complete copy leads; where none is complete, the best partial one, because it is
 all there is; where there is nothing, all begin empty. A damaged copy never leads, and is never given up for an empty
@@ -68,6 +68,7 @@ class _Group:
         self.order = order
         self.votes = votes
         self.holders = 0  # members of the last full membership that hold this branch
+        self.without: list[str] = []  # whose copy it had to do without: it goes on from an older one
 
 
 def assign(
@@ -201,6 +202,10 @@ class _Assigner:
             if older:
                 return _alone(_furthest(older), older)
             groups = [group for group in groups if root_of(group.tip.holding) == root]
+            newer = _newer(groups, complete)
+            if newer:
+                return _alone(_furthest(newer), newer)
+            groups = [group for group in groups if not group.without] or groups
         if not groups:
             groups = [_alone(copy, complete) for copy in complete]
         if len(groups) == 1:
@@ -241,7 +246,9 @@ class _Assigner:
             tip = _furthest(synced)
             on_branch = [copy.node_id for copy in synced if includes(tip.holding, copy.holding) == YES]
             kept = [node_id for node_id in order if node_id in on_branch]
-            groups.append(_Group(tip, kept, view.votes()))
+            group = _Group(tip, kept, view.votes())
+            group.without = view.losses.missing.get(partition, [])
+            groups.append(group)
         return groups
 
     def _closed(self, partition: int, view: View) -> bool:
@@ -321,6 +328,20 @@ def _alone(tip: _Copy, complete: list[_Copy]) -> _Group:
         if copy.holding.seq == tip.holding.seq and includes(tip.holding, copy.holding) == YES
     ]
     return _Group(tip, order, 0)
+
+
+def _newer(groups: list[_Group], complete: list[_Copy]) -> list[_Copy]:
+    """Return the copies that are back after all groups had to go on without them, from an older one."""
+    if [group for group in groups if not group.without]:
+        return []
+    wanted: dict[str, bool] = {}
+    for group in groups:
+        wanted.update(dict.fromkeys(group.without, True))
+    return [
+        copy
+        for copy in complete
+        if copy.node_id in wanted and not [group for group in groups if includes(group.tip.holding, copy.holding) != NO]
+    ]
 
 
 def _overtaken(group: _Group, groups: list[_Group]) -> bool:

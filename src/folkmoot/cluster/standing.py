@@ -189,13 +189,15 @@ class Standing:
     def is_readable(self, partition: int) -> bool:
         """Whether this side of a split, if there is one, gives out the offsets of streams that count (promise A9).
 
-        It does so with the majority of all that are known, but not in a partition that it had to begin from nothing,
-        nor while most of the seeds are unknown.
+        It does so with the majority of all that are known, but not in a partition that it had to begin from nothing or
+        from an old copy, nor while most of the seeds are unknown.
         """
         view = self.view
         if view is None or view.is_whole():
             return True
-        return view.has_majority_or_tie() and not view.apart and not self.stamps.is_orphan(partition)
+        if partition in view.losses.missing or self.stamps.is_orphan(partition):
+            return False
+        return view.has_majority_or_tie() and not view.apart
 
     def away(self) -> bool:
         """Whether somebody who is known is in no sight, and may return with changes of its own."""

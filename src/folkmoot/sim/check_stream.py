@@ -167,6 +167,15 @@ class StreamChecker:
         if not same or self._times[key][entry.offset] != entry.time_us:
             self.world.violate("A9", f"{key} offset {entry.offset}: reads differ: {entry}")
 
+    def _was_on_both_sides(self, record: SessionRecord) -> bool:
+        """Whether the client may have used both sides of a split: each sends again what was under way before it."""
+        trouble = self.ledger.trouble
+        for span in trouble.splits:
+            links = [link for link in record.links if link.ended_us >= span.begin_us]
+            if trouble.parted(links, span.begin_us):
+                return True
+        return False
+
     def replayed(self, record: SessionRecord, packet: Publish) -> None:
         """A replay subscription got a record, which names its place: the next one, or one that it may get again.
 
@@ -191,6 +200,8 @@ class StreamChecker:
             record.replays[place] = offset + 1
         elif offset < before:
             self.world.mark("replay joined")
+        elif packet.dup and self._was_on_both_sides(record):
+            self.world.mark("replayed on both sides")
         elif packet.qos == 2 or (not packet.dup and not (packet.qos == 0 and self.ledger.trouble.count(0))):
             # The position may be lost in a crash after QoS 0 records were sent: they come again.
             self.world.violate("A9", f"{record} replays {offset} of {key} again, the next is {at}: {packet}")

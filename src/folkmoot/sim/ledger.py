@@ -81,10 +81,13 @@ class Ledger:
         return record
 
     def may_come_late(self, message: Message, later: Message) -> bool:
-        """Whether a message of QoS 0 may come behind a later one of its lane: no acknowledgement keeps their order."""
-        if message.qos or self.trouble.alone:
+        """Whether a message may come behind a later one of its lane, because no acknowledgement keeps their order."""
+        if self.trouble.alone:
             return False
         first = message.attempts[0]
+        if message.qos:  # it was not answered, and its publisher went elsewhere: docs/limits.md
+            moved = later.attempts[0].link is not first.link and message.acked_us > first.link.ended_us
+            return moved and self.trouble.has_lost_link(first.sent_us - SECOND, self.world.now)
         if self.trouble.failed(first.link.server.name, first.sent_us - SECOND, self.world.now):
             return True  # it waited at a node that stood still, and its publisher went elsewhere
         sent = later.attempts[0]  # or that one waited for it, until its connection ended

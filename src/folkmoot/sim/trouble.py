@@ -64,7 +64,7 @@ class Trouble:
         self.faults = 0  # told so far
         self.majority = False  # the smaller side of a split does nothing
         self.exhausted = False  # nothing else may go wrong until the cluster is whole
-        self._lost_links: list[int] = []  # when a node has given up its link to another one that lives
+        self._lost_links: list[Span] = []  # a node has given up its link to another one that lives
         self._failures: list[tuple[str, int]] = []  # (machine, when)
         self._open: list[Span] = []
 
@@ -122,7 +122,7 @@ class Trouble:
 
     def lose_link(self) -> None:
         """A node gives up what it had for another one that lives."""
-        self._lost_links.append(self.world.now)
+        self._lost_links.append(Span(self.world.now, NEVER, {}, {}))
         self.disturb()
 
     def exhaust(self) -> None:
@@ -157,6 +157,8 @@ class Trouble:
 
     def rest(self) -> None:
         """The cluster is whole: all members in one view, all copies complete."""
+        for span in self._lost_links:
+            span.end_us = min(span.end_us, self.world.now)
         for span in self._open:
             span.end_us = self.world.now + _AFTER_US
         self._open = []
@@ -179,8 +181,11 @@ class Trouble:
         return any(name == host and since_us <= at <= until_us for host, at in self._failures)
 
     def has_lost_link(self, since_us: int, until_us: int) -> bool:
-        """Whether what one node had for another was lost in this time though both live."""
-        return any(since_us <= at <= until_us for at in self._lost_links)
+        """Whether what one node had for another was lost in this time though both live.
+
+        So is what it says until the next view, which takes its time when more goes wrong.
+        """
+        return any(span.overlaps(since_us, until_us) for span in self._lost_links)
 
     def failed_at(self, name: str, since_us: int) -> int:
         """Return when a machine began to fail for the first time since then, or NEVER."""
