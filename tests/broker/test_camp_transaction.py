@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from folkmoot.broker.call import Call
 from folkmoot.broker.order import encode_commit
-from folkmoot.broker.question import BUSY, COMMIT, CONFLICT, FOUND, Answer
+from folkmoot.broker.question import BUSY, COMMIT, CONFLICT, FORGET, FOUND, UNKNOWN, Answer
 from folkmoot.kernel.clock import SECOND
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import PACKETS, end_of, kind_prefix
@@ -169,6 +170,25 @@ def test_a_stage_that_is_not_whole_at_the_new_leader_is_named() -> None:
     assert refused is not None
     assert refused.status == CONFLICT
     assert f"p/{CHUNKS}" in refused.text
+
+
+def test_a_leader_that_others_may_have_put_out_refuses_nothing_for_good() -> None:
+    """What was staged while it did not hear is at the others: it must not say that it is not there."""
+    stand = Stand()
+    camp = stand.camp
+    camp.cut(stand.leader.name, *[site.name for site in stand.others])
+    desk = stand.desk(stand.leader)
+    calls = [desk.give(COMMIT, [0], KEY), desk.give(FORGET, [])]
+    for call in calls:
+        assert isinstance(call, Call)
+        assert not call.over
+    camp.advance(10 * SECOND)
+    for call in calls:
+        assert isinstance(call, Call)
+        assert call.over
+        assert call.answer is None
+    assert status(desk.forget()) == BUSY
+    assert status(stand.desk(stand.others[0]).forget()) == UNKNOWN
 
 
 def test_a_leader_that_is_put_apart_takes_its_removals_back() -> None:

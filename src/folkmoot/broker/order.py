@@ -16,11 +16,13 @@ from folkmoot.broker.message import ANSWER
 from folkmoot.broker.publication import Publications
 from folkmoot.broker.question import (
     ABORT,
+    BUSY,
     COMMIT,
     FAULT,
     FORGET,
     FOUND,
     LIST,
+    NO_ROOM,
     REFUSED,
     STAGE,
     TABLE,
@@ -34,6 +36,7 @@ from folkmoot.kernel.pack import get_u16, u16
 __all__ = ["LIST_MAX", "Orders", "encode_chunk", "encode_commit"]
 
 LIST_MAX: Final = 1_000  # apps of one node that are told
+_PUT_OFF: Final = (BUSY, NO_ROOM, FAULT)  # refusals that rest on nothing that is stored
 
 _Figures = tuple[bytes, list[int]]
 
@@ -155,9 +158,12 @@ class Orders:
         return answer
 
     def _wait(self, partition: int, what: int, answer: Answer) -> _Waiting | None:
-        """Let an answer wait for what it rests on: also a repeated order, since the first one may be on its way."""
+        """Let an answer wait for what it rests on: also a repeated order, since the first one may be on its way.
+
+        A refusal for good waits as well: other nodes may have put this one out, and know better.
+        """
         token = self.commits.newest_token()
-        if answer.status != FOUND or what == LIST or token <= self.commits.committed_token:
+        if answer.status in _PUT_OFF or what == LIST or token <= self.commits.committed_token:
             return None
         waiting = _Waiting(token, partition, answer)
         self._waiting.append(waiting)

@@ -127,9 +127,8 @@ class Transactions:
         old = None if known is None else known.chunk(part, chunk)
         more = len(packets) - (0 if old is None else old.row.size)
         if (0 if known is None else known.bytes) + more > bytes_max:
-            self._tidy(app)
             why = f"transaction {number} has more than {bytes_max} bytes, the limit transaction_bytes_max"
-            return _answer(TOO_LARGE, why)
+            return self._refuse(app, TOO_LARGE, why)
         if app.bytes + more > bytes_max:
             why = f"{app.bytes} bytes of the app are staged or not published yet, at most {bytes_max} may be"
             return _answer(NO_ROOM, why)
@@ -156,9 +155,8 @@ class Transactions:
             stage = Stage(number)
         missing = stage.missing(parts)
         if missing:
-            self._tidy(app)
             why = f"transaction {number} lacks {', '.join(missing)}: never staged, or expired; nothing is committed"
-            return _answer(CONFLICT, why)
+            return self._refuse(app, CONFLICT, why)
         if len(app.waiting) >= WAITING_MAX:
             return _answer(BUSY, f"{WAITING_MAX} transactions of the app wait to be published")
         parts = [part for part in parts if part[1]]
@@ -199,11 +197,11 @@ class Transactions:
         refusal = self._refusal(partition)
         if refusal is not None:
             return refusal
-        app = self.apps[partition].get(name)
-        if app is None or not app.known:
-            return _answer(UNKNOWN, "there is no such app")
+        app = self._app(partition, name)
+        if not app.known:
+            return self._refuse(app, UNKNOWN, "there is no such app")
         if app.waiting:
-            return _answer(CONFLICT, f"{app.figures()[4]} committed messages of the app wait to be published")
+            return self._refuse(app, CONFLICT, f"{app.figures()[4]} committed messages of the app wait to be published")
         writer = self.state.writer
         for kind in (STAGED, PACKETS):
             prefix = name_prefix(partition, kind, name)
@@ -224,6 +222,18 @@ class Transactions:
         if self.commits.is_full():
             return _answer(BUSY, "too much waits for disks and other nodes")
         return None
+
+    def _refuse(self, app: App, status: int, why: str) -> Answer:
+        """Refuse for good: the app's row is written as it is, since the answer waits for what is written.
+
+        A node that was put out and has not heard of it yet may lack what was staged since: all replicas have to agree.
+        """
+        if app.row.last >= 0:
+            self.put_row(app)
+        else:
+            self.state.writer.delete(app.partition, plain_key(app.partition, TRANSACTION, app.name))
+        self._tidy(app)
+        return _answer(status, why)
 
     # -- rows and figures ---------------------------------------------------------------------------------------------
 
