@@ -5,6 +5,7 @@ Reads every stream partition after each turn, as far as it is readable, and keep
 
 from __future__ import annotations
 
+from folkmoot.kernel.errors import CorruptStore
 from folkmoot.mqtt.packet import Publish
 from folkmoot.mqtt.property_encode import forward_properties
 from folkmoot.sim.fact import Message, SessionRecord
@@ -50,7 +51,11 @@ class StreamChecker:
                 known = self.seen.setdefault(key, [])
                 at = self._read_to.get((reader, *key), 0)
                 if log.readable_end > at:
-                    self._read_on(reader, key, log)
+                    try:
+                        self._read_on(reader, key, log)
+                    except CorruptStore:  # damaged before anybody read it: a reader hears so, and asks again
+                        self.world.mark("stream read in vain")
+                        self._ends.pop(reader, None)
                 elif log.readable_end < len(known) and self.ledger.trouble.alone:
                     self.world.violate("A9", f"{log} ends at {log.readable_end}, {len(known)} records were read before")
 
