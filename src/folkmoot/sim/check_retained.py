@@ -98,6 +98,8 @@ class RetainedChecker:
         if message.settled_us == NEVER:
             return NEVER
         ended = max(message.settled_us, last.link.ended_us)
-        # What was passed on to the leader of a session waits for it, also when its connection is over.
-        waits = len(self.ledger.hosts) > 1 and self.ledger.trouble.disturbed(message.first_us, ended)
-        return NEVER if waits else ended
+        if len(self.ledger.hosts) == 1:
+            return ended
+        # Leaders of its session and its topic have it still to pass on, and wait for each other if one of them fails.
+        ended += self.ledger.slack_us
+        return NEVER if self.ledger.trouble.disturbed(message.first_us, ended) else ended
