@@ -76,7 +76,7 @@ class RetainedChecker:
             # What is applied once may have been so at its first sending; repeating it does not put it last again.
             applied = other.attempts[0 if other.once else -1].order
             # Between nodes messages of different QoS go different ways, and MQTT orders those of one QoS only (4.6).
-            same_way = message.qos == other.qos or len(self.ledger.hosts) == 1
+            same_way = message.qos == other.qos or self.ledger.trouble.alone
             if same_way and other.publisher == message.publisher and message.attempts[-1].order < applied:
                 return other
         return None
@@ -98,7 +98,7 @@ class RetainedChecker:
         if message.settled_us == NEVER:
             return NEVER
         ended = max(message.settled_us, last.link.ended_us)
-        if len(self.ledger.hosts) == 1:
+        if self.ledger.trouble.alone:
             return ended
         # Leaders of its session and its topic have it still to pass on, and wait for each other if one of them fails.
         ended += self.ledger.slack_us
