@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 # The compiled tree before the sources: see CONTRIBUTING.md, "The compiled half".
 NATIVE := PYTHONPATH=$(CURDIR)/build/native
 SOURCES := PYTHONPATH=$(CURDIR)/src
-PURE := auth broker cluster kernel metrics mqtt node session store streams topics
+PURE := auth broker channel delivery feed kernel leadership membership merge metrics mqtt node partition peer protocol proxy query replica report routing session status store streams topics turn simulated_cluster
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 SEEDS ?= 200
 STEPS ?= 300

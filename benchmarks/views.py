@@ -1,8 +1,8 @@
 """View changes in clusters of 5, 50 and 200 nodes, in virtual time; and how long the ring takes to compute.
 
 Owns this section's runs and tables. The nodes are the real membership cores, joined by the deterministic harness of
-`tests/cluster/moot.py`: links that delay, processes that die, a model of copies that are filled. What is counted is
-exact and the same in every run; only the times of the ring are those of this machine.
+`tests/membership/simulated_membership.py`: links that delay, processes that die, a model of copies that are filled.
+What is counted is exact and the same in every run; only the times of the ring are those of this machine.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any
 
 from benchmarks.rounds import Bench, Figures, spread
 from benchmarks.table import markdown, number, with_spread
-from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.view import ACTIVE, Member, View
+from folkmoot.membership.ring import Ring
+from folkmoot.membership.view import View
+from folkmoot.peer.member import ACTIVE, Member
 
 SIZES = (5, 50, 200)
 SIZES_QUICK = (5, 50)

@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 from time import process_time
 
-from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.view import ACTIVE, Member, View
+from folkmoot.membership.ring import Ring
+from folkmoot.membership.view import View
+from folkmoot.peer.member import ACTIVE, Member
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "ring.md"
@@ -35,7 +36,7 @@ TEXT = """\
 # Where partitions lie
 
 Made by `scripts/ring.py` from the code itself, with {replicas} replicas. The placement is a pure function of the
-members (see `cluster/ring.py`); the view follows it as fast as copies are filled.
+members (see `membership/ring.py`); the view follows it as fast as copies are filled.
 
 - **Most** is what the fullest node has, replicas and leaders, against a fair share. The bound is 5 % above it, or the
   next whole partition.
@@ -98,7 +99,7 @@ def main() -> None:
     began = process_time()
     Ring(view_of(200, 0), 4096, REPLICAS)
     seconds = process_time() - began
-    compiled = not str(sys.modules["folkmoot.cluster.ring"].__file__).endswith(".py")
+    compiled = not str(sys.modules["folkmoot.membership.ring"].__file__).endswith(".py")
     page = TEXT.format(replicas=REPLICAS, rows=rows, seconds=seconds, mode="compiled" if compiled else "interpreted")
     if "--print" in sys.argv:
         print(page)

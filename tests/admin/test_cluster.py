@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
 from folkmoot.admin.cluster import ClusterStatus, OwnStatus, cluster_routes
-from folkmoot.node.picture import AlonePicture
-from folkmoot.node.status import NodeStatus
+from folkmoot.status.picture import AlonePicture
+from folkmoot.status.status import NodeStatus
 from tests.harness.asgi import Reply, ask
 from tests.harness.box import Box
 

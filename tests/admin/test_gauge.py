@@ -5,11 +5,11 @@ from __future__ import annotations
 from folkmoot.admin.gauge import measure
 from folkmoot.kernel.clock import SECOND
 from folkmoot.metrics.counters import Counters
-from folkmoot.node.cluster_picture import picture_of
-from folkmoot.node.picture import AlonePicture
-from folkmoot.node.status import NodeStatus
+from folkmoot.status.cluster_picture import picture_of
+from folkmoot.status.picture import AlonePicture
+from folkmoot.status.status import NodeStatus
 from tests.harness.box import Box
-from tests.harness.camp import Camp, Site
+from tests.harness.simulated_cluster import Camp, Site
 
 
 def figures(site: Site) -> Counters:

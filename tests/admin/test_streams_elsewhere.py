@@ -16,8 +16,8 @@ from folkmoot.store.batch import Batch
 from folkmoot.streams.chunk import decode_chunk, decode_head
 from folkmoot.streams.config import StreamConfig
 from tests.harness.asgi import ask
-from tests.harness.camp import Camp, Site
 from tests.harness.peer import Peer
+from tests.harness.simulated_cluster import Camp, Site
 
 WIDE = StreamConfig("wide", b"w/#", 6)
 BRIEF = StreamConfig("brief", b"b/#", 6, retention_us=5 * SECOND)

@@ -13,8 +13,8 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.streams.config import StreamConfig
 from tests.harness.asgi import Reply, ask
 from tests.harness.box import Box
-from tests.harness.camp import Camp
 from tests.harness.peer import EVER
+from tests.harness.simulated_cluster import Camp
 from tests.harness.tablenode import table_app
 
 TOKEN = "a-token-of-more-than-sixteen-characters"

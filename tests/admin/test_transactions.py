@@ -15,9 +15,9 @@ from folkmoot.admin.transactions import transaction_routes
 from folkmoot.mqtt.packet import Properties
 from tests.harness.asgi import Reply, ask
 from tests.harness.box import Box
-from tests.harness.camp import Camp, Site
 from tests.harness.desk import app_in, packet, packets
 from tests.harness.peer import EVER
+from tests.harness.simulated_cluster import Camp, Site
 
 PARTITIONS = 8
 JSON = {"content-type": "application/json"}

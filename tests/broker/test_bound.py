@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from folkmoot.broker.ingress import merge_tail
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, Publish
+from folkmoot.protocol.ingress import merge_tail
 from tests.harness.fixture import MakeBox
 
 

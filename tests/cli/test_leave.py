@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from folkmoot.cli import leave, main
-from folkmoot.cluster.view import LEAVING
-from folkmoot.node.status import NodeStatus
+from folkmoot.peer.member import LEAVING
+from folkmoot.status.status import NodeStatus
 from tests.harness.picture import Drawn, Roles, Shown
 
 FULL: Roles = [["a", "b", "c"], ["b", "c", "a"]]

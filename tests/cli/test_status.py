@@ -8,9 +8,9 @@ import pytest
 
 from folkmoot.cli import main
 from folkmoot.cli.status import ago, summary
-from folkmoot.cluster.loss import Loss
-from folkmoot.node.picture import ALONE, EXCLUDED, WAITING
-from folkmoot.node.status import NodeStatus
+from folkmoot.membership.loss import Loss
+from folkmoot.status.picture import ALONE, EXCLUDED, WAITING
+from folkmoot.status.status import NodeStatus
 from tests.harness.picture import Drawn, Roles, Shown
 
 FULL: Roles = [["a", "b", "c"], ["b", "c", "a"]]

@@ -9,7 +9,7 @@ import pytest
 
 from folkmoot.client.admin import AdminClient
 from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchNode, NotAuthorised, NotPossible, Unreachable
-from folkmoot.node.picture import EXCLUDED, WAITING
+from folkmoot.status.picture import EXCLUDED, WAITING
 from tests.harness.picture import Drawn, Shown
 
 TOKEN = "a-token-of-more-than-sixteen-characters"

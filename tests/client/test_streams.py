@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import pytest
 
 from folkmoot.admin.streams import LeaderSource, NoLeader
-from folkmoot.broker import question
 from folkmoot.client.nodes import Answer, Nodes, split_urls
 from folkmoot.client.problem import (
     BadAnswer,
@@ -20,6 +19,7 @@ from folkmoot.client.problem import (
     Unreachable,
 )
 from folkmoot.client.streams import StreamClient
+from folkmoot.query import question
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.log import StreamLog
 from tests.harness.streamnode import START_US, Shelf, StreamNode

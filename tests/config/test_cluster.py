@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from folkmoot.cluster.config import ClusterConfig
 from folkmoot.config import ConfigError, Settings, load
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.convert import cluster_config, node_config
 from folkmoot.config.identity import with_own_id
 from folkmoot.kernel.errors import FolkmootError
+from folkmoot.peer.config import ClusterConfig
 
 LOCAL = "127.0.0.1:7883"
 WORD = "a-word-of-more-than-sixteen-characters"

@@ -17,7 +17,7 @@ import pytest
 from deltalake import DeltaTable
 
 from folkmoot.admin.streams import LeaderSource, NoLeader
-from folkmoot.broker.question import Answer
+from folkmoot.query.question import Answer
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.log import StreamLog
 from tests.harness.streamnode import Shelf, StreamNode

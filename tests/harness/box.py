@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from folkmoot.broker.call import Call
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import Event
 from folkmoot.mqtt.packet import V5
 from folkmoot.node import Effects, Node, NodeConfig
+from folkmoot.report.call import Call
 from folkmoot.session.connection import Connection, PeerInfo
 from folkmoot.store.batch import Batch
 from folkmoot.store.memory import MemoryStore

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from folkmoot.broker.call import Call
-from folkmoot.broker.order import encode_chunk, encode_commit
-from folkmoot.broker.question import ABORT, COMMIT, FORGET, LIST, STAGE, Answer
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, Properties, Publish
+from folkmoot.query.question import ABORT, COMMIT, FORGET, LIST, STAGE, Answer
+from folkmoot.report.call import Call
+from folkmoot.report.order import encode_chunk, encode_commit
 from folkmoot.store.transaction import home_of
 from tests.harness.box import Box
 

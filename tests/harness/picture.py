@@ -11,10 +11,11 @@ import uvicorn
 from starlette.applications import Starlette
 
 from folkmoot.admin.cluster import OwnStatus, cluster_routes
-from folkmoot.cluster.loss import Losses
-from folkmoot.cluster.view import ACTIVE, Member, View
-from folkmoot.node.picture import MEMBER, Picture
-from folkmoot.node.status import NodeStatus
+from folkmoot.membership.loss import Losses
+from folkmoot.membership.view import View
+from folkmoot.peer.member import ACTIVE, Member
+from folkmoot.status.picture import MEMBER, Picture
+from folkmoot.status.status import NodeStatus
 
 __all__ = ["Drawn", "Roles", "Shown"]
 

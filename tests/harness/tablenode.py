@@ -13,8 +13,8 @@ from starlette.types import ASGIApp
 from folkmoot.admin.cluster import OwnStatus
 from folkmoot.admin.source import NodeSource, answered
 from folkmoot.admin.table import table_routes
-from folkmoot.node.cluster_picture import picture_of
-from folkmoot.node.status import NodeStatus
+from folkmoot.status.cluster_picture import picture_of
+from folkmoot.status.status import NodeStatus
 from tests.harness.box import Box
 
 __all__ = ["Served", "table_app"]

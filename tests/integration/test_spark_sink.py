@@ -22,11 +22,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from folkmoot.broker.staged import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
 from folkmoot.client.entry import properties_of
 from folkmoot.client.problem import BadQuestion, NotPossible
 from folkmoot.client.streams import StreamClient
 from folkmoot.client.transactions import CHUNK_BYTES, CHUNK_MESSAGES, TransactionClient
+from folkmoot.partition.staged import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
 from folkmoot.streams.record import Record
 from pyspark_folkmoot.option import OptionError
 from pyspark_folkmoot.outgoing import ColumnError, Encoder, check_columns

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from folkmoot.broker.state import TIMER_LEVEL, TIMER_RETENTION, TIMER_SESSION, TIMER_SYS
 from folkmoot.kernel.clock import NEVER
 from folkmoot.node import Node
 from folkmoot.session.session import Session
 from folkmoot.store import key as keys
 from folkmoot.store.key import kind_of
 from folkmoot.store.memory import MemoryStore
+from folkmoot.turn.state import TIMER_LEVEL, TIMER_RETENTION, TIMER_SESSION, TIMER_SYS
 from tests.node.script import SLOTS, Author, Player, whole
 
 

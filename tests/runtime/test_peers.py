@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from folkmoot.cluster.peer import PeerConnection
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.unit import Address
+from folkmoot.peer.peer import PeerConnection
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.peers import LINGER_S, PeerNetwork, PeerProtocol, connect
 from folkmoot.runtime.tcp import ListenError

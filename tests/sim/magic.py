@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from folkmoot.cluster.view import ACTIVE, Member, View, make_epoch
+from folkmoot.membership.view import View, make_epoch
 from folkmoot.node import Node, NodeConfig
+from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.session.connection import Connection, PeerInfo
 from folkmoot.sim import Simulation
 from folkmoot.sim.host import Host

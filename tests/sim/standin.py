@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from folkmoot.cluster.config import ClusterConfig
-from folkmoot.cluster.peer import PeerConnection
-from folkmoot.cluster.peers import Peers
-from folkmoot.cluster.view import ACTIVE, Member
 from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.pack import get_u64, u64
 from folkmoot.kernel.rng import Rng
 from folkmoot.node import Effects
+from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.member import ACTIVE, Member
+from folkmoot.peer.peer import PeerConnection
+from folkmoot.peer.peers import Peers
 from folkmoot.session.connection import Connection, PeerInfo
 from folkmoot.sim.disk import Disk
 from folkmoot.sim.host import Host

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from folkmoot.cluster.view import View, counter_of, make_epoch
 from folkmoot.kernel.clock import MILLISECOND, SECOND
+from folkmoot.membership.view import View, counter_of, make_epoch
 from folkmoot.node import NodeConfig
 from folkmoot.sim import Simulation
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, Swarm

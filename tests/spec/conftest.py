@@ -13,8 +13,8 @@ import pytest
 
 from folkmoot.cli.version import is_compiled
 from tests.harness.box import Box
-from tests.harness.camp import CampBox
 from tests.harness.fixture import MakeBox, box, make_boxes
+from tests.harness.simulated_cluster import CampBox
 
 __all__ = ["box", "make"]
 

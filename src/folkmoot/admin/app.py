@@ -29,10 +29,10 @@ from folkmoot.config.secret import read_word
 from folkmoot.config.settings import Settings
 from folkmoot.config.unit import Address
 from folkmoot.metrics.exposition import CONTENT_TYPE, render
-from folkmoot.node.cluster_picture import picture_of
-from folkmoot.node.status import NodeStatus
 from folkmoot.runtime.serve import Service, ServingNode
 from folkmoot.runtime.tcp import listen
+from folkmoot.status.cluster_picture import picture_of
+from folkmoot.status.status import NodeStatus
 
 __all__ = ["Admin", "application", "read_token"]
 

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from folkmoot.admin.token import refusal
-from folkmoot.node.status import NodeStatus
+from folkmoot.status.status import NodeStatus
 from folkmoot.topics.name import check_topic
 
 __all__ = ["ClusterStatus", "OwnStatus", "cluster_routes"]

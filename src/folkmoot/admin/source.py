@@ -9,9 +9,9 @@ from typing import Final
 from folkmoot.admin.streams import LeaderSource, NoLeader
 from folkmoot.admin.table import TableSource
 from folkmoot.admin.transactions import HomeSource
-from folkmoot.broker.call import Call
-from folkmoot.broker.question import BOUNDS, FOUND, Answer
 from folkmoot.node import Node
+from folkmoot.query.question import BOUNDS, FOUND, Answer
+from folkmoot.report.call import Call
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
 

@@ -19,10 +19,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from folkmoot.admin.token import refusal
-from folkmoot.broker.answer import bounds_of
-from folkmoot.broker.question import BOUNDS, FOUND, READ, SEEK, Answer, page_of
 from folkmoot.client.entry import entry_object
 from folkmoot.kernel.errors import CorruptStore
+from folkmoot.query.question import BOUNDS, FOUND, READ, SEEK, Answer, page_of
+from folkmoot.report.answer import bounds_of
 from folkmoot.streams.chunk import decode_chunk
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
@@ -64,7 +64,7 @@ class LeaderSource(ABC):
 
     @abstractmethod
     async def ask(self, log: StreamLog, what: int, numbers: list[int]) -> Answer:
-        """Return the leader's answer, see `folkmoot.broker.question`; raises NoLeader."""
+        """Return the leader's answer, see `folkmoot.query.question`; raises NoLeader."""
 
     @abstractmethod
     def holds(self, log: StreamLog) -> bool:

@@ -1,7 +1,7 @@
 """The HTTP routes of tables: the state of the cluster in pages, one partition (or one node) at a time.
 
 Every node answers for all partitions: for those that others lead it asks their leaders, as with streams. Owns the
-paths and the check of parameters; what a page is, and for how long its snapshot lives, is in `folkmoot.broker.table`.
+paths and the check of parameters; what a page is, and for how long its snapshot lives, is in `folkmoot.report.table`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from starlette.routing import Route
 from folkmoot.admin.cluster import ClusterStatus
 from folkmoot.admin.streams import NoLeader
 from folkmoot.admin.token import refusal
-from folkmoot.broker.cursor import decode_cursor
-from folkmoot.broker.question import BUSY, FOUND, GONE, REFUSED, Answer
-from folkmoot.broker.table import HERE, PAYLOAD
 from folkmoot.client.column import LIVE, TABLES, columns_of
+from folkmoot.query.question import BUSY, FOUND, GONE, REFUSED, Answer
+from folkmoot.query.table_cursor import decode_cursor
+from folkmoot.report.table import HERE, PAYLOAD
 
 __all__ = ["TableSource", "table_routes"]
 
@@ -37,7 +37,7 @@ class TableSource(ABC):
 
     @abstractmethod
     async def page(self, name: bytes, partition: int, node_id: str, flags: int, after: bytes) -> Answer:
-        """Return a page, see `folkmoot.broker.table.Tables.look`; raises NoLeader, or ValueError for nonsense."""
+        """Return a page, see `folkmoot.report.table.Tables.look`; raises NoLeader, or ValueError for nonsense."""
 
 
 class TableApi:

@@ -18,8 +18,10 @@ from starlette.routing import Route
 
 from folkmoot.admin.streams import NoLeader
 from folkmoot.admin.token import refusal
-from folkmoot.broker.order import encode_chunk, encode_commit
-from folkmoot.broker.question import (
+from folkmoot.kernel.limits import Limits
+from folkmoot.mqtt.text import check_utf8, has_discouraged
+from folkmoot.partition.staged import CHUNK_BYTES_MAX, check_packets
+from folkmoot.query.question import (
     ABORT,
     BUSY,
     COMMIT,
@@ -33,9 +35,7 @@ from folkmoot.broker.question import (
     UNKNOWN,
     Answer,
 )
-from folkmoot.broker.staged import CHUNK_BYTES_MAX, check_packets
-from folkmoot.kernel.limits import Limits
-from folkmoot.mqtt.text import check_utf8, has_discouraged
+from folkmoot.report.order import encode_chunk, encode_commit
 from folkmoot.store.transaction import home_of
 
 __all__ = ["HomeSource", "transaction_routes"]
@@ -81,7 +81,7 @@ class HomeSource(ABC):
 
     @abstractmethod
     async def ask(self, partition: int, what: int, name: bytes, numbers: list[int], key: bytes) -> Answer:
-        """Return the answer of a home's leader, see `folkmoot.broker.order`; raises NoLeader."""
+        """Return the answer of a home's leader, see `folkmoot.report.order`; raises NoLeader."""
 
 
 class TransactionApi:

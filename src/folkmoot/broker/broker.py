@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from folkmoot.broker.commit import Record
-from folkmoot.broker.fabric import Fabric
-from folkmoot.broker.message import CONFIRM
 from folkmoot.broker.parts import Neighbours
-from folkmoot.broker.state import (
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.event import ERROR, INFO, WARNING
+from folkmoot.kernel.pack import varint
+from folkmoot.merge.stamp import Stamp, encode_stamp
+from folkmoot.mqtt import reason
+from folkmoot.session.connection import CHECKING, CLOSING, OPEN, Connection, PeerInfo
+from folkmoot.store.batch import Batch
+from folkmoot.store.key import QUEUE, kind_of, stamp_key
+from folkmoot.streams.table import Streams
+from folkmoot.turn.commit import Record
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.message import CONFIRM
+from folkmoot.turn.state import (
     TIMER_CONNECT,
     TIMER_EVENTS,
     TIMER_OVERLOAD,
@@ -15,15 +24,6 @@ from folkmoot.broker.state import (
     TIMER_TABLES,
     State,
 )
-from folkmoot.cluster.stamp import Stamp, encode_stamp
-from folkmoot.kernel.clock import SECOND
-from folkmoot.kernel.event import ERROR, INFO, WARNING
-from folkmoot.kernel.pack import varint
-from folkmoot.mqtt import reason
-from folkmoot.session.connection import CHECKING, CLOSING, OPEN, Connection, PeerInfo
-from folkmoot.store.batch import Batch
-from folkmoot.store.key import QUEUE, kind_of, stamp_key
-from folkmoot.streams.table import Streams
 
 __all__ = ["Broker"]
 

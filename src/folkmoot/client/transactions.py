@@ -18,7 +18,7 @@ __all__ = ["CHUNK_BYTES", "CHUNK_MESSAGES", "PartWriter", "TransactionClient"]
 
 CHUNK_BYTES: Final = 131_072
 CHUNK_MESSAGES: Final = 256
-"""What a node takes as one chunk, `folkmoot.broker.staged`."""
+"""What a node takes as one chunk, `folkmoot.partition.staged`."""
 
 # A commit waits for the disks of all replicas, and for a new leader when one dies.
 TIMEOUT_S: Final = 20.0

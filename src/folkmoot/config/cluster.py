@@ -1,6 +1,6 @@
 """The section `[cluster]`: where nodes meet, how many copies there are, when a node counts as gone.
 
-Mirrors `folkmoot.cluster.config.ClusterConfig`; durations lose the unit in their names. Without `listen` there is no
+Mirrors `folkmoot.peer.config.ClusterConfig`; durations lose the unit in their names. Without `listen` there is no
 cluster, and the node is alone.
 """
 

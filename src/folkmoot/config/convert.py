@@ -5,7 +5,6 @@ from __future__ import annotations
 from folkmoot import __version__
 from folkmoot.auth.acl import BOTH, PUBLISH, SUBSCRIBE, Rule
 from folkmoot.auth.policy import Policy
-from folkmoot.cluster.config import ClusterConfig
 from folkmoot.config.check import allows_anonymous
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.field import kind
@@ -16,6 +15,7 @@ from folkmoot.config.unit import NEVER_US
 from folkmoot.kernel.hash import hash64
 from folkmoot.kernel.limits import Limits
 from folkmoot.node.config import NodeConfig
+from folkmoot.peer.config import ClusterConfig
 from folkmoot.streams.config import StreamConfig
 
 __all__ = ["cluster_config", "limits_of", "node_config", "policy_of", "stream_configs"]

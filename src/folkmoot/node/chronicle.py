@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from folkmoot.broker.state import State
-from folkmoot.cluster.heals import Heals, encode_heals
-from folkmoot.cluster.kind import HEALS
-from folkmoot.cluster.peers import Peers
-from folkmoot.cluster.replication import Replication
 from folkmoot.kernel.event import ERROR
+from folkmoot.merge.heals import Heals, encode_heals
 from folkmoot.node.record import put_heals, read_heals
+from folkmoot.peer.kind import HEALS
+from folkmoot.peer.peers import Peers
+from folkmoot.replica.replication import Replication
+from folkmoot.turn.state import State
 
 __all__ = ["Chronicle"]
 

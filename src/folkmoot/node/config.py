@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from folkmoot.auth.policy import Policy
-from folkmoot.cluster.config import ClusterConfig
 from folkmoot.kernel.limits import Limits
+from folkmoot.peer.config import ClusterConfig
 from folkmoot.streams.config import StreamConfig
 
 __all__ = ["NodeConfig"]

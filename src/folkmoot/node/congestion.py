@@ -6,9 +6,9 @@ What clients there have not got waits in their queues then, on the disk, and pub
 from __future__ import annotations
 
 from folkmoot.broker.broker import Broker
-from folkmoot.broker.fabric import Fabric
-from folkmoot.cluster.config import ClusterConfig
-from folkmoot.cluster.peers import Peers
+from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.peers import Peers
+from folkmoot.turn.fabric import Fabric
 
 __all__ = ["Congestion"]
 

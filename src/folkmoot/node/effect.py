@@ -14,9 +14,9 @@ What depends on a write comes out of a turn after `Node.written(token)`.
 
 from __future__ import annotations
 
-from folkmoot.broker.call import Call
-from folkmoot.cluster.peer import PeerConnection
 from folkmoot.kernel.event import Event
+from folkmoot.peer.peer import PeerConnection
+from folkmoot.report.call import Call
 from folkmoot.session.connection import Authenticate, Connection
 from folkmoot.store.batch import Batch
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from folkmoot.broker.overload import LEVEL_MAX
-from folkmoot.broker.state import State
+from folkmoot.turn.overload import LEVEL_MAX
+from folkmoot.turn.state import State
 
 __all__ = ["is_full", "level_of", "own_load"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.peers import Peers
-from folkmoot.cluster.replication import Replication
 from folkmoot.kernel.clock import SECOND
 from folkmoot.metrics.counters import Counters
+from folkmoot.peer.peers import Peers
+from folkmoot.replica.replication import Replication
 
 __all__ = ["Meter"]
 

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from folkmoot.broker.broker import Broker
-from folkmoot.broker.call import Call
-from folkmoot.broker.copies import Copies
-from folkmoot.broker.fabric import Fabric
-from folkmoot.broker.question import Answer
-from folkmoot.broker.state import Identity, State
-from folkmoot.cluster.holding import COMPLETE
-from folkmoot.cluster.peer import PeerConnection
-from folkmoot.cluster.planted import Planted
-from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.view import ACTIVE, Member, View
 from folkmoot.kernel.event import INFO
+from folkmoot.kernel.planted import Planted
 from folkmoot.kernel.rng import Rng
+from folkmoot.membership.holding import COMPLETE
+from folkmoot.membership.ring import Ring
+from folkmoot.membership.view import View
 from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.node.birth import Birth, read_birth, write_birth
+from folkmoot.node.cluster_node import Liaison
 from folkmoot.node.config import NodeConfig
 from folkmoot.node.effect import Effects
-from folkmoot.node.liaison import Liaison
-from folkmoot.node.tone import temper
+from folkmoot.node.severity import temper
+from folkmoot.peer.member import ACTIVE, Member
+from folkmoot.peer.peer import PeerConnection
+from folkmoot.query.question import Answer
+from folkmoot.report.call import Call
+from folkmoot.report.copies import Copies
 from folkmoot.session.connection import CLOSED, CLOSING, Connection, PeerInfo
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.table import Streams
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.state import Identity, State
 
 __all__ = ["Node"]
 
@@ -161,7 +162,7 @@ class Node:
     def ask_stream(
         self, handle: object, log: StreamLog, what: int, numbers: list[int], now: int
     ) -> Call | Answer | None:
-        """Ask whoever leads a stream partition, see `folkmoot.broker.question`; None: it has no open leader.
+        """Ask whoever leads a stream partition, see `folkmoot.query.question`; None: it has no open leader.
 
         A call ends with `Effects.calls`; `handle` is the driver's own and is kept as `Call.handle`.
         """
@@ -171,7 +172,7 @@ class Node:
     def ask_table(
         self, handle: object, name: bytes, partition: int, node_id: str, flags: int, after: bytes, now: int
     ) -> Call | Answer | None:
-        """Ask whoever leads a partition, or one node, for a page of a table, see `folkmoot.broker.table`; as above."""
+        """Ask whoever leads a partition, or one node, for a page of a table, see `folkmoot.report.table`; as above."""
         self._tick(now)
         return self._broker.calls.ask_table(handle, name, partition, node_id, flags, after)
 
@@ -188,7 +189,7 @@ class Node:
     def ask_home(
         self, handle: object, partition: int, what: int, name: bytes, numbers: list[int], key: bytes, now: int
     ) -> Call | Answer | None:
-        """Ask the leader of an app's home to do something, see `folkmoot.broker.order`; None: it has no open leader.
+        """Ask the leader of an app's home to do something, see `folkmoot.report.order`; None: it has no open leader.
 
         A call ends with `Effects.calls`, as one of `ask_stream` does.
         """

@@ -7,8 +7,8 @@ to the broker.
 from __future__ import annotations
 
 from folkmoot.broker.broker import Broker
-from folkmoot.broker.state import State
-from folkmoot.cluster.replication import Replication
+from folkmoot.replica.replication import Replication
+from folkmoot.turn.state import State
 
 __all__ = ["Opening"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.copy import Copies
 from folkmoot.kernel.clock import SECOND
+from folkmoot.replica.copy import Copies
 
 __all__ = ["Pace"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from folkmoot.cluster.holding import Holding
-from folkmoot.cluster.replication import Replication
-from folkmoot.cluster.seat import HoldingsSource
+from folkmoot.membership.holding import Holding
+from folkmoot.membership.member_state import HoldingsSource
+from folkmoot.replica.replication import Replication
 
 __all__ = ["Promised"]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.heals import Heals, encode_heals
-from folkmoot.cluster.view import View
-from folkmoot.cluster.view_format import decode_view, encode_view
 from folkmoot.kernel.errors import CorruptStore
+from folkmoot.membership.view import View
+from folkmoot.membership.view_format import decode_view, encode_view
+from folkmoot.merge.heals import Heals, encode_heals
 from folkmoot.store.key import META, plain_key
 from folkmoot.store.reader import Reader
 from folkmoot.store.writer import VERSION_BYTES, Writer

@@ -19,9 +19,9 @@ from folkmoot.runtime.commit import CommitListener
 from folkmoot.runtime.password import CheckListener
 
 if TYPE_CHECKING:
-    from folkmoot.broker.call import Call
     from folkmoot.kernel.event import Event
     from folkmoot.node import Effects, Node
+    from folkmoot.report.call import Call
     from folkmoot.session.connection import Authenticate, Connection
     from folkmoot.store.batch import Batch
 

@@ -1,6 +1,6 @@
 """Connections to other nodes: their own listener, dialling, TLS with certificates on both sides.
 
-Owns sockets. Which connection is needed, kept or closed is decided by the node (`folkmoot.cluster.peers`); as with
+Owns sockets. Which connection is needed, kept or closed is decided by the node (`folkmoot.peer.peers`); as with
 clients, a protocol makes one call into the node per chunk, and output is written once per turn.
 """
 
@@ -13,9 +13,9 @@ import ssl
 from asyncio import AbstractEventLoop, BaseTransport, Transport
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from folkmoot.cluster.peer import PeerConnection
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.unit import Address, parse_address
+from folkmoot.peer.peer import PeerConnection
 from folkmoot.runtime.loop import LARGE_BYTES, Carrier, Turns
 from folkmoot.runtime.tcp import listen, peer_info, set_keepalive
 from folkmoot.runtime.tls import Certificates, fill

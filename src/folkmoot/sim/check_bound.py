@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from folkmoot.cluster.stamp import STAMPS_MAX
 from folkmoot.kernel.limits import Limits
+from folkmoot.merge.stamp import STAMPS_MAX
 from folkmoot.sim.host import Host
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.world import World

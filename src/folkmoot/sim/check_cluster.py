@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.cluster.view import View, counter_of
+from folkmoot.membership.view import View, counter_of
 from folkmoot.sim.host import Host
 from folkmoot.sim.inside import Seen, difference, installed_view, leading, view_of
 from folkmoot.sim.machine import Machine

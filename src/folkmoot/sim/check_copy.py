@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from folkmoot.broker.answer import bounds_of
 from folkmoot.kernel.errors import CorruptStore
+from folkmoot.report.answer import bounds_of
 from folkmoot.sim.check_stream import StreamChecker
 from folkmoot.sim.host import Host
 from folkmoot.sim.inside import member_at

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from folkmoot.broker.call import Call
-from folkmoot.broker.order import encode_chunk, encode_commit
-from folkmoot.broker.question import ABORT, COMMIT, CONFLICT, FAULT, FOUND, STAGE, TOO_LARGE, Answer
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, Publish
+from folkmoot.query.question import ABORT, COMMIT, CONFLICT, FAULT, FOUND, STAGE, TOO_LARGE, Answer
+from folkmoot.report.call import Call
+from folkmoot.report.order import encode_chunk, encode_commit
 from folkmoot.sim.fact import Message
 from folkmoot.sim.host import Host
 from folkmoot.sim.network import Caller, Link, Network

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from folkmoot.cluster.view import View
 from folkmoot.kernel.pack import u16
-from folkmoot.node.cluster_picture import picture_of
+from folkmoot.membership.view import View
+from folkmoot.status.cluster_picture import picture_of
 from folkmoot.store.key import META, kind_of
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from folkmoot.cluster.config import ClusterConfig
 from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.limits import Limits
 from folkmoot.kernel.rng import Rng
 from folkmoot.node import NodeConfig
+from folkmoot.peer.config import ClusterConfig
 from folkmoot.sim.site import peer_address
 from folkmoot.streams.config import StreamConfig
 

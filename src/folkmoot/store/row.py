@@ -210,7 +210,7 @@ class CursorRow:
 
     kind: 0 retained scan, 1 replay of a stream; positions: of a scan the partitions that are left; of a replay the next
     offset of each stream partition; key: where the scan goes on in the first of its partitions, or which packet began
-    the replay (`folkmoot.broker.source`; empty = not known); live: topics of a scan that it passes over, for something
+    the replay (`folkmoot.turn.source`; empty = not known); live: topics of a scan that it passes over, for something
     newer was delivered meanwhile.
     """
 

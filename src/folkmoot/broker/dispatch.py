@@ -1,0 +1,214 @@
+"""Messages of other nodes' brokers: each goes to its part. A peer's nonsense is an event, never a fault."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import msgspec
+
+from folkmoot.channel.forward_sender import Requests
+from folkmoot.delivery.forward_receiver import Exchange
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR
+from folkmoot.kernel.pack import get_varint
+from folkmoot.leadership.hosting import STRANGER, Hosting
+from folkmoot.leadership.leadership import Tenure
+from folkmoot.leadership.waking import Waking
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.protocol.closing import Closing
+from folkmoot.protocol.connect import Connecting
+from folkmoot.protocol.ingress import Ingress
+from folkmoot.proxy.relay import Relays
+from folkmoot.report.order import Orders
+from folkmoot.routing.interest import Interest
+from folkmoot.session.connection import CLOSING, OPEN
+from folkmoot.session.session import PACKET_IDS
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.message import (
+    ANNOUNCE,
+    ANSWER,
+    ASK,
+    ATTACHED,
+    CONFIRM,
+    COUNTED,
+    COUNTING,
+    DONE,
+    ENTER,
+    EXPEL,
+    HOST,
+    OUTPUT,
+    OWN,
+    RELAY,
+    REQUESTS,
+    WANTED,
+)
+from folkmoot.turn.state import State
+
+__all__ = ["Switch"]
+
+
+class Switch:
+    """Takes messages in the order in which they came from each node."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        waking: Waking,
+        interest: Interest,
+        requests: Requests,
+        relays: Relays,
+        connecting: Connecting,
+        ingress: Ingress,
+        closing: Closing,
+        exchange: Exchange,
+        hosting: Hosting,
+        orders: Orders,
+        tenure: Tenure,
+    ) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.waking = waking
+        self.interest = interest
+        self.requests = requests
+        self.relays = relays
+        self.connecting = connecting
+        self.ingress = ingress
+        self.closing = closing
+        self.exchange = exchange
+        self.hosting = hosting
+        self.inquiries = orders.calls.inquiries
+        self.answers = orders.answers
+        self.orders = orders
+        self.tenure = tenure
+        self._entered: dict[str, int] = {}  # by node: the view in which it said what comes now
+        self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not members here yet
+
+    def receive(self, node_id: str, kind: int, body: bytes) -> None:
+        """Take a message; those of a node that is about to be a member wait until it is one.
+
+        So do those of a node that is muted: it would not hear the answers, and does not know that it should ask again.
+        """
+        if node_id not in self.fabric.others or node_id in self._early or node_id in self.fabric.muted:
+            self._keep(node_id, kind, body)
+        else:
+            self._take(node_id, kind, body)
+
+    def _keep(self, node_id: str, kind: int, body: bytes) -> None:
+        """Let a message, and with it all that follow it from its node, wait for the next view."""
+        self._early.setdefault(node_id, deque()).append((kind, body))
+
+    def installed(self) -> None:
+        """A view was installed: what its members have said before is heard now."""
+        self.waking.know()
+        for node_id in list(self._early):
+            early = self._early.pop(node_id)
+            if node_id in self.fabric.others:
+                for kind, body in early:
+                    self.receive(node_id, kind, body)  # what waits for a newer view still has all behind it wait
+
+    def forget(self, node_id: str) -> None:
+        """The node has started anew, or is gone: what its earlier life has said is void."""
+        self._early.pop(node_id, None)
+
+    def _take(self, node_id: str, kind: int, body: bytes) -> None:
+        try:
+            self._dispatch(node_id, kind, body)
+        except (IndexError, ValueError, MalformedPacket, CorruptStore) as fault:
+            fields: dict[str, object] = {"node": node_id, "kind": kind, "what": f"{type(fault).__name__}: {fault}"}
+            self.state.event(ERROR, "peer_nonsense", fields)
+
+    def _dispatch(self, node_id: str, kind: int, body: bytes) -> None:
+        if kind == ENTER:
+            self._entered[node_id] = get_varint(body, 0)[0]
+        elif self._entered.get(node_id, 0) < self.tenure.met.get(node_id, 0):
+            # It was said before all began anew with this node, which may have been at the other side of a split: its
+            # links have kept it, and its broker says again what still counts.
+            self.state.counters.cluster_messages_void += 1
+        elif kind == REQUESTS:
+            self.exchange.receive(node_id, body, self._entered.get(node_id, 0))
+        elif kind == DONE:
+            self.requests.done(node_id, body)
+        elif kind == RELAY:
+            self.hosting.packets(node_id, body)
+        elif kind == OUTPUT:
+            self._output(node_id, body)
+        elif kind == ANNOUNCE:
+            epoch, _ = get_varint(body, get_varint(body, 0)[1])
+            if epoch > self.fabric.epoch:  # who leads what is not known here yet
+                self._keep(node_id, kind, body)
+                return
+            number = self.interest.receive(node_id, body)
+            self.inquiries.opened()  # its node may lead again what it has refused to answer for
+            self.tenure.routes.refresh()  # what else comes in this turn already goes where it says
+            self.requests.barrier.announced(node_id, number, self.requests.commits.newest_token())
+        elif kind == CONFIRM:
+            self.interest.confirmed(node_id, get_varint(body, 0)[0])
+        elif kind == HOST:
+            self.hosting.host(node_id, body)
+        else:
+            self._dispatch_rare(node_id, kind, body)
+
+    def _dispatch_rare(self, node_id: str, kind: int, body: bytes) -> None:
+        if kind == ASK:
+            if not self.orders.receive(node_id, body):
+                self.answers.receive(node_id, body)
+        elif kind == ANSWER:
+            self.inquiries.receive(body)
+        elif kind == OWN:
+            relay = self.relays.find(node_id, get_varint(body, 0)[0])
+            if relay is not None:
+                self.connecting.own(relay.connection)
+                self.ingress.resume(relay.connection)
+        elif kind == EXPEL:
+            self._expel(node_id, body)
+        elif kind == COUNTING:
+            self.waking.asked(node_id, body)
+        elif kind == COUNTED:
+            self.waking.answered(node_id, body)
+        elif kind == WANTED:
+            epoch, partitions = msgspec.msgpack.decode(body, type=tuple[int, list[int]])
+            if epoch == self.fabric.epoch:
+                self.relays.wanted(node_id, epoch, partitions)
+            elif epoch > self.fabric.epoch:
+                self._keep(node_id, kind, body)
+        elif kind == ATTACHED:
+            self.tenure.told(node_id, body)
+
+    def _output(self, node_id: str, body: bytes) -> None:
+        """Bytes for a client came from its session, and how far its packets are taken care of."""
+        number, pos = get_varint(body, 0)
+        handled, pos = get_varint(body, pos)
+        flags = body[pos]
+        count, pos = get_varint(body, pos + 1)
+        sequences: list[int] = []
+        for _ in range(count):
+            sequence, pos = get_varint(body, pos)
+            sequences.append(sequence)
+        relay = self.relays.find(node_id, number)
+        if relay is None:
+            return
+        if flags & STRANGER and not self.fabric.open[relay.partition]:
+            return  # it was to lead the partition, and has not begun to: the packets go to whoever does
+        connection = relay.connection
+        if flags & 1:
+            self.connecting.relayed(connection)
+        for sequence in sequences:
+            relay.flights[sequence % PACKET_IDS + 1] = sequence
+        if pos < len(body) and connection.state < CLOSING:
+            connection.put(body[pos:])
+        self.relays.acknowledged(relay, handled)
+        if flags & 1 and connection.state == OPEN:
+            self.ingress.resume(connection)
+
+    def _expel(self, node_id: str, body: bytes) -> None:
+        number, pos = get_varint(body, 0)
+        relay = self.relays.find(node_id, number)
+        if relay is None:
+            return
+        connection = relay.connection
+        if connection.state < CLOSING:
+            if body[pos]:
+                self.closing.disconnect(connection, body[pos], body[pos + 1 :].decode())
+            else:
+                self.closing.close(connection)

@@ -1,0 +1,397 @@
+"""Publishing across nodes, the asking side: requests to the leaders of partitions, in order, until they are committed.
+
+The node where a message is published numbers it, and keeps each partition's part until the partition's leader says
+that it is committed. When a partition changes hands its parts wait, and go to the new leader in the same order as soon
+as that one is open; what it knows already it does not apply again (`mark`). Every part names one partition, because
+partitions move one by one. The answering side is `exchange`. DESIGN section 7.
+
+Errands (`outbox`) go the same way. They are numbered by the partition whose they are, and what they have for nodes is
+confirmed too: it comes once to each, whoever sends it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.membership.view import counter_of
+from folkmoot.session.connection import Connection
+from folkmoot.store.message import Message
+from folkmoot.store.origin import NUMBER_BITS
+from folkmoot.turn.barrier import Barrier
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.message import (
+    ASKED_AGAIN,
+    LIVE,
+    OF_PARTITION,
+    REQUESTS,
+    RETAIN,
+    RUN,
+    WITH_RECEIPT,
+    Errand,
+    Parcel,
+    Share,
+    encode_application,
+    encode_parcel,
+    get_places,
+)
+from folkmoot.turn.receipt import Receipt
+from folkmoot.turn.state import State
+from folkmoot.turn.way import Ways
+
+__all__ = ["Part", "Requests", "first_number"]
+
+_OF_NODE: Final = -1  # in place of a partition: what is for the transient subscribers of a node
+
+
+def first_number(epoch: int) -> int:
+    """Return the number below which are all that were given to requests or errands in earlier views."""
+    return counter_of(epoch) << NUMBER_BITS
+
+
+class Part:
+    """A partition's part in a message, until it is committed; given: a leader was asked for it, in vain perhaps."""
+
+    def __init__(self, parcel: Parcel, share: Share) -> None:
+        self.parcel = parcel
+        self.share = share
+        self.given = False
+
+    def __repr__(self) -> str:
+        return f"Part({self.parcel.sequence} {self.share!r})"
+
+
+class Requests:
+    """The requests of this node that are not committed."""
+
+    def __init__(self, state: State, fabric: Fabric, commits: Commits, barrier: Barrier) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.commits = commits
+        self.barrier = barrier
+        self.ways = Ways(0)
+        self.order = 0  # the newest place among all that is sent
+        self._sequence = 0
+        self._outgoing: dict[str, list[Parcel]] = {}  # of this turn, per node
+        self._sent: dict[str, dict[int, list[Part]]] = {}  # per node, by number of the message: what is not committed
+        self._parked: dict[int, list[Part]] = {}  # by partition without an open leader
+        # Of errands, to be taken: what is for partitions and clients of this very node, and those that are done
+        self.own: list[Part] = []
+        self.own_live: list[Parcel] = []
+        self.finished: list[Errand] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is not committed yet."""
+        return bool(self._parked or self._outgoing or [sent for sent in self._sent.values() if sent])
+
+    def is_asking(self, connection: Connection) -> bool:
+        """Whether something published over a connection, or in the same turns, is on its way or will be."""
+        if self._outgoing and connection.asked > self.ways.newest:
+            return True
+        for messages in self._sent.values():
+            if messages and next(iter(messages)) <= connection.asked:
+                return True
+        return connection.parked > 0 and (connection.promised > 0 or not connection.broken)
+
+    def begin(self, epoch: int) -> None:
+        """A view was installed: number beyond all that an earlier life of this node, in an earlier view, can have used.
+
+        The newest number of a life is below the counter of the view in which the next one begins.
+        """
+        self.flush()  # what is on its way can be called back
+        self._sequence = max(self._sequence, first_number(epoch))
+
+    def publish(
+        self,
+        message: Message,
+        producer: bytes,
+        number: int,
+        flags: int,
+        shares: list[Share],
+        nodes: dict[str, list[bytes]],
+        connection: Connection | None = None,
+    ) -> None:
+        """Hand a message to partitions that others lead, and to nodes with transient subscribers (and their groups).
+
+        flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published.
+        """
+        self._sequence += 1
+        self.order += 1
+        blank = Parcel(self._sequence, self.state.writer.token, flags, encode_application(message, producer, number))
+        blank.order = self.order
+        blank.connection = connection
+        if connection is not None:
+            connection.asked = self.ways.newest + 1
+        if message.retain and [share for share in shares if share.bits & RETAIN]:
+            blank.ticket = self.barrier.begin()
+        _ask_for(blank, self.commits.receipts.current)
+        parcels: dict[str, Parcel] = {}
+        for node_id, groups in nodes.items():
+            if message.qos == 0 and self.fabric.is_flooded(node_id):
+                self.state.counters.dropped_qos0_slow += 1
+            else:
+                parcels[node_id] = _live(blank, groups)
+        for share in shares:
+            self._give(blank, share, parcels)
+        if shares:
+            self.commits.ask(len(shares), len(shares) * len(blank.body))
+        for node_id, parcel in parcels.items():
+            self._outgoing.setdefault(node_id, []).append(parcel)
+
+    def publish_run(self, body: bytes, nodes: list[str], connection: Connection) -> None:
+        """Hand a run of packets to nodes with transient subscribers, after all that goes there before it."""
+        self._sequence += 1
+        connection.asked = self.ways.newest + 1
+        for node_id in nodes:
+            self._outgoing.setdefault(node_id, []).append(Parcel(self._sequence, 0, LIVE | RUN, body))
+
+    def hand(self, errand: Errand) -> None:
+        """Hand an errand, whose row is committed, to all whom it concerns."""
+        self.order += 1
+        blank = Parcel(errand.sequence, 0, errand.flags | OF_PARTITION, errand.body)
+        blank.home = errand.home
+        blank.order = self.order
+        blank.errand = errand
+        blank.ticket = errand.ticket
+        _ask_for(blank, errand.receipt)
+        errand.left = len(errand.shares) + len(errand.nodes)
+        parcels: dict[str, Parcel] = {}
+        for node_id, groups in errand.nodes.items():
+            if node_id == self.fabric.node_id:
+                self.own_live.append(_live(blank, groups))
+            elif node_id in self.fabric.others:
+                parcels[node_id] = _live(blank, groups)
+            else:
+                self._end_errand(errand)  # it is gone, and its transient subscribers with it
+        for share in errand.shares:
+            if self.state.leads[share.partition]:
+                self.own.append(Part(blank, share))
+            else:
+                self._give(blank, share, parcels)
+        for node_id, parcel in parcels.items():
+            self._outgoing.setdefault(node_id, []).append(parcel)
+
+    def _give(self, blank: Parcel, share: Share, parcels: dict[str, Parcel]) -> None:
+        partition = share.partition
+        leader = self.fabric.leaders[partition]
+        parked = self._parked.get(partition)
+        if parked is not None or not self.fabric.open[partition] or leader == self.fabric.node_id:
+            if not leader and share.bits & RETAIN:
+                self.barrier.end(blank.ticket)  # nobody can keep it: no subscription waits for that
+            if parked is None:
+                parked = []
+                self._parked[partition] = parked
+            parked.append(Part(blank, share))
+            _count(blank, 1)
+            return
+        parcel = parcels.get(leader)
+        if parcel is None:
+            parcel = _copy(blank)
+            parcels[leader] = parcel
+        parcel.shares.append(share)
+
+    def flush(self) -> None:
+        """Send what this turn has collected, one message per node."""
+        if not self._outgoing:
+            return
+        outgoing = self._outgoing
+        self._outgoing = {}
+        number = self.ways.next()
+        for node_id, parcels in outgoing.items():
+            out = [varint(number), varint(len(parcels))]
+            parts: list[Part] = []
+            for parcel in parcels:
+                encode_parcel(parcel, out)
+                parts.extend([Part(parcel, share) for share in parcel.shares])
+                if parcel.errand is not None and parcel.flags & LIVE:
+                    parts.append(Part(parcel, Share(_OF_NODE, 0)))
+            if parts:
+                self._sent.setdefault(node_id, {})[number] = parts
+            else:
+                self.ways.muted(node_id, number)
+            self.fabric.send(node_id, REQUESTS, b"".join(out))
+
+    def done(self, node_id: str, body: bytes) -> None:
+        """A node has answered. Raises IndexError for nonsense."""
+        number, pos = get_varint(body, 0)
+        self.ways.answered(node_id, number)
+        count, pos = get_varint(body, pos)
+        refused: set[int] = set()
+        for _ in range(count):
+            partition, pos = get_varint(body, pos)
+            refused.add(partition)
+        places = get_places(body, pos)
+        unread = self.state.partitions in refused  # there is none of that number: it stands for all of the message
+        for part in self._sent.get(node_id, {}).pop(number, []):
+            if unread and part.parcel.errand is None:
+                self.commits.fail(part.parcel.token)
+                self.end(part)
+                continue
+            if part.share.partition in refused:
+                self.park(part)
+                continue
+            receipt = part.parcel.receipt
+            if receipt is not None:
+                place = places.get((part.parcel.sequence, part.share.partition))
+                if place is not None:
+                    receipt.places[part.share.partition] = place
+            self.end(part)
+
+    def end(self, part: Part) -> None:
+        """Nobody waits for a part any more: it is committed, has failed, or was dropped."""
+        errand = part.parcel.errand
+        if part.share.bits & RETAIN:
+            self.barrier.end(part.parcel.ticket)
+        if errand is None:
+            self.commits.answered(part.parcel.token, 1, len(part.parcel.body))
+        else:
+            self._end_errand(errand)
+
+    def _end_errand(self, errand: Errand) -> None:
+        errand.left -= 1
+        if not errand.left:
+            self.finished.append(errand)
+
+    def park(self, part: Part) -> None:
+        """Let a part that was given to a leader wait for the partition's next one, in its place."""
+        part.given = True
+        parked = self._parked.setdefault(part.share.partition, [])
+        at = len(parked)
+        while at and parked[at - 1].parcel.order > part.parcel.order:
+            at -= 1
+        parked.insert(at, part)
+        _count(part.parcel, 1)
+
+    # -- partitions move ----------------------------------------------------------------------------------------------
+
+    def moved(self, partition: int) -> None:
+        """A partition has another leader, or one that must open it anew: what is not committed waits."""
+        self._recall(partition)
+
+    def give_up(self, partition: int) -> None:
+        """No node can lead a partition: whoever waits for it must ask again, and will be told so. Errands wait."""
+        self._recall(partition)
+        parked = self._parked.pop(partition, [])
+        waiting = [part for part in parked if part.parcel.errand is not None]
+        if waiting:
+            self._parked[partition] = waiting
+        for part in parked:
+            _count(part.parcel, -1)
+            self.barrier.end(part.parcel.ticket)  # who subscribes waits for what can come
+            if part.parcel.errand is None:
+                self.commits.fail(part.parcel.token)
+                self.end(part)
+
+    def _recall(self, partition: int) -> None:
+        for messages in self._sent.values():
+            for number, parts in messages.items():
+                mine = [part for part in parts if part.share.partition == partition]
+                if mine:
+                    messages[number] = [part for part in parts if part.share.partition != partition]
+                    for part in mine:
+                        self.park(part)
+
+    def gone(self, node_id: str) -> None:
+        """A node is no member any more: what it has not answered goes to others, or is due to nobody."""
+        self.ways.forget(node_id)
+        for parts in self._sent.pop(node_id, {}).values():
+            for part in parts:
+                if part.share.partition == _OF_NODE:
+                    self.end(part)
+                else:
+                    self.park(part)
+
+    def renew(self, node_id: str) -> None:
+        """All begins anew with a node that lives on: it has forgotten what it has not answered."""
+        self.ways.forget(node_id)
+        for parts in self._sent.pop(node_id, {}).values():
+            for part in parts:
+                if part.share.partition == _OF_NODE:
+                    self._outgoing.setdefault(node_id, []).append(_live(part.parcel, part.parcel.groups))
+                else:
+                    self.park(part)
+
+    def drop_all(self) -> None:
+        """Forget all requests: who waits for them is not here any more; errands are rows, and come again."""
+        for messages in self._sent.values():
+            for parts in messages.values():
+                self._drop(parts)
+        for parts in self._parked.values():
+            self._drop(parts)
+            for part in parts:
+                _count(part.parcel, -1)
+        for parcels in self._outgoing.values():
+            for parcel in parcels:
+                self._drop([Part(parcel, share) for share in parcel.shares])
+        self.ways = Ways(self.ways.newest)
+        self._sent.clear()
+        self._parked.clear()
+        self._outgoing.clear()
+
+    def _drop(self, parts: list[Part]) -> None:
+        for part in parts:
+            if part.parcel.errand is None:
+                self.end(part)
+
+    def opened(self, partition: int) -> list[Part]:
+        """The leader of a partition takes requests: what waits goes to it. Return it when that is this node itself.
+
+        Not so what came over a connection that broke meanwhile: nobody was told of it, and its client may have gone on
+        elsewhere, with newer messages (A3); unless a newer one of its own is promised, and comes for certain.
+        """
+        self._recall(partition)
+        parts: list[Part] = []
+        for part in self._parked.pop(partition, []):
+            _count(part.parcel, -1)
+            if _is_void(part):
+                self.end(part)
+            elif part.parcel.errand is None or not part.parcel.errand.over:
+                parts.append(part)
+        leader = self.fabric.leaders[partition]
+        if leader == self.fabric.node_id:
+            return parts
+        for part in parts:
+            again = _copy(part.parcel)
+            again.shares.append(part.share)
+            if part.given:
+                again.flags |= ASKED_AGAIN
+            self._outgoing.setdefault(leader, []).append(again)
+        return []
+
+
+def _copy(parcel: Parcel) -> Parcel:
+    """Return a parcel with the same message, for nobody yet."""
+    copy = Parcel(parcel.sequence, parcel.token, parcel.flags & ~LIVE, parcel.body)
+    copy.home = parcel.home
+    copy.order = parcel.order
+    copy.ticket = parcel.ticket
+    copy.errand = parcel.errand
+    copy.connection = parcel.connection
+    copy.receipt = parcel.receipt
+    return copy
+
+
+def _ask_for(blank: Parcel, receipt: Receipt | None) -> None:
+    if receipt is not None:
+        blank.receipt = receipt
+        blank.flags |= WITH_RECEIPT
+
+
+def _live(blank: Parcel, groups: list[bytes]) -> Parcel:
+    parcel = _copy(blank)
+    parcel.flags |= LIVE
+    parcel.groups = groups
+    return parcel
+
+
+def _count(parcel: Parcel, parked: int) -> None:
+    if parcel.connection is not None:
+        parcel.connection.parked += parked
+
+
+def _is_void(part: Part) -> bool:
+    """Whether nobody was told of it, and its client has perhaps gone on elsewhere."""
+    connection = part.parcel.connection
+    return connection is not None and connection.broken and part.parcel.order > connection.promised

@@ -1,5 +1,0 @@
-"""Membership and placement: who belongs to the cluster, and which node keeps which partition."""
-
-from __future__ import annotations
-
-__all__: list[str] = []

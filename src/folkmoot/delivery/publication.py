@@ -1,0 +1,222 @@
+"""Publishing what is committed: a chunk per turn, in the order of an app's numbers, parts and chunks.
+
+One change of the home partition removes a chunk, says how far the app is, and promises the chunk's messages to all who
+shall have them (`errand.Errands.entrust`). So whoever leads next, after whatever crash, goes on with the chunk behind
+the last one that is certain, and promises that are certain are kept once (`outbox`). It never runs ahead: little may be
+under way, and nothing goes on while a disk is full. docs/adr/0010.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from folkmoot.delivery.keeping import REFUSED
+from folkmoot.delivery.outbox_publish import Errands
+from folkmoot.delivery.transaction import Transactions
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR, WARNING
+from folkmoot.partition.app import App, Chunk, Committed
+from folkmoot.partition.staged import message_at
+from folkmoot.store.key import PACKETS, STAGED, TRANSACTION, plain_key
+from folkmoot.store.message import Message
+from folkmoot.store.transaction import committed_key, encode_parts, encode_staged, encode_transaction, staged_key
+from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.state import State
+
+__all__ = ["ERRANDS_MAX", "Publications"]
+
+ERRANDS_MAX: Final = 1_024
+"""Messages that other partitions have not confirmed: beyond that a home publishes nothing."""
+
+_STEPS_MAX: Final = 64
+"""Chunks whose removal is not certain: they are kept in memory, to be put back if need be."""
+
+
+class _Step:
+    """The removal of a chunk, until it is certain: rows as they were before, in the turn `token`."""
+
+    def __init__(self, token: int, app: App) -> None:
+        self.token = token
+        self.app = app
+        self.partition = app.partition
+        self.over = -1  # the transaction that is published whole with it
+        self.rows: list[tuple[bytes, bytes]] = []
+
+
+class Publications:
+    """The work of publishing. spoiled: partitions with a row that cannot be read, and why: to be taken."""
+
+    def __init__(self, state: State, commits: Commits, errands: Errands, transactions: Transactions) -> None:
+        self.state = state
+        self.fabric = transactions.fabric
+        self.commits = commits
+        self.errands = errands
+        self.outbox = errands.outbox
+        self.transactions = transactions
+        self.spoiled: list[tuple[int, str]] = []
+        self._steps: deque[_Step] = deque()
+        self._kept = self.fabric.planted.chunk_kept
+        self._later: deque[_Step] = deque()  # with the bug planted: rows that go when it is too late
+
+    def runnable(self) -> bool:
+        """Whether `step` would publish something."""
+        return bool(self.transactions.waiting) and self._next() is not None
+
+    def _next(self) -> App | None:
+        """Return the app whose turn it is, None when none may publish now."""
+        state = self.state
+        if state.storage_full or not state.routes_whole or state.stopping or self.fabric.full:
+            return None
+        if self.commits.congested or self.commits.backlog_bytes > self.commits.backlog_bytes_max // 4:
+            return None
+        if len(self._steps) >= _STEPS_MAX:
+            return None
+        for app in self.transactions.waiting.values():
+            if self._may(app):
+                return app
+        return None
+
+    def _may(self, app: App) -> bool:
+        if app.stuck or self.transactions.held[app.partition] or self.outbox.count(app.partition) >= ERRANDS_MAX:
+            return False
+        chunk = app.next_chunk()
+        return chunk is None or chunk.token <= self.commits.durable_token  # the store shows it
+
+    def step(self) -> None:
+        """Publish a chunk of one app; the others have their turns next."""
+        app = self._next()
+        if app is None:
+            return
+        place = (app.partition, app.name)
+        del self.transactions.waiting[place]
+        self.transactions.waiting[place] = app
+        chunk = app.next_chunk()
+        if chunk is None:
+            row = app.row
+            part = app.waiting[0].parts[row.part][0].decode()
+            fields: dict[str, object] = {"app": app.name.decode(), "number": row.at, "part": part, "chunk": row.chunk}
+            self.state.event(ERROR, "transaction_incomplete", fields)
+            self._advance(app)
+            self.transactions.put_row(app)
+            return
+        try:
+            self._publish(app, chunk)
+        except CorruptStore as fault:
+            app.stuck = True
+            self.state.event(ERROR, "unreadable", {"what": f"a transaction of app {app.name.decode()}: {fault}"})
+            self.spoiled.append((app.partition, str(fault)))
+
+    def _publish(self, app: App, chunk: Chunk) -> None:
+        """Publish a chunk; raises CorruptStore, and then nothing has happened."""
+        state = self.state
+        row = app.row
+        committed = app.waiting[0]
+        part = committed.parts[row.part][0]
+        key = staged_key(app.partition, PACKETS, app.name, row.at, part, row.chunk)
+        value = state.reader.get(key)
+        if value is None:
+            raise CorruptStore(f"chunk {row.chunk} of part {part.decode()} of transaction {row.at} is gone")
+        messages = []
+        pos = VERSION_BYTES
+        while pos < len(value):
+            message, pos = message_at(value, pos, app.publisher, state.now, state.limits)
+            messages.append(message)
+        step = self._remember(app, committed, part, chunk, value)
+        for message in messages:
+            self._entrust(app, message)
+        row.published += len(messages)
+        state.counters.transaction_messages += len(messages)
+        committed.stage.drop(part, row.chunk)
+        self.transactions.published(app, chunk.row.size)
+        if self._advance(app):
+            step.over = committed.number
+        if self._kept:
+            self._later.append(step)
+        else:
+            self._remove(step)
+
+    def _entrust(self, app: App, message: Message) -> None:
+        try:
+            refused = self.errands.entrust(app.partition, message) & REFUSED != 0
+        except CorruptStore as fault:
+            self.state.event(ERROR, "unreadable", {"what": str(fault)})
+            refused = True
+        if refused:  # it cannot be kept for those who come later; all others get it
+            self.state.event(WARNING, "transaction_not_retained", {"topic": message.topic.decode()})
+            message.retain = False
+            self.errands.entrust(app.partition, message)
+
+    def _remember(self, app: App, committed: Committed, part: bytes, chunk: Chunk, value: bytes) -> _Step:
+        """Keep what the change removes, to put it back if it turns out to be in no copy that counts."""
+        row = app.row
+        step = _Step(self.state.writer.token, app)
+        step.rows = [
+            (staged_key(app.partition, PACKETS, app.name, row.at, part, row.chunk), value[VERSION_BYTES:]),
+            (staged_key(app.partition, STAGED, app.name, row.at, part, row.chunk), encode_staged(chunk.row)),
+            (
+                committed_key(app.partition, app.name, committed.number),
+                encode_parts(committed.committed_us, committed.parts),
+            ),
+            (plain_key(app.partition, TRANSACTION, app.name), encode_transaction(row)),
+        ]
+        self._steps.append(step)
+        return step
+
+    def _remove(self, step: _Step) -> None:
+        """Put into this turn's change that the chunk is gone, and how far its app is."""
+        writer = self.state.writer
+        for key, _ in step.rows[:2]:
+            writer.delete(step.partition, key)
+        if step.over >= 0:
+            writer.delete(step.partition, committed_key(step.partition, step.app.name, step.over))
+        self.transactions.put_row(step.app)
+
+    def _advance(self, app: App) -> bool:
+        """Go on to the next chunk, part or transaction; True when a transaction is published whole."""
+        row = app.row
+        committed = app.waiting[0]
+        row.chunk += 1
+        if row.chunk < committed.parts[row.part][1]:
+            return False
+        row.chunk = 0
+        row.part += 1
+        if row.part < len(committed.parts):
+            return False
+        row.part = 0
+        app.waiting.popleft()
+        row.at = app.waiting[0].number if app.waiting else -1
+        self.state.counters.transactions_waiting -= 1
+        if not app.waiting:
+            del self.transactions.waiting[(app.partition, app.name)]
+        return True
+
+    def leave(self, partition: int) -> None:
+        """This node leads the partition no more: its next leader goes on."""
+        self._steps = deque([step for step in self._steps if step.partition != partition])
+        self._later = deque([step for step in self._later if step.partition != partition])
+        self.transactions.forget(partition)
+
+    # -- what becomes of it -------------------------------------------------------------------------------------------
+
+    def committed(self) -> None:
+        """More turns are committed: what they removed is gone for good."""
+        steps = self._steps
+        while steps and steps[0].token <= self.commits.committed_token:
+            steps.popleft()
+        while self._later and self._later[0].token <= self.commits.committed_token:
+            step = self._later.popleft()
+            if self.state.leads[step.partition]:
+                self._remove(step)
+
+    def take_back(self) -> None:
+        """Put back what was removed and is certain nowhere else, see `Broker.take_back`: the other side publishes it.
+
+        The oldest of an app's rows counts, so the newest are put first.
+        """
+        while self._steps:
+            step = self._steps.pop()
+            if step.token > self.commits.committed_token and self.state.leads[step.partition]:
+                for key, body in step.rows:
+                    self.state.writer.put(step.partition, key, body)

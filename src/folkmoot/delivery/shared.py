@@ -1,0 +1,166 @@
+"""Shared subscriptions: one member of a group gets the message (MQTT 5 section 4.8.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.partition.queue import Queue
+from folkmoot.routing.interest import SharedPlace
+from folkmoot.routing.route import Group, Routes
+from folkmoot.session.connection import OPEN
+from folkmoot.session.session import Session
+from folkmoot.session.subscription import QOS_MASK, RETAIN_AS_PUBLISHED, Subscription, encode_identifier
+from folkmoot.store.message import Message
+from folkmoot.turn.state import State
+
+__all__ = ["ANYWHERE", "Lost", "Shared"]
+
+# When the chosen member's queue is full, so many others are asked: a large group that is full everywhere must not make
+# each message cost a walk over it.
+_TRIES_MAX: Final = 16
+ANYWHERE: Final = -2  # a member of any session; -1: of a transient one, else of a persistent one of the partition
+# And so many are looked at for a message: beyond, the next message finds others.
+_LOOKS_MAX: Final = 512
+_NAMES_MAX: Final = 100_000  # of groups with members at other nodes whose turns are remembered
+
+
+class Lost:
+    """A message of a group whose member is lost; home: its partition, where the message was stored, or -1."""
+
+    def __init__(self, group: bytes, message: Message, home: int) -> None:
+        self.group = group
+        self.message = message
+        message.origin = b""  # from here on it goes its own way
+        self.home = home
+
+
+class Shared:
+    """Chooses members and passes on what a lost member did not acknowledge."""
+
+    def __init__(self, state: State, queue: Queue, routes: Routes) -> None:
+        self.state = state
+        self.queue = queue
+        self.routes = routes
+        self.homeless: list[Lost] = []  # messages that have lost their member and need one somewhere
+        self._turns: dict[bytes, int] = {}
+
+    def choose_place(self, name: bytes, group: Group | None, places: list[SharedPlace]) -> SharedPlace | None:
+        """Return the place whose turn it is; None: a member of the group here.
+
+        Each as often as it has members who are there; when nobody is, as often as it has members.
+        """
+        total = 0 if group is None else len(group.members) - group.absent
+        for place in places:
+            total += place.count - place.absent
+        nobody = total == 0
+        if nobody:
+            total = 0 if group is None else len(group.members)
+            for place in places:
+                total += place.count
+        turn = (self._turns.get(name, -1) + 1) % total
+        self._turns[name] = turn
+        if len(self._turns) > _NAMES_MAX:
+            self._turns.clear()
+        for place in places:
+            count = place.count if nobody else place.count - place.absent
+            if turn < count:
+                return place
+            turn -= count
+        return None
+
+    def is_anybody_there(self, places: list[SharedPlace]) -> bool:
+        """Whether a member at one of these places has a client now."""
+        return any(place.count > place.absent for place in places)
+
+    def choose(self, group: Group, place: int) -> Subscription | None:
+        """Return the member at `place` whose turn it is.
+
+        Connected with an open window, else connected, else one that is stored, among those who are looked at.
+        """
+        members = group.members
+        count = len(members)
+        connected: Subscription | None = None
+        stored: Subscription | None = None
+        turn = group.turn if place == ANYWHERE else group.turns.get(place, 0)
+        for step in range(min(count, _LOOKS_MAX)):
+            at = (turn + step) % count
+            member = members[at]
+            session = member.session
+            if place != ANYWHERE and place != (session.partition if session.durable else -1):
+                continue
+            connection = session.connection
+            if connection is not None and connection.state == OPEN:
+                if len(session.inflight) < session.window and not session.waiting and connection.can_send():
+                    self._set_turn(group, place, (at + 1) % count)
+                    return member
+                if connected is None:
+                    connected = member
+            elif session.durable and stored is None:
+                stored = member
+        self._set_turn(group, place, (turn + (1 if count <= _LOOKS_MAX else _LOOKS_MAX)) % count)
+        return connected if connected is not None else stored
+
+    def _set_turn(self, group: Group, place: int, turn: int) -> None:
+        """Each place takes its own turns: what is chosen everywhere may be given later, where it was chosen for."""
+        if place == ANYWHERE:
+            group.turn = turn
+        else:
+            group.turns[place] = turn
+
+    def deliver(self, group: Group, message: Message, place: int = ANYWHERE) -> int:
+        """Give the message to one member: 0 nobody took it, 1 it is sent or waits in memory, 2 it is being stored."""
+        member = self.choose(group, place)
+        return 0 if member is None else self.offer(member, group, message, place)
+
+    def offer(self, member: Subscription, group: Group, message: Message, place: int) -> int:
+        """Give the message to a chosen member, or if that does not take it, to another at the same place."""
+        outcome = self._give(member, group, message)
+        tries = 0
+        while not outcome and tries < min(_TRIES_MAX, len(group.members)):
+            other = group.members[(group.turn + tries) % len(group.members)]
+            session = other.session
+            here = place == ANYWHERE or place == (session.partition if session.durable else -1)
+            if other is not member and here:
+                outcome = self._give(other, group, message)
+            tries += 1
+        return outcome
+
+    def _give(self, member: Subscription, group: Group, message: Message) -> int:
+        session = member.session
+        qos = min(message.qos, member.options & QOS_MASK)
+        retain = message.retain and bool(member.options & RETAIN_AS_PUBLISHED)
+        identifiers = encode_identifier(member.identifier)
+        if qos == 0:
+            if message.asked_again:
+                self.queue.state.counters.dropped_qos0_moved += 1  # a member may have got it
+                return 1
+            return 1 if self._send_qos0(session, message, retain, identifiers) else 0
+        if session.durable:
+            return 2 if self.queue.append(session, message, qos, retain, identifiers, group.name, 0) else 0
+        return 1 if self.queue.offer(session, message, qos, retain, identifiers, group.name) else 0
+
+    def _send_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> bool:
+        if self.queue.sends_qos0(session):
+            return self.queue.send_qos0(session, message, retain, identifiers)
+        if session.durable and self.state.limits.queue_qos0_offline:
+            return self.queue.append(session, message, 0, retain, identifiers, b"", 0)
+        return False
+
+    def pass_on(self, name: bytes, message: Message, home: int) -> None:
+        """A member is lost: another gets what it did not acknowledge, if there is one.
+
+        home: the partition that forgets the message in this turn's change, or -1.
+        """
+        group = self.routes.groups.get(name)
+        apart = home >= 0 and self.routes.fabric.others  # other partitions have changes of their own
+        if apart or group is None or not self.deliver(group, message):
+            self.homeless.append(Lost(name, message, home))
+
+    def pass_on_lost(self) -> None:
+        """Pass on all messages that lost their member in this turn."""
+        while self.queue.lost:
+            lost = self.queue.lost
+            self.queue.lost = []
+            for entry in lost:
+                assert entry.message is not None, "a lost entry has its message"
+                self.pass_on(entry.group, entry.message, -1)

@@ -1,0 +1,320 @@
+"""Feeds: what fills a session's queue page by page: retained messages for a new subscription, and replays of streams.
+
+A feed goes on only while the session takes what it got (flow control), and reads a bounded page at a time, so that
+other clients do not notice. For persistent sessions its position is a row (CURSOR) that moves in the batch of the
+messages that it queued: after a crash it goes on exactly there.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import OrderedDict, deque
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.partition.queue import Queue
+from folkmoot.query.inquiry import Inquiries, Waiter
+from folkmoot.query.tail import Tails
+from folkmoot.session.connection import OPEN
+from folkmoot.session.session import Session
+from folkmoot.session.subscription import QOS_MASK, Subscription, encode_identifier
+from folkmoot.store.key import CURSOR, name_prefix
+from folkmoot.store.message import Message
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.state import State
+
+__all__ = ["BLOCKED", "DONE", "MORE", "WAITING", "Feed", "Feeds", "cursor_key"]
+
+MORE: Final = 0
+BLOCKED: Final = 1
+DONE: Final = 2
+WAITING: Final = 3
+
+
+def cursor_key(session: Session, name: bytes) -> bytes:
+    """Return the key of the CURSOR row of a feed: one per session and filter."""
+    return name_prefix(session.partition, CURSOR, session.key) + name
+
+
+class Feed(Waiter):
+    """A source of messages for one subscription.
+
+    token: the batch after which the store has all that it must read; source: which packet began it, see
+    `folkmoot.turn.source`.
+    """
+
+    def __init__(self, subscription: Subscription, token: int) -> None:
+        self.subscription = subscription
+        self.token = token
+        self.source = b""
+
+    @abstractmethod
+    def begin(self, feeds: Feeds) -> None:
+        """The feed is one of `feeds` now."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """The feed is no more."""
+
+    @abstractmethod
+    def page(self, feeds: Feeds) -> int:
+        """Deliver one page.
+
+        Return MORE, BLOCKED (nothing to read until something grows), WAITING (for another node) or DONE.
+        """
+
+    @abstractmethod
+    def rest(self) -> None:
+        """The session takes nothing for now: hold no messages for it."""
+
+    def pass_over(self, feeds: Feeds, live: list[tuple[int, bytes]]) -> None:
+        """Retained messages of topics were delivered live, to sessions of partitions: also a successor must know."""
+
+    @abstractmethod
+    def save(self, feeds: Feeds) -> None:
+        """Store the position, if the session is persistent."""
+
+
+class Feeds:
+    """All feeds of the node, at most one per subscription.
+
+    Each is in one place: `fresh` until its batch is durable, `active` while it runs, `parked` until its session takes
+    more, `tailing` when it has reached the end of its stream, `waiting` for what another node has. The first two are
+    queues from which any feed can be taken at once: a client may subscribe and unsubscribe as often as it likes and
+    leaves nothing behind.
+    """
+
+    def __init__(self, state: State, commits: Commits, queue: Queue, inquiries: Inquiries, tails: Tails) -> None:
+        self.state = state
+        self.commits = commits
+        self.queue = queue
+        self.inquiries = inquiries
+        self.tails = tails
+        self.fresh: OrderedDict[Feed, None] = OrderedDict()
+        self.active: OrderedDict[Feed, None] = OrderedDict()
+        self.parked: dict[str, dict[Feed, None]] = {}  # by client id
+        self.tailing: dict[Feed, None] = {}
+        self.waiting: dict[Feed, None] = {}
+        self.failures: list[tuple[Subscription, str]] = []  # feeds that cannot go on, and why
+        self._known: dict[str, dict[bytes, Feed]] = {}  # by client id and filter
+        self._owed: deque[tuple[int, int]] = deque()  # turns that are held up, until which other one is committed
+        self._growth = 0  # of the ends of streams elsewhere, as far as it was looked at
+
+    def __len__(self) -> int:
+        waiting = len(self.tailing) + len(self.waiting)
+        return len(self.fresh) + len(self.active) + waiting + sum([len(of) for of in self.parked.values()])
+
+    def start(self, feed: Feed) -> None:
+        """Let a feed run as soon as its batch is durable; it takes the place of an older one of its subscription."""
+        subscription = feed.subscription
+        client_id = subscription.session.client_id
+        known = self._known.get(client_id)
+        if known is None:
+            known = {}
+            self._known[client_id] = known
+        old = known.get(subscription.name)
+        if old is not None:
+            self._take_out(old)
+        known[subscription.name] = feed
+        subscription.session.feeds += 1
+        feed.begin(self)
+        if feed.token > self.commits.complete_token:
+            self.fresh[feed] = None
+        else:
+            self.active[feed] = None
+
+    def hand_over(self, subscription: Subscription) -> None:
+        """A subscription takes the place of one with the same filter: what was on its way to that still comes.
+
+        MQTT 5 section 3.8.4: replacing a subscription loses no message.
+        """
+        feed = self.find(subscription.session, subscription.name)
+        if feed is not None:
+            feed.subscription = subscription
+
+    def cancel(self, session: Session, name: bytes) -> None:
+        """A subscription ends, and its feed with it."""
+        feed = self.find(session, name)
+        if feed is not None:
+            self._finish(feed)
+
+    def forget(self, session: Session) -> None:
+        """A session has ended; its rows go in another way."""
+        known = self._known.get(session.client_id)
+        if known is not None:
+            for feed in list(known.values()):
+                if feed.subscription.session is session:  # a new session may have the client id already
+                    self._drop(feed)
+
+    def find(self, session: Session, name: bytes) -> Feed | None:
+        """Return the feed of a subscription, if it has one."""
+        known = self._known.get(session.client_id)
+        feed = None if known is None else known.get(name)
+        return feed if feed is not None and feed.subscription.session is session else None
+
+    def _drop(self, feed: Feed) -> None:
+        self._take_out(feed)
+        client_id = feed.subscription.session.client_id
+        known = self._known[client_id]
+        del known[feed.subscription.name]
+        if not known:
+            del self._known[client_id]
+
+    def _take_out(self, feed: Feed) -> None:
+        """Remove a feed from where it is."""
+        feed.end()
+        self.inquiries.leave(feed)
+        session = feed.subscription.session
+        session.feeds -= 1
+        parked = self.parked.get(session.client_id)
+        if feed in self.fresh:
+            del self.fresh[feed]
+        elif feed in self.active:
+            del self.active[feed]
+        elif feed in self.tailing:
+            del self.tailing[feed]
+        elif feed in self.waiting:
+            del self.waiting[feed]
+        elif parked is not None and feed in parked:
+            del parked[feed]
+            if not parked:
+                del self.parked[session.client_id]
+
+    def step(self) -> None:
+        """Run the next feed that can run, for one page."""
+        while self.fresh:
+            feed = next(iter(self.fresh))
+            if feed.token > self.commits.complete_token:
+                break
+            del self.fresh[feed]
+            self.active[feed] = None
+        if self._growth != self.tails.growth:
+            self.grown()
+        if self.active:
+            feed, _ = self.active.popitem(last=False)
+            self._run(feed)
+
+    def runnable(self) -> bool:
+        """Whether a feed can go on now; those that wait for a batch stand in the order of their batches."""
+        if self.active or (self.tailing and self._growth != self.tails.growth):
+            return True
+        return bool(self.fresh) and next(iter(self.fresh)).token <= self.commits.complete_token
+
+    def _run(self, feed: Feed) -> None:
+        session = feed.subscription.session
+        if session.ended:
+            self._drop(feed)
+        elif not self.has_room(session):
+            self._park(feed)
+        else:
+            try:
+                result = feed.page(self)
+            except CorruptStore as fault:  # as for a queue: it goes on, or tries again, when its client comes back
+                feed.save(self)
+                self._put_aside(feed)
+                self.queue.unreadable.append((session, fault))
+                return
+            if result == MORE:
+                self.active[feed] = None
+            elif result == BLOCKED:
+                self.tailing[feed] = None
+            elif result == WAITING:
+                self.waiting[feed] = None
+            else:
+                self._finish(feed)
+
+    def _finish(self, feed: Feed) -> None:
+        session = feed.subscription.session
+        self._drop(feed)
+        if session.durable and not session.ended:
+            self.state.writer.delete(session.partition, cursor_key(session, feed.subscription.name))
+
+    def _park(self, feed: Feed) -> None:
+        session = feed.subscription.session
+        connection = session.connection
+        if connection is not None and connection.state == OPEN and connection.writable and not connection.can_send():
+            self.active[feed] = None  # its output of this turn is full: the next turn has room
+            return
+        self._put_aside(feed)
+
+    def _put_aside(self, feed: Feed) -> None:
+        session = feed.subscription.session
+        parked = self.parked.get(session.client_id)
+        if parked is None:
+            parked = {}
+            self.parked[session.client_id] = parked
+        parked[feed] = None
+        feed.rest()
+
+    def fail(self, feed: Feed, why: str) -> None:
+        """The feed cannot go on: the client is told, and the subscription ends."""
+        self.failures.append((feed.subscription, why))
+
+    def has_room(self, session: Session) -> bool:
+        """Whether the session is connected and keeps up, and the limits of its queue would not drop what it is fed."""
+        limits = self.state.limits
+        connection = session.connection
+        if connection is None or connection.state != OPEN or not connection.can_send():
+            return False
+        waiting = session.queue_count - len(session.inflight) if session.durable else session.waiting
+        if session.queue_bytes + session.ready_bytes > limits.queue_bytes_max // 2:
+            return False
+        return waiting < min(limits.page_rows, limits.queue_messages_max)
+
+    def unpark(self, session: Session) -> None:
+        """The session takes messages again."""
+        parked = self.parked.pop(session.client_id, None)
+        if parked is not None:
+            self.active.update(parked)
+
+    def wake(self, feed: Feed) -> None:
+        """What the feed has asked of another node has come, or can be asked for: it goes on, if its session does."""
+        if feed in self.waiting:
+            del self.waiting[feed]
+            self.active[feed] = None
+        elif feed in self.tailing:
+            del self.tailing[feed]
+            self.active[feed] = None
+        elif feed not in self.active and feed not in self.fresh:
+            feed.rest()
+
+    def remember(self, live: list[tuple[int, bytes]]) -> None:
+        """The turn ends, in which retained messages were delivered live, as (partition of sessions, topic)."""
+        for known in self._known.values():
+            for feed in known.values():
+                feed.pass_over(self, live)
+
+    def hold(self) -> int:
+        """Let what this turn acknowledges wait, until `release`; return the turn's token."""
+        self.commits.ask(1, 0)
+        return self.state.writer.token
+
+    def release(self, token: int, saved: bool) -> None:
+        """What was held up may be acknowledged; `saved`: when this turn is committed."""
+        self._owed.append((self.commits.newest_token() if saved else 0, token))
+
+    def committed(self) -> None:
+        """More turns are committed."""
+        owed = self._owed
+        while owed and owed[0][0] <= self.commits.committed_token:
+            self.commits.answered(owed.popleft()[1], 1, 0)
+
+    def grown(self) -> None:
+        """Streams have new records: replays that wait for them go on."""
+        self._growth = self.tails.growth
+        if self.tailing:
+            self.active.update(self.tailing)
+            self.tailing = {}
+
+    def deliver(self, feed: Feed, message: Message, qos: int, retain: bool) -> None:
+        """Send or queue one message of a feed."""
+        subscription = feed.subscription
+        session = subscription.session
+        identifiers = encode_identifier(subscription.identifier)
+        granted = min(qos, subscription.options & QOS_MASK)
+        if granted == 0:
+            self.queue.send_qos0(session, message, retain, identifiers)
+        elif session.durable:
+            self.queue.append(session, message, granted, retain, identifiers, b"", 0)
+        else:
+            self.queue.offer(session, message, granted, retain, identifiers, b"")

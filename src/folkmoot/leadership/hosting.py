@@ -1,0 +1,400 @@
+"""The node with the session, when the client's connection is at another node: the other end of `relay`.
+
+For every client of a partition that this node leads and whose connection is elsewhere there is a Connection without a
+socket: the parts of the broker treat it like any other, and what it wants to send goes to its node. Bytes, and how far
+the client's packets are taken care of, go in one message, so that a failure cannot part them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import BYTE, get_u16, get_varint, varint
+from folkmoot.leadership.restore import Restore
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.connect import decode_connect
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.kind import PUBLISH
+from folkmoot.mqtt.packet import Connect
+from folkmoot.partition.queue import Queue
+from folkmoot.protocol.admit import Admission
+from folkmoot.protocol.attach import Attaching
+from folkmoot.protocol.closing import ANOTHER, OTHER_SIDE, Closing
+from folkmoot.protocol.control import Control
+from folkmoot.protocol.inbound import Inbound
+from folkmoot.protocol.lifecycle import Lifecycle
+from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, HOST_ENTRY, UNBLOCKED
+from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
+from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo
+from folkmoot.session.relay import Lane, Remote
+from folkmoot.session.session import Session
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.message import EXPEL, OUTPUT, OWN, WANTED, encode_expel
+from folkmoot.turn.state import State
+
+__all__ = ["STRANGER", "Hosting"]
+
+_VIEWS_KEPT = 2
+_OPENED = 1  # flag of OUTPUT: it holds the CONNACK
+STRANGER = 2  # flag of OUTPUT: this node knows nothing of the client
+
+
+class Hosting:
+    """Clients of other nodes whose partitions this node leads."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        commits: Commits,
+        queue: Queue,
+        lifecycle: Lifecycle,
+        closing: Closing,
+        attaching: Attaching,
+        admission: Admission,
+        inbound: Inbound,
+        control: Control,
+        restore: Restore,
+    ) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.commits = commits
+        self.queue = queue
+        self.lifecycle = lifecycle
+        self.closing = closing
+        self.attaching = attaching
+        self.admission = admission
+        self.inbound = inbound
+        self.control = control
+        self.restore = restore
+        self.remotes: dict[tuple[str, int], Connection] = {}
+        self._lanes: dict[str, Lane] = {}  # by node
+        self.expecting = False  # clients of partitions that this node is about to lead will be attached
+        # Whether all who are members have told who subscribes to what, since this node is one
+        self.informed = False
+        self._early: list[tuple[str, int, int, int, bytes]] = []  # what clients have sent before that
+        # Clients that want into a partition which this node is to lead and does not yet: what was said
+        self._knocking: dict[tuple[str, int], bytes] = {}
+        # Clients of sessions that others lead now, and the view in which they went: what their nodes have sent here
+        # before they knew of it is for the next leader, to which they will send it again.
+        self._left: dict[tuple[str, int], int] = {}
+        self._views = 0
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self.remotes)
+
+    def _connection(self, node_id: str, entry: HOST_ENTRY) -> tuple[Connection, Connect]:
+        number, _, client_id, username, certificate, transport, address, _, body, _, _, token, _, packets, given = entry
+        self._count -= 1  # below zero: not to be mixed up with connections of this node
+        info = PeerInfo(transport, address, certificate)
+        connection = Connection(self._count, None, info, self.state.now, self.state.outputs)
+        packet = decode_connect(body)
+        connection.version = packet.version
+        connection.v5 = packet.version == 5
+        connection.connect = packet
+        connection.connect_body = body
+        connection.client_id = client_id
+        connection.username = username
+        connection.remote = Remote(node_id, number, token)
+        connection.remote.packets = packets
+        connection.remote.given = given
+        connection.remote.choked = node_id in self.fabric.choked
+        connection.writable = not connection.remote.choked
+        connection.lane = self._lanes.get(node_id)
+        if connection.lane is None:
+            connection.lane = Lane(self.fabric.lane_bytes)
+            self._lanes[node_id] = connection.lane
+        return connection, packet
+
+    # -- from the nodes with the connections --------------------------------------------------------------------------
+
+    def host(self, node_id: str, body: bytes) -> None:
+        """A client of another node wants in. Raises ValueError or MalformedPacket for nonsense."""
+        entry = msgspec.msgpack.decode(body, type=HOST_ENTRY)
+        number, partition = entry[0], entry[1]
+        if (node_id, number) in self.remotes or not 0 <= partition < self.state.partitions:
+            return
+        if not self.state.leads[partition]:
+            # Its node may believe that this one leads, and ask only once: as after a time without a majority. Where
+            # another one is to lead it asks there.
+            if self.fabric.leaders[partition] == self.fabric.node_id:
+                self._knocking[(node_id, number)] = body
+            return
+        connection, _ = self._connection(node_id, entry)
+        self.remotes[(node_id, number)] = connection
+        self._left.pop((node_id, number), None)
+        self.admission.admit(connection, entry[7])
+
+    def packets(self, node_id: str, body: bytes) -> None:
+        """Packets of clients came. Raises IndexError for nonsense."""
+        pos = 0
+        size = len(body)
+        while pos < size:
+            number, pos = get_varint(body, pos)
+            packet, pos = get_varint(body, pos)
+            first = body[pos]
+            length, pos = get_varint(body, pos + 1)
+            rest = body[pos : pos + length]
+            pos += length
+            self._come(node_id, number, packet, first, rest)
+
+    def _come(self, node_id: str, number: int, packet: int, first: int, rest: bytes) -> None:
+        connection = self.remotes.get((node_id, number))
+        if connection is not None and (self.informed or not packet):
+            self._packet(connection, packet, first, rest)
+        elif connection is not None or self.expecting or (node_id, number) in self._knocking:
+            self._early.append((node_id, number, packet, first, rest))
+        elif packet and (node_id, number) not in self._left:
+            # Nobody that this node knows: whatever it was about is over.
+            self.fabric.send(node_id, OUTPUT, self._output(number, packet, STRANGER, [], b""))
+
+    def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        if packet:
+            if packet != remote.packets + 1:
+                return  # it came before, or one before it went to an earlier leader, and both come again
+            remote.packets = packet
+            connection.repeated = packet <= remote.given
+        if first >= 0x10:
+            if connection.state == OPEN:
+                self.handle(connection, first, rest)
+        elif first == CLOSED or first == GOODBYE:
+            self.lost(connection, first == GOODBYE)
+        elif first == BLOCKED or first == UNBLOCKED:
+            remote.blocked = first == BLOCKED
+            self._set_writable(connection, remote)
+        if packet:
+            self._note(connection, remote, packet)
+
+    def _set_writable(self, connection: Connection, remote: Remote) -> None:
+        connection.writable = not (remote.blocked or remote.choked)
+        if connection.writable and connection.session is not None:
+            self.queue.pump(connection.session)
+            self.queue.unfed.append(connection.session)
+
+    def choke(self, node_id: str, choked: bool) -> None:
+        """A node takes too little for now, or enough again: what goes to its clients waits in their queues (A13)."""
+        for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
+            remote = connection.remote
+            if remote is not None and remote.choked != choked:
+                remote.choked = choked
+                self._set_writable(connection, remote)
+
+    def _note(self, connection: Connection, remote: Remote, packet: int) -> None:
+        """Tell the node that the packet is taken care of as soon as all that was changed until now is complete."""
+        token = self.commits.newest_token()
+        if token <= self.commits.complete_token:
+            remote.handled = packet
+            connection.touch()
+        else:
+            record = self.commits.record_of(token)
+            record.handled.append(connection)
+            record.handled_packets.append(packet)
+
+    def handle(self, connection: Connection, first: int, rest: bytes) -> None:
+        """Handle a packet that another node has passed on, or would have."""
+        try:
+            if first >> 4 == PUBLISH:
+                data = BYTE[first] + rest
+                self.inbound.publish(connection, data, 0, 1, 3 + get_u16(rest, 0), len(data))
+            else:
+                self.control.packet(connection, first, rest)
+        except MalformedPacket as fault:
+            self.closing.disconnect(connection, fault.code, fault.text)
+        except CorruptStore as damage:  # another name: compiled, one has one type
+            self.closing.unreadable(connection, damage)
+
+    def lost(self, connection: Connection, goodbye: bool) -> None:
+        """The connection at the other node is gone."""
+        if connection.state < CLOSING:
+            self.lifecycle.detach(connection, goodbye)
+        connection.state = CONNECTION_CLOSED
+        self._drop(connection)
+        self.admission.go_on(connection.client_id)
+
+    def _drop(self, connection: Connection) -> None:
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        if self.remotes.get((remote.node_id, remote.number)) is connection:
+            del self.remotes[(remote.node_id, remote.number)]
+        self.commits.forget(connection)
+
+    def inform(self) -> None:
+        """It is known who subscribes to what: what clients have sent before goes to all who shall have it (A5)."""
+        if not self.informed:
+            self.informed = True
+            self.catch_up(self.expecting)
+
+    def installed(self, fresh: list[str]) -> None:
+        """A view was installed: by the second one after it left, everybody knows that a session has moved.
+
+        fresh: members with which all begins anew: what they have said of their clients before comes again.
+        """
+        self._views += 1
+        for node_id in fresh:
+            self._forget_knocks(node_id)
+        self._early = [early for early in self._early if early[0] not in fresh]
+        if self._left:
+            oldest = self._views - _VIEWS_KEPT
+            self._left = {key: view for key, view in self._left.items() if view >= oldest}
+
+    def gone(self, node_id: str) -> None:
+        """A node is no member any more: its clients have lost their connections (A7)."""
+        self._early = [early for early in self._early if early[0] != node_id]
+        self._forget_knocks(node_id)
+        for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
+            remote = connection.remote
+            assert remote is not None, "a hosted connection is elsewhere"
+            remote.gone = True
+            self.lost(connection, False)
+
+    # -- to the nodes with the connections ----------------------------------------------------------------------------
+
+    def handled(self, connections: list[Connection], packets: list[int]) -> None:
+        """What these packets did is complete."""
+        for i in range(len(packets)):
+            remote = connections[i].remote
+            assert remote is not None, "only packets of other nodes are noted"
+            if remote.gone:
+                continue  # its answer has gone nowhere: should the node come back, its client's packet comes again
+            remote.handled = max(remote.handled, packets[i])
+            connections[i].touch()
+
+    def flush(self) -> None:
+        """Send the output of hosted connections, and close those that are to be closed; for the end of a turn."""
+        state = self.state
+        if not state.outputs and not state.closes:
+            return
+        for lane in self._lanes.values():
+            lane.room = self.fabric.lane_bytes
+        mine = [connection for connection in state.outputs if connection.remote is not None]
+        if mine:
+            state.outputs[:] = [connection for connection in state.outputs if connection.remote is None]
+            for connection in mine:
+                self._send(connection)
+        closes = [connection for connection in state.closes if connection.remote is not None]
+        if closes:
+            state.closes[:] = [connection for connection in state.closes if connection.remote is None]
+            for connection in closes:
+                self._close(connection)
+
+    def _send(self, connection: Connection) -> None:
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        data = connection.take_output()
+        flags = 0
+        if remote.opened:
+            remote.opened = False
+            session = connection.session
+            if session is not None and session.shadow:
+                self.fabric.send(remote.node_id, OWN, varint(remote.number))
+                return
+            flags = _OPENED
+        self.fabric.send(
+            remote.node_id, OUTPUT, self._output(remote.number, remote.handled, flags, remote.sequences, data)
+        )
+        remote.sequences = []
+
+    def _output(self, number: int, handled: int, flags: int, sequences: list[int], data: bytes) -> bytes:
+        out = [varint(number), varint(handled), BYTE[flags], varint(len(sequences))]
+        out.extend([varint(sequence) for sequence in sequences])
+        out.append(data)
+        return b"".join(out)
+
+    def _close(self, connection: Connection) -> None:
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        self.expel(remote, remote.code, remote.why)
+        connection.state = CONNECTION_CLOSED
+        self._drop(connection)
+        self.admission.go_on(connection.client_id)
+
+    def expel(self, remote: Remote, code: int, why: str) -> None:
+        """Have a connection closed by its node, with DISCONNECT if there is a reason code."""
+        self.fabric.send(remote.node_id, EXPEL, encode_expel(remote.number, code, why))
+
+    # -- taking over ------------------------------------------------------------------------------------------------
+
+    def want(self, partitions: list[int]) -> None:
+        """Ask all others who is connected."""
+        body = msgspec.msgpack.encode((self.fabric.epoch, partitions))
+        for node_id in self.fabric.others:
+            self.fabric.send(node_id, WANTED, body)
+
+    def attach(self, node_id: str, entry: HOST_ENTRY, merged: bool) -> None:
+        """A client that another node has told of is connected: its session, just restored, goes on.
+
+        merged: two sides of a split have met, and the session may be as another connection has left it there.
+        """
+        number, durable, sequences = entry[0], entry[9], entry[10]
+        connection, packet = self._connection(node_id, entry)
+        remote = connection.remote
+        assert remote is not None, "it was made so"
+        session = self.state.sessions.get(connection.client_id)
+        if session is None and not durable:
+            session = self.restore.shadow(connection.client_id, entry[11])
+        elsewhere = session is not None and (session.connection is not None or not session.had_by(entry[11]))
+        if merged and elsewhere and session is not None and session.connection is None:
+            self.turn_away(node_id, entry)
+            return
+        if session is None or elsewhere or session.durable != durable:
+            why = "the session is not there" if session is None else ANOTHER
+            code = reason.UNSPECIFIED_ERROR if session is None else reason.SESSION_TAKEN_OVER
+            self.expel(remote, code, why)
+            return
+        self.remotes[(node_id, number)] = connection
+        self._left.pop((node_id, number), None)
+        self.attaching.resume(connection, session, packet, sequences)
+
+    def turn_away(self, node_id: str, entry: HOST_ENTRY) -> None:
+        """A client is connected at the wrong side of a split that has healed: it comes again, to the session as it is.
+
+        Where it is now it has messages under packet ids that mean others.
+        """
+        self.expel(Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, OTHER_SIDE)
+
+    def _forget_knocks(self, node_id: str) -> None:
+        if self._knocking:
+            self._knocking = {key: knock for key, knock in self._knocking.items() if key[0] != node_id}
+
+    def stand_down(self) -> None:
+        """This node serves nobody."""
+        self._knocking = {}
+        self.catch_up(False)
+
+    def let_in(self) -> None:
+        """Ask those in who wanted into a partition before this node led it."""
+        if self._knocking:
+            knocking = self._knocking
+            self._knocking = {}
+            for key, body in knocking.items():
+                self.host(key[0], body)
+
+    def catch_up(self, expecting: bool) -> None:
+        """Handle what clients that are attached by now have sent already; `expecting`: others are about to be."""
+        self.expecting = expecting
+        early = self._early
+        self._early = []
+        for node_id, number, packet, first, rest in early:
+            self._come(node_id, number, packet, first, rest)
+
+    def give_up(self, connection: Connection) -> None:
+        """This node does not lead the client's partition any more: its node asks the new leader."""
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        self._left[(remote.node_id, remote.number)] = self._views
+        remote.gone = True  # what it waits for leaves with its next leader, which may be this node again
+        connection.state = CONNECTION_CLOSED
+        self._drop(connection)
+
+    def leave(self, session: Session) -> None:
+        """This node leads the session no more: its connection, which is elsewhere, is another node's business."""
+        connection = session.connection
+        if connection is not None and connection.remote is not None:
+            connection.session = None
+            session.connection = None
+            self.give_up(connection)

@@ -1,0 +1,289 @@
+"""What the rows of one partition amount to, read page by page: memory that nobody sees until the partition opens.
+
+Reading a partition takes many turns when it is large, and the node does everything else meanwhile; a partition that is
+taken away before it is read leaves nothing behind. Owns no shared state: `restore` hands over what was found.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.channel.outbox import decode_errand
+from folkmoot.delivery.purge import Purge
+from folkmoot.delivery.transaction import Holdings
+from folkmoot.feed.replay import CURSOR_STREAM
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.session.session import Session, Will
+from folkmoot.store.key import (
+    BODY,
+    CHUNK,
+    COMMITTED,
+    CURSOR,
+    MARK,
+    OUTBOX,
+    PRODUCER,
+    QUEUE,
+    RECEIVED,
+    RELEASED,
+    RETAINED,
+    SENT,
+    SESSION,
+    STAGED,
+    SUBSCRIPTION,
+    TRANSACTION,
+    WILL,
+    kind_of,
+    kind_prefix,
+    name_of,
+    plain_name_of,
+    sequence_of,
+)
+from folkmoot.store.message import decode_message
+from folkmoot.store.reader import Reader
+from folkmoot.store.row import (
+    CursorRow,
+    SubscriptionRow,
+    decode_cursor,
+    decode_queue,
+    decode_session,
+    decode_subscription,
+    decode_will,
+)
+from folkmoot.store.transaction import decode_parts, decode_staged, decode_transaction, place_of
+from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.turn.message import Errand
+
+__all__ = ["Estate", "Filter"]
+
+_PAGE_ROWS: Final = 1024
+_PAGE_ROWS_FIRST: Final = 16
+_PAGE_BYTES: Final = 1_048_576  # about: rows may have a megabyte each
+_BYTES_PER_ROW: Final = 512  # so many take about as long as a row
+_SCAN_ROWS: Final = 8  # what a scan that finds nothing costs, in rows
+
+# A partition's rows without its streams, the packets of transactions, and what only the cluster knows of it.
+_RANGES: Final = [(SESSION, CHUNK), (CURSOR, SENT + 1), (MARK, OUTBOX + 1), (TRANSACTION, STAGED + 1)]
+
+
+class Filter:
+    """A subscription as its rows say: `key` is that of its row; `cursor` how far its feed had come, if it had one."""
+
+    def __init__(self, session: Session, key: bytes, name: bytes, row: SubscriptionRow) -> None:
+        self.session = session
+        self.key = key
+        self.name = name
+        self.row = row
+        self.cursor: CursorRow | None = None
+
+
+class Estate:
+    """One partition; `partitions`: how many the store has."""
+
+    def __init__(self, partition: int, reader: Reader, partitions: int) -> None:
+        self.partition = partition
+        self.reader = reader
+        self.partitions = partitions
+        self.whole = False
+        self.rows = 0
+        self.sessions: dict[str, Session] = {}
+        self.strays: dict[str, Session] = {}  # wills of transient sessions
+        self.filters: list[Filter] = []
+        self.purges: dict[str, Purge] = {}  # queues of which the session has ended
+        self.bodies: dict[int, int] = {}  # how many rows name them
+        self.body_next = 1
+        self.retained_count = 0
+        self.retained_bytes = 0
+        self.producers = 0
+        self.marks: dict[bytes, int] = {}
+        self.errands: list[Errand] = []
+        self.holdings = Holdings()
+        self.queue_messages = 0
+        self.queue_bytes = 0
+        self._filters: dict[tuple[bytes, bytes], Filter] = {}
+        self._range = 0
+        self._start = kind_prefix(partition, SESSION)
+        self._page_rows = _PAGE_ROWS_FIRST
+
+    @property
+    def weight(self) -> int:
+        """About how many rows' time it takes to open the partition: for each of these something is put in its place."""
+        staged = len(self.holdings.staged)
+        return len(self.sessions) + len(self.filters) + len(self.strays) + len(self.errands) + len(self.purges) + staged
+
+    def read(self, budget: int) -> int:
+        """Read on for about as long as `budget` rows take; return what is left of it. Raises CorruptStore, StoreError.
+
+        It is `whole` when everything was read.
+        """
+        while budget > 0 and not self.whole:
+            budget -= self._page()
+        return budget
+
+    def _page(self) -> int:
+        """Read a page; return what it took, in rows."""
+        end = kind_prefix(self.partition, _RANGES[self._range][1])
+        page_rows = self._page_rows
+        rows = self.reader.scan(self._start, end, page_rows)
+        size = 0
+        for key, value in rows:
+            size += len(value)
+            try:
+                self._row(kind_of(key), key, value)
+            except (IndexError, ValueError) as fault:  # a key or a version that is cut short, a name not in UTF-8
+                raise CorruptStore(f"the row at {key.hex()} is damaged: {fault}") from None
+            except CorruptStore as damage:
+                raise CorruptStore(f"the row at {key.hex()}: {damage}") from None
+        self.rows += len(rows)
+        if len(rows) < page_rows:
+            self._go_on()
+        else:
+            self._start = rows[-1][0] + b"\0"
+            self._page_rows = min(max(_PAGE_BYTES * page_rows // (size + 1), 16), 2 * page_rows, _PAGE_ROWS)
+        return _SCAN_ROWS + len(rows) + size // _BYTES_PER_ROW
+
+    def _go_on(self) -> None:
+        self._range += 1
+        if self._range < len(_RANGES):
+            self._start = kind_prefix(self.partition, _RANGES[self._range][0])
+            self._page_rows = _PAGE_ROWS_FIRST
+            return
+        self.whole = True
+        self._filters.clear()
+
+    def _row(self, kind: int, key: bytes, value: bytes) -> None:
+        if kind == SESSION:
+            self._session(key, value)
+        elif kind == SUBSCRIPTION:
+            self._subscription(key, value)
+        elif kind == QUEUE:
+            self._queue(key, value)
+        elif kind == RELEASED:
+            self._released(key)
+        elif kind == RECEIVED:
+            self._received(key, value)
+        elif kind == RETAINED:
+            self.retained_count += 1
+            self.retained_bytes += decode_message(value, VERSION_BYTES).size
+        elif kind == PRODUCER:
+            self.producers += 1
+        elif kind == WILL:
+            self._will(key, value)
+        elif kind == CURSOR:
+            self._cursor(key, value)
+        elif kind == SENT:
+            self._sent(plain_name_of(key).decode(), get_u64(value, VERSION_BYTES))
+        elif kind == MARK:
+            self.marks[plain_name_of(key)] = get_u64(value, VERSION_BYTES)
+        elif kind == OUTBOX:
+            self.errands.append(decode_errand(self.partition, sequence_of(key), value[VERSION_BYTES:]))
+        elif kind == BODY:
+            self.body_next = max(self.body_next, sequence_of(key) + 1)
+        else:
+            self._transaction(kind, key, value[VERSION_BYTES:])
+
+    def _transaction(self, kind: int, key: bytes, body: bytes) -> None:
+        if kind == TRANSACTION:
+            self.holdings.rows[plain_name_of(key)] = decode_transaction(body)
+        elif kind == COMMITTED:
+            committed_us, parts = decode_parts(body)
+            self.holdings.committed.append((name_of(key), sequence_of(key), committed_us, parts))
+        elif kind == STAGED:
+            self.holdings.staged.append((place_of(key), decode_staged(body)))
+
+    def _sent(self, client_id: str, sent_below: int) -> None:
+        session = self.sessions.get(client_id)
+        if session is not None:
+            session.sent_below = max(session.sent_below, sent_below)
+        purge = self.purges.get(client_id)
+        if purge is not None:
+            purge.sent_below = min(sent_below, purge.end)
+
+    def _session(self, key: bytes, value: bytes) -> None:
+        row = decode_session(value[VERSION_BYTES:])
+        session = Session(plain_name_of(key).decode(), self.partition, True)
+        session.version = row.version
+        session.expiry_s = row.expiry_s
+        session.ends_us = row.ends_us
+        session.username = row.username
+        session.token = row.token
+        session.begun = row.begun
+        session.queue_floor = session.queue_next = row.queue_floor
+        session.queue_head = session.sent_below = session.drop_below = row.queue_floor
+        self.sessions[session.client_id] = session
+
+    def _subscription(self, key: bytes, value: bytes) -> None:
+        client_id = name_of(key)
+        session = self.sessions.get(client_id.decode())
+        if session is None:
+            return  # its session ended in a batch that also removes it: cannot be, but costs nothing to leave
+        name = key[5 + len(client_id) :]
+        found = Filter(session, key, name, decode_subscription(value[VERSION_BYTES:]))
+        self.filters.append(found)
+        self._filters[(client_id, name)] = found
+
+    def _queue(self, key: bytes, value: bytes) -> None:
+        row = decode_queue(value[VERSION_BYTES:])
+        client_id = name_of(key).decode()
+        sequence = sequence_of(key)
+        if row.body:
+            self.bodies[row.body] = self.bodies.get(row.body, 0) + 1
+        session = self.sessions.get(client_id)
+        if session is None or sequence < session.queue_floor:
+            purge = self.purges.get(client_id)
+            if purge is None:
+                purge = Purge(client_id, self.partition, sequence, sequence + 1, 0, 0)
+                purge.restored = True
+                self.purges[client_id] = purge
+            purge.end = sequence + 1
+            purge.count += 1
+            purge.size += row.size
+            return
+        session.queue_next = sequence + 1
+        if not session.queue_count:
+            session.queue_head = sequence
+        if row.sent:
+            session.sent_below = sequence + 1  # and with it all that stood before
+        session.queue_count += 1
+        session.queue_bytes += row.size
+        if row.body or row.group:
+            session.special_rows += 1
+        self.queue_messages += 1
+        self.queue_bytes += row.size
+
+    def _released(self, key: bytes) -> None:
+        session = self.sessions.get(name_of(key).decode())
+        if session is not None:
+            sequence = sequence_of(key)
+            if session.released is None:
+                session.released = {}
+            session.released[session.packet_id_of(sequence)] = sequence
+            session.queue_next = max(session.queue_next, sequence + 1)
+
+    def _received(self, key: bytes, value: bytes) -> None:
+        session = self.sessions.get(name_of(key).decode())
+        if session is not None:
+            if session.received is None:
+                session.received = {}
+            session.received[get_u16(key, len(key) - 2)] = value[VERSION_BYTES]
+
+    def _will(self, key: bytes, value: bytes) -> None:
+        row = decode_will(value[VERSION_BYTES:])
+        client_id = plain_name_of(key).decode()
+        session = self.sessions.get(client_id)
+        if session is None:
+            session = Session(client_id, self.partition, False)
+            self.strays[client_id] = session
+        session.will = Will(row.message, row.delay_s)
+        session.will.token = row.token
+        session.will.due_us = row.due_us
+
+    def _cursor(self, key: bytes, value: bytes) -> None:
+        client_id = name_of(key)
+        found = self._filters.get((client_id, key[5 + len(client_id) :]))
+        if found is None:
+            return
+        row = decode_cursor(value[VERSION_BYTES:])
+        if row.kind != CURSOR_STREAM and row.positions and max(row.positions) >= self.partitions:
+            raise CorruptStore("the cursor is of a store with another number of partitions")
+        found.cursor = row

@@ -1,0 +1,145 @@
+"""The partitions that this node is about to lead: reading their rows, and finding out who is connected.
+
+A large partition takes many turns to read, and everything else goes on meanwhile; each opens by itself as soon as it is
+read and all members have told who is connected. Those for which clients of this node wait come first. What a new view
+takes away again has changed nothing that others see. Beginning to lead is `tenure`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.planted import Planted
+from folkmoot.leadership.loader import Estate
+from folkmoot.leadership.restore import Restore
+from folkmoot.proxy.relay import HOST_ENTRY, Relays
+
+__all__ = ["OPENED_PER_TURN", "ROWS_PER_TURN", "Arrival", "Succession"]
+
+# Per turn, so that heartbeats, peers and clients of other partitions wait for some tens of milliseconds at most: a row
+# takes 2 to 4 us to read in compiled code, and what is put in its place when a partition opens (a session, a
+# subscription) about 8. A single partition opens in one turn, however much there is to put in its place.
+ROWS_PER_TURN: Final = 4096
+OPENED_PER_TURN: Final = 2048
+
+
+class Arrival:
+    """A partition to be led: who has not told yet who is connected there, who is, and what its rows amount to."""
+
+    def __init__(self, estate: Estate, others: list[str]) -> None:
+        self.estate = estate
+        self.awaited: dict[str, None] = dict.fromkeys(others)
+        self.attached: list[tuple[str, HOST_ENTRY]] = []
+        self.spoiled = False  # its rows cannot be read: it stays closed until another view says who leads it
+
+
+class Succession:
+    """Partitions by number, in the order in which they came.
+
+    Its questions name the partitions that `may` go on: of the others this node may still get newer changes.
+    """
+
+    def __init__(self, relays: Relays, restore: Restore, planted: Planted) -> None:
+        self.relays = relays
+        self.restore = restore
+        self.arrivals: dict[int, Arrival] = {}
+        self.spoiled: list[tuple[int, str]] = []  # partitions whose rows cannot be read, and why: to be taken
+        self._planted = planted
+        self._current = -1  # the one that is being read
+
+    def __len__(self) -> int:
+        return len(self.arrivals)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.arrivals.clear()
+        self.spoiled.clear()
+        self._current = -1
+
+    def begin(self, partition: int, others: list[str]) -> None:
+        """Prepare for a partition; from the beginning, if that was done before."""
+        self.arrivals[partition] = Arrival(self.restore.begin(partition), others)
+        if self._current == partition:
+            self._current = -1
+
+    def told(self, node_id: str, partitions: list[int], entries: list[HOST_ENTRY]) -> None:
+        """A node has told who is connected to it."""
+        asked: dict[int, Arrival] = {}
+        for partition in partitions:
+            arrival = self.arrivals.get(partition)
+            if arrival is not None and node_id in arrival.awaited:
+                # Else it has told already: it was asked twice in this view, and a client that it named twice would be
+                # taken for two connections, and sent away.
+                del arrival.awaited[node_id]
+                asked[partition] = arrival
+        for entry in entries:
+            arrival = asked.get(entry[1])
+            if arrival is not None:
+                arrival.attached.append((node_id, entry))
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, may: list[int]) -> None:
+        """Read about `ROWS_PER_TURN` rows."""
+        budget = ROWS_PER_TURN
+        while budget > 0:
+            arrival = self._next(may)
+            if arrival is None:
+                return
+            try:
+                budget = arrival.estate.read(budget)
+            except CorruptStore as fault:
+                self.spoil(arrival, fault)
+
+    def _next(self, may: list[int]) -> Arrival | None:
+        """Return what to read next: what is begun, else one for which clients wait, else any."""
+        current = self.arrivals.get(self._current)
+        if current is not None and _is_unread(current) and self._current in may:
+            return current
+        found = -1
+        for partition in may:
+            arrival = self.arrivals.get(partition)
+            if arrival is not None and _is_unread(arrival):
+                if arrival.attached or self.relays.has_any(partition):
+                    found = partition
+                    break
+                if found < 0:
+                    found = partition
+        self._current = found
+        return self.arrivals.get(found)
+
+    def spoil(self, arrival: Arrival, fault: CorruptStore) -> None:
+        """The rows of a partition cannot be read."""
+        arrival.spoiled = True
+        self.spoiled.append((arrival.estate.partition, str(fault)))
+
+    # -- opening ------------------------------------------------------------------------------------------------------
+
+    def due(self, may: list[int]) -> list[int]:
+        """Return the partitions that can be opened now: not all at once, if that would take long."""
+        partitions: list[int] = []
+        weight = 0
+        for partition in may:
+            arrival = self.arrivals.get(partition)
+            if arrival is not None and self._is_due(arrival):
+                weight += arrival.estate.weight
+                if partitions and weight > OPENED_PER_TURN:
+                    break
+                partitions.append(partition)
+        return partitions
+
+    def _is_due(self, arrival: Arrival) -> bool:
+        return arrival.estate.whole and not arrival.spoiled and (self._planted.unasked or not arrival.awaited)
+
+    def runnable(self, may: list[int]) -> bool:
+        """Whether there is something to read or to open."""
+        for partition in may:
+            arrival = self.arrivals.get(partition)
+            if arrival is not None and (_is_unread(arrival) or self._is_due(arrival)):
+                return True
+        return False
+
+
+def _is_unread(arrival: Arrival) -> bool:
+    return not arrival.estate.whole and not arrival.spoiled

@@ -1,0 +1,252 @@
+"""Beginning to lead partitions: their rows become sessions, subscriptions, queues and wills again.
+
+First the rows of a partition are read (`estate`), page by page. When it opens, what was found takes its place, then
+clients that are still connected take their sessions, then those of the others are settled: only then is it known who
+gets the wills that this publishes.
+"""
+
+from __future__ import annotations
+
+from folkmoot.channel.outbox import Outbox
+from folkmoot.delivery.purge import Purges
+from folkmoot.delivery.transaction import Transactions
+from folkmoot.feed.feed import Feed, Feeds
+from folkmoot.feed.replay import CURSOR_STREAM, ReplayFeed, parse_replay
+from folkmoot.feed.retained_feed import RetainedFeed
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import u64
+from folkmoot.leadership.loader import Estate, Filter
+from folkmoot.partition.body import Bodies
+from folkmoot.partition.mark import Marks
+from folkmoot.partition.producer import Producers
+from folkmoot.partition.retained import Retained
+from folkmoot.protocol.lifecycle import EXPIRY_NEVER, Lifecycle
+from folkmoot.protocol.will import Wills
+from folkmoot.routing.route import Routes
+from folkmoot.session.session import PACKET_IDS, Session
+from folkmoot.session.subscription import REPLAY_PREFIX, Subscription
+from folkmoot.store.key import SENT, WILL, left_name, plain_key
+from folkmoot.store.row import CursorRow
+from folkmoot.streams.leftover import absorb
+from folkmoot.streams.table import Streams
+from folkmoot.topics.name import split_share
+from folkmoot.turn.state import TIMER_SESSION, TIMER_WILL, State
+
+__all__ = ["Restore"]
+
+
+class Restore:
+    """Reads partitions of the store: all of them at the start of a node that is alone, else when it comes to lead."""
+
+    def __init__(
+        self,
+        state: State,
+        marks: Marks,
+        outbox: Outbox,
+        bodies: Bodies,
+        routes: Routes,
+        retained: Retained,
+        producers: Producers,
+        wills: Wills,
+        purges: Purges,
+        lifecycle: Lifecycle,
+        feeds: Feeds,
+        transactions: Transactions,
+        streams: Streams,
+    ) -> None:
+        self.state = state
+        self.marks = marks
+        self.outbox = outbox
+        self.bodies = bodies
+        self.routes = routes
+        self.retained = retained
+        self.producers = producers
+        self.wills = wills
+        self.purges = purges
+        self.lifecycle = lifecycle
+        self.feeds = feeds
+        self.transactions = transactions
+        self.streams = streams
+        self._fresh: list[Session] = []
+        # Wills of transient sessions, which end unless their client shows up, and those that are left (`left_name`)
+        self.strays: dict[str, Session] = {}
+
+    def begin(self, partition: int) -> Estate:
+        """Begin to read a partition: nobody changes its rows meanwhile."""
+        return Estate(partition, self.state.reader, self.state.partitions)
+
+    def load(self, partition: int) -> None:
+        """Read a partition whole and lead it; raises CorruptStore when a row cannot be read."""
+        estate = self.begin(partition)
+        while not estate.whole:
+            estate.read(1)
+        self.take(estate)
+
+    def take(self, estate: Estate) -> None:
+        """Lead a partition from now on, with what was found in it.
+
+        Raises CorruptStore when its streams cannot be read; then nothing has changed.
+        """
+        state = self.state
+        partition = estate.partition
+        self._open_streams(partition)
+        state.leads[partition] = True
+        for session in estate.sessions.values():
+            _find_ends(session, state.apart)
+            state.sessions[session.client_id] = session
+            self._fresh.append(session)
+        for found in estate.filters:
+            self._subscribe(found)
+        self.bodies.take(partition, estate.bodies, estate.body_next)
+        self.retained.take(partition, estate.retained_count, estate.retained_bytes)
+        self.producers.counts[partition] = estate.producers
+        self.marks.take(partition, estate.marks)
+        self.outbox.begin(partition, estate.errands)
+        self.transactions.take(partition, estate.holdings)
+        for purge in estate.purges.values():
+            self.purges.add(purge)
+        self._count(estate)
+        self.strays.update(estate.strays)
+
+    def _open_streams(self, partition: int) -> None:
+        state = self.state
+        try:
+            self.streams.open_in(partition)
+            absorb(self.streams, partition, state.reader, state.writer, state.now)
+        except CorruptStore:
+            self.streams.abandon_in(partition)
+            raise
+
+    def _count(self, estate: Estate) -> None:
+        counters = self.state.counters
+        counters.sessions_persistent += len(estate.sessions)
+        counters.queue_messages += estate.queue_messages
+        counters.queue_bytes += estate.queue_bytes
+        counters.wills_pending += len(estate.strays)
+        for session in estate.sessions.values():
+            if session.will is not None:
+                counters.wills_pending += 1
+
+    def settle(self) -> None:
+        """Give what was loaded its deadlines; who is not connected by now has lost its client."""
+        sessions = self._fresh
+        strays = self.strays
+        self._fresh = []
+        self.strays = {}
+        for session in sessions:
+            if session.connection is None and not session.ended:
+                self._settle(session)
+        for session in strays.values():
+            self.wills.publish_stray(session)
+
+    def disclaim(self, client_id: str, token: int) -> None:
+        """A connection that has not been let in will ask again: the will that it has set meanwhile is not due."""
+        session = self.state.sessions.get(client_id)
+        if session is None or session.will is None:
+            session = self.strays.get(client_id)
+        if session is None or session.will is None or session.will.token != token:
+            session = self.strays.get(_left_by(client_id, token))
+        if session is not None and session.will is not None and session.will.token == token:
+            session.will = None
+            self.strays.pop(session.client_id, None)
+            self.state.counters.wills_pending -= 1
+            self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
+
+    def is_chosen(self, client_id: str, token: int) -> bool:
+        """Whether a connection without a session goes on after a split, and not another of its client."""
+        return _left_by(client_id, token) not in self.strays
+
+    def take_stray(self, client_id: str, token: int) -> Session | None:
+        """Return what has the will that a connection has set, if it was loaded; another connection's is due."""
+        stray = self.strays.get(client_id)
+        if stray is None or stray.will is None or stray.will.token != token:
+            return None
+        return self.strays.pop(client_id)
+
+    def shadow(self, client_id: str, token: int) -> Session:
+        """Return what stands for a transient session at another node; its will, if it has one, was loaded."""
+        session = self.take_stray(client_id, token)
+        if session is None:
+            session = Session(client_id, self.state.partition_of(client_id.encode()), False)
+        session.shadow = True
+        self.state.sessions[client_id] = session
+        return session
+
+    def _subscribe(self, found: Filter) -> None:
+        session = found.session
+        name = found.name
+        topic_filter = name
+        share = b""
+        split = split_share(name)
+        if split is not None:
+            share, topic_filter = split
+        elif name.startswith(REPLAY_PREFIX):
+            topic_filter = name.split(b"/", 3)[3]
+        if not self.state.policy.may_subscribe(session.client_id, session.username, topic_filter):
+            # The access list has changed since; the right is asked for again with the next SUBSCRIBE.
+            self.state.counters.acl_denied_subscribe += 1
+            self.state.writer.delete(session.partition, found.key)
+            return
+        subscription = Subscription(session, name, topic_filter, share, found.row.options, found.row.identifier)
+        session.subscriptions[name] = subscription
+        self.routes.add(subscription)
+        if found.cursor is not None:
+            self._feed(subscription, found.cursor)
+
+    def _feed(self, subscription: Subscription, row: CursorRow) -> None:
+        feed: Feed
+        if row.kind == CURSOR_STREAM:
+            wish = parse_replay(subscription.name, self.streams, self.state.limits.topic_levels_max)
+            if wish.stream is None:
+                return
+            offsets = row.positions + [0] * (wish.stream.config.partitions - len(row.positions))
+            feed = ReplayFeed(subscription, 0, wish.stream, wish.start, offsets)
+            feed.source = row.key
+        else:
+            scan = RetainedFeed(subscription, 0, self.retained, row.positions, row.key)
+            scan.live = dict.fromkeys(row.live)
+            feed = scan
+        self.feeds.start(feed)
+
+    def _settle(self, session: Session) -> None:
+        """Give a restored session its deadlines; one that was connected when the process died has lost its client."""
+        will = session.will
+        if session.ends_us == 0:
+            self._doubt(session)
+            self.wills.arm(session)
+            if session.expiry_s == 0:
+                self.lifecycle.end(session)
+            else:
+                self.lifecycle.rest(session)
+            return
+        if session.expiry_s != EXPIRY_NEVER:
+            self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
+        if will is not None:
+            self.state.timers.set(will.due_us, TIMER_WILL, session.client_id)
+
+    def _doubt(self, session: Session) -> None:
+        """Any message may have been sent before the process died: remember that, also for the next crash."""
+        if session.sent_below < session.queue_next:
+            session.sent_below = session.queue_next
+            key = plain_key(session.partition, SENT, session.key)
+            self.state.writer.put(session.partition, key, u64(session.sent_below))
+
+
+def _left_by(client_id: str, token: int) -> str:
+    """Return under what the merge of a split keeps the will of a connection that its client has left."""
+    return left_name(client_id.encode(), token).decode()
+
+
+def _find_ends(session: Session, apart: bool) -> None:
+    """Say where the restored queue of a session begins and where it goes on.
+
+    apart: the other side of a split gives packet ids as well, and a client that goes from one to the other must not
+    take a message of QoS 2 for another one that it has begun to get.
+    """
+    session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
+    if apart:
+        session.queue_next += PACKET_IDS // 3
+    session.durable_next = session.queue_next
+    if not session.queue_count:
+        session.queue_head = session.queue_next
+    session.ready_end = session.queue_head

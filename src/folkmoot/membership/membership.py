@@ -1,0 +1,354 @@
+"""Membership: who belongs to the cluster, agreed on by its members; the entrance to this part for the node.
+
+Owns the rhythm: heartbeats, and when the evidence is looked at. The evidence is the detector's, what follows from it is
+decided inside of a view or outside, the agreement is the ballot's, the state is the seat's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.event import INFO, WARNING, Event
+from folkmoot.kernel.rng import Rng
+from folkmoot.membership.ballot import Ballot, installed_epoch
+from folkmoot.membership.beat import Beater
+from folkmoot.membership.bootstrap import Outside
+from folkmoot.membership.detector import NO_ROOM, Detector, Peer
+from folkmoot.membership.heartbeat import (
+    DEPART,
+    EVICT,
+    FORGET,
+    LEAVE,
+    MEMBER,
+    WAITING,
+    Heartbeat,
+    Request,
+    decode_heartbeat,
+)
+from folkmoot.membership.member_state import STATES, HoldingsSource, Seat
+from folkmoot.membership.planner import Roster, departs, drained, is_gone, unsatisfied
+from folkmoot.membership.view import View, is_sane
+from folkmoot.membership.watchdog import Inside
+from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.kind import COMMIT, HEARTBEAT, INSTALLED, PREPARE, PROMISE, REFUSE
+from folkmoot.peer.member import Member
+
+__all__ = ["Membership"]
+
+_FEW: Final = 16
+_KINDS: Final = (PREPARE, PROMISE, REFUSE, COMMIT)
+
+
+class Membership:
+    """One node's membership as a core: no call raises for what others send; `now` never goes back.
+
+    out: (node id, kind, body) to be sent. installs: views to be installed in order, the newest to be stored with
+    the writes of that turn, durably. events: facts for the log. The caller empties these lists in place.
+    """
+
+    def __init__(
+        self,
+        me: Member,
+        config: ClusterConfig,
+        partitions: int,
+        rng: Rng,
+        holdings: HoldingsSource,
+        stored: View | None,
+    ) -> None:
+        """`stored`: the newest view that this node had installed before it was started again."""
+        self._config = config
+        self._seat = Seat(me, config, partitions, rng, holdings, stored)
+        self._detector = Detector(me.node_id, config.silence_us)
+        roster = Roster(me, self._detector, config.link_patience_us, config.split_policy == "majority")
+        self._ballot = Ballot(self._seat, self._detector)
+        self._beater = Beater(self._seat, self._detector)
+        self._inside = Inside(self._seat, self._detector, roster, self._ballot, self._beater)
+        self.outside = Outside(self._seat, self._detector, roster, self._ballot)
+        self._next_us: int = 0
+        self._complained: dict[str, int] = {}
+        self.out: list[tuple[str, int, bytes]] = self._seat.out
+        self.installs: list[View] = self._seat.installs
+        self.events: list[Event] = self._seat.events
+
+    @property
+    def view(self) -> View | None:
+        """The view that is installed here, None = none yet since the start."""
+        return None if self._seat.state == WAITING else self._seat.view
+
+    @property
+    def seeks(self) -> bool:
+        """Whether this node has reason to ask who its seeds are."""
+        return self.view is None or self.view.apart
+
+    def know_seeds(self, residents: dict[str, str]) -> None:
+        """Learn the ids of the nodes that answer at addresses."""
+        self._seat.met = residents
+
+    @property
+    def state(self) -> str:
+        """Whether this node is "waiting" for a first view, a "member", or "excluded" from a view that it sees."""
+        return STATES[self._seat.state]
+
+    @property
+    def may_write(self) -> bool:
+        """Whether writes may be taken here: false without a view, and in a minority under the policy "majority"."""
+        return self._seat.may_write()
+
+    def is_gone(self, node_id: str) -> bool:
+        """Whether a node certainly does not go on beside this one: its process is dead, or it has said goodbye."""
+        peer = self._detector.peers.get(node_id)
+        return peer is not None and is_gone(peer)
+
+    @property
+    def left(self) -> bool:
+        """Whether this node has left: it gave away what it had, said goodbye, and is out."""
+        return self._seat.leaving and self.departed
+
+    @property
+    def drained(self) -> bool:
+        """Whether this node leaves, and has nothing left to give: it may `depart` as soon as it has no clients."""
+        view = self._seat.view
+        return self._seat.state == MEMBER and view is not None and drained(view, self._seat.me.node_id)
+
+    @property
+    def departing(self) -> bool:
+        """Whether this node has said that it ends."""
+        return self._seat.departing
+
+    @property
+    def departed(self) -> bool:
+        """Whether this node said that it ends, and the others go on without it, or there is nobody who could."""
+        if not self._seat.departing:
+            return False
+        view = self._seat.view
+        if self._seat.state != MEMBER or view is None:
+            return True
+        for member in view.members:
+            peer = self._detector.peers.get(member.node_id)
+            if peer is not None and self._detector.hears & peer.bit and not departs(peer):
+                return False
+        return True
+
+    @property
+    def strangers(self) -> list[str]:
+        """Members of views that were made without this node, to be taken: what was between them and it is void."""
+        return self._seat.strangers
+
+    @property
+    def wants(self) -> list[str]:
+        """The addresses that should be kept connected."""
+        return self._beater.wants()
+
+    def up(self, member: Member, now: int) -> None:
+        """A peer is connected, again or for the first time."""
+        if member.node_id == self._seat.me.node_id:
+            return
+        first = self._detector.up(member, now)
+        if first:
+            self._seat.event(INFO, "node_seen", {"node": member.node_id, "incarnation": member.incarnation})
+        self._beater.greet(member.node_id, now)
+        if self._matters():
+            self._look(now)
+
+    def renewed(self, node_id: str) -> None:
+        """The link to a peer is a new one: what either has said over the one before may be lost."""
+        self._ballot.ask_again(node_id)
+
+    def down(self, node_id: str, incarnation: int, refused: bool, now: int) -> None:
+        """A peer's connection is gone; refused: its host lives and nobody listens there, so its process is gone."""
+        if self._detector.down(node_id, incarnation, refused, now):
+            self._look(now)
+            self._tell(now)
+
+    def heard(self, node_id: str, at_us: int) -> None:
+        """Bytes of any kind came from a peer."""
+        self._detector.heard(node_id, at_us)
+
+    def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
+        """A message of kinds 1 to 15 came; nonsense is counted as an event and dropped."""
+        peer = self._detector.peers.get(node_id)
+        if peer is None or peer.member is None:
+            return
+        self._detector.heard(node_id, now)
+        try:
+            if kind == HEARTBEAT:
+                self._beat(peer, decode_heartbeat(body), now)
+            elif kind == INSTALLED:
+                epoch = installed_epoch(body)
+                if peer.beat is not None and epoch == self._seat.epoch():
+                    peer.beat.epoch = epoch
+                    peer.beat.state = MEMBER
+            elif kind in _KINDS:
+                before = self._seat.epoch()
+                self._ballot.receive(node_id, kind, body, now)
+                if self._seat.epoch() != before:
+                    self._installed(now)
+        except ValueError as error:
+            self._complain(node_id, f"sent what cannot be read: {error}", peer.incarnation())
+
+    def wake(self, now: int) -> None:
+        """A deadline of `next_wake` has come."""
+        if now < self._next_us and now < self._retry():
+            return
+        if now >= self._next_us:
+            self.outside.begin(now)
+            self._see_room(now)
+            silent = self._detector.tick(now, self._beater.interval())
+            self._next_us = now + self._beater.interval()
+            self._beater.beat(now, self.outside.patient(now))
+            if silent:
+                self._tell(now)
+        self._ballot.late(now)
+        self._look(now)
+
+    def next_wake(self) -> int:
+        """Return when `wake` is to be called at the latest, in microseconds."""
+        return min(self._next_us, self._retry())
+
+    def stalled(self, what: str, since_us: int) -> None:
+        """What this node needs to be of use, its disk, stands still since then; 0 = it goes on."""
+        self._seat.stall(what, since_us)
+
+    def set_full(self, full: bool, now: int) -> None:
+        """The disk of this node has no room, or has room; without, for long or before a first view, others lead."""
+        self._seat.room.full = full
+        self._see_room(now)
+
+    def _see_room(self, now: int) -> None:
+        if self._seat.room.look(now):
+            self.set_load(self._beater.load)
+
+    def filled(self, partition: int, node_id: str, now: int) -> None:
+        """A learner of a partition that this node leads is complete; from now on the leader waits for it too."""
+        if (partition, node_id) not in self._seat.filled:
+            self._seat.filled.append((partition, node_id))
+            self._look(now)
+
+    def changed(self, now: int) -> None:
+        """The holdings of this node call for a view: a copy was found to be damaged."""
+        self._seat.news = True
+        self._look(now)
+
+    def leave(self, now: int) -> None:
+        """Give away what this node keeps, then go for good: `drained`, then `depart`, then `left`."""
+        self._seat.leaving = True
+        self._look(now)
+
+    def dismiss(self, node_id: str, now: int) -> None:
+        """Have another member leave."""
+        member = None if self._seat.view is None else self._seat.view.member(node_id)
+        if node_id == self._seat.me.node_id:
+            self.leave(now)
+        elif member is not None:
+            self._seat.requests.append(Request(LEAVE, node_id, member.incarnation))
+            self._look(now)
+
+    def depart(self, now: int) -> None:
+        """End in good order: have a view without this node (expected back, unless it leaves); then `departed`."""
+        if not self._seat.departing:
+            self._seat.departing = True
+            self._seat.requests.append(Request(DEPART, self._seat.me.node_id, self._seat.me.incarnation))
+            self._look(now)
+            self._tell(now)
+
+    def evict(self, node_id: str, now: int) -> None:
+        """Put a node out of the view and keep it out until it is started again."""
+        member = None if self._seat.view is None else self._seat.view.member(node_id)
+        if member is not None:
+            self._seat.requests.append(Request(EVICT, node_id, member.incarnation))
+            self._look(now)
+
+    def forget(self, node_id: str, now: int) -> None:
+        """Expect a node that is gone no more: it counts in no majority, and nothing is kept for its return."""
+        view = self._seat.view
+        if view is not None and view.member(node_id) is None and node_id in view.known:
+            self._seat.requests.append(Request(FORGET, node_id, 0))
+            self._look(now)
+
+    def suspects(self) -> list[str]:
+        """Return the members that this node does not hear."""
+        view = self._seat.view
+        if view is None:
+            return []
+        hears = self._detector.hears
+        return [member.node_id for member in view.members if not hears & self._detector.bit(member.node_id)]
+
+    def reach(self) -> dict[str, list[str]]:
+        """Return who hears whom, as far as this node knows."""
+        return self._detector.matrix()
+
+    def set_load(self, load: dict[str, int]) -> None:
+        """Set the figures that all others shall see of this node, beside two of its own: 62, names of up to 1 KiB."""
+        lacks = int(self._seat.room.lacks)
+        self._beater.set_load({**load, "replicas": self._config.replicas, NO_ROOM: lacks})
+
+    def load_of(self, node_id: str) -> dict[str, int]:
+        """Return the figures of a node, empty when it sent none."""
+        if node_id == self._seat.me.node_id:
+            return self._beater.load
+        peer = self._detector.peers.get(node_id)
+        return {} if peer is None else peer.load
+
+    # Looking
+
+    def _retry(self) -> int:
+        """Return when a proposal that had to wait may be made, or the next beat."""
+        return self._ballot.retry_us if self._ballot.retry_us else self._next_us
+
+    def _beat(self, peer: Peer, beat: Heartbeat, now: int) -> None:
+        seat = self._seat
+        if beat.partitions != seat.partitions:
+            self._complain(peer.node_id, f"has {beat.partitions} partitions, not {seat.partitions}", beat.incarnation)
+            return
+        if is_sane(beat.counter, seat.counter):
+            seat.counter = max(seat.counter, beat.counter)
+        old = peer.beat
+        moved = self._detector.said(peer.node_id, beat, seat.view, now)
+        self._beater.learn(beat.peers, now)
+        for request in beat.requests:
+            if request.kind == LEAVE and request.node_id == seat.me.node_id:
+                seat.leaving = seat.leaving or request.incarnation == seat.me.incarnation
+        if old is None or moved or old.epoch != beat.epoch or old.state != beat.state or old.stalled != beat.stalled:
+            if seat.state == MEMBER and not beat.in_view and beat.epoch > seat.epoch():
+                self._inside.see_left_out()
+            if self._matters():
+                self._look(now)
+
+    def _matters(self) -> bool:
+        """Tell whether news are looked at before the next beat: in a crowd only by those who may have to propose."""
+        return len(self._detector.peers) <= _FEW or (
+            self._seat.state == MEMBER and self._seat.me.node_id in self._inside.proposers
+        )
+
+    def _installed(self, now: int) -> None:
+        view = self._seat.view
+        assert view is not None, "a view was installed"
+        self.outside.again(now)
+        self._seat.requests = unsatisfied(self._seat.requests, view)
+        self._inside.installed(view)
+        self._detector.prune([*[member.node_id for member in view.members], *view.known])
+        if len(self._detector.peers) <= _FEW:
+            self._beater.beat(now, False)  # many are told with the next beat, which must not come as a wave
+            self._next_us = now + self._beater.interval()
+
+    def _look(self, now: int) -> None:
+        """Look at the evidence, and propose a view if one is due and this node is the one to do it."""
+        if self._ballot.retry_us and now >= self._ballot.retry_us:
+            self._ballot.retry_us = 0
+        before = self._seat.epoch()
+        if self._seat.state == MEMBER:
+            self._inside.look(now)
+        elif not self._seat.departing:
+            self.outside.look(now)
+        if self._seat.epoch() != before:
+            self._installed(now)
+
+    def _tell(self, now: int) -> None:
+        """Send evidence at once to those who may have to propose, others get it with the next beat."""
+        self._beater.tell(self._inside.proposers, now)
+
+    def _complain(self, node_id: str, why: str, incarnation: int) -> None:
+        """Note a fault of a node, once per start of it."""
+        if self._complained.get(node_id) != incarnation:
+            self._complained[node_id] = incarnation
+            self._seat.event(WARNING, "node_refused", {"node": node_id, "why": why})

@@ -1,0 +1,169 @@
+"""Views: the agreed list of members, who keeps which partition, and an epoch as number. A single node is a view of one.
+
+Owns the values and their epochs; never decides who belongs to a view (membership) or keeps what (assign). Their bytes
+are `view_format`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.hash import hash64
+from folkmoot.membership.loss import Losses
+from folkmoot.peer.member import Member
+from folkmoot.store.origin import NUMBER_BITS
+
+__all__ = [
+    "COUNTER_MAX",
+    "FORGOTTEN_MAX",
+    "LINEAGE_MAX",
+    "MEMBERS_MAX",
+    "View",
+    "counter_of",
+    "is_sane",
+    "make_epoch",
+    "tag_of",
+]
+
+COUNTER_MAX: Final = (1 << 64 - NUMBER_BITS) - 1  # of a view: numbers of requests begin with it; two a second: a year
+FORGOTTEN_MAX: Final = 1024  # nodes; one that returns after so many others is merged like any that was away
+LINEAGE_MAX: Final = 16  # epochs; after a split with more views than that nothing is known to be from before it
+MEMBERS_MAX: Final = 4096  # of one view: bounds what bytes from elsewhere can make us hold
+
+_TAG_BITS: Final = 24
+_TAG_MASK: Final = (1 << _TAG_BITS) - 1
+_LEAP_MAX: Final = 1 << 22  # views that others may be ahead, weeks of nothing but changes: more is nonsense
+
+
+def make_epoch(counter: int, proposer: str) -> int:
+    """Return the epoch of the view number `counter` that `proposer` makes: ordered by counter, unique across a split.
+
+    `proposer` names one start of one node, so that a node that is started again never makes an epoch twice.
+    """
+    assert 0 <= counter <= COUNTER_MAX, "numbers of requests begin with it, in 64 bits"
+    return counter << _TAG_BITS | hash64(proposer.encode()) & _TAG_MASK
+
+
+def counter_of(epoch: int) -> int:
+    """Return the counter in an epoch."""
+    return epoch >> _TAG_BITS
+
+
+def tag_of(epoch: int) -> int:
+    """Return what tells the proposers of equal counters apart, 24 bits."""
+    return epoch & _TAG_MASK
+
+
+def is_sane(counter: int, own: int) -> bool:
+    """Tell whether a number of a view from elsewhere can be one; own: the highest known here, 0 = none.
+
+    A wild one would be taken over by all, and be the last: nobody could make a view after it.
+    """
+    return counter <= COUNTER_MAX and (own == 0 or counter <= own + _LEAP_MAX)
+
+
+class View:
+    """An epoch, its members sorted by id, and for each partition its replicas and learners.
+
+    replicas: per partition the ids of the nodes that must have a change before it counts, the leader first; empty when
+    nobody can lead it. learners: per partition the ids of those that are being filled. known: ids of the last full
+    membership, sorted: everybody who was active and has neither left nor been forgotten. absent: those of `known` that
+    are not members, as they were last seen. refused: (id, incarnation) of nodes that an operator evicted. branches: per
+    partition the learners whose copies went another way in a split: it opens only when it has taken their changes in.
+    bases: by member the epoch of the view in which it served until now, and this one's if it served in none: who served
+    in one that others have not seen has forgotten what was between them. lineage: the newest epochs, newest first, that
+    all its members come from: each of them has been in these views, or goes on from one who was. lasts: by id of
+    those who are absent the epochs of the last views in which they were, one per side of a split. forgotten: (id, epoch
+    of the order) of nodes that an operator had forgotten; one that is a member of such a view begins anew with it.
+    crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead.
+    losses: which copies are away or lost. doubtful: ids of absent ones that may live, as the proposer sees it.
+    yielded: per partition the learners whose newest changes were told to nobody, with that copy's epoch and sequence.
+    apart: begun from nothing where most of the seeds did not answer: they may be a cluster that it does not know.
+    """
+
+    def __init__(
+        self,
+        epoch: int,
+        members: list[Member],
+        replicas: list[list[str]] | None = None,
+        learners: list[list[str]] | None = None,
+        known: list[str] | None = None,
+        absent: list[Member] | None = None,
+        refused: list[tuple[str, int]] | None = None,
+        branches: dict[int, list[str]] | None = None,
+        bases: dict[str, int] | None = None,
+    ) -> None:
+        self.epoch = epoch
+        self.members = sorted(members, key=_id_of)
+        self.replicas: list[list[str]] = [] if replicas is None else replicas
+        self.learners: list[list[str]] = [[] for _ in self.replicas] if learners is None else learners
+        self.known: list[str] = sorted(known) if known is not None else [member.node_id for member in self.members]
+        self.absent: list[Member] = [] if absent is None else sorted(absent, key=_id_of)
+        self.refused: list[tuple[str, int]] = [] if refused is None else sorted(refused)
+        self.branches: dict[int, list[str]] = {} if branches is None else branches
+        self.bases: dict[str, int] = {} if bases is None else bases
+        self.lineage: list[int] = []
+        self.lasts: dict[str, list[int]] = {}
+        self.forgotten: list[tuple[str, int]] = []
+        self.losses: Losses = Losses()
+        self.crowded: list[str] = []
+        self.doubtful: list[str] = []
+        self.apart: bool = False
+        self.yielded: dict[int, list[tuple[str, int, int]]] = {}
+        self.proposer: str = ""  # who proposed it, "" = nobody: a copy that was kept up to date (`Seat.base`)
+        self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
+        assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
+
+    def member(self, node_id: str) -> Member | None:
+        """Return the member with this id, or None."""
+        return self._by_id.get(node_id)
+
+    def leader_of(self, partition: int) -> str:
+        """Return the id of the node that leads a partition, or "" when nobody can."""
+        replicas = self.replicas[partition]
+        return replicas[0] if replicas else ""
+
+    def ancestry(self) -> list[int]:
+        """Return the epoch of this view and of those before it that all its members come from, newest first."""
+        return [self.epoch, *self.lineage]
+
+    def begins_anew(self, node_id: str, before: View | None) -> bool:
+        """Tell whether a member has to give up what it holds: it was forgotten, and `before` did not know of it."""
+        known = [] if before is None else before.forgotten
+        return len([mark for mark in self.forgotten if mark[0] == node_id and mark not in known]) > 0
+
+    def anchors(self) -> list[int]:
+        """Return the epochs of the last views of those who are away; 0 where nobody knows."""
+        found: dict[int, bool] = {}
+        for node_id in self.known:
+            if node_id not in self._by_id:
+                for epoch in self.lasts.get(node_id, [0]):
+                    found[epoch] = True
+        return sorted(found)
+
+    def is_whole(self) -> bool:
+        """Tell whether everybody who is known is here: nobody is away who may come with changes of his own."""
+        return self.votes() >> 1 == len(self.known) and not self.apart
+
+    def votes(self) -> int:
+        """Return how much of the last full membership is here: twice the number, and one if its lowest id is."""
+        here = 0
+        for node_id in self.known:
+            if node_id in self._by_id:
+                here += 2
+        return here + 1 if self.known and self.known[0] in self._by_id else here
+
+    def has_majority(self) -> bool:
+        """Tell whether more than half of the last full membership is here."""
+        return self.votes() >> 1 > len(self.known) // 2
+
+    def has_majority_or_tie(self) -> bool:
+        """Tell the same, where half of it with the lowest id counts too: true in one component of a split at most."""
+        return self.votes() > len(self.known)
+
+    def __repr__(self) -> str:
+        return f"View(epoch={self.epoch} members={self.members!r})"
+
+
+def _id_of(member: Member) -> str:
+    return member.node_id

@@ -1,0 +1,292 @@
+"""What becomes of the rows of two branches of a partition: the rules, one unit of rows at a time.
+
+A unit is a client or an app with all its rows, a retained topic, or one row of another kind: it is merged as a whole,
+without looking at other units, so that a merge that was interrupted goes on with the next. Pure: rows in, operations
+out. What was changed since the fork is seen from the versions of rows and the histories of both sides; rows that one
+side lacks although it has seen the change that wrote them, it has removed. The rules and reasons: docs/adr/0008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import get_u16, get_u64, u64
+from folkmoot.merge.merge_session import NOBODY, STEP_ROWS, THEIRS, SessionMerge
+from folkmoot.merge.merge_transaction import app_of, merge_app
+from folkmoot.merge.receipt import Receipt
+from folkmoot.merge.side import Side, replaces
+from folkmoot.merge.stamp import Stamp, decode_stamp, encode_stamp
+from folkmoot.store.batch import DELETE, PUT
+from folkmoot.store.key import (
+    BODY,
+    CHUNK,
+    CURSOR,
+    LEFTOVER,
+    MARK,
+    MERGED,
+    OUTBOX,
+    PRODUCER,
+    QUEUE,
+    RECEIVED,
+    RELEASED,
+    RETAINED,
+    SENT,
+    SESSION,
+    STAMP,
+    SUBSCRIPTION,
+    TRANSACTION,
+    WILL,
+    kind_prefix,
+    numbered_key,
+    plain_name_of,
+    sequence_of,
+)
+from folkmoot.store.message import decode_message
+from folkmoot.store.origin import NUMBER_BITS
+from folkmoot.store.row import decode_queue
+from folkmoot.store.writer import VERSION_BYTES, body_of
+
+__all__ = ["Merge", "Unit"]
+
+_NAMED: Final = (SUBSCRIPTION, QUEUE, RELEASED, RECEIVED, CURSOR)  # the client id stands behind its length
+_PLAIN: Final = (SESSION, WILL, SENT)
+_PARTITION_ORIGIN: Final = b"\0p"  # of a MARK: the outbox of a partition, see `broker.mark`
+_LAST: Final = b"\xff"
+_SWEEP_ROWS: Final = 16_384  # in one step, where next to nothing is done with each
+
+
+class Unit:
+    """Operations that belong together: (PUT or DELETE, key, body without version). `name` gives the order of units."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.ops: list[tuple[int, bytes, bytes]] = []
+
+
+def client_of(key: bytes) -> bytes | None:
+    """Return the client that a row belongs to, None for rows of other kinds."""
+    kind = key[2]
+    if kind in _NAMED:
+        return key[5 : 5 + get_u16(key, 3)]
+    if kind in _PLAIN:
+        return key[3:]
+    return None
+
+
+class Merge:
+    """The merge of one branch into the rows of the side that goes on; `steps` fill units, receipt and homes.
+
+    mine: the side that goes on. theirs: the other one; a row of 16 bytes is one that has not changed since the fork.
+    first_number: from here on no outbox has numbers. homes: clients whose connections may stay at one side only: at
+    theirs (True), or anywhere else (False).
+    """
+
+    def __init__(self, partition: int, mine: Side, theirs: Side, branch: int, first_number: int) -> None:
+        self.units: list[Unit] = []
+        self.receipt = Receipt()
+        self.homes: dict[bytes, bool] = {}
+        self._partition = partition
+        self._mine = mine
+        self._theirs = theirs
+        self._branch = branch
+        self._first_number = first_number
+        self.foreign: dict[int, bool] = {}  # partitions that go on as they were at the other side
+        self._bodies: dict[int, bool] = {}  # that queue rows name afterwards
+
+    def steps(self) -> Iterator[None]:
+        """Make the units, in order, a bounded number of rows per step.
+
+        Raises CorruptStore, IndexError or ValueError when a row cannot be read.
+        """
+        self.receipt.partitions = 1
+        yield from self._sessions()
+        keys: dict[bytes, bool] = {}
+        for rows in (self._mine.rows, self._theirs.rows):
+            for count, key in enumerate(rows):
+                if count % _SWEEP_ROWS == _SWEEP_ROWS - 1:
+                    yield
+                if client_of(key) is None:
+                    keys[key] = True
+        outbox: list[bytes] = []
+        apps: dict[bytes, list[bytes]] = {}
+        for count, key in enumerate(sorted(keys)):
+            if count % STEP_ROWS == 0:
+                yield
+            if key[2] == OUTBOX:
+                outbox.append(key)
+                continue
+            app = app_of(key)
+            if app is None:
+                self._row(key)
+            else:
+                apps.setdefault(app, []).append(key)
+        self._outbox(outbox)
+        for app, rows_of_app in apps.items():
+            ops = merge_app(self._partition, app, rows_of_app, self._mine, self._theirs)
+            self._add(b"1" + bytes([TRANSACTION]) + app, ops)
+        self._unnamed_bodies()
+        self.units.sort(key=_name_of)
+
+    def _add(self, name: bytes, ops: list[tuple[int, bytes, bytes]]) -> None:
+        if ops:
+            unit = Unit(name)
+            unit.ops = ops
+            self.units.append(unit)
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    def _sessions(self) -> Iterator[None]:
+        mine: dict[bytes, dict[bytes, bytes]] = {}
+        theirs: dict[bytes, dict[bytes, bytes]] = {}
+        yield from _group(self._mine.rows, mine)
+        yield from _group(self._theirs.rows, theirs)
+        handled = 0
+        for client in sorted({**mine, **theirs}):
+            my_rows = mine.get(client, {})
+            their_rows = theirs.get(client, {})
+            handled += len(my_rows) + len(their_rows)
+            if handled >= STEP_ROWS:
+                handled = 0
+                yield
+            merge = SessionMerge(self._partition, client, self._mine, self._theirs, my_rows, their_rows)
+            yield from merge.steps()
+            ops: list[tuple[int, bytes, bytes]] = []
+            ops.extend([(DELETE, key, b"") for key in my_rows if key not in merge.final])
+            for count, (key, body) in enumerate(merge.final.items()):
+                if count % STEP_ROWS == STEP_ROWS - 1:
+                    yield
+                row = my_rows.get(key)
+                if row is None or body_of(row) != body:
+                    ops.append((PUT, key, body))
+                if key[2] == QUEUE:
+                    self._bodies[decode_queue(body).body] = True
+            if merge.changed or (ops and merge.base == THEIRS):
+                self.homes[client] = merge.base == THEIRS
+            self.receipt.drop("the other side has applied the same request", merge.repeated)
+            self.receipt.drop("the replay that queued a record goes on by itself", merge.replayed)
+            self.receipt.drop("the message of a queue row cannot be read", merge.unreadable)
+            if ops:
+                self._count(merge)
+                self._add(b"0" + client, ops)
+
+    def _count(self, merge: SessionMerge) -> None:
+        receipt = self.receipt
+        receipt.sessions += 1
+        receipt.sessions_taken += 1 if merge.base == THEIRS else 0
+        receipt.sessions_ended += 1 if merge.base == NOBODY else 0
+        receipt.messages += merge.added
+        receipt.acknowledged += merge.removed
+        receipt.subscribed += merge.subscribed
+        receipt.unsubscribed += merge.unsubscribed
+
+    # -- other rows ---------------------------------------------------------------------------------------------------
+
+    def _row(self, key: bytes) -> None:
+        kind = key[2]
+        name = b"1" + key[2:]
+        mine = self._mine.rows.get(key)
+        theirs = self._theirs.rows.get(key)
+        if kind == RETAINED:
+            self._retained(name, key, mine, theirs)
+        elif theirs is None:
+            if kind == MARK and mine is not None:
+                self._mark(name, key, mine, 0)
+        elif kind == PRODUCER or (kind == MARK and not plain_name_of(key).startswith(_PARTITION_ORIGIN)):
+            newest = get_u64(theirs, VERSION_BYTES)
+            if mine is None or get_u64(mine, VERSION_BYTES) < newest:
+                self._add(name, [(PUT, key, u64(newest))])
+        elif kind == MARK:
+            self._mark(name, key, mine, get_u64(theirs, VERSION_BYTES))
+        elif kind == STAMP and len(key) > 3:  # that theirs was begun from nothing says nothing of mine
+            self._stamp(name, key, mine, theirs)
+        elif (kind == MERGED or kind == LEFTOVER) and mine is None:
+            self._add(name, [(PUT, key, body_of(theirs))])
+        elif kind == CHUNK and not self._mine.knows(theirs):
+            self.receipt.chunks += 1
+            cut = len(key) - 8
+            leftover = key[:2] + bytes([LEFTOVER]) + key[3:cut] + u64(self._branch) + key[cut:]
+            self._add(name, [(PUT, leftover, body_of(theirs))])
+
+    def _mark(self, name: bytes, key: bytes, mine: bytes | None, theirs: int) -> None:
+        """Keep what this partition has applied of another one's outbox, in the numbers of the side that goes on there.
+
+        Both sides have given the same numbers since the fork: those of the other side are not marked as done by ours.
+        """
+        origin = plain_name_of(key)
+        prefix = len(_PARTITION_ORIGIN)
+        if not origin.startswith(_PARTITION_ORIGIN) or get_u16(origin, prefix) not in self.foreign:
+            return
+        here = 0 if mine is None else get_u64(mine, VERSION_BYTES)
+        common = max(((self._mine.fork + 1) << NUMBER_BITS) - 1, 0)
+        newest = max(theirs, min(here, common))
+        if newest != here:
+            self._add(name, [(PUT, key, u64(newest))])
+
+    def _retained(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes | None) -> None:
+        mine_us = self._mine.put_us(key) or _created_us(mine)
+        theirs_us = self._theirs.put_us(key) or _created_us(theirs)
+        if not replaces(key, self._mine, self._theirs, mine_us, theirs_us):
+            if theirs is not None and not self._mine.knows(theirs):
+                self.receipt.drop("a retained message was set or cleared later on this side", 1)
+        elif theirs is None:
+            self.receipt.retained_cleared += 1
+            self._add(name, [(DELETE, key, b"")])
+        else:
+            self.receipt.retained += 1
+            self._add(name, [(PUT, key, body_of(theirs))])
+
+    def _stamp(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes) -> None:
+        """Keep the later times, for a third side that may come back."""
+        old = Stamp(0, 0) if mine is None else decode_stamp(mine)
+        new = decode_stamp(theirs)
+        if new.put_us > old.put_us or new.gone_us > old.gone_us:
+            stamp = Stamp(max(new.put_us, old.put_us), max(new.gone_us, old.gone_us))
+            self._add(name, [(PUT, key, encode_stamp(stamp))])
+
+    def _outbox(self, keys: list[bytes]) -> None:
+        """Promises to other partitions that the other side has made and not kept yet get numbers of their own."""
+        number = self._first_number
+        for key in keys:
+            if key in self._mine.rows:
+                number = max(number, sequence_of(key) + 1)
+        for key in keys:
+            theirs = self._theirs.rows.get(key)
+            if theirs is not None and not self._mine.knows(theirs):
+                self.receipt.outbox += 1
+                to = numbered_key(kind_prefix(self._partition, OUTBOX), number)
+                self._add(b"1" + key[2:], [(PUT, to, body_of(theirs))])
+                number += 1
+
+    def _unnamed_bodies(self) -> None:
+        rows = [key for key in self._mine.rows if key[2] == BODY and sequence_of(key) not in self._bodies]
+        self._add(_LAST, [(DELETE, key, b"") for key in rows])
+
+
+def _name_of(unit: Unit) -> bytes:
+    return unit.name
+
+
+def _group(rows: dict[bytes, bytes], found: dict[bytes, dict[bytes, bytes]]) -> Iterator[None]:
+    """Put the rows of each client together."""
+    for count, (key, value) in enumerate(rows.items()):
+        if count % _SWEEP_ROWS == _SWEEP_ROWS - 1:
+            yield
+        client = client_of(key)
+        if client is not None:
+            group = found.get(client)
+            if group is None:
+                found[client] = {key: value}
+            else:
+                group[key] = value
+
+
+def _created_us(value: bytes | None) -> int:
+    """Return when a retained message was published; 0 where there is none, or it is the one from before the fork."""
+    if value is None or len(value) == VERSION_BYTES:
+        return 0
+    try:
+        return decode_message(value, VERSION_BYTES).created_us
+    except CorruptStore:
+        return 0

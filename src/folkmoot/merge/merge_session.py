@@ -1,0 +1,398 @@
+"""Merging one client's rows: which side's session goes on, and what of the other side's queue comes behind it.
+
+Of the two sides one is the *base*: where the client is connected, else where it was last (`_Life.goes_before`).
+Sequences of the queue, and with them packet ids, flows in flight and the will are the base's (that of the other side
+may be due, see `merge_will`); the other side's messages that it lacks and has not removed are appended behind its
+queue. Pure rules; docs/adr/0008 gives the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import get_u16, get_u64
+from folkmoot.merge.merge_will import left_will, will_of_nobody
+from folkmoot.merge.side import Side, replaces
+from folkmoot.store.key import (
+    CURSOR,
+    QUEUE,
+    RELEASED,
+    SENT,
+    SESSION,
+    SUBSCRIPTION,
+    WILL,
+    body_key,
+    name_prefix,
+    numbered_key,
+    plain_key,
+    sequence_of,
+)
+from folkmoot.store.message import decode_message
+from folkmoot.store.row import (
+    QueueRow,
+    SessionRow,
+    decode_cursor,
+    decode_queue,
+    decode_session,
+    encode_cursor,
+    encode_queue,
+)
+from folkmoot.store.writer import VERSION_BYTES, body_of, version_of
+
+__all__ = ["MINE", "NOBODY", "STEP_ROWS", "THEIRS", "SessionMerge"]
+
+STEP_ROWS: Final = 2048
+"""Rows that one step of a plan handles: some 10 ms in compiled code."""
+
+NOBODY: Final = 0
+MINE: Final = 1
+THEIRS: Final = 2
+
+_NEVER_S: Final = 0xFFFFFFFF
+_CURSOR_STREAM: Final = 1
+_UNKNOWN: Final = 1 << 62  # the position of a replay that has not begun
+# What a replay of a stream adds to a record, in this order, each with its value: see `broker.replay`.
+_PARTITION_PROPERTY: Final = b"\x26\0\x12folkmoot-partition"
+_OFFSET_PROPERTY: Final = b"\x26\0\x0ffolkmoot-offset"
+_TIME_PROPERTY: Final = b"\x26\0\x0dfolkmoot-time"
+
+
+class _Life:
+    """What one side knows of a client's session. ended_us: when a session of this client ended here, 0 = none did."""
+
+    def __init__(self, side: Side, other: Side, key: bytes) -> None:
+        self.side = side
+        self.value = side.rows.get(key)
+        self.row: SessionRow | None = None if self.value is None else decode_session(body_of(self.value))
+        self.connected = self.row is not None and self.row.ends_us == 0
+        self.put_us = side.put_us(key)
+        self.touched = self.value is not None and not other.knows(self.value)
+        self.ended_us = side.gone_us(key)
+        other_value = other.rows.get(key)
+        if self.value is None and other_value is not None and side.knows(other_value):
+            self.ended_us = max(self.ended_us, 1)
+
+    def is_over(self, ended_us: int) -> bool:
+        """Whether the end of the session at the other side is news here: its client wanted it, or nobody used it here.
+
+        A side that does not see a client lets its session expire; where it is used and can expire, it does so here.
+        """
+        row = self.row
+        if row is None or self.connected or not ended_us:
+            return False
+        return not self.touched or (row.expiry_s == _NEVER_S and ended_us > self.put_us)
+
+    def goes_before(self, mine: _Life) -> bool:
+        """Whether the session of this side goes on, and not that of the side whose copy leads, which is the larger one.
+
+        Where both have seen the same connection end, one of them took it for dead, and has begun anew when it did so.
+        """
+        if self.touched and mine.touched and not (self.connected or mine.connected):
+            if self.row is not None and mine.row is not None and self.row.token == mine.row.token != 0:
+                return False
+        return (self.connected, self.touched, self.put_us) > (mine.connected, mine.touched, mine.put_us)
+
+
+class SessionMerge:
+    """The merge of one client's rows; `final` has the bodies of its rows after all `steps`.
+
+    mine, theirs: rows of the client by key; `base` says whose session goes on. changed: whether sequences that a
+    connection at the other side knows have lost their meaning.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        client: bytes,
+        mine: Side,
+        theirs: Side,
+        my_rows: dict[bytes, bytes],
+        their_rows: dict[bytes, bytes],
+    ) -> None:
+        self.base = MINE
+        self.changed = False
+        self.added = 0
+        self.removed = 0
+        self.subscribed = 0
+        self.unsubscribed = 0
+        self.unreadable = 0
+        self.replayed = 0
+        self.repeated = 0
+        self.final: dict[bytes, bytes] = {}
+        self._partition = partition
+        self._client = client
+        self._mine = mine
+        self._theirs = theirs
+        self._my_rows = my_rows
+        self._their_rows = their_rows
+        self._session_key = plain_key(partition, SESSION, client)
+        self._will_key = plain_key(partition, WILL, client)
+
+    def steps(self) -> Iterator[None]:
+        """Merge, a bounded number of rows per step: a queue may have a hundred thousand."""
+        my = _Life(self._mine, self._theirs, self._session_key)
+        their = _Life(self._theirs, self._mine, self._session_key)
+        if my.row is None and their.row is None:
+            self.final = {key: body_of(value) for key, value in self._my_rows.items() if key[2] != WILL}
+            self._will_of_nobody()
+        elif my.row is None:
+            if their.is_over(my.ended_us):
+                self._nobody()
+            else:
+                yield from self._whole(THEIRS)
+        elif their.row is None:
+            if my.is_over(their.ended_us):
+                self._nobody()
+            else:
+                yield from self._whole(MINE)
+        elif my.is_over(their.side.gone_us(self._session_key)):
+            yield from self._whole(THEIRS)
+        elif their.is_over(my.side.gone_us(self._session_key)):
+            yield from self._whole(MINE)
+        elif their.goes_before(my):
+            yield from self._union(THEIRS)
+        else:
+            yield from self._union(MINE)
+
+    # -- one side only ------------------------------------------------------------------------------------------------
+
+    def _nobody(self) -> None:
+        """The session has ended at the other side, and nobody wants it here."""
+        self.base = NOBODY
+        self.removed += len([key for key in self._my_rows if key[2] == QUEUE])
+        self._will_of_nobody()
+
+    def _whole(self, base: int) -> Iterator[None]:
+        """All rows are those of one side; the other side's session is over, or never was."""
+        self.base = base
+        if base == MINE:
+            self.final = {key: body_of(value) for key, value in self._my_rows.items()}
+            self.final.update(left_will(self._will_key, self._mine, self._theirs, ended=True))
+            self.changed = bool(self._their_rows)
+            return
+        self.changed = True
+        self.final.update(left_will(self._will_key, self._theirs, self._mine, ended=True))
+        for count, (key, value) in enumerate(self._their_rows.items()):
+            if count % STEP_ROWS == STEP_ROWS - 1:
+                yield
+            body = self._inline(key, value)
+            if body:
+                self.final[key] = body
+                self.added += 1 if key[2] == QUEUE else 0
+                self.subscribed += 1 if key[2] == SUBSCRIPTION else 0
+            elif key[2] == RELEASED:
+                self.final[key] = b""
+        for key in self._my_rows:
+            if key[2] == QUEUE and key not in self.final:
+                self.removed += 1
+            elif key[2] == SUBSCRIPTION and key not in self.final:
+                self.unsubscribed += 1
+
+    def _will_of_nobody(self) -> None:
+        """The will of a transient session: each side takes the clients of the other for dead."""
+        self.final.update(will_of_nobody(self._will_key, self._mine, self._theirs))
+
+    # -- both sides ---------------------------------------------------------------------------------------------------
+
+    def _union(self, base: int) -> Iterator[None]:
+        self.base = base
+        rows = self._my_rows if base == MINE else self._their_rows
+        for key, value in rows.items():
+            kind = key[2]
+            if kind != SUBSCRIPTION and kind != CURSOR and kind != QUEUE:
+                self.final[key] = body_of(value)
+        own, other = (self._mine, self._theirs) if base == MINE else (self._theirs, self._mine)
+        self.final.update(left_will(self._will_key, own, other, ended=False))
+        self._released(base)
+        self._subscriptions(base)
+        yield from self._queue(base)
+        if base == THEIRS:
+            self.changed = True
+        else:
+            for count, (key, value) in enumerate(self._their_rows.items()):
+                if count % STEP_ROWS == STEP_ROWS - 1:
+                    yield
+                if key[2] != SUBSCRIPTION and key[2] != CURSOR and not self._mine.knows(value):
+                    self.changed = True
+                    break
+
+    def _released(self, base: int) -> None:
+        """Let flows end that the client has begun at the other side: it has those messages, and may wait for PUBREL.
+
+        Not where the packet id is that of another message at the base.
+        """
+        own, rows = (self._mine, self._my_rows) if base == MINE else (self._theirs, self._their_rows)
+        prefix = name_prefix(self._partition, QUEUE, self._client)
+        for key, value in (self._their_rows if base == MINE else self._my_rows).items():
+            if key[2] == RELEASED and key not in self.final and not own.knows(value):
+                if numbered_key(prefix, sequence_of(key)) not in rows:
+                    self.final[key] = body_of(value)
+
+    def _subscriptions(self, base: int) -> None:
+        """Each by itself; the place of a feed goes with its subscription, the base's where both have it."""
+        keys: dict[bytes, bool] = {}
+        for key in [*self._my_rows, *self._their_rows]:
+            if key[2] == SUBSCRIPTION:
+                keys[key] = True
+        for key in keys:
+            mine_us = self._mine.put_us(key)
+            theirs_us = self._theirs.put_us(key)
+            my_row = self._my_rows.get(key)
+            taken = replaces(key, self._mine, self._theirs, mine_us, theirs_us)
+            row = self._their_rows.get(key) if taken else my_row
+            if row is None:
+                self.unsubscribed += 1 if my_row is not None else 0
+                continue
+            self.subscribed += 1 if my_row is None else 0
+            self.final[key] = body_of(row)
+            cursor_key = key[:2] + bytes([CURSOR]) + key[3:]
+            same = my_row is not None and key in self._their_rows and not taken
+            feeder = self._their_rows if taken or (same and base == THEIRS) else self._my_rows
+            cursor = feeder.get(cursor_key)
+            if cursor is not None:
+                self.final[cursor_key] = body_of(cursor)
+
+    def _queue(self, base: int) -> Iterator[None]:
+        if base == MINE:
+            own, own_rows, other, other_rows = self._mine, self._my_rows, self._theirs, self._their_rows
+        else:
+            own, own_rows, other, other_rows = self._theirs, self._their_rows, self._mine, self._my_rows
+        prefix = name_prefix(self._partition, QUEUE, self._client)
+        for count, (key, value) in enumerate(own_rows.items()):
+            if count % STEP_ROWS == STEP_ROWS - 1:
+                yield
+            if key[2] != QUEUE:
+                continue
+            gone = key not in other_rows and other.knows(value) and not other.took_back(key)
+            if gone and sequence_of(key) >= self._floor(other_rows):
+                self.removed += 1  # the client has acknowledged it at the other side
+                continue
+            body = body_of(value) if base == MINE else self._inline(key, value)
+            if body:
+                self.final[key] = body
+        positions = self._replay(own_rows, other_rows)
+        floor = self._floor(other_rows)
+        sent_below = self._sent_below(other_rows)
+        yield
+        following = self._end(own_rows)
+        yield
+        following = max(following, self._end(other_rows))
+        yield
+        for count, key in enumerate(sorted(other_rows)):
+            if count % STEP_ROWS == STEP_ROWS - 1:
+                yield
+            value = other_rows[key]
+            if key[2] != QUEUE or sequence_of(key) < floor or (own.knows(value) and not own.took_back(key)):
+                continue
+            body = body_of(value) if base == THEIRS else self._inline(key, value)
+            sent = sequence_of(key) < sent_below
+            if body and sent and key not in own_rows and decode_queue(body).qos == 2:
+                self._end_flow(sequence_of(key))
+            origin = self._origin(body) if body else b""
+            if body and own.has_applied(self._partition, origin):
+                self.repeated += 1
+            elif body and positions and _is_replayed(body, positions):
+                self.replayed += 1
+            elif body:
+                self.final[numbered_key(prefix, following)] = _marked(body, sent)
+                following += 1
+                self.added += 1
+
+    def _end_flow(self, sequence: int) -> None:
+        """Have PUBREL sent under the old id of a message: the client may know it, and take the next for the same."""
+        self.final.setdefault(numbered_key(name_prefix(self._partition, RELEASED, self._client), sequence), b"")
+
+    def _origin(self, body: bytes) -> bytes:
+        """Return the origin of a queue row of the side that is not the base."""
+        row = decode_queue(body)
+        message = row.message
+        if message is None:
+            value = self._mine.rows.get(body_key(self._partition, row.body))
+            message = None if value is None else decode_message(value, VERSION_BYTES)
+        return b"" if message is None else message.origin
+
+    def _replay(self, own_rows: dict[bytes, bytes], other_rows: dict[bytes, bytes]) -> list[int]:
+        """Let the replay of a stream go on from the later of both positions; return those of the base.
+
+        Records before them are in the base's queue, or acknowledged there; the other side's later ones are appended.
+        Nothing is returned where the other side's replay goes on, nor for several: who queued a record is not known.
+        """
+        cursors = [key for key in self.final if key[2] == CURSOR]
+        found = [key for key in cursors if decode_cursor(self.final[key]).kind == _CURSOR_STREAM]
+        own = own_rows.get(found[0]) if len(found) == 1 and found[0] in other_rows else None
+        if own is None or body_of(own) != self.final[found[0]]:
+            return []
+        row = decode_cursor(self.final[found[0]])
+        positions = list(row.positions)
+        other = decode_cursor(body_of(other_rows[found[0]])).positions
+        for index, position in enumerate(positions):
+            if position == _UNKNOWN:
+                positions[index] = 0
+            if index < len(other) and other[index] != _UNKNOWN:
+                row.positions[index] = max(positions[index], other[index])
+        self.final[found[0]] = encode_cursor(row)
+        return positions
+
+    def _floor(self, rows: dict[bytes, bytes]) -> int:
+        value = rows.get(self._session_key)
+        return 0 if value is None else decode_session(body_of(value)).queue_floor
+
+    def _sent_below(self, rows: dict[bytes, bytes]) -> int:
+        value = rows.get(plain_key(self._partition, SENT, self._client))
+        return 0 if value is None else get_u64(value, VERSION_BYTES)
+
+    def _end(self, rows: dict[bytes, bytes]) -> int:
+        """Return a sequence behind all that a side has given out, as far as its rows tell."""
+        end = max(self._floor(rows), self._sent_below(rows), 1)
+        for key in rows:
+            if key[2] == QUEUE or key[2] == RELEASED:
+                end = max(end, sequence_of(key) + 1)
+        return end
+
+    def _inline(self, key: bytes, value: bytes) -> bytes:
+        """Return what a row of theirs holds, with its message in it; nothing when that is missing."""
+        if key[2] != QUEUE:
+            return body_of(value)
+        mine = self._my_rows.get(key)
+        if mine is not None and version_of(mine) == version_of(value):
+            return body_of(mine)
+        row = decode_queue(body_of(value))
+        if not row.body:
+            return body_of(value)
+        body = self._theirs.rows.get(body_key(self._partition, row.body))
+        if body is None:
+            self.unreadable += 1
+            return b""
+        try:
+            message = decode_message(body, VERSION_BYTES)
+        except CorruptStore:
+            self.unreadable += 1
+            return b""
+        return encode_queue(QueueRow(row.qos, row.retain, row.sent, row.identifiers, row.group, 0, row.size, message))
+
+
+def _is_replayed(body: bytes, positions: list[int]) -> bool:
+    """Tell whether a queue row is a record of a stream before these positions, by what a replay adds to a record."""
+    message = decode_queue(body).message
+    if message is None:
+        return False
+    properties = message.properties
+    time = str(message.created_us).encode()
+    start = properties.rfind(_PARTITION_PROPERTY)
+    if start < 0 or not properties.endswith(_TIME_PROPERTY + len(time).to_bytes(2, "big") + time):
+        return False
+    start += len(_PARTITION_PROPERTY)
+    end = start + 2 + get_u16(properties, start)
+    partition = properties[start + 2 : end]
+    start = end + len(_OFFSET_PROPERTY)
+    offset = properties[start + 2 : start + 2 + get_u16(properties, start)]
+    if not partition.isdigit() or not offset.isdigit() or int(partition) >= len(positions):
+        return False
+    return int(offset) < positions[int(partition)]
+
+
+def _marked(body: bytes, sent: bool) -> bytes:
+    """Return a queue row that says that it may have been sent, if it was."""
+    return body[:1] + bytes([body[1] | 8]) + body[2:] if sent else body

@@ -1,0 +1,107 @@
+"""One side of a merge: the rows of a copy, what it has seen of the changes of others, and when it made its own."""
+
+from __future__ import annotations
+
+from folkmoot.kernel.pack import get_u64
+from folkmoot.membership.divergence import YES, has_change, shared
+from folkmoot.membership.holding import Holding
+from folkmoot.membership.view import View, counter_of
+from folkmoot.merge.stamp import Stamp, decode_stamp
+from folkmoot.store.key import MARK, QUEUE, STAMP, plain_key, stamped_key_of
+from folkmoot.store.origin import NUMBER_BITS, name_of, number_of
+from folkmoot.store.writer import VERSION_BYTES, version_of
+
+__all__ = ["Side", "foreign_homes", "fork_of", "replaces"]
+
+
+class Side:
+    """Rows by key, versions included. seen: its position and history, and those of branches that it has taken in.
+
+    fork: counter of the newest view that both sides were in, -1 = not known.
+    """
+
+    def __init__(self, rows: dict[bytes, bytes], seen: list[Holding], fork: int = -1) -> None:
+        self.rows = rows
+        self.seen = seen
+        self.fork = fork
+        self.common = 0  # up to here this side has the changes of the other one
+        self._stamps: dict[bytes, Stamp] = {}
+        for key, value in rows.items():
+            if key[2] == STAMP:
+                self._stamps[stamped_key_of(key)] = decode_stamp(value)
+
+    def knows(self, value: bytes) -> bool:
+        """Whether this side has seen the change that wrote a row; then it has the row, or has changed or removed it."""
+        epoch, seq = version_of(value)
+        if seq <= self.common:
+            return True
+        for holding in self.seen:
+            if has_change(holding, epoch, seq) == YES:
+                return True
+        return False
+
+    def has_applied(self, partition: int, origin: bytes) -> bool:
+        """Whether this side has applied the request that brought a row at the other side; it was made before the fork.
+
+        Who asks hands over its requests in order, so what is below a mark was applied, if it was not answered before.
+        """
+        name = name_of(origin)
+        if not name:
+            return False
+        number = number_of(origin)
+        mark = self.rows.get(plain_key(partition, MARK, name))
+        if mark is None or number >> NUMBER_BITS > self.fork:
+            return False
+        return number <= get_u64(mark, VERSION_BYTES)
+
+    def meet(self, other: Holding) -> None:
+        """Look how far the other side's changes are known here, also those whose epochs were forgotten."""
+        self.common = max([shared(holding, other)[0] for holding in self.seen], default=0)
+
+    def took_back(self, key: bytes) -> bool:
+        """Whether this side has removed a queue row because it was not certain when the split came."""
+        return key[2] == QUEUE and key in self._stamps
+
+    def put_us(self, key: bytes) -> int:
+        """Return when this side wrote a row, 0 if nobody knows."""
+        stamp = self._stamps.get(key)
+        return 0 if stamp is None else stamp.put_us
+
+    def gone_us(self, key: bytes) -> int:
+        """Return when this side removed a row last, 0 if nobody knows."""
+        stamp = self._stamps.get(key)
+        return 0 if stamp is None else stamp.gone_us
+
+
+def replaces(key: bytes, mine: Side, theirs: Side, mine_us: int, theirs_us: int) -> bool:
+    """Tell whether their state of one row replaces mine, the row's absence included: the later change wins.
+
+    mine_us, theirs_us: when the rows were written, where they are. Who has not changed a row since the fork does not
+    speak for it. Where two have and no time is known, a row goes before its absence, and mine before theirs.
+    """
+    my_row = mine.rows.get(key)
+    their_row = theirs.rows.get(key)
+    if my_row is None:
+        if their_row is None or mine.knows(their_row):
+            return False
+        return theirs_us >= mine.gone_us(key)
+    if their_row is None:
+        return theirs.knows(my_row) or theirs.gone_us(key) > mine_us
+    if version_of(my_row) == version_of(their_row) or mine.knows(their_row):
+        return False
+    return theirs.knows(my_row) or theirs_us > mine_us
+
+
+def fork_of(view: View | None, lineage: list[int]) -> int:
+    """Return the counter of the newest view that both sides come from, -1 if that is not known."""
+    common = [] if view is None else [epoch for epoch in view.lineage if epoch in lineage]
+    return max([counter_of(epoch) for epoch in common], default=-1)
+
+
+def foreign_homes(view: View | None, node_id: str, source: str) -> dict[int, bool]:
+    """Return the partitions that go on as they were at the side of a branch's node, and not at this one's."""
+    theirs = 0 if view is None else view.bases.get(source, 0)
+    if view is None or theirs == view.bases.get(node_id, 0):
+        return {}
+    leaders = [view.leader_of(partition) for partition in range(len(view.replicas))]
+    return {partition: True for partition, leader in enumerate(leaders) if view.bases.get(leader, 0) == theirs}

@@ -1,0 +1,192 @@
+"""The stored queue of a session as rows: reading pages of it, removing messages, and what goes when it is full.
+
+MQTT 5 section 4.9 leaves limits to the server; promise A13 demands them. Owns how much of a queue is in memory. It
+never sends: that is `queue`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.clock import HOUR
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import WARNING
+from folkmoot.kernel.pack import u64
+from folkmoot.partition.body import Bodies
+from folkmoot.session.connection import OPEN
+from folkmoot.session.entry import Entry
+from folkmoot.session.session import Session
+from folkmoot.store.key import SENT, numbered_key, plain_key, sequence_of
+from folkmoot.store.row import decode_queue
+from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.turn.state import State
+
+__all__ = ["Backlog", "rows_per_page"]
+
+_PAGE_BYTES_MAX: Final = 1_048_576  # about: a page has fewer rows where messages are large
+_DROPS_MAX: Final = 1024  # old messages that make room for one new: bounds the time that one message takes
+
+
+def rows_per_page(page_rows: int, count: int, size: int) -> int:
+    """Return how many rows to read at once where `count` messages have `size` bytes in all: 1 to `page_rows`."""
+    if size <= _PAGE_BYTES_MAX:
+        return page_rows
+    return max(1, min(page_rows, _PAGE_BYTES_MAX * count // size))
+
+
+class Backlog:
+    """The stored queues of all sessions."""
+
+    def __init__(self, state: State, bodies: Bodies) -> None:
+        self.state = state
+        self.bodies = bodies
+
+    # -- room ---------------------------------------------------------------------------------------------------------
+
+    def keeps_in_memory(self, session: Session, sequence: int) -> bool:
+        """Whether a new message stays in memory because it can soon be sent; else it is read again from its row."""
+        connection = session.connection
+        if connection is None or connection.state != OPEN or sequence != session.ready_end:
+            return False
+        return (
+            session.waiting + len(session.inflight) < session.window
+            and session.ready_bytes < self.state.limits.send_buffer_bytes_max
+        )
+
+    def make_room(self, session: Session, size: int) -> bool:
+        """Whether the limits let a message of `size` bytes be stored, perhaps after dropping the oldest (counted)."""
+        if self._fits(session, size):
+            return True
+        self._tell_full(session)
+        limits = self.state.limits
+        if limits.queue_full_drops_oldest and size <= limits.queue_bytes_max:
+            for _ in range(_DROPS_MAX):
+                if not self._drop_oldest(session):
+                    break
+                if self._fits(session, size):
+                    return True
+        self.state.counters.dropped_queue_full += 1
+        return False
+
+    def _tell_full(self, session: Session) -> None:
+        """Log that a session loses messages, once in an hour."""
+        now = self.state.now
+        if session.full_told_us and now - session.full_told_us < HOUR:
+            return
+        session.full_told_us = now
+        durable = session.durable
+        fields: dict[str, object] = {"client": session.client_id}
+        fields["messages"] = session.queue_count if durable else session.waiting
+        fields["bytes"] = session.queue_bytes if durable else session.ready_bytes
+        fields["drops"] = "the oldest" if self.state.limits.queue_full_drops_oldest else "the newest"
+        self.state.event(WARNING, "queue_full", fields)
+
+    def _fits(self, session: Session, size: int) -> bool:
+        limits = self.state.limits
+        # What is in flight to a connected client does not wait.
+        in_flight_max = session.window if session.connection is not None else 0
+        return (
+            session.queue_count < limits.queue_messages_max + in_flight_max
+            and session.queue_bytes + size <= limits.queue_bytes_max
+        )
+
+    def _drop_oldest(self, session: Session) -> bool:
+        start = max(session.sent_below, session.drop_below)
+        if session.waiting:
+            entry = session.ready[session.ready_head]
+            if entry.dup or entry.sequence >= session.durable_next:
+                return False  # one that was sent before stays: its flow has begun
+            session.pop_ready()
+        else:
+            start = max(start, session.ready_end) if session.connection is not None else start
+            end = numbered_key(session.queue_prefix, session.durable_next)
+            try:
+                rows = self.state.reader.scan(numbered_key(session.queue_prefix, start), end, 1)
+                if not rows:
+                    return False
+                entry = self._entry_of(session, rows[0][0], rows[0][1])
+            except CorruptStore:
+                return False  # the queue is full: the new message goes, not those who get it too
+        if start > session.drop_below:
+            session.drop_from = entry.sequence
+        session.drop_below = entry.sequence + 1
+        self.remove(session, entry)
+        self.state.counters.dropped_queue_full += 1
+        return True
+
+    def offer_room(self, session: Session, size: int) -> bool:
+        """As `make_room`, for the messages of a transient session, which wait in memory."""
+        limits = self.state.limits
+        count_max = limits.queue_messages_max
+        bytes_max = limits.queue_bytes_max
+        drops = limits.queue_full_drops_oldest and size <= bytes_max
+        while session.waiting >= count_max or session.ready_bytes + size > bytes_max:
+            self._tell_full(session)
+            self.state.counters.dropped_queue_full += 1
+            if not drops or not session.waiting:
+                return False
+            session.pop_ready()
+        return True
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def load(self, session: Session) -> bool:
+        """Read the next page of a stored queue; False when there is none."""
+        if not session.durable:
+            return False
+        start = session.ready_end
+        if session.drop_from <= start < session.drop_below:
+            start = session.drop_below
+        if start >= session.durable_next:
+            return False
+        prefix = session.queue_prefix
+        page_rows = rows_per_page(self.state.limits.page_rows, session.queue_count, session.queue_bytes)
+        end = session.durable_next
+        rows = self.state.reader.scan(numbered_key(prefix, start), numbered_key(prefix, end), page_rows)
+        session.ready_end = sequence_of(rows[-1][0]) + 1 if len(rows) == page_rows else end
+        for key, value in rows:
+            if session.drop_from <= sequence_of(key) < session.drop_below:
+                continue
+            if session.flights is not None and sequence_of(key) in session.flights:
+                continue
+            entry = self._entry_of(session, key, value)
+            if entry.qos == 0 and entry.sequence < session.sent_below:
+                self.remove(session, entry)  # perhaps sent before a crash: at most once, section 4.3.1
+            else:
+                session.push_ready(entry)
+        if rows and session.ready_end > session.sent_below:
+            # From now on they may have been sent, also for whoever reads this after a crash.
+            self.state.writer.put(
+                session.partition, plain_key(session.partition, SENT, session.key), u64(session.ready_end)
+            )
+        return bool(rows)
+
+    def _entry_of(self, session: Session, key: bytes, value: bytes) -> Entry:
+        row = decode_queue(value[VERSION_BYTES:])
+        message = row.message
+        if message is None:
+            message = self.bodies.load(session.partition, row.body)
+        entry = Entry(sequence_of(key), message, row.qos, row.retain, row.identifiers, row.group)
+        entry.body = row.body
+        # [MQTT-3.3.1-3] The row's own flag says what was meant when it was written; it counts after a restart only.
+        entry.dup = row.qos > 0 and entry.sequence < session.sent_below
+        return entry
+
+    def find(self, session: Session, sequence: int) -> Entry | None:
+        """Return the stored message with this sequence, or None."""
+        key = numbered_key(session.queue_prefix, sequence)
+        value = self.state.reader.get(key)
+        return None if value is None else self._entry_of(session, key, value)
+
+    def remove(self, session: Session, entry: Entry) -> None:
+        """Delete the row of a message that is done with."""
+        self.state.writer.delete(session.partition, numbered_key(session.queue_prefix, entry.sequence))
+        session.queue_count -= 1
+        session.queue_bytes -= entry.size
+        counters = self.state.counters
+        counters.queue_messages -= 1
+        counters.queue_bytes -= entry.size
+        if entry.body:
+            self.bodies.release(session.partition, entry.body)
+        if entry.body or entry.group:
+            session.special_rows -= 1

@@ -1,0 +1,81 @@
+"""Bodies: a message that several sessions of one partition wait for is stored once; their queue rows name it.
+
+The number of rows that name a body is kept in memory and counted anew when a node begins to lead the partition.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.store.key import body_key
+from folkmoot.store.message import Message, decode_message, encode_message
+from folkmoot.store.writer import VERSION_BYTES
+from folkmoot.turn.state import State
+
+__all__ = ["Bodies"]
+
+
+class Bodies:
+    """The bodies of all partitions that this node leads."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._counts: list[dict[int, int]] = [{} for _ in range(state.partitions)]  # body -> rows that name it
+        self._next: list[int] = [1] * state.partitions
+        self._total = 0
+
+    def has_room(self) -> bool:
+        """Whether one more body may be remembered; otherwise each session gets its own copy."""
+        return self._total < self.state.limits.shared_bodies_max
+
+    def store(self, partition: int, message: Message) -> int:
+        """Store a body nobody names yet and return its sequence."""
+        sequence = self._next[partition]
+        self._next[partition] = sequence + 1
+        self.state.writer.put(partition, body_key(partition, sequence), encode_message(message))
+        self._counts[partition][sequence] = 0
+        self._total += 1
+        return sequence
+
+    def hold(self, partition: int, sequence: int) -> None:
+        """One more row names the body."""
+        counts = self._counts[partition]
+        if sequence not in counts:
+            self._total += 1
+        counts[sequence] = counts.get(sequence, 0) + 1
+
+    def take(self, partition: int, counts: dict[int, int], following: int) -> None:
+        """This node begins to lead the partition: its bodies with the rows that name them, and the next sequence."""
+        self._total += len(counts)
+        self._counts[partition] = counts
+        self._next[partition] = following
+
+    def forget(self, partition: int) -> None:
+        """This node leads the partition no more."""
+        self._total -= len(self._counts[partition])
+        self._counts[partition] = {}
+        self._next[partition] = 1
+
+    def release(self, partition: int, sequence: int) -> None:
+        """One row less names the body; the last one takes it along."""
+        counts = self._counts[partition]
+        left = counts.get(sequence, 0) - 1
+        if left > 0:
+            counts[sequence] = left
+            return
+        if counts.pop(sequence, -1) >= 0:
+            self._total -= 1
+        self.state.writer.delete(partition, body_key(partition, sequence))
+
+    def names(self, partition: int, sequence: int) -> int:
+        """Return how many rows name the body."""
+        return self._counts[partition].get(sequence, 0)
+
+    def __len__(self) -> int:
+        return self._total
+
+    def load(self, partition: int, sequence: int) -> Message:
+        """Return the message of a body; raises CorruptStore when a row names one that is not there."""
+        value = self.state.reader.get(body_key(partition, sequence))
+        if value is None:
+            raise CorruptStore(f"a queue row of partition {partition} names body {sequence}, which is missing")
+        return decode_message(value, VERSION_BYTES)

@@ -1,0 +1,100 @@
+"""Marks: the newest request of each origin that a partition has applied, so that a repeated one is not applied again.
+
+An origin is a node, or a partition that has promised something (`outbox`). A mark is a row of the partition, in the
+same change as what the request did: whoever leads the partition next knows it. One that this node applied by itself
+needs none: it has no second way to come. The marks of nodes that are known no more go when all who are known are there:
+those have left, or an operator has forgotten them, and nobody will ask again in their name. So a partition has no more
+marks than there are nodes and partitions.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import u16, u64
+from folkmoot.store.key import MARK, plain_key
+from folkmoot.turn.state import State
+
+__all__ = ["Marks", "partition_origin"]
+
+_PARTITION: Final = b"\0p"
+
+
+def partition_origin(partition: int) -> bytes:
+    """Return the name of a partition as an origin; no node has one like it."""
+    return _PARTITION + u16(partition)
+
+
+class Marks:
+    """The marks of the partitions that this node leads.
+
+    The numbers of a node that starts anew begin beyond those of its earlier lives (`request`).
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._newest: list[dict[bytes, int]] = [{} for _ in range(state.partitions)]
+        self._changed: dict[tuple[int, bytes], int] = {}
+        self._known: dict[bytes, None] | None = None  # ids of nodes; None: no view yet
+
+    def know(self, node_ids: list[str]) -> None:
+        """A view was installed: these nodes are all that are known; none: some are away, and nothing goes.
+
+        Who is away may have a branch, and a merge looks at the marks too.
+        """
+        known = {node_id.encode(): None for node_id in node_ids} if node_ids else None
+        if known != self._known:
+            self._known = known
+            for partition in range(self.state.partitions):
+                if self.state.leads[partition]:
+                    self._prune(partition)
+
+    def _prune(self, partition: int) -> None:
+        known = self._known
+        newest = self._newest[partition]
+        if known is None or not newest:
+            return
+        for origin in [origin for origin in newest if origin not in known and not origin.startswith(_PARTITION)]:
+            del newest[origin]
+            self._changed.pop((partition, origin), None)
+            self.state.writer.delete(partition, plain_key(partition, MARK, origin))
+
+    def advance(self, partition: int, origin: bytes, sequence: int) -> bool:
+        """Return whether the request is new in this partition; then it is the newest from now on."""
+        newest = self._newest[partition]
+        if sequence <= newest.get(origin, 0):
+            return False
+        newest[origin] = sequence
+        self._changed[(partition, origin)] = sequence
+        return True
+
+    def newest(self, partition: int, origin: bytes) -> int:
+        """Return the newest request of an origin that the partition has applied, 0 = none."""
+        return self._newest[partition].get(origin, 0)
+
+    def take_back(self, partition: int, origin: bytes, sequence: int) -> None:
+        """The request that came last was not applied after all: `sequence` is the newest again, 0 = none."""
+        if sequence:
+            self._newest[partition][origin] = sequence
+            self._changed[(partition, origin)] = sequence
+        else:
+            self._newest[partition].pop(origin, None)
+            self._changed.pop((partition, origin), None)
+
+    def flush(self) -> None:
+        """End of a turn: put the rows of the marks that have changed."""
+        if not self._changed:
+            return
+        changed = self._changed
+        self._changed = {}
+        for (partition, origin), sequence in changed.items():
+            self.state.writer.put(partition, plain_key(partition, MARK, origin), u64(sequence))
+
+    def take(self, partition: int, newest: dict[bytes, int]) -> None:
+        """This node begins to lead the partition: its rows, by origin."""
+        self._newest[partition] = newest
+        self._prune(partition)
+
+    def forget(self, partition: int) -> None:
+        """This node leads the partition no more."""
+        self._newest[partition] = {}

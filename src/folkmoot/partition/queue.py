@@ -1,0 +1,395 @@
+"""The outbound flow of a session: its stored queue, its window, and the acknowledgements that empty them.
+
+MQTT 5 sections 4.3 (QoS), 4.4 (delivery retry), 4.6 (ordering), 4.9 (flow control). A persistent session's messages are
+rows first; they are sent when their row is durable and the window is open, from memory if they are recent, else by
+pages from the store. A transient session's messages wait in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.pack import BYTE, U16
+from folkmoot.mqtt.encode import encode_ack
+from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL
+from folkmoot.partition.backlog import Backlog
+from folkmoot.session.connection import OPEN, Connection
+from folkmoot.session.entry import (
+    AWAIT_PUBACK,
+    AWAIT_PUBCOMP,
+    AWAIT_PUBREC,
+    SENT_QOS1,
+    SENT_QOS2,
+    SENT_RELEASE,
+    Entry,
+)
+from folkmoot.session.session import Session
+from folkmoot.session.wire import put_publish
+from folkmoot.store.key import RELEASED, name_prefix, numbered_key
+from folkmoot.store.message import Message
+from folkmoot.store.origin import AT_HOME
+from folkmoot.store.row import QueueRow, encode_queue
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.state import State
+
+__all__ = ["Queue"]
+
+_PAGES_MAX: Final = 8  # read for one session in one turn; more are read when the messages have expired, or are QoS 0
+
+
+class Queue:
+    """Outbound messages of all sessions of the node."""
+
+    def __init__(self, state: State, fabric: Fabric, commits: Commits, backlog: Backlog) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.commits = commits
+        self.backlog = backlog
+        self.unfed: list[Session] = []  # sessions with feeds whose queue has room again
+        self.unreadable: list[tuple[Session, CorruptStore]] = []  # whose messages cannot be read
+        self.unfinished: dict[str, Session] = {}  # sessions whose messages go on later: next turn has room again
+        self.lost: list[Entry] = []  # shared messages that need another member
+
+    # -- entering -------------------------------------------------------------------------------------------------
+
+    def append(
+        self, session: Session, message: Message, qos: int, retain: bool, identifiers: bytes, group: bytes, body: int
+    ) -> bool:
+        """Store a message for a persistent session; False when the queue's limit refuses it (counted)."""
+        size = message.size
+        if not self.backlog.make_room(session, size):
+            return False
+        sequence = session.queue_next
+        session.queue_next = sequence + 1
+        direct = self.backlog.keeps_in_memory(session, sequence)
+        if direct:
+            entry = Entry(sequence, message, qos, retain, identifiers, group)
+            entry.body = body
+            session.push_ready(entry)
+            session.ready_end = sequence + 1
+        inline = None if body else message
+        row = QueueRow(qos, retain, direct, identifiers, group, body, size, inline)
+        key = numbered_key(session.queue_prefix, sequence)
+        self.state.writer.put(session.partition, key, encode_queue(row))
+        if message.origin == AT_HOME:
+            self.state.revocable.append((self.state.writer.token, session.partition, key))
+        session.queue_count += 1
+        session.queue_bytes += size
+        if body or group:
+            session.special_rows += 1
+        counters = self.state.counters
+        counters.queue_messages += 1
+        counters.queue_bytes += size
+        self.commits.touch(session)
+        return True
+
+    def offer(
+        self, session: Session, message: Message, qos: int, retain: bool, identifiers: bytes, group: bytes
+    ) -> bool:
+        """Send QoS 1 or 2 to a connected transient session, or keep it until its window opens.
+
+        False when its queue is full.
+        """
+        connection = session.connection
+        if connection is None:
+            return False  # it ends in this very call: its own will matches its own subscription
+        if session.waiting or len(session.inflight) >= session.window or not connection.can_send():
+            if not self.backlog.offer_room(session, message.size):
+                return False
+            session.push_ready(Entry(0, message, qos, retain, identifiers, group))
+            return True
+        packet_id = session.take_packet_id()
+        if not put_publish(connection, message, qos, retain, False, packet_id, identifiers, self.state.now):
+            self.state.counters.dropped_too_large += 1
+            return True
+        if group:
+            entry = Entry(0, message, qos, retain, identifiers, group)
+            entry.state = AWAIT_PUBACK if qos == 1 else AWAIT_PUBREC
+            session.inflight[packet_id] = entry
+        else:
+            session.inflight[packet_id] = SENT_QOS1 if qos == 1 else SENT_QOS2
+        self._count_sent(qos, message)
+        if self.state.meter.on:
+            self.state.meter.sent(message, connection.opened_us)
+        return True
+
+    def sends_qos0(self, session: Session) -> bool:
+        """Whether QoS 0 goes out at once: to a connected session, unless it would overtake stored ones (A3)."""
+        connection = session.connection
+        if connection is None or connection.state != OPEN:
+            return False
+        if not session.durable or not self.state.limits.queue_qos0_offline:
+            return True
+        return not session.waiting and session.ready_end == session.queue_next
+
+    def send_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> bool:
+        """Send QoS 0 to a connected session, or drop it when the peer does not keep up (counted)."""
+        connection = session.connection
+        if connection is None or connection.state != OPEN or not connection.can_send():
+            self.state.counters.dropped_qos0_slow += 1
+            return False
+        if put_publish(connection, message, 0, retain, False, 0, identifiers, self.state.now):
+            self._count_sent(0, message)
+            if self.state.meter.on:
+                self.state.meter.sent(message, connection.opened_us)
+        else:
+            self.state.counters.dropped_too_large += 1
+        return True
+
+    def _count_sent(self, qos: int, message: Message) -> None:
+        counters = self.state.counters
+        counters.publish_payload_bytes_sent += len(message.payload)
+        if qos == 0:
+            counters.publish_sent_qos0 += 1
+        elif qos == 1:
+            counters.publish_sent_qos1 += 1
+        else:
+            counters.publish_sent_qos2 += 1
+
+    # -- leaving --------------------------------------------------------------------------------------------------
+
+    def _load(self, session: Session) -> bool:
+        """Load a page of what waits; False when there is none, or when it cannot be read."""
+        try:
+            return self.backlog.load(session)
+        except CorruptStore as fault:
+            self.unreadable.append((session, fault))
+            return False
+
+    def pump(self, session: Session) -> None:
+        """Send what may be sent: in order, durable, within the window, as fast as the peer takes it."""
+        connection = session.connection
+        if connection is None or connection.state != OPEN:
+            return
+        pages = 0
+        while True:
+            if not session.waiting:
+                pages += 1
+                if pages > _PAGES_MAX:
+                    self.unfinished[session.client_id] = session
+                    break
+                if not self._load(session):
+                    break
+                if not session.waiting:
+                    continue  # nothing of that page is to be sent
+            entry = session.ready[session.ready_head]
+            if session.durable and entry.sequence >= session.durable_next:
+                break
+            if not connection.can_send():
+                if connection.lane is not None and connection.lane.room <= 0:
+                    self.unfinished[session.client_id] = session
+                break
+            if entry.qos:
+                if len(session.inflight) >= session.window:
+                    break
+                if session.durable and session.packet_id_of(entry.sequence) in session.inflight:
+                    break
+            session.pop_ready()
+            self._send(session, connection, entry)
+        if (
+            session.feeds
+            and session.waiting + session.queue_count - len(session.inflight) < self.state.limits.page_rows
+        ):
+            self.unfed.append(session)
+
+    def go_on(self) -> None:
+        """Go on with the sessions whose pages had nothing to send."""
+        sessions = self.unfinished
+        self.unfinished = {}
+        for session in sessions.values():
+            self.pump(session)
+
+    def _send(self, session: Session, connection: Connection, entry: Entry) -> None:
+        message = entry.message
+        assert message is not None, "an entry that waits has its message"
+        now = self.state.now
+        if message.expires_us and message.expires_us <= now and not entry.dup:  # [MQTT-3.3.2-5] [MQTT-4.3.3-7]
+            self.state.counters.dropped_expired += 1
+            self._done(session, entry)
+            return
+        packet_id = 0
+        if entry.qos:
+            packet_id = session.packet_id_of(entry.sequence) if session.durable else session.take_packet_id()
+        if not put_publish(connection, message, entry.qos, entry.retain, entry.dup, packet_id, entry.identifiers, now):
+            self.state.counters.dropped_too_large += 1  # [MQTT-3.1.2-25] as if it had been sent
+            self._done(session, entry)
+            return
+        self._count_sent(entry.qos, message)
+        if entry.dup:
+            self.state.counters.publish_resent += 1
+        elif self.state.meter.on:
+            self.state.meter.sent(message, connection.opened_us)
+        if not entry.qos:
+            self._done(session, entry)
+            return
+        entry.state = AWAIT_PUBACK if entry.qos == 1 else AWAIT_PUBREC
+        if session.durable:
+            session.sent_below = max(session.sent_below, entry.sequence + 1)
+            entry.message = None  # the row has it
+        session.inflight[packet_id] = entry
+        if connection.remote is not None:
+            connection.remote.sequences.append(entry.sequence)
+
+    def _done(self, session: Session, entry: Entry) -> None:
+        if session.durable:
+            self.backlog.remove(session, entry)
+
+    # -- acknowledgements -----------------------------------------------------------------------------------------
+
+    def puback(self, session: Session, packet_id: int) -> bool:
+        """PUBACK came [MQTT-4.3.2-5]; False when the id is of another flow."""
+        entry = session.inflight.get(packet_id)
+        if entry is None:
+            return True  # of a flow that a reconnect or a crash has already ended: nothing to do
+        if entry.state != AWAIT_PUBACK:
+            return False
+        del session.inflight[packet_id]
+        if session.durable:
+            self._keep(session, PUBACK, packet_id, 0, entry.sequence)
+            self.backlog.remove(session, entry)
+            self.pump(session)
+        elif session.ready or session.feeds:
+            self.pump(session)
+        return True
+
+    def pubrec(self, session: Session, packet_id: int, code: int) -> int:
+        """PUBREC came: return what is owed.
+
+        0: PUBREL at once, 1: PUBREL when this turn is durable, 2: nothing, 0x92: the id is unknown, 0x82: of QoS 1.
+        """
+        entry = session.inflight.get(packet_id)
+        if entry is None:
+            return 0x92
+        if entry.state == AWAIT_PUBCOMP:
+            # A second PUBREC: PUBREL again, but not before the row that says so is on disk.
+            return 1 if session.durable else 0
+        if entry.state != AWAIT_PUBREC:
+            return 0x82
+        if code >= 0x80:  # [MQTT-4.3.3-4] the flow ends here
+            del session.inflight[packet_id]
+            if session.durable:
+                self._keep(session, PUBREC, packet_id, code, entry.sequence)
+            self._done(session, entry)
+            self.pump(session)
+            return 2
+        if not session.durable:
+            session.inflight[packet_id] = SENT_RELEASE
+            return 0
+        self._keep(session, PUBREC, packet_id, 0, entry.sequence)
+        self.backlog.remove(session, entry)
+        session.inflight[packet_id] = SENT_RELEASE
+        if session.released is None:
+            session.released = {}
+        session.released[packet_id] = entry.sequence
+        self.state.writer.put(session.partition, self._released_key(session, entry.sequence), b"")
+        return 1
+
+    def pubcomp(self, session: Session, packet_id: int) -> bool:
+        """PUBCOMP came; False when the id is of another flow."""
+        entry = session.inflight.get(packet_id)
+        if entry is None:
+            return True
+        if entry.state != AWAIT_PUBCOMP:
+            return False
+        del session.inflight[packet_id]
+        if session.durable:
+            released = session.released
+            assert released is not None, "a persistent session remembers what it released"
+            sequence = released.pop(packet_id)
+            self._keep(session, PUBCOMP, packet_id, 0, sequence)
+            self.state.writer.delete(session.partition, self._released_key(session, sequence))
+        self.pump(session)
+        return True
+
+    def _keep(self, session: Session, kind: int, packet_id: int, code: int, sequence: int) -> None:
+        """Keep an acknowledgement until what it does is committed: the next leader may be without that."""
+        connection = session.connection
+        if self.fabric.alone or connection is None or connection.remote is not None:
+            return  # the node with the connection keeps it
+        if session.taken is None:
+            session.taken = []
+        self._let_go(session.taken)
+        rest = U16[packet_id] + BYTE[code] if code else U16[packet_id]
+        session.taken.append((self.state.writer.token, kind << 4, rest, sequence))
+
+    def _let_go(self, taken: list[tuple[int, int, bytes, int]]) -> None:
+        committed = self.commits.committed_token
+        count = 0
+        while count < len(taken) and taken[count][0] <= committed:
+            count += 1
+        if count:
+            del taken[:count]
+
+    def uncommitted(self, session: Session) -> list[tuple[int, bytes, int]]:
+        """Return acknowledgements that have been taken and may be lost: first byte, rest of the packet, sequence."""
+        taken = session.taken
+        if taken is None:
+            return []
+        self._let_go(taken)
+        return [(first, rest, sequence) for _, first, rest, sequence in taken]
+
+    def _released_key(self, session: Session, sequence: int) -> bytes:
+        return numbered_key(name_prefix(session.partition, RELEASED, session.key), sequence)
+
+    # -- the connection comes and goes ------------------------------------------------------------------------------
+
+    def attach(self, session: Session) -> None:
+        """A connection resumes the session: what was released and not completed is in flight again [MQTT-4.4.0-1]."""
+        session.ready_end = session.queue_head
+        if session.released:
+            for packet_id in session.released:
+                session.inflight[packet_id] = SENT_RELEASE
+
+    def reclaim(self, session: Session, sequences: list[int]) -> None:
+        """The client has got these messages from an earlier leader: what is still stored of them is in flight."""
+        session.flights = set()
+        for sequence in sequences:
+            entry = self.backlog.find(session, sequence)
+            if entry is not None:
+                entry.state = AWAIT_PUBACK if entry.qos == 1 else AWAIT_PUBREC
+                entry.message = None
+                session.inflight[session.packet_id_of(sequence)] = entry
+                session.flights.add(sequence)
+                session.sent_below = max(session.sent_below, sequence + 1)
+
+    def resend(self, session: Session) -> None:
+        """Send PUBREL again for what is released and not completed [MQTT-4.4.0-1]; messages come again by `pump`."""
+        connection = session.connection
+        if session.released and connection is not None:
+            for packet_id in session.released:
+                connection.put(encode_ack(PUBREL, packet_id))
+                self.state.counters.sent_pubrel += 1
+
+    def detach(self, session: Session) -> None:
+        """The connection is gone: everything unacknowledged waits in the store.
+
+        A transient session's shared messages are lost here.
+        """
+        if not session.durable:
+            for entry in session.inflight.values():
+                # [MQTT-4.8.2-4] a QoS 2 message that may have been received goes to nobody else
+                if entry.group and entry.state == AWAIT_PUBACK:
+                    self.lost.append(entry)
+            while session.waiting:
+                entry = session.pop_ready()
+                if entry.group:
+                    self.lost.append(entry)
+        else:
+            session.queue_head = self._first_left(session)
+        session.flights = None
+        session.taken = None  # whoever comes next is let in when all is committed
+        session.inflight.clear()
+        session.clear_ready()
+        session.ready_end = session.queue_head
+
+    def _first_left(self, session: Session) -> int:
+        """Return the first sequence whose row may be there: the store is slow to step over many deleted ones."""
+        first = session.ready_end
+        if session.waiting:
+            first = session.ready[session.ready_head].sequence
+        for entry in session.inflight.values():
+            if 0 < entry.sequence < first:  # 0: released, its row is gone
+                first = entry.sequence
+        return first

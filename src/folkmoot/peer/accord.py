@@ -1,0 +1,53 @@
+"""Settings that have to be equal on all nodes: what a node says of its own in the handshake, and who differs.
+
+Owns which settings these are, and their form as text. Nobody is refused for them: while they are changed, one node
+after the other, nodes differ for minutes. A node of an older version says less; what it does not say does not differ.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.peer.config import ClusterConfig
+
+__all__ = ["Disagreement", "disagreements", "settings_of"]
+
+
+class Disagreement:
+    """A setting, by its name in the configuration, as this node has it and as another has it."""
+
+    def __init__(self, setting: str, here: str, there: str) -> None:
+        self.setting = setting
+        self.here = here
+        self.there = there
+
+    def fields(self, node_id: str) -> dict[str, object]:
+        """Return it with the other node's id, for the log and the status."""
+        return {"node": node_id, "setting": self.setting, "here": self.here, "there": self.there}
+
+    def __repr__(self) -> str:
+        return f"Disagreement({self.setting!r} here={self.here!r} there={self.there!r})"
+
+
+def settings_of(config: ClusterConfig) -> dict[str, str]:
+    """Return the settings of this node that all others should have too, each of at most 200 characters."""
+    return {
+        "cluster.replicas": str(config.replicas),
+        "cluster.split_policy": config.split_policy,
+        "cluster.heartbeat": _time(config.heartbeat_us),
+        "cluster.silence": _time(config.silence_us),
+        "streams": config.streams,
+    }
+
+
+def disagreements(mine: dict[str, str], theirs: dict[str, str]) -> list[Disagreement]:
+    """Return in which settings two nodes differ that both have told of."""
+    found: list[Disagreement] = []
+    for setting, here in mine.items():
+        there = theirs.get(setting, here)
+        if there != here:
+            found.append(Disagreement(setting, here, there))
+    return found
+
+
+def _time(time_us: int) -> str:
+    return f"{time_us}us" if time_us % MILLISECOND else f"{time_us // MILLISECOND}ms"

@@ -1,0 +1,128 @@
+"""The wire between two nodes: frames out of bytes, and the numbered messages that a data frame carries.
+
+Owns the layout and the bytes of a frame that has not arrived completely. Knows no peer and decides nothing. A frame is
+its length (4 bytes, counting what follows), a kind (1 byte) and a body; integers are big-endian. A data frame's body:
+
+    first   u64  number of its first message; messages of a link are numbered from 1 without gaps; 0 when it has none
+    ack     u64  the sender has received all messages up to this number
+    then for each message: kind u8, length LEB128, body
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import U16, get_u32, u32, u64, varint
+
+__all__ = [
+    "CLOSE",
+    "DATA",
+    "FRAME_BYTES_MAX",
+    "HELLO",
+    "MALFORMED",
+    "MESSAGE_BYTES_MAX",
+    "NONE",
+    "PING",
+    "PONG",
+    "PROOF",
+    "RESUME",
+    "FrameReader",
+    "data_frame",
+    "frame",
+    "message_head",
+]
+
+HELLO: Final = 1  # who I am: folkmoot.peer.handshake
+PROOF: Final = 2  # that I know the secret
+RESUME: Final = 3  # where our link stands: folkmoot.peer.link
+DATA: Final = 4  # messages, or none: then it only acknowledges
+PING: Final = 5  # a time of mine, u64; to be sent back at once
+PONG: Final = 6
+CLOSE: Final = 7  # the last frame: a code, u8, and a reason in UTF-8
+
+FRAME_BYTES_MAX: Final = 1 << 30
+"""What a peer that has proved itself may announce; memory is taken only as the bytes arrive."""
+
+MESSAGE_BYTES_MAX: Final = FRAME_BYTES_MAX - 64
+
+NONE: Final = -1
+MALFORMED: Final = -2
+
+_BYTE: Final[list[bytes]] = [bytes([n]) for n in range(256)]
+
+
+def frame(kind: int, body: bytes) -> bytes:
+    """Return a whole frame."""
+    return b"".join([u32(len(body) + 1), _BYTE[kind], body])
+
+
+def message_head(kind: int, size: int) -> bytes:
+    """Return what stands before a message's body of `size` bytes; kind 0 to 255."""
+    if size < 128:
+        return U16[kind << 8 | size]
+    if size < 16384:
+        return U16[kind << 8 | size & 127 | 128] + _BYTE[size >> 7]
+    return _BYTE[kind] + varint(size)
+
+
+def data_frame(first: int, ack: int, pieces: list[bytes], size: int) -> bytes:
+    """Return the data frame with the `size` bytes of pieces[1:]; pieces[0] is a place for the head and is replaced.
+
+    The bytes of a turn are joined here and nowhere else.
+    """
+    pieces[0] = b"".join([u32(size + 17), _BYTE[DATA], u64(first), u64(ack)])
+    return b"".join(pieces)
+
+
+class FrameReader:
+    """Cuts a byte stream into frames of at most `bytes_max` bytes, length field not counted; it may change any time.
+
+    After `feed`, call `next` until it returns NONE or MALFORMED: frames that came whole are read where they lie.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max: int = bytes_max
+        self.data: bytes = b""
+        self.stop: int = 0
+        self._pos: int = 0
+        self._held: bytearray = bytearray()
+        self._need_bytes: int = 0
+
+    def __repr__(self) -> str:
+        return f"FrameReader(held={len(self._held)} need={self._need_bytes} bytes_max={self.bytes_max})"
+
+    def held_bytes(self) -> int:
+        """Return how many bytes wait for the rest of their frame."""
+        return len(self._held)
+
+    def feed(self, data: bytes) -> None:
+        """Take the next chunk of the stream."""
+        if len(self._held) > 0:
+            self._held += data
+            if len(self._held) < self._need_bytes:
+                return
+            data = bytes(self._held)
+            self._held = bytearray()
+        self.data = data
+        self._pos = 0
+
+    def next(self) -> int:
+        """Return where in `data` the next frame's kind stands, its body ending before `stop`; or NONE or MALFORMED."""
+        data = self.data
+        pos = self._pos
+        end = len(data)
+        need = 4
+        if end - pos >= 4:
+            size = get_u32(data, pos)
+            if size == 0 or size > self.bytes_max:
+                return MALFORMED
+            need += size
+            if end - pos >= need:
+                self._pos = self.stop = pos + need
+                return pos + 4
+        if pos < end:
+            self._held = bytearray(data[pos:])
+            self._need_bytes = need
+        self.data = b""
+        self._pos = 0
+        return NONE

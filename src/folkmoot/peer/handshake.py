@@ -1,0 +1,302 @@
+"""How two nodes introduce themselves: HELLO, the wire version, and the proof that both know the secret.
+
+Owns the bytes and the rules of HELLO and PROOF; connections are `folkmoot.peer.peers`' business. HELLO:
+
+    magic     8 bytes, "folkmoot"
+    wire      u16, u16: the lowest and the highest version that the node speaks; the highest common one is used
+    fields    each tag u8, length u16, value; unknown tags and what follows the known part of a value are ignored
+
+PROOF is HMAC-SHA256 (RFC 2104, FIPS 180-4) under the secret over the prover's role and both HELLOs, so over both ids,
+nonces and versions: none of it can be changed on the way. The node that dialled proves itself first, so that a
+stranger who connects gets nothing to guess secrets with. Nonces depend on the secret: nobody else can foretell them and
+collect answers. The proof is about the start of a connection; only TLS protects what follows from one who sits on the
+line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Final
+
+from folkmoot.kernel.pack import get_u16, get_u32, get_u64, u16, u32, u64
+from folkmoot.kernel.rng import Rng
+from folkmoot.peer.accord import settings_of
+from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.frame import HELLO, PROOF, frame
+from folkmoot.peer.member import JOINING, Member
+from folkmoot.peer.peer import PROVING, RESUMING, PeerConnection
+
+__all__ = [
+    "ITSELF",
+    "SAME_ID",
+    "WIRE_MAX",
+    "WIRE_MIN",
+    "Greeter",
+    "Hello",
+    "common_wire",
+    "differs",
+    "nonce",
+    "proof",
+    "read_hello",
+]
+
+WIRE_MIN: Final = 1
+WIRE_MAX: Final = 1
+"""The versions of the wire that this software speaks; what a node says is in its Member."""
+
+ITSELF: Final = "it is this node itself"
+SAME_ID: Final = "it has the same node.id as this node: ids must differ"
+
+_DIALLER: Final = b"D"
+_LISTENER: Final = b"L"
+
+_MAGIC: Final = b"folkmoot"
+_NODE_ID: Final = 1
+_PROCESS: Final = 2  # incarnation u64, run u64
+_ADDRESS: Final = 3
+_ZONE: Final = 4
+_SOFTWARE: Final = 5
+_FEATURE: Final = 6  # once for each
+_CLUSTER: Final = 7  # partitions u32, then the name
+_NONCE: Final = 8
+_SECRET: Final = 9  # u8: 1 when the node has one
+_SETTING: Final = 10  # NAME=VALUE, once for each that should be equal on all nodes
+
+_NONCE_BYTES: Final = 16
+_ID_CHARACTERS_MAX: Final = 64
+_TEXT_CHARACTERS_MAX: Final = 255
+_FEATURES_MAX: Final = 64
+_SETTINGS_MAX: Final = 64
+_ID_CHARACTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+_INCARNATION_MAX: Final = 1 << 62
+
+
+class Hello:
+    """What a node says of itself; `run` is a random number that tells two processes with one id apart."""
+
+    def __init__(self, node_id: str, incarnation: int, run: int) -> None:
+        self.wire_min = 0
+        self.wire_max = 0
+        self.node_id = node_id
+        self.incarnation = incarnation
+        self.run = run
+        self.address = ""
+        self.zone = ""
+        self.software = ""
+        self.features: list[str] = []
+        self.settings: dict[str, str] = {}
+        self.cluster = ""
+        self.partitions = 0
+        self.nonce = b""
+        self.has_secret = False
+
+    def member(self) -> Member:
+        """Return the node as a member."""
+        text = self.software
+        return Member(
+            self.node_id, self.incarnation, self.address, self.zone, JOINING, self.wire_min, self.wire_max, text
+        )
+
+    def encode(self) -> bytes:
+        """Return the body of the HELLO frame."""
+        parts = [_MAGIC, u16(self.wire_min), u16(self.wire_max)]
+        _put(parts, _NODE_ID, self.node_id.encode())
+        _put(parts, _PROCESS, u64(self.incarnation) + u64(self.run))
+        _put(parts, _ADDRESS, self.address.encode())
+        _put(parts, _ZONE, self.zone.encode())
+        _put(parts, _SOFTWARE, self.software.encode())
+        for feature in self.features:
+            _put(parts, _FEATURE, feature.encode())
+        _put(parts, _CLUSTER, u32(self.partitions) + self.cluster.encode())
+        _put(parts, _NONCE, self.nonce)
+        _put(parts, _SECRET, b"\x01" if self.has_secret else b"\x00")
+        for name, value in self.settings.items():
+            _put(parts, _SETTING, f"{name}={value}".encode())
+        return b"".join(parts)
+
+    def __repr__(self) -> str:
+        return f"Hello({self.node_id!r} incarnation={self.incarnation} wire={self.wire_min}..{self.wire_max})"
+
+
+def _put(parts: list[bytes], tag: int, value: bytes) -> None:
+    parts.append(bytes([tag]) + u16(len(value)))
+    parts.append(value)
+
+
+def read_hello(data: bytes) -> Hello | str:
+    """Read the body of a HELLO frame, or say what is wrong with it."""
+    if data[:8] != _MAGIC or len(data) < 12:
+        return "its first bytes are not those of a node of Folkmoot"
+    hello = Hello("", 0, 0)
+    hello.wire_min = get_u16(data, 8)
+    hello.wire_max = get_u16(data, 10)
+    pos = 12
+    while pos < len(data):
+        if pos + 3 > len(data) or pos + 3 + get_u16(data, pos + 1) > len(data):
+            return "its HELLO ends in the middle of a field"
+        stop = pos + 3 + get_u16(data, pos + 1)
+        fault = _read_field(hello, data[pos], data[pos + 3 : stop])
+        if fault:
+            return fault
+        pos = stop
+    return _fault_of(hello) or hello
+
+
+def _read_field(hello: Hello, tag: int, value: bytes) -> str:
+    if tag == _PROCESS:
+        if len(value) < 16:
+            return "its HELLO has no incarnation"
+        hello.incarnation = get_u64(value, 0)
+        hello.run = get_u64(value, 8)
+    elif tag == _CLUSTER:
+        if len(value) < 4:
+            return "its HELLO has no number of partitions"
+        hello.partitions = get_u32(value, 0)
+        return _read_text(hello, tag, value[4:])
+    elif tag == _NONCE:
+        hello.nonce = value
+    elif tag == _SECRET:
+        hello.has_secret = value[:1] == b"\x01"
+    elif tag in (_NODE_ID, _ADDRESS, _ZONE, _SOFTWARE, _FEATURE, _SETTING):
+        return _read_text(hello, tag, value)
+    return ""
+
+
+def _read_text(hello: Hello, tag: int, value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return "its HELLO has text that is not UTF-8"
+    if len(text) > _TEXT_CHARACTERS_MAX or not text.isprintable():
+        return "its HELLO has text that is too long or not printable"
+    if tag == _NODE_ID:
+        hello.node_id = text
+    elif tag == _ADDRESS:
+        hello.address = text
+    elif tag == _ZONE:
+        hello.zone = text
+    elif tag == _SOFTWARE:
+        hello.software = text
+    elif tag == _CLUSTER:
+        hello.cluster = text
+    elif tag == _SETTING:
+        if len(hello.settings) < _SETTINGS_MAX:
+            name, _equals, setting = text.partition("=")
+            hello.settings[name] = setting
+    elif len(hello.features) < _FEATURES_MAX:
+        hello.features.append(text)
+    return ""
+
+
+def _fault_of(hello: Hello) -> str:
+    if not 0 < len(hello.node_id) <= _ID_CHARACTERS_MAX:
+        return "its HELLO has no node id of 1 to 64 characters"
+    for character in hello.node_id:
+        if character not in _ID_CHARACTERS:
+            return "its node id has other characters than letters, digits, '.', '_', '-'"
+    if not 0 < hello.incarnation < _INCARNATION_MAX:
+        return "its HELLO has no incarnation"
+    if len(hello.nonce) != _NONCE_BYTES:
+        return "its HELLO has no nonce of 16 bytes"
+    return ""
+
+
+def common_wire(mine: Hello, theirs: Hello) -> int:
+    """Return the highest wire version that both speak, or 0."""
+    wire = min(mine.wire_max, theirs.wire_max)
+    return wire if wire >= mine.wire_min and wire >= theirs.wire_min else 0
+
+
+def differs(mine: Hello, theirs: Hello) -> str:
+    """Say why two nodes cannot be in one cluster, in words that fit the log of the first; "" when they can."""
+    if mine.cluster != theirs.cluster:
+        return f"it belongs to the cluster {theirs.cluster!r}, this node to {mine.cluster!r}"
+    if mine.partitions != theirs.partitions:
+        return f"its data has {theirs.partitions} partitions, this node's {mine.partitions}: node.partitions must agree"
+    return ""
+
+
+def nonce(secret: bytes, seed: bytes, count: int) -> bytes:
+    """Return the nonce of connection number `count`; `seed` is random and never leaves the process."""
+    return hmac.new(secret, seed + u64(count), hashlib.sha256).digest()[:_NONCE_BYTES]
+
+
+def proof(secret: bytes, role: bytes, dialler_hello: bytes, listener_hello: bytes) -> bytes:
+    """Return the body of the PROOF of the node in `role`; empty without a secret."""
+    if not secret:
+        return b""
+    text = [b"folkmoot peer 1 ", role, u32(len(dialler_hello)), dialler_hello, listener_hello]
+    return hmac.new(secret, b"".join(text), hashlib.sha256).digest()
+
+
+class Greeter:
+    """Says HELLO and PROOF on connections and judges those of the peers."""
+
+    def __init__(self, me: Member, config: ClusterConfig, rng: Rng) -> None:
+        self._secret = config.secret
+        # Numbers of the generator must not be seen outside: from one of them all later ones can be computed.
+        self._seed = u64(rng.next64()) + u64(rng.next64())
+        self._count = 0
+        hello = Hello(me.node_id, me.incarnation, get_u64(nonce(b"run", self._seed, 0), 0))
+        hello.address = me.address
+        hello.zone = me.zone
+        hello.software = me.software
+        hello.wire_min = me.wire_min
+        hello.wire_max = me.wire_max
+        hello.features = config.features
+        hello.settings = settings_of(config)
+        hello.cluster = config.name
+        hello.partitions = config.partitions
+        hello.has_secret = bool(config.secret)
+        self.hello = hello
+
+    def begin(self, peer: PeerConnection) -> None:
+        """Say HELLO."""
+        self._count += 1
+        self.hello.nonce = nonce(self._secret, self._seed, self._count)
+        peer.said = self.hello.encode()
+        peer.put(frame(HELLO, peer.said))
+
+    def hear(self, peer: PeerConnection, body: bytes) -> str:
+        """A HELLO came: return what is wrong with it, or "" and the peer is PROVING."""
+        hello = read_hello(body)
+        if isinstance(hello, str):
+            return hello
+        mine = self.hello
+        if hello.run == mine.run:
+            return ITSELF
+        peer.wire = common_wire(mine, hello)
+        if peer.wire == 0:
+            theirs = f"it speaks the wire versions {hello.wire_min} to {hello.wire_max}"
+            return f"{theirs}, this node {mine.wire_min} to {mine.wire_max}: update the older one"
+        peer.hello = hello
+        peer.heard = body
+        if mine.has_secret and not hello.has_secret:
+            return "it has no secret, and this cluster has one: set cluster.secret_file there"
+        if hello.has_secret and not mine.has_secret:
+            return "it wants a secret, and this node has none: set cluster.secret_file here"
+        peer.state = PROVING
+        if peer.outgoing:
+            peer.put(frame(PROOF, proof(self._secret, _DIALLER, peer.said, peer.heard)))
+        return ""
+
+    def check(self, peer: PeerConnection, body: bytes) -> str:
+        """A PROOF came: return what is wrong with the peer, or "" and it is RESUMING."""
+        hello = peer.hello
+        assert hello is not None, "PROVING comes after HELLO"
+        if peer.outgoing:
+            expected = proof(self._secret, _LISTENER, peer.said, peer.heard)
+        else:
+            expected = proof(self._secret, _DIALLER, peer.heard, peer.said)
+        if not hmac.compare_digest(expected, body):
+            return "its secret is another one: cluster.secret_file must have the same content on all nodes"
+        if hello.node_id == self.hello.node_id:
+            return SAME_ID
+        fault = differs(self.hello, hello)
+        if fault:
+            return fault
+        if not peer.outgoing:
+            peer.put(frame(PROOF, proof(self._secret, _LISTENER, peer.heard, peer.said)))
+        peer.state = RESUMING
+        return ""

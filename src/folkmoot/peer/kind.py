@@ -1,0 +1,66 @@
+"""Kinds of messages between nodes: which part of a node a message is for. The numbers are part of the wire format."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = [
+    "ASK",
+    "BROKER_FIRST",
+    "COMMIT",
+    "COPY",
+    "DIGEST",
+    "DURABLE",
+    "FETCH",
+    "FILLED",
+    "HEALS",
+    "HEARTBEAT",
+    "INSTALLED",
+    "KIND_END",
+    "LEAVE",
+    "OFFER",
+    "OPENED",
+    "PAGE",
+    "PREPARE",
+    "PROMISE",
+    "PULL",
+    "READY",
+    "REFUSE",
+    "REPLICATION_FIRST",
+    "SETTLED",
+    "SHIP",
+    "TAIL",
+]
+
+# Membership
+HEARTBEAT: Final = 1
+PREPARE: Final = 2
+PROMISE: Final = 3
+REFUSE: Final = 4
+COMMIT: Final = 5
+INSTALLED: Final = 6
+LEAVE: Final = 7
+HEALS: Final = 8
+
+# Replication
+REPLICATION_FIRST: Final = 16
+READY: Final = 16
+SHIP: Final = 17
+DURABLE: Final = 18
+FETCH: Final = 19
+OPENED: Final = 20
+PULL: Final = 21
+PAGE: Final = 22
+DIGEST: Final = 23
+SETTLED: Final = 24
+COPY: Final = 25
+FILLED: Final = 26
+TAIL: Final = 27
+ASK: Final = 28
+OFFER: Final = 29
+
+# The broker: folkmoot.turn.message
+BROKER_FIRST: Final = 32
+
+KIND_END: Final = 64
+"""Messages of this kind and above come from a later version: they are counted and dropped."""

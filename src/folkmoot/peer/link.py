@@ -1,0 +1,248 @@
+"""The messages between this node and one other process: numbered, acknowledged, sent again on the next connection.
+
+Owns both directions of one link and the memory of what was sent and not acknowledged. Opens, chooses and closes no
+connection: that is `folkmoot.peer.peers`. A link is between two processes, not two node ids: a restarted peer gets
+a new one.
+
+Why nothing is lost or doubled: each side of a link has a tag that no other link of its process has or had, and the
+numbers of messages begin at 1 with a tag. RESUME, the first frame of both sides on each connection, carries the tag,
+the peer's tag as far as it is known, and the number of the last message received. Whoever sees a peer's tag change
+begins anew (the peer's side is new, so nothing sent to the old one was received); a tag that is lower than the known
+one comes from a connection that was overtaken. What a peer acknowledges it has handed on; what it was sent twice, by a
+RESUME that told less than was received meanwhile, it drops by number.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.clock import NEVER
+from folkmoot.kernel.pack import get_u64, u64
+from folkmoot.peer.frame import RESUME, data_frame, frame, message_head
+from folkmoot.peer.kind import KIND_END
+from folkmoot.peer.member import Member
+from folkmoot.peer.peer import PeerConnection
+
+__all__ = ["ACK_BYTES", "Link", "Resume", "read_resume"]
+
+FRAME_BYTES: Final = 1 << 20  # a turn with more to say says it in several frames, so that none holds up the next
+HANDOVER_BYTES: Final = 4 << 20  # what a transport is given at once: more would be copied only to lie there
+ACK_BYTES: Final = 256 << 10  # received bytes that are acknowledged in the same turn; fewer may wait for company
+_HEAD_BYTES: Final = 17  # kind, first, ack
+
+
+class Frame:
+    """A data frame that is not acknowledged: its bytes and the number of its last message."""
+
+    def __init__(self, last: int, data: bytes) -> None:
+        self.last = last
+        self.data = data
+
+
+class Resume:
+    """The body of a RESUME frame; `serial` counts those that a process sends, on all its connections."""
+
+    def __init__(self, tag: int, known: int, received: int, serial: int) -> None:
+        self.tag = tag
+        self.known = known
+        self.received = received
+        self.serial = serial
+
+
+def read_resume(data: bytes, pos: int, stop: int) -> Resume | None:
+    """Read the body of a RESUME frame; None when it is too short. What follows the known fields is ignored."""
+    if stop - pos < 32:
+        return None
+    resume = Resume(get_u64(data, pos), get_u64(data, pos + 8), get_u64(data, pos + 16), get_u64(data, pos + 24))
+    return None if resume.tag == 0 else resume
+
+
+class Link:
+    """The link to one process of a node. `run` is the random number by which the process is known."""
+
+    def __init__(self, member: Member, run: int, tag: int, now: int) -> None:
+        self.member = member
+        self.node_id = member.node_id
+        self.run = run
+        self.tag = tag
+        self.peer_tag = 0  # 0: it has not told
+        self.wire = 0
+        self.features: list[str] = []
+        self.settings: dict[str, str] = {}
+        # Connections
+        self.current: PeerConnection | None = None
+        self.pending: PeerConnection | None = None  # we sent RESUME on it and await the answer
+        self.up = False  # what was told
+        self.was_up = False
+        self.refused = False
+        self.idle_from_us = now  # since when there is no connection
+        # Output
+        self.queue: list[bytes] = [b""]  # of this turn; the first stands for the head of the frame
+        self.queue_bytes = 0
+        self.frames: list[Frame] = []
+        self.frames_bytes = 0
+        self.unsent = 0  # index of the first frame that the current connection was not given
+        self.last_number = 0  # of the last message put
+        self.framed_number = 0
+        self.acked = 0
+        self.overflow = False
+        self.dirty = False
+        # Input
+        self.received = 0
+        self.unacked_bytes = 0
+        self.ack_due_us: int = NEVER
+        self.unknown = 0  # messages whose kind no version that we know has
+        # Time
+        self.heard_us = now
+        self.patience_from_us = now  # silence counts from here
+        self.ping_due_us: int = NEVER
+        self.ping_sent_us = 0
+        self.round_trip_us = 0
+
+    def __repr__(self) -> str:
+        numbers = f"sent={self.last_number} acked={self.acked} received={self.received}"
+        return f"Link({self.node_id!r} incarnation={self.member.incarnation} up={self.up} {numbers})"
+
+    # Output
+
+    def backlog_bytes(self) -> int:
+        """Return the bytes that were put and are not acknowledged."""
+        return self.queue_bytes + self.frames_bytes
+
+    def put(self, kind: int, body: bytes) -> None:
+        """Append a message to the frame of this turn."""
+        head = message_head(kind, len(body))
+        self.queue.append(head)
+        self.queue.append(body)
+        self.queue_bytes += len(head) + len(body)
+        self.last_number += 1
+        if self.queue_bytes >= FRAME_BYTES:
+            self.seal()
+
+    def seal(self) -> None:
+        """Make a frame of what was put; it stays until it is acknowledged."""
+        if self.framed_number == self.last_number:
+            return
+        data = data_frame(self.framed_number + 1, self.received, self.queue, self.queue_bytes)
+        self.queue = [b""]
+        self.queue_bytes = 0
+        self.frames.append(Frame(self.last_number, data))
+        self.frames_bytes += len(data)
+        self.framed_number = self.last_number
+        self.unacked_bytes = 0
+        self.ack_due_us = NEVER
+
+    def pump(self) -> bool:
+        """Give the current connection the frames that it has not had; True when some remain for the next turn."""
+        connection = self.current
+        if connection is None:
+            return False
+        frames = self.frames
+        given = 0
+        while self.unsent < len(frames) and connection.writable:
+            if given >= HANDOVER_BYTES:
+                return True
+            data = frames[self.unsent].data
+            connection.put(data)
+            given += len(data)
+            self.unsent += 1
+        return False
+
+    def acknowledge(self) -> None:
+        """Tell what was received, without any message."""
+        connection = self.current
+        self.ack_due_us = NEVER
+        if connection is not None and connection.writable:
+            self.unacked_bytes = 0
+            connection.put(data_frame(0, self.received, [b""], 0))  # it may overtake frames: it must not count
+
+    def acknowledged(self, number: int) -> None:
+        """The peer has all messages up to `number`; the caller has checked that they were sent."""
+        if number <= self.acked:
+            return
+        self.acked = number
+        frames = self.frames
+        count = 0
+        while count < len(frames) and frames[count].last <= number:
+            self.frames_bytes -= len(frames[count].data)
+            count += 1
+        del frames[:count]
+        self.unsent = max(self.unsent - count, 0)
+
+    # Input
+
+    def take(self, data: bytes, pos: int, stop: int, inbox: list[tuple[str, int, bytes]]) -> str:
+        """Read a data frame whose kind stands at `pos`; return what is wrong with it, or "".
+
+        Messages that were received before are dropped. A frame with a fault leaves nothing in the inbox.
+        """
+        if stop - pos < _HEAD_BYTES:
+            return "a data frame that is too short"
+        first = get_u64(data, pos + 1)
+        ack = get_u64(data, pos + 9)
+        number = self.received
+        if first > number + 1 or (first == 0 and stop > pos + _HEAD_BYTES):
+            return f"message {first} after message {number}"
+        if ack > self.framed_number:
+            return f"message {ack} acknowledged, {self.framed_number} sent"
+        if ack > self.acked:
+            self.acknowledged(ack)
+        before = len(inbox)
+        skip = number + 1 - first
+        at = pos + _HEAD_BYTES
+        node_id = self.node_id
+        while at < stop:
+            kind = data[at]
+            at += 1
+            size = 0 if at >= stop else data[at]
+            at += 1
+            if size >= 128:
+                size &= 127
+                shift = 7
+                more = 128
+                while more >= 128 and at < stop and shift <= 28:
+                    more = data[at]
+                    at += 1
+                    size |= (more & 127) << shift
+                    shift += 7
+                if more >= 128:
+                    size = stop  # too long for any frame
+            end = at + size
+            if end > stop:
+                del inbox[before:]
+                return "a message that is longer than its frame"
+            if skip > 0:
+                skip -= 1
+            elif kind < KIND_END:
+                inbox.append((node_id, kind, data[at:end]))
+                number += 1
+            else:
+                self.unknown += 1
+                number += 1
+            at = end
+        self.received = number
+        if first:  # an acknowledgement alone is not acknowledged: two idle nodes would never rest
+            self.unacked_bytes += stop - pos
+        return ""
+
+    # Connections
+
+    def resume_frame(self, serial: int) -> bytes:
+        """Return the RESUME frame of this side."""
+        return frame(RESUME, b"".join([u64(self.tag), u64(self.peer_tag), u64(self.received), u64(serial)]))
+
+    def begin_anew(self) -> None:
+        """Forget both directions: the other side is new."""
+        self.queue = [b""]
+        self.queue_bytes = 0
+        self.frames = []
+        self.frames_bytes = 0
+        self.unsent = 0
+        self.last_number = 0
+        self.framed_number = 0
+        self.acked = 0
+        self.overflow = False
+        self.received = 0
+        self.unacked_bytes = 0
+        self.ack_due_us = NEVER
+        self.was_up = False

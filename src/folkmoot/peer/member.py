@@ -1,0 +1,56 @@
+"""A member of the cluster, as every node knows it: its id, incarnation, address, zone and state."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["ACTIVE", "JOINING", "LEAVING", "Member"]
+
+JOINING: Final = 0  # has not yet what the placement gives it, and is not known from an earlier view
+ACTIVE: Final = 1
+LEAVING: Final = 2  # gives away what it has; the placement counts on it no more
+
+_STARTS_MAX: Final = 1 << 16  # of one node while it is away; that another row comes so close: one in ten million
+
+
+class Member:
+    """A node in a view: its id (kept on disk), incarnation (another one at each start), address for peers, and zone.
+
+    `wire_min`, `wire_max`: versions of the wire between nodes that it speaks; `software`: its version, for people.
+    """
+
+    def __init__(
+        self,
+        node_id: str,
+        incarnation: int,
+        address: str,
+        zone: str,
+        state: int,
+        wire_min: int = 1,
+        wire_max: int = 1,
+        software: str = "",
+    ) -> None:
+        self.node_id = node_id
+        self.incarnation = incarnation
+        self.address = address
+        self.zone = zone
+        self.state = state
+        self.wire_min = wire_min
+        self.wire_max = wire_max
+        self.software = software
+
+    def in_state(self, state: int) -> Member:
+        """Return the same member in another state."""
+        same = Member(self.node_id, self.incarnation, self.address, self.zone, state, self.wire_min, self.wire_max)
+        same.software = self.software
+        return same
+
+    def continues(self, before: Member) -> bool:
+        """Tell whether this is the same start of the node or a later one of the same row: then its disk is the same.
+
+        The first number of a row is drawn where there is nothing on the disk, each start adds one (`node.birth`).
+        """
+        return 0 <= self.incarnation - before.incarnation < _STARTS_MAX
+
+    def __repr__(self) -> str:
+        return f"Member({self.node_id!r} incarnation={self.incarnation} zone={self.zone!r} state={self.state})"

@@ -1,0 +1,225 @@
+"""Letting a client in, at the leader of its partition: its session, its older connection, its will.
+
+MQTT 5 sections 3.1.2.4, 3.1.2.5, 3.1.2.11.2, 3.1.4, 5.4.2; promise A6: an older connection is fenced, wherever it is,
+before the new CONNACK.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.event import WARNING
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.encode import encode, forward_properties
+from folkmoot.mqtt.packet import Connack, Connect, Properties
+from folkmoot.mqtt.packet import Will as WillPacket
+from folkmoot.protocol.attach import Attaching
+from folkmoot.protocol.closing import ANOTHER, Closing
+from folkmoot.protocol.lifecycle import Lifecycle
+from folkmoot.protocol.offer import connack_properties, expiry_of
+from folkmoot.protocol.will import Wills
+from folkmoot.proxy.relay import Relays, token_of
+from folkmoot.session.connection import REGISTERING, Connection
+from folkmoot.session.session import Session, Will
+from folkmoot.store.message import Message
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.lifetime import lifetime
+from folkmoot.turn.message import EXPEL, encode_expel
+from folkmoot.turn.state import State
+
+__all__ = ["Admission"]
+
+
+class Admission:
+    """Finds or makes sessions for clients."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        relays: Relays,
+        wills: Wills,
+        lifecycle: Lifecycle,
+        closing: Closing,
+        attaching: Attaching,
+    ) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.relays = relays
+        self.wills = wills
+        self.lifecycle = lifecycle
+        self.closing = closing
+        self.attaching = attaching
+        self.early: list[tuple[Connection, bool]] = []  # came before it was known who subscribes to what
+        self._parked: dict[str, tuple[Connection, bool]] = {}  # clients that wait for the end of an older connection
+
+    def wait(self, connection: Connection, assigned: bool) -> None:
+        """Let a client wait until it is known who subscribes: the will of its older connection may be due as well."""
+        connection.state = REGISTERING
+        self.early.append((connection, assigned))
+
+    def refuse_crowd(self, connection: Connection, why: str) -> None:
+        """There is no place for one more."""
+        code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_BUSY
+        self.closing.refuse(connection, code, why)
+
+    def admit(self, connection: Connection, assigned: bool) -> None:
+        """Find or make the client's session, end its older connection, answer when that is durable (leader)."""
+        if not self.state.routes_known:
+            self.wait(connection, assigned)
+            return
+        packet = connection.connect
+        assert packet is not None, "a connection is registered once"
+        known = self.state.sessions
+        if connection.client_id not in known and len(known) >= self.state.limits.sessions_max:
+            self.refuse_crowd(connection, "too many sessions")
+            return
+        will = packet.will
+        policy = self.state.policy
+        if will is not None and not policy.may_publish(connection.client_id, connection.username, will.topic):
+            self.state.counters.acl_denied_publish += 1
+            self.closing.refuse(connection, reason.NOT_AUTHORIZED, "not allowed to publish to the will's topic")
+            return
+        expiry_s = expiry_of(packet, self.state.limits)
+        old = known.get(connection.client_id)
+        anew = packet.clean_start or self._is_foreign(old, connection)
+        resumes_stored = old is not None and old.durable and not anew  # that makes room, when its messages go
+        if self.state.storage_full and (expiry_s or will is not None) and not resumes_stored:
+            self.state.counters.storage_refused += 1
+            where = "" if self.fabric.alone else f" of {self.fabric.node_id}"
+            why = f"no room on the disk{where} to keep a session or a will"
+            self.closing.refuse(connection, reason.QUOTA_EXCEEDED, why)
+            return
+        assigned_id = connection.client_id if assigned else ""  # [MQTT-3.2.2-16]
+        properties = connack_properties(self.state, packet, expiry_s, assigned_id) if connection.v5 else None
+        if not self._fits(packet, properties):
+            code = reason.IMPLEMENTATION_SPECIFIC_ERROR
+            self.closing.refuse(connection, code, "the Maximum Packet Size is too small for a CONNACK")
+            return
+        if self._waits(old, connection, assigned):
+            return
+        old = self._take_over(old, anew)
+        # A leader that is gone may have begun the session for this very CONNECT, and told nobody [MQTT-3.2.2-2].
+        present = old is not None and not (old.begun and old.token == token_of(connection, self.state))
+        session = old if old is not None else self._begin(connection, expiry_s > 0)
+        session.begun = not present
+        self.attaching.agree(connection, packet)
+        self.attaching.attach(connection, session, packet, expiry_s)
+        # The end of a stored session is acknowledged too: it must not come back after a crash.
+        wrote = session.durable or self.lifecycle.is_ending(connection.client_id)
+        if will is not None:
+            self.wills.set(session, self._will_of(connection, will))
+            wrote = True
+        connection.connack = encode(Connack(present, reason.SUCCESS, properties), packet.version)
+        connection.connect = None
+        self.attaching.answer(connection, wrote or present)
+
+    def _begin(self, connection: Connection, durable: bool) -> Session:
+        session = self.lifecycle.begin(connection.client_id, durable)
+        session.shadow = connection.remote is not None and not durable
+        return session
+
+    def _waits(self, old: Session | None, connection: Connection, assigned: bool) -> bool:
+        """Whether an older connection must end first.
+
+        One at another node must be fenced (A6); one that was here must have no message under way which this one, at
+        another node, could overtake (A3).
+        """
+        other = None if old is None else old.connection
+        remote = None if other is None else other.remote
+        if self.fabric.planted.unfenced or (remote is None and connection.remote is None):
+            return False
+        if remote is None:
+            trails = self.lifecycle.trails
+            if other is not None and trails.is_left_by(other):
+                self.state.counters.takeovers += 1
+                self.closing.taken_over(other)
+            if not trails.is_open(connection.client_id):
+                return False
+        waiting = self._parked.get(connection.client_id)
+        if waiting is not None and waiting[0] is not connection:
+            self.closing.taken_over(waiting[0])
+        self._parked[connection.client_id] = (connection, assigned)
+        connection.state = REGISTERING
+        if remote is not None and not remote.fenced:
+            remote.fenced = True
+            self.state.counters.takeovers += 1
+            body = encode_expel(remote.number, reason.SESSION_TAKEN_OVER, ANOTHER)
+            self.fabric.send(remote.node_id, EXPEL, body)
+        return True
+
+    def go_on(self, client_id: str) -> None:
+        """The older connection of a client is gone: the one that waits for that comes in, if it is still there."""
+        waiting = self._parked.pop(client_id, None)
+        if waiting is not None and waiting[0].state == REGISTERING:
+            self.admit(waiting[0], waiting[1])
+
+    def give_up(self, partition: int) -> list[Connection]:
+        """This node leads the partition no more: who waits here asks its new leader. Return those of other nodes."""
+        away: list[Connection] = []
+        for connection, _ in self.early:
+            if connection.remote is not None and self.state.partition_of(connection.client_id.encode()) == partition:
+                away.append(connection)
+        for client_id in list(self._parked):
+            connection, assigned = self._parked[client_id]
+            if self.state.partition_of(client_id.encode()) == partition:
+                del self._parked[client_id]
+                if connection.remote is not None:
+                    away.append(connection)
+                elif connection.state == REGISTERING:
+                    self.relays.ask(connection, partition, connection.connect_body, assigned)
+        return away
+
+    def _is_foreign(self, old: Session | None, connection: Connection) -> bool:
+        """Whether a session is another user's, MQTT 5 section 5.4.2: what waits there is for those eyes only.
+
+        Who nobody has asked for a proof is nobody's other: without passwords and certificates a user name says nothing.
+        """
+        identity = self.state.identity
+        if old is None or not old.username or not (identity.check_passwords or identity.user_from_certificate):
+            return False
+        if old.username == connection.username:
+            return False
+        fields: dict[str, object] = {"client": old.client_id, "user": connection.username, "of": old.username}
+        self.state.event(WARNING, "session_of_another", fields)
+        return True
+
+    def _take_over(self, old: Session | None, clean_start: bool) -> Session | None:
+        """Return the session to resume, after the end of its older connection [MQTT-3.1.4-3] (A6)."""
+        if old is None:
+            return None
+        if old.connection is not None:
+            self.state.counters.takeovers += 1
+            other = old.connection
+            # A will without delay is due now; one with a delay only if the session ends here [MQTT-3.1.3-9].
+            self.closing.taken_over(other)
+            old_now = self.state.sessions.get(old.client_id)
+            if old_now is None:
+                return None
+            old = old_now
+        if clean_start:  # [MQTT-3.1.2-4]
+            self.lifecycle.end(old)
+            self.lifecycle.shared.pass_on_lost()
+            return None
+        self.wills.cancel(old)
+        self.state.counters.sessions_resumed += 1
+        return old
+
+    def _will_of(self, connection: Connection, will: WillPacket) -> Will:
+        properties = will.properties
+        forwarded = b""
+        delay_s = 0
+        if properties is not None:
+            forwarded = forward_properties(properties)
+            if properties.will_delay is not None:
+                delay_s = min(properties.will_delay, self.state.limits.will_delay_max_s)
+        life_us = lifetime(properties, self.state.limits)
+        message = Message(
+            will.topic, will.payload, will.qos, will.retain, forwarded, connection.client_id, self.state.now, life_us
+        )
+        return Will(message, delay_s)
+
+    def _fits(self, packet: Connect, properties: Properties | None) -> bool:
+        """Whether the client can take the CONNACK that accepts it [MQTT-3.1.2-24]."""
+        wish = packet.properties
+        if wish is None or wish.packet_max is None:
+            return True
+        return len(encode(Connack(False, reason.SUCCESS, properties), 5)) <= wish.packet_max

@@ -1,0 +1,195 @@
+"""Ending connections: the right reason code for version 5, a close for 3.x, a counted and logged event.
+
+MQTT 5 sections 3.14, 4.13; MQTT 3.1.1 section 4.8.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.clock import NEVER
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR, INFO, WARNING
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.packet import Connack, Disconnect, Properties
+from folkmoot.protocol.lifecycle import Lifecycle
+from folkmoot.protocol.presence import refusal
+from folkmoot.session.connection import CLOSED, CLOSING, NEW, OPEN, Connection
+from folkmoot.turn.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, State
+
+__all__ = ["ANOTHER", "OTHER_SIDE", "Closing"]
+
+ANOTHER: Final = "another connection uses this client id"
+OTHER_SIDE: Final = "the session is at the other side of a split"
+
+# A reason may quote what the client has sent, and a string of MQTT has at most 65,535 bytes.
+_REASON_CHARACTERS_MAX: Final = 1024
+
+
+class Closing:
+    """Refuses CONNECTs, disconnects clients, and cleans up behind lost connections."""
+
+    def __init__(self, state: State, lifecycle: Lifecycle) -> None:
+        self.state = state
+        self.lifecycle = lifecycle
+
+    def refuse(self, connection: Connection, code: int, why: str) -> None:
+        """Answer a CONNECT with a reason code, then close [MQTT-3.1.4-2] [MQTT-3.2.2-7]."""
+        self.state.counters.connects_refused += 1
+        if connection.v5:
+            self._refuse_v5(connection, code, why)
+        else:
+            code3 = reason.v3_connack(code)
+            if code3 > 0:
+                connection.put(encode(Connack(False, code3), connection.version))
+                self.state.counters.sent_connack += 1
+        self._note(connection, "connect_refused", code, why)
+        if self.state.listening:
+            self.state.tell("refused", refusal(connection, code, why))
+        if connection.state != CLOSING and connection.state != CLOSED:
+            self.goodbye(connection)  # a leader that has been asked publishes no will of it
+
+    def _refuse_v5(self, connection: Connection, code: int, why: str) -> None:
+        wish = connection.connect.properties if connection.connect is not None else None
+        size_max = wish.packet_max if wish is not None and wish.packet_max is not None else NEVER
+        data = encode(Connack(False, code, self._explain(code, why)), 5)
+        if len(data) > size_max:  # [MQTT-3.2.2-19]
+            data = encode(Connack(False, code, None), 5)
+        if len(data) <= size_max:  # [MQTT-3.1.2-24]
+            connection.put(data)
+            self.state.counters.sent_connack += 1
+
+    def disconnect(self, connection: Connection, code: int, why: str) -> None:
+        """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close; the will stands."""
+        remote = connection.remote
+        if remote is not None:  # its own node says it
+            remote.code = code
+            remote.why = why[:_REASON_CHARACTERS_MAX]
+            self.close(connection)
+            return
+        connection.end_by = "node"
+        connection.end_code = code
+        connection.end_why = why
+        if connection.state == NEW:
+            self._count(code)
+            self._note(connection, "handshake_failed", code, why)
+            self.close(connection)
+            return
+        self._count(code)
+        if connection.v5 and connection.state == OPEN:
+            data = encode(Disconnect(code, self._explain(code, why)), 5)
+            if len(data) > connection.packet_bytes_max:  # [MQTT-3.14.2-3]
+                data = encode(Disconnect(code, None), 5)
+            if len(data) <= connection.packet_bytes_max:
+                connection.put(data)
+                self.state.counters.sent_disconnect += 1
+        self._note(connection, "disconnected", code, why)
+        self.close(connection)
+
+    def taken_over(self, connection: Connection, merged: bool = False) -> None:
+        """End a connection whose session another one has [MQTT-3.1.4-3].
+
+        merged: that was at the other side of a split which has healed; its client may know of no other connection.
+        """
+        if merged:
+            self.disconnect(connection, reason.SERVER_BUSY, OTHER_SIDE)
+        else:
+            self.disconnect(connection, reason.SESSION_TAKEN_OVER, ANOTHER)
+
+    def dismiss_all(self, why: str) -> None:
+        """Let all clients go: this node serves nobody."""
+        for connection in list(self.state.connections.values()):
+            if connection.state >= CLOSING:
+                continue
+            if connection.state == OPEN or connection.state == NEW:
+                self.disconnect(connection, reason.SERVER_BUSY, why)
+            elif connection.session is not None or (connection.relay is not None and connection.relay.told):
+                self.close(connection)  # its session and its will may be on their way: it is not refused
+            else:
+                self.refuse(connection, reason.SERVER_UNAVAILABLE, why)
+
+    def unreadable(self, connection: Connection, fault: CorruptStore) -> None:
+        """What one client's packet led to cannot be read: only that client goes."""
+        self.state.event(ERROR, "corrupt_store", {"client": connection.client_id, "what": str(fault)})
+        self.disconnect(connection, reason.UNSPECIFIED_ERROR, "the server cannot read its store")
+
+    def _explain(self, code: int, why: str) -> Properties | None:
+        elsewhere = self.state.identity.server_reference if code == reason.USE_ANOTHER_SERVER else ""
+        if not why and not elsewhere:
+            return None
+        properties = Properties()
+        if why:
+            properties.reason = why[:_REASON_CHARACTERS_MAX]
+        if elsewhere:
+            properties.server_reference = elsewhere
+        return properties
+
+    def _note(self, connection: Connection, kind: str, code: int, why: str) -> None:
+        level = INFO if code in (reason.SESSION_TAKEN_OVER, reason.SERVER_SHUTTING_DOWN) else WARNING
+        fields: dict[str, object] = {
+            "connection": connection.id,
+            "client": connection.client_id,
+            "user": connection.username,
+            "address": connection.info.address,
+            "code": f"0x{code:02X} {reason.name(code)}",
+            "why": why,
+        }
+        self.state.event(level, kind, fields)
+
+    def _count(self, code: int) -> None:
+        counters = self.state.counters
+        if code == reason.MALFORMED_PACKET:
+            counters.error_malformed += 1
+        elif code == reason.PROTOCOL_ERROR:
+            counters.error_protocol += 1
+        elif code == reason.PACKET_TOO_LARGE:
+            counters.error_too_large += 1
+        elif code == reason.TOPIC_NAME_INVALID:
+            counters.error_topic += 1
+        elif code == reason.TOPIC_FILTER_INVALID:
+            counters.error_filter += 1
+        elif code == reason.TOPIC_ALIAS_INVALID:
+            counters.error_alias += 1
+        elif code == reason.RECEIVE_MAXIMUM_EXCEEDED:
+            counters.error_receive_max += 1
+        elif code == reason.UNSUPPORTED_PROTOCOL_VERSION:
+            counters.error_version += 1
+        elif code == reason.PAYLOAD_FORMAT_INVALID:
+            counters.error_payload_format += 1
+
+    def close(self, connection: Connection) -> None:
+        """Close after the output is sent; the session learns of it now."""
+        if connection.state in (CLOSING, CLOSED):
+            return
+        self.lifecycle.detach(connection, False)
+        connection.state = CLOSING
+        self.state.closes.append(connection)
+
+    def goodbye(self, connection: Connection) -> None:
+        """The client has sent DISCONNECT with reason 0, or was refused: no will."""
+        self.lifecycle.detach(connection, True)
+        connection.state = CLOSING
+        self.state.closes.append(connection)
+
+    def lost(self, connection: Connection, why: str) -> None:
+        """The network connection is gone."""
+        if connection.state == CLOSED:
+            return
+        if connection.state != CLOSING:
+            if connection.state != NEW:
+                fields: dict[str, object] = {"connection": connection.id, "client": connection.client_id, "why": why}
+                self.state.event(INFO, "connection_lost", fields)
+            connection.end_by = "network"
+            connection.end_why = why
+            self.lifecycle.detach(connection, False)
+        connection.state = CLOSED
+        if connection.dirty:
+            self.state.outputs_gone = True
+        connection.parts = None
+        connection.out = []
+        self.state.connections.pop(connection.id, None)
+        self.state.timers.cancel(TIMER_KEEP_ALIVE, connection.id)
+        self.state.timers.cancel(TIMER_CONNECT, connection.id)
+        self.state.counters.connections -= 1
+        self.state.counters.connections_closed += 1

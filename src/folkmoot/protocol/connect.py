@@ -1,0 +1,214 @@
+"""CONNECT: its checks, and who is to be asked (MQTT 5 sections 3.1, 3.2, 4.12; MQTT 3.1.1 sections 3.1, 3.2).
+
+The leader of the client's partition decides (`admit`): this node itself, or another, which `relay` asks.
+"""
+
+from __future__ import annotations
+
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.packet import V31, Connack, Connect
+from folkmoot.mqtt.packet import Will as WillPacket
+from folkmoot.mqtt.text import check_utf8
+from folkmoot.protocol.admit import Admission
+from folkmoot.protocol.attach import Attaching
+from folkmoot.protocol.closing import Closing
+from folkmoot.protocol.lifecycle import Lifecycle
+from folkmoot.protocol.offer import connack_properties, expiry_of
+from folkmoot.proxy.relay import Relays
+from folkmoot.routing.route import is_reserved
+from folkmoot.session.connection import CHECKING, OPEN, REGISTERING, Authenticate, Connection
+from folkmoot.session.relay import GRANTED
+from folkmoot.store.transaction import PUBLISHER_PREFIX
+from folkmoot.topics.name import check_topic
+from folkmoot.turn.brake import FOR_HANDSHAKE
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.state import State
+
+__all__ = ["Connecting"]
+
+
+class Connecting:
+    """Takes a connection from CONNECT to the one who decides."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        commits: Commits,
+        relays: Relays,
+        lifecycle: Lifecycle,
+        closing: Closing,
+        attaching: Attaching,
+        admission: Admission,
+    ) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.commits = commits
+        self.relays = relays
+        self.lifecycle = lifecycle
+        self.closing = closing
+        self.attaching = attaching
+        self.admission = admission
+
+    def connect(self, connection: Connection, packet: Connect) -> None:
+        """A CONNECT came as the first packet."""
+        state = self.state
+        state.counters.received_connect += 1
+        connection.version = packet.version
+        connection.v5 = packet.version == 5
+        connection.connect = packet
+        connection.client_id = packet.client_id
+        code, why = self._fault(packet)
+        if code:
+            self.closing.refuse(connection, code, why)
+            return
+        certificate = connection.info.certificate_name
+        if state.identity.user_from_certificate and certificate is not None:
+            connection.username = certificate
+            self.register(connection)
+            return
+        connection.username = packet.username if packet.username is not None else ""
+        if packet.username is None and state.identity.allow_anonymous:
+            self.register(connection)
+        elif state.identity.check_passwords:
+            if packet.username is None:
+                state.counters.auth_failed += 1
+                self.closing.refuse(connection, reason.NOT_AUTHORIZED, "this server wants a user name and a password")
+                return
+            connection.state = CHECKING
+            state.checks.append(Authenticate(connection, packet.username, packet.password, packet.client_id))
+        elif state.identity.allow_anonymous:
+            self.register(connection)
+        else:
+            state.counters.auth_failed += 1
+            self.closing.refuse(connection, reason.NOT_AUTHORIZED, "anonymous clients are not allowed")
+
+    def authenticated(self, connection: Connection, ok: bool) -> None:
+        """The driver has checked the password."""
+        if connection.state != CHECKING:
+            return
+        if ok:
+            self.state.counters.auth_succeeded += 1
+            self.register(connection)
+        else:
+            self.state.counters.auth_failed += 1
+            self.closing.refuse(connection, reason.BAD_USER_NAME_OR_PASSWORD, "bad user name or password")
+
+    def _fault(self, packet: Connect) -> tuple[int, str]:
+        limits = self.state.limits
+        if self.state.stopping:
+            return reason.SERVER_UNAVAILABLE, "the server is shutting down"  # CONNACK has no 0x8B, table 3-1
+        if len(packet.client_id.encode()) > limits.client_id_bytes_max:
+            self.state.counters.error_client_id += 1
+            return reason.CLIENT_IDENTIFIER_NOT_VALID, f"client id longer than {limits.client_id_bytes_max} bytes"
+        if packet.client_id.startswith(PUBLISHER_PREFIX):  # else it could pass for an app
+            self.state.counters.error_client_id += 1
+            return reason.CLIENT_IDENTIFIER_NOT_VALID, f"client ids do not begin with {PUBLISHER_PREFIX}"
+        if not packet.client_id and packet.version < 5 and (not packet.clean_start or packet.version == V31):
+            self.state.counters.error_client_id += 1
+            return reason.CLIENT_IDENTIFIER_NOT_VALID, "an empty client id needs a clean session"  # [MQTT-3.1.3-8]
+        properties = packet.properties
+        if properties is not None:
+            if properties.auth_method is not None:  # [MQTT-4.12.0-1]
+                self.state.counters.auth_method_unknown += 1
+                return reason.BAD_AUTHENTICATION_METHOD, f"unknown authentication method {properties.auth_method!r}"
+            if len(properties.user_properties) > limits.user_properties_max:
+                return reason.QUOTA_EXCEEDED, f"more than {limits.user_properties_max} user properties"
+        if packet.will is not None:
+            return self._will_fault(packet.will)
+        return 0, ""
+
+    def _will_fault(self, will: WillPacket) -> tuple[int, str]:
+        limits = self.state.limits
+        why = check_topic(will.topic, limits.topic_levels_max)
+        if why is not None:
+            return reason.TOPIC_NAME_INVALID, "will: " + why
+        if is_reserved(will.topic):
+            self.state.counters.acl_denied_publish += 1
+            return (
+                reason.NOT_AUTHORIZED,
+                "will: topics that begin with $SYS, $events, $share and $stream belong to the server",
+            )
+        if will.qos > limits.qos_max:  # [MQTT-3.2.2-12]
+            return reason.QOS_NOT_SUPPORTED, "will: QoS is above the maximum"
+        if will.retain and not limits.retain_available:  # [MQTT-3.2.2-13]
+            return reason.RETAIN_NOT_SUPPORTED, "will: retained messages are switched off"
+        if will.properties is not None and will.properties.payload_format == 1 and limits.check_payload_format:
+            if not check_utf8(will.payload):
+                return reason.PAYLOAD_FORMAT_INVALID, "will: the payload is not the UTF-8 that it claims to be"
+        return 0, ""
+
+    def register(self, connection: Connection) -> None:
+        """The client may come in: the leader of its partition finds or makes its session."""
+        if self.fabric.idle:
+            self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, self.fabric.idle)
+            return
+        if not self.state.routes_known:
+            self.admission.wait(connection, False)
+            return
+        packet = connection.connect
+        assert packet is not None, "a connection is registered once"
+        assigned = not packet.client_id
+        if assigned:  # [MQTT-3.1.3-6] [MQTT-3.1.3-7]
+            connection.client_id = "auto-" + self.state.rng.token(22)
+        limits = self.state.limits
+        if self.state.counters.clients_connected >= limits.connections_max:
+            self.admission.refuse_crowd(connection, "too many connections")
+            return
+        partition = self.state.partition_of(connection.client_id.encode())
+        if self.state.leads[partition]:
+            self.admission.admit(connection, assigned)
+        else:
+            connection.state = REGISTERING
+            self.relays.ask(connection, partition, connection.connect_body, assigned)
+
+    def let_in(self) -> None:
+        """It is known who subscribes: those who came early come in."""
+        early = self.admission.early
+        self.admission.early = []
+        for connection, assigned in early:
+            if connection.state != REGISTERING:
+                continue
+            partition = self.state.partition_of(connection.client_id.encode())
+            if connection.remote is None and (not connection.client_id or not self.state.leads[partition]):
+                self.register(connection)
+            elif self.state.leads[partition]:
+                self.admission.admit(connection, assigned)
+
+    def own(self, connection: Connection) -> None:
+        """The leader has registered the client: its session is transient and lives here."""
+        packet = connection.connect
+        relay = connection.relay
+        if packet is None or relay is None or connection.state != REGISTERING:
+            return
+        old = self.state.sessions.get(connection.client_id)
+        if old is not None and old.connection is not None:
+            self.closing.taken_over(old.connection)
+        assigned_id = connection.client_id if relay.assigned else ""
+        properties = connack_properties(self.state, packet, 0, assigned_id) if connection.v5 else None
+        session = self.lifecycle.begin(connection.client_id, False)
+        self.attaching.agree(connection, packet)
+        self.attaching.attach(connection, session, packet, 0)
+        relay.state = GRANTED
+        connection.connack = encode(Connack(False, reason.SUCCESS, properties), packet.version)
+        connection.connect = None
+        self.attaching.opened(connection)
+
+    def relayed(self, connection: Connection) -> None:
+        """The leader has let the client in: its session is there; here a guest stands in for it."""
+        packet = connection.connect
+        relay = connection.relay
+        if packet is None or relay is None or connection.state != REGISTERING:
+            return
+        relay.durable = True
+        relay.state = GRANTED
+        self.attaching.agree(connection, packet)
+        self.attaching.be_guest(connection)
+        connection.connect = None
+        connection.state = OPEN
+        self.commits.unpause(connection, FOR_HANDSHAKE)
+        self.state.counters.clients_connected += 1
+        self.state.counters.sent_connack += 1
+        self.attaching.welcome(connection, expiry_of(packet, self.state.limits))

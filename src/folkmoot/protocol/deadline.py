@@ -1,0 +1,102 @@
+"""Deadlines of clients and sessions that have come: keep alive, CONNECT, expiry, wills, and what is rarer.
+
+Decides what a deadline means, and nothing about when the next one is; most are stale, because what they were for has
+happened or gone.
+"""
+
+from __future__ import annotations
+
+from folkmoot.delivery.sys import SysTopics
+from folkmoot.delivery.transaction import Transactions
+from folkmoot.kernel.clock import NEVER
+from folkmoot.mqtt import reason
+from folkmoot.protocol.closing import Closing
+from folkmoot.protocol.lifecycle import Lifecycle
+from folkmoot.protocol.will import Wills
+from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, REGISTERING, Connection
+from folkmoot.turn.brake import FOR_OVERLOAD, FOR_RATE
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.state import (
+    TIMER_KEEP_ALIVE,
+    TIMER_OVERLOAD,
+    TIMER_RATE,
+    TIMER_STAGED,
+    TIMER_SYS,
+    TIMER_WILL,
+    State,
+)
+
+__all__ = ["Deadlines"]
+
+
+class Deadlines:
+    """What is done when one has come."""
+
+    def __init__(
+        self,
+        state: State,
+        commits: Commits,
+        closing: Closing,
+        lifecycle: Lifecycle,
+        wills: Wills,
+        sys: SysTopics,
+        transactions: Transactions,
+    ) -> None:
+        self.state = state
+        self.commits = commits
+        self.closing = closing
+        self.lifecycle = lifecycle
+        self.wills = wills
+        self.sys = sys
+        self.transactions = transactions
+
+    def due(self, kind: int, subject: int | str) -> None:
+        """A deadline of this kind has come, of a client id, of the number of a connection, or of nobody (0)."""
+        if isinstance(subject, str):
+            self._session(kind, subject)
+        elif kind == TIMER_SYS:
+            self.sys.tick()
+        elif kind == TIMER_STAGED:
+            self.transactions.expire()
+        else:
+            self._connection(kind, subject)
+
+    def _session(self, kind: int, client_id: str) -> None:
+        session = self.state.sessions.get(client_id)
+        if session is None:
+            return
+        if kind == TIMER_WILL:
+            self.wills.due(session)
+        else:
+            self.lifecycle.due(session)
+
+    def _connection(self, kind: int, number: int) -> None:
+        connection = self.state.connections.get(number)
+        if connection is None:
+            return
+        if kind == TIMER_KEEP_ALIVE:
+            self._keep_alive(connection)
+        elif kind == TIMER_RATE:
+            self.commits.unpause(connection, FOR_RATE)
+        elif kind == TIMER_OVERLOAD:
+            self.commits.unpause(connection, FOR_OVERLOAD)
+        elif connection.state == REGISTERING and not connection.session:
+            self.state.counters.connect_timeouts += 1
+            self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, "no node leads the client's partition now")
+        elif connection.state == NEW or connection.state == CHECKING:
+            self.state.counters.connect_timeouts += 1
+            self.closing.disconnect(connection, reason.MAXIMUM_CONNECT_TIME, "no CONNECT in time")
+
+    def _keep_alive(self, connection: Connection) -> None:
+        if connection.state in (CLOSING, CLOSED) or connection.patience_us >= NEVER:
+            return
+        if connection.paused:
+            connection.last_seen_us = self.state.now  # it is this server that does not read
+        deadline_us = connection.last_seen_us + connection.patience_us
+        if deadline_us <= self.state.now:  # [MQTT-3.1.2-22]
+            self.state.counters.keep_alive_timeouts += 1
+            self.closing.disconnect(
+                connection, reason.KEEP_ALIVE_TIMEOUT, "nothing came for one and a half keep alives"
+            )
+        else:
+            self.state.timers.set(deadline_us, TIMER_KEEP_ALIVE, connection.id)

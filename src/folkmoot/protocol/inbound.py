@@ -1,0 +1,287 @@
+"""Inbound messages, one at a time: checks, aliases, which way they go (MQTT 5 sections 3.3, 4.3).
+
+Owns whose message waits for another one of the same client. What is answered is `acknowledge`; what runs of equal
+packets may spare is `ingress`.
+"""
+
+from __future__ import annotations
+
+from folkmoot.delivery.keeping import STORED
+from folkmoot.delivery.outbox_publish import Errands
+from folkmoot.delivery.publish import Publishing
+from folkmoot.kernel.pack import get_u16
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.encode import encode, forward_properties
+from folkmoot.mqtt.error import MalformedPacket, malformed
+from folkmoot.mqtt.kind import PUBACK, PUBLISH, PUBREC
+from folkmoot.mqtt.packet import Properties, Publish
+from folkmoot.mqtt.property_decode import decode_properties
+from folkmoot.mqtt.text import check_utf8
+from folkmoot.protocol.acknowledge import Acknowledging
+from folkmoot.protocol.scrutiny import Scrutiny, names_producer
+from folkmoot.proxy.relay import Relays
+from folkmoot.routing.route import Routes
+from folkmoot.session.connection import Connection
+from folkmoot.session.relay import Relay
+from folkmoot.session.session import Session
+from folkmoot.store.message import Message
+from folkmoot.topics.name import check_topic
+from folkmoot.turn.brake import FOR_ORDER
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.lifetime import lifetime
+from folkmoot.turn.receipt import Receipt
+from folkmoot.turn.state import State
+
+__all__ = ["Inbound"]
+
+
+class Inbound:
+    """Takes PUBLISH of all connections."""
+
+    def __init__(
+        self,
+        state: State,
+        commits: Commits,
+        relays: Relays,
+        routes: Routes,
+        publishing: Publishing,
+        errands: Errands,
+        acknowledging: Acknowledging,
+    ) -> None:
+        self.state = state
+        self.relays = relays
+        self.counters = state.counters
+        self._queueing: dict[int, Connection] = {}  # whose retained message waits for another one, by number
+        self.forwarded = 0  # messages passed on to the leaders of their publishers
+        self.commits = commits
+        self.receipts = commits.receipts
+        self.routes = routes
+        self.publishing = publishing
+        self.errands = errands
+        self.acknowledging = acknowledging
+        self.scrutiny = Scrutiny(state, commits, relays.fabric, routes)
+
+    def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> bool:
+        """Handle one PUBLISH; `data[pos:end]` is the packet, `data[body + 2:topic_end]` its topic.
+
+        False when it is not its turn yet: the connection is paused until then.
+        """
+        first = data[pos]
+        qos = first >> 1 & 3
+        if qos == 3:  # [MQTT-3.3.1-4]
+            raise malformed("PUBLISH has QoS 3")
+        topic = data[body + 2 : topic_end]
+        at = topic_end
+        packet_id = 0
+        if qos:
+            if at + 2 > end:
+                raise malformed("PUBLISH ends before its packet id")
+            packet_id = get_u16(data, at)
+            at += 2
+            if packet_id == 0:  # [MQTT-2.2.1-3]
+                raise MalformedPacket(reason.PROTOCOL_ERROR, "PUBLISH has packet id 0")
+        elif first & 8:  # [MQTT-3.3.1-2]
+            raise malformed("PUBLISH with QoS 0 has DUP set")
+        properties: Properties | None = None
+        if connection.v5:
+            if at < end and data[at] == 0:
+                at += 1
+            else:
+                properties, at = decode_properties(data[:end], at, PUBLISH)
+        if properties is not None and properties.topic_alias is not None:
+            topic = self._alias(connection, topic, properties.topic_alias)
+        elif not topic:
+            code = reason.PROTOCOL_ERROR if connection.v5 else reason.MALFORMED_PACKET
+            raise MalformedPacket(code, "PUBLISH has an empty topic")
+        if topic not in self.routes.cache:
+            self._check_topic(topic)
+        relay = connection.relay
+        if relay is None or not relay.durable:
+            self._count(qos, end - at)
+            self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
+            return True
+        return self._guest(connection, relay, first, packet_id, topic, data[at:end], properties)
+
+    def _guest(
+        self,
+        connection: Connection,
+        relay: Relay,
+        first: int,
+        packet_id: int,
+        topic: bytes,
+        payload: bytes,
+        properties: Properties | None,
+    ) -> bool:
+        """Publish for a client whose session is elsewhere, or pass it on; False when it is not its turn yet."""
+        qos = first >> 1 & 3
+        passed_on = qos == 2 or names_producer(properties)
+        late = bool(first & 1) and not relay.is_ordered(passed_on, self.commits.complete_token)
+        if late or not (passed_on or relay.is_free()):
+            self.commits.pause(connection, FOR_ORDER)
+            self._queueing[connection.id] = connection
+            return False
+        if passed_on:
+            self._forward(connection, relay, first, packet_id, topic, payload, properties)
+            if first & 1:
+                relay.retained = relay.packets
+            return True
+        self._count(qos, len(payload))
+        self._accept(connection, first, qos, packet_id, topic, payload, properties)
+        if first & 1:
+            relay.kept_token = self.commits.newest_token()
+        return True
+
+    def go_on(self) -> None:
+        """What was under way has perhaps arrived: retained messages that waited for it may follow."""
+        if self._queueing:
+            token = self.commits.complete_token
+            for number, connection in list(self._queueing.items()):
+                relay = connection.relay
+                if relay is None or (relay.is_free() and all(relay.is_ordered(way, token) for way in (True, False))):
+                    del self._queueing[number]
+                    self.commits.unpause(connection, FOR_ORDER)
+
+    def _forward(
+        self,
+        connection: Connection,
+        relay: Relay,
+        first: int,
+        packet_id: int,
+        topic: bytes,
+        payload: bytes,
+        properties: Properties | None,
+    ) -> None:
+        """Pass a message on to the session's leader.
+
+        The packet id of QoS 2 must survive there; those of an idempotent producer must all go the same way, for one
+        that is overtaken by a later one counts as repeated. Nothing else goes: a new leader, who gets what was on its
+        way once more, could not tell.
+        """
+        if properties is not None:
+            properties.topic_alias = None  # the alias belongs to the connection
+        publish = Publish(topic, payload, first >> 1 & 3, bool(first & 1), bool(first & 8), packet_id, properties)
+        data = encode(publish, connection.version)
+        pos = 1
+        while data[pos] >= 128:
+            pos += 1
+        self.relays.forward(relay, first, data[pos + 1 :])
+        self.forwarded += 1
+
+    def _count(self, qos: int, payload_bytes: int) -> None:
+        counters = self.counters
+        counters.publish_payload_bytes_received += payload_bytes
+        if qos == 1:
+            counters.publish_received_qos1 += 1
+        elif qos == 0:
+            counters.publish_received_qos0 += 1
+        else:
+            counters.publish_received_qos2 += 1
+
+    def _check_topic(self, topic: bytes) -> None:
+        if len(topic) > self.state.limits.topic_bytes_max:
+            raise MalformedPacket(reason.TOPIC_NAME_INVALID, "the topic name is too long")
+        if not check_utf8(topic):  # [MQTT-3.3.2-1]
+            self.counters.error_utf8 += 1
+            raise malformed("the topic name is not valid UTF-8")
+        why = check_topic(topic, self.state.limits.topic_levels_max)
+        if why is not None:  # [MQTT-3.3.2-2]
+            raise MalformedPacket(reason.TOPIC_NAME_INVALID, why)
+
+    def _alias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
+        """Return the topic of a PUBLISH with a topic alias, MQTT 5 section 3.3.2.3.4."""
+        if alias > self.state.limits.topic_alias_max:  # [MQTT-3.3.2-9]
+            raise MalformedPacket(reason.TOPIC_ALIAS_INVALID, f"topic alias {alias} is above the maximum")
+        known = connection.alias_in
+        if known is None:
+            known = {}
+            connection.alias_in = known
+        if topic:
+            known[alias] = topic
+            return topic
+        found = known.get(alias)
+        if found is None:  # [MQTT-3.3.2-7]
+            raise MalformedPacket(reason.PROTOCOL_ERROR, f"topic alias {alias} has no topic on this connection")
+        return found
+
+    def _accept(
+        self,
+        connection: Connection,
+        first: int,
+        qos: int,
+        packet_id: int,
+        topic: bytes,
+        payload: bytes,
+        properties: Properties | None,
+    ) -> None:
+        session = connection.session
+        assert session is not None, "an open connection has a session"
+        limits = self.state.limits
+        if qos > limits.qos_max:  # [MQTT-3.2.2-11]
+            raise MalformedPacket(reason.QOS_NOT_SUPPORTED, f"QoS {qos} is above the maximum {limits.qos_max}")
+        retain = bool(first & 1)
+        if retain and not limits.retain_available:  # [MQTT-3.2.2-14]
+            raise MalformedPacket(reason.RETAIN_NOT_SUPPORTED, "retained messages are switched off")
+        if qos and connection.v5 and self.acknowledging.in_flight(connection, session, packet_id) >= limits.receive_max:
+            # [MQTT-3.3.4-7] [MQTT-3.3.4-8]
+            raise MalformedPacket(reason.RECEIVE_MAXIMUM_EXCEEDED, f"more than {limits.receive_max} messages in flight")
+        if qos == 2 and session.received is not None and packet_id in session.received:
+            # [MQTT-4.3.3-10] the same message again: it has been published
+            self.counters.publish_repeated += 1
+            code = session.received[packet_id]
+            self.acknowledging.answer(connection, PUBREC, packet_id, code, "", True)
+            return
+        code, why = self.scrutiny.fault(connection, session, qos, retain, topic, payload, properties)
+        if code:
+            self.acknowledging.answer(connection, PUBACK if qos == 1 else PUBREC, packet_id, code, why, False)
+            return
+        message = self._message(connection, topic, payload, qos, retain, properties)
+        receipt: Receipt | None = None
+        if self.scrutiny.receipt and qos and self.receipts.may_begin(connection):
+            receipt = self.receipts.begin()
+        try:
+            result = self._publish(connection, session, message)
+        finally:  # also when a row that must be read cannot be: what comes next is not in this receipt
+            if receipt is not None:
+                self.receipts.end()
+        if qos:
+            own = not self.scrutiny.producer  # else the message may have been there, and be on its way still
+            self.acknowledging.finish(connection, session, qos, packet_id, result, receipt, own)
+            self.state.meter.taken(topic, connection, self.state.now)
+        elif result & STORED:
+            self.commits.slow_down(connection)
+
+    def _publish(self, connection: Connection, session: Session, message: Message) -> int:
+        """Publish in this node's name, or together with a change of the session's partition.
+
+        So for QoS 2, whose packet id becomes known with it, and for what must not overtake such messages: all that a
+        producer sends, and all that follows a retained message of QoS 2 until that is complete (A8).
+        """
+        producer = self.scrutiny.producer
+        number = self.scrutiny.number
+        if not session.durable or self.relays.fabric.alone:
+            return self.publishing.publish(message, session, producer, number)
+        ordered = session.ordered_token > self.commits.complete_token or (message.qos == 2 and message.retain)
+        if message.qos < 2 and not producer and not ordered:
+            return self.publishing.publish(message, session, b"", 0)
+        result = self.errands.publish(session.partition, message, session, producer, number)
+        if ordered:
+            connection.fast = False
+            session.ordered_token = self.commits.newest_token()
+        return result
+
+    def _message(
+        self,
+        connection: Connection,
+        topic: bytes,
+        payload: bytes,
+        qos: int,
+        retain: bool,
+        properties: Properties | None,
+    ) -> Message:
+        now = self.state.now
+        forwarded = b"" if properties is None else forward_properties(properties)
+        life_us = lifetime(properties, self.state.limits)
+        expires_us = now + life_us if life_us else 0
+        message = Message(topic, payload, qos, retain, forwarded, connection.client_id, now, expires_us)
+        message.asked_again = connection.repeated
+        return message

@@ -1,0 +1,172 @@
+"""The life of sessions: begin, resume, lose the connection, end (MQTT 5 sections 3.1.2.4, 3.1.2.11.2, 4.1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.delivery.purge import Purges
+from folkmoot.delivery.shared import Shared
+from folkmoot.kernel.clock import SECOND
+from folkmoot.partition.queue import Queue
+from folkmoot.protocol.presence import farewell
+from folkmoot.protocol.will import Wills
+from folkmoot.proxy.trail import Trails
+from folkmoot.routing.route import Routes
+from folkmoot.session.connection import Connection
+from folkmoot.session.session import Session
+from folkmoot.store.key import SESSION, plain_key
+from folkmoot.store.row import SessionRow, encode_session
+from folkmoot.turn.state import TIMER_SESSION, TIMER_WILL, State
+
+__all__ = ["EXPIRY_NEVER", "NEVER_US", "Lifecycle"]
+
+EXPIRY_NEVER: Final = 0xFFFF_FFFF
+NEVER_US: Final = 1 << 61  # added to the time at which a client went, where its session has no end
+_ENDINGS_MAX: Final = 1024  # beyond so many remembered endings those that are committed are forgotten
+
+
+class Lifecycle:
+    """Begins and ends sessions; the one place where `state.sessions` changes."""
+
+    def __init__(
+        self,
+        state: State,
+        trails: Trails,
+        queue: Queue,
+        routes: Routes,
+        shared: Shared,
+        wills: Wills,
+        purges: Purges,
+    ) -> None:
+        self.state = state
+        self.trails = trails
+        self.queue = queue
+        self.routes = routes
+        self.shared = shared
+        self.wills = wills
+        self.purges = purges
+        self._endings: dict[str, int] = {}  # client ids whose stored session has ended: the batch that says so
+        self.ended: list[Session] = []  # in this turn, with feeds that are to be forgotten
+
+    def begin(self, client_id: str, durable: bool) -> Session:
+        """Create a session for a client id that has none."""
+        session = Session(client_id, self.state.partition_of(client_id.encode()), durable)
+        floor = self.purges.floor_of(client_id)
+        if durable and floor:
+            session.queue_floor = session.queue_next = session.ready_end = session.durable_next = floor
+            session.queue_head = session.sent_below = session.drop_below = floor
+        self.state.sessions[client_id] = session
+        self.state.counters.sessions_created += 1
+        if durable:
+            self.state.counters.sessions_persistent += 1
+        return session
+
+    def save(self, session: Session) -> None:
+        """Store what is known of a persistent session."""
+        row = SessionRow(
+            session.version,
+            session.expiry_s,
+            session.ends_us,
+            session.queue_floor,
+            session.username,
+            session.token,
+            session.begun,
+        )
+        key = plain_key(session.partition, SESSION, session.key)
+        self.state.writer.put(session.partition, key, encode_session(row))
+
+    def detach(self, connection: Connection, goodbye: bool) -> None:
+        """The connection of a session is gone; `goodbye`: the client sent DISCONNECT with reason 0."""
+        connection.broken = not goodbye
+        if connection.opened_us and connection.remote is None:
+            if self.state.listening:
+                self.state.tell("disconnected", farewell(connection, self.state.now))
+            connection.opened_us = 0
+        self.trails.begin(connection, goodbye)
+        session = connection.session
+        if session is None:
+            return
+        connection.session = None
+        session.connection = None
+        if connection.remote is None:
+            self.state.counters.clients_connected -= 1
+        if session.guest:
+            return
+        if goodbye:
+            self.wills.cancel(session)
+        else:
+            self.wills.arm(session)
+        self.queue.detach(session)
+        if session.durable and session.expiry_s > 0:
+            self.routes.look(session)
+            self.rest(session)
+        else:
+            self.end(session)
+        self.shared.pass_on_lost()
+
+    def rest(self, session: Session) -> None:
+        """Let a persistent session wait for its client until its expiry."""
+        never = session.expiry_s == EXPIRY_NEVER
+        session.ends_us = self.state.now + (NEVER_US if never else session.expiry_s * SECOND)
+        self.save(session)
+        if not never:
+            self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
+
+    def leave(self, session: Session) -> None:
+        """This node leads the session no more: forget it, and leave its rows to its new leader."""
+        session.ended = True  # here
+        state = self.state
+        counters = state.counters
+        state.timers.cancel(TIMER_SESSION, session.client_id)
+        state.timers.cancel(TIMER_WILL, session.client_id)
+        if session.will is not None:
+            session.will = None
+            counters.wills_pending -= 1
+        if session.feeds:
+            self.ended.append(session)
+        for subscription in session.subscriptions.values():
+            self.routes.remove(subscription)
+        del state.sessions[session.client_id]
+        if session.durable:
+            counters.sessions_persistent -= 1
+            counters.queue_messages -= session.queue_count
+            counters.queue_bytes -= session.queue_bytes
+
+    def due(self, session: Session) -> None:
+        """An expiry has come; it is stale when the client has come back."""
+        if not session.ended and session.connection is None and 0 < session.ends_us <= self.state.now:
+            self.state.counters.sessions_expired += 1
+            self.end(session)
+
+    def is_ending(self, client_id: str) -> bool:
+        """Whether the end of a stored session of this client id is not committed.
+
+        A crash would bring it back, and what it has published together with its partition may be under way still.
+        """
+        return self._endings.get(client_id, 0) > self.queue.commits.committed_token
+
+    def _note_ending(self, client_id: str) -> None:
+        if len(self._endings) >= _ENDINGS_MAX:
+            committed = self.queue.commits.committed_token
+            self._endings = {known: token for known, token in self._endings.items() if token > committed}
+        self._endings[client_id] = self.state.writer.token
+
+    def end(self, session: Session) -> None:
+        """Forget a session and everything that it has; a pending will is published now [MQTT-3.1.3-9]."""
+        session.ended = True
+        if session.durable:
+            self._note_ending(session.client_id)
+        if session.feeds:
+            self.ended.append(session)
+        self.state.timers.cancel(TIMER_SESSION, session.client_id)
+        self.wills.publish(session)
+        for subscription in session.subscriptions.values():
+            self.routes.remove(subscription)
+        session.subscriptions = {}
+        if self.state.sessions.get(session.client_id) is session:
+            del self.state.sessions[session.client_id]
+        if session.durable:
+            self.state.counters.sessions_persistent -= 1
+            self.state.counters.queue_messages -= session.queue_count
+            self.state.counters.queue_bytes -= session.queue_bytes
+            self.purges.start(session)

@@ -1,0 +1,187 @@
+"""Whether a message that came may be published: rights, properties, room on the disks, the rate limit.
+
+What is malformed ends the connection; all else is a reason code (MQTT 5 sections 3.3.2.3, 3.4.2.1, 3.5.2.1).
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.packet import Properties
+from folkmoot.mqtt.text import check_utf8
+from folkmoot.partition.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, SEQUENCE_PROPERTY
+from folkmoot.routing.route import Route, Routes, is_reserved
+from folkmoot.session.connection import Connection
+from folkmoot.session.session import Session
+from folkmoot.turn.brake import FOR_RATE
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.receipt import RECEIPT_PROPERTY
+from folkmoot.turn.state import TIMER_RATE, State
+
+__all__ = ["Scrutiny", "names_producer"]
+
+
+class Scrutiny:
+    """Looks at messages.
+
+    Of the message in hand: producer, number: what it names, empty when it names none; receipt: whether its publisher
+    asks for one.
+    """
+
+    def __init__(self, state: State, commits: Commits, fabric: Fabric, routes: Routes) -> None:
+        self.state = state
+        self.counters = state.counters
+        self.commits = commits
+        self.fabric = fabric
+        self.routes = routes
+        self.producer = b""
+        self.number = 0
+        self.receipt = False
+
+    def fault(
+        self,
+        connection: Connection,
+        session: Session,
+        qos: int,
+        retain: bool,
+        topic: bytes,
+        payload: bytes,
+        properties: Properties | None,
+    ) -> tuple[int, str]:
+        """Return why a well-formed message is not accepted, as a reason code of PUBACK and PUBREC, or 0."""
+        self.producer = b""
+        self.receipt = False
+        if is_reserved(topic):
+            self.counters.acl_denied_publish += 1
+            return (
+                reason.NOT_AUTHORIZED,
+                "topics that begin with $SYS, $events, $share and $stream belong to the server",
+            )
+        allowed = connection.allowed
+        if allowed is not None:
+            may = allowed.get(topic)
+            if may is None:
+                may = self.state.policy.may_publish(session.client_id, connection.username, topic)
+                if len(allowed) >= 256:
+                    allowed.clear()
+                if len(topic) <= 256:
+                    allowed[topic] = may
+            if not may:
+                self.counters.acl_denied_publish += 1
+                return reason.NOT_AUTHORIZED, "not allowed to publish to this topic"
+        if properties is not None:
+            code, why = self._property_fault(properties, payload)
+            if code:
+                return code, why
+        wanted = qos > 0 or retain or bool(self.producer)
+        keeps = retain and bool(payload)  # an empty one clears: that makes room
+        if self.fabric.leaderless and wanted:
+            partition = self._leaderless(topic, keeps)
+            if partition >= 0:
+                why = f"partition {partition} has no leader, because no copy of it is sound: ask the operator"
+                return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
+        full = self.state.storage_full or bool(self.fabric.full)
+        short = self._short_of(topic, qos, keeps, session) if full and wanted else ""
+        if short:
+            self.counters.storage_refused += 1
+            why = "no room on the disk" if self.fabric.alone else f"no room on the disk of {short}"
+            if self.producer:
+                # Were a later number taken before this one is repeated, the repetition would count as known: so
+                # nothing more is read, and the client repeats from here when it is back.
+                raise MalformedPacket(reason.QUOTA_EXCEEDED, f"{why} for an idempotent producer")
+            return reason.QUOTA_EXCEEDED, why
+        if self.state.limits.publish_rate_max:
+            self._slow_down(connection)
+        return 0, ""
+
+    def _property_fault(self, properties: Properties, payload: bytes) -> tuple[int, str]:
+        if properties.subscription_ids:  # [MQTT-3.3.4-6]
+            raise MalformedPacket(reason.PROTOCOL_ERROR, "a client's PUBLISH has a subscription identifier")
+        if properties.payload_format == 1 and self.state.limits.check_payload_format and not check_utf8(payload):
+            self.counters.error_payload_format += 1
+            return reason.PAYLOAD_FORMAT_INVALID, "the payload is not the UTF-8 that it claims to be"
+        pairs = properties.user_properties
+        if pairs:
+            if len(pairs) > self.state.limits.user_properties_max:
+                return reason.QUOTA_EXCEEDED, f"more than {self.state.limits.user_properties_max} user properties"
+            return self._read_pairs(pairs)
+        return 0, ""
+
+    def _read_pairs(self, pairs: list[tuple[str, str]]) -> tuple[int, str]:
+        producer = ""
+        sequence = ""
+        for name, value in pairs:
+            if name == PRODUCER_PROPERTY:
+                producer = value
+            elif name == SEQUENCE_PROPERTY:
+                sequence = value
+            elif name == RECEIPT_PROPERTY:
+                self.receipt = True
+        if not producer and not sequence:
+            return 0, ""
+        if not producer or not sequence.isascii() or not sequence.isdigit() or len(sequence) > 18:
+            why = (
+                f"an idempotent producer sends {PRODUCER_PROPERTY} (a name) and {SEQUENCE_PROPERTY} (a growing number)"
+            )
+            return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
+        raw = producer.encode()
+        if len(raw) > PRODUCER_BYTES_MAX:
+            why = f"the name of an idempotent producer has at most {PRODUCER_BYTES_MAX} bytes"
+            return reason.IMPLEMENTATION_SPECIFIC_ERROR, why
+        self.producer = raw
+        self.number = int(sequence)
+        return 0, ""
+
+    def _short_of(self, topic: bytes, qos: int, retain: bool, session: Session) -> str:
+        """Return the id of a node whose full disk forbids to take a message, "" if there is none."""
+        route = self.routes.lookup(topic)
+        own = self.fabric.node_id
+        if self.state.storage_full:
+            if route.durable or route.logs or (qos == 2 and session.durable):
+                return own
+        if self.fabric.alone:
+            return own if retain else ""
+        return self._full_leader(self._partitions(route, topic, retain))
+
+    def _partitions(self, route: Route, topic: bytes, retain: bool) -> list[int]:
+        """Return the partitions that a message goes to, beside those that this node leads."""
+        partitions = route.away + route.away_logs
+        return [*partitions, self.state.partition_of(topic)] if retain else partitions
+
+    def _leaderless(self, topic: bytes, retain: bool) -> int:
+        """Return a partition that should take a message and that no node can lead, -1 if there is none.
+
+        To be refused at once: what waits for such a partition would wait until somebody repairs it.
+        """
+        for partition in self._partitions(self.routes.lookup(topic), topic, retain):
+            if not self.fabric.leaders[partition]:
+                return partition
+        return -1
+
+    def _full_leader(self, partitions: list[int]) -> str:
+        """Return a node that leads one of these partitions and whose disk is full, "" if there is none."""
+        fabric = self.fabric
+        for partition in partitions:
+            leader = fabric.leaders[partition]
+            if leader in fabric.full or (leader == fabric.node_id and self.state.storage_full):
+                return leader
+        return ""
+
+    def _slow_down(self, connection: Connection) -> None:
+        """Count against the rate limit; a client that is a second ahead is not read until its average is right."""
+        now = self.state.now
+        connection.rate_us = max(connection.rate_us, now) + SECOND // self.state.limits.publish_rate_max
+        if connection.rate_us >= now + SECOND:
+            self.commits.pause(connection, FOR_RATE)
+            self.state.timers.set(connection.rate_us, TIMER_RATE, connection.id)
+
+
+def names_producer(properties: Properties | None) -> bool:
+    """Whether a message is of an idempotent producer."""
+    if properties is not None:
+        for name, _ in properties.user_properties:
+            if name == PRODUCER_PROPERTY:
+                return True
+    return False

@@ -1,0 +1,240 @@
+"""SUBSCRIBE and UNSUBSCRIBE (MQTT 5 sections 3.8 to 3.11; MQTT 3.1.1 sections 3.8 to 3.11; promise A5)."""
+
+from __future__ import annotations
+
+from folkmoot.delivery.sys import SysTopics
+from folkmoot.feed.feed import Feed, Feeds
+from folkmoot.feed.replay import ReplayFeed, Start, first_offsets, parse_replay
+from folkmoot.feed.retained_feed import maybe_retained_feed
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.error import MalformedPacket
+from folkmoot.mqtt.packet import Properties, Suback, Subscribe, Unsuback, Unsubscribe
+from folkmoot.partition.retained import Retained
+from folkmoot.routing.route import Routes
+from folkmoot.session.connection import Connection
+from folkmoot.session.session import Session
+from folkmoot.session.subscription import NO_LOCAL, QOS_MASK, REPLAY_PREFIX, Subscription
+from folkmoot.store.key import SUBSCRIPTION, name_prefix
+from folkmoot.store.row import SubscriptionRow, encode_subscription
+from folkmoot.streams.table import Streams
+from folkmoot.topics.name import check_filter, has_wildcard, split_share
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.source import is_later, source_of
+from folkmoot.turn.state import State
+
+__all__ = ["Subscribing", "subscription_key"]
+
+_SHARE = b"$share/"
+
+
+def subscription_key(session: Session, name: bytes) -> bytes:
+    """Return the key of the SUBSCRIPTION row of a filter, as the client wrote it."""
+    return name_prefix(session.partition, SUBSCRIPTION, session.key) + name
+
+
+class Subscribing:
+    """Adds and removes subscriptions."""
+
+    def __init__(
+        self,
+        state: State,
+        commits: Commits,
+        routes: Routes,
+        feeds: Feeds,
+        retained: Retained,
+        streams: Streams,
+        sys: SysTopics,
+    ) -> None:
+        self.state = state
+        self.commits = commits
+        self.routes = routes
+        self.feeds = feeds
+        self.retained = retained
+        self.streams = streams
+        self.sys = sys
+        self._why = ""  # of the entry in hand, for SUBACK
+
+    def subscribe(self, connection: Connection, packet: Subscribe) -> None:
+        """Answer each filter with the granted QoS or a reason [MQTT-3.8.4-6]; SUBACK leaves when all is durable."""
+        session = connection.session
+        assert session is not None, "an open connection has a session"
+        properties = packet.properties
+        identifier = 0
+        if properties is not None and properties.subscription_ids:
+            if not self.state.limits.subscription_ids_available:
+                code = reason.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
+                raise MalformedPacket(code, "subscription identifiers are switched off")
+            identifier = properties.subscription_ids[0]
+        codes: list[int] = []
+        started: list[Subscription] = []
+        reasons: list[str] = []
+        for name, options in packet.entries:
+            code = self._entry(connection, session, name, options, identifier, started)
+            if code >= 0x80:
+                reasons.append(f"{name.decode()}: {self._why}")
+            if code == reason.TOPIC_FILTER_INVALID:
+                self.state.counters.error_filter += 1
+            codes.append(code)
+        # [A5] on a node that is not alone all others must know of it
+        wait = (session.durable or not self.routes.fabric.alone) and bool(started)
+        self.commits.acknowledge(connection, self._suback(connection, packet.packet_id, codes, reasons), wait)
+        self.state.counters.sent_suback += 1
+        for subscription in started:
+            self.sys.welcome(subscription)
+
+    def _suback(self, connection: Connection, packet_id: int, codes: list[int], reasons: list[str]) -> bytes:
+        if not connection.v5:
+            # MQTT 3.1 has no code for a failure; its clients know that of 3.1.1 [MQTT-3.9.3-2 v3.1.1]
+            return encode(Suback(packet_id, [reason.v3_suback(code) for code in codes]), connection.version)
+        properties: Properties | None = None
+        if reasons and connection.problem_information:
+            properties = Properties()
+            properties.reason = "; ".join(reasons)[:1024]
+        data = encode(Suback(packet_id, codes, properties), 5)
+        return data if len(data) <= connection.packet_bytes_max else encode(Suback(packet_id, codes, None), 5)
+
+    def _entry(
+        self,
+        connection: Connection,
+        session: Session,
+        name: bytes,
+        options: int,
+        identifier: int,
+        started: list[Subscription],
+    ) -> int:
+        """Add one subscription; return its code for SUBACK and put it into `started` if it is granted."""
+        topic_filter = name
+        share = b""
+        replay: ReplayFeed | None = None
+        code = self._fault(session, name)
+        if code:
+            return code
+        split = split_share(name)
+        if split is not None:
+            share, topic_filter = split
+            if options & NO_LOCAL:  # [MQTT-3.8.3-4]
+                raise MalformedPacket(reason.PROTOCOL_ERROR, "no local on a shared subscription")
+            if topic_filter.startswith((REPLAY_PREFIX, _SHARE)):
+                self._why = "only topics can be shared"
+                return reason.TOPIC_FILTER_INVALID
+        if name.startswith(REPLAY_PREFIX):
+            going = self._find_going(connection, session, name)
+            if going is not None:
+                started.append(going)
+                return going.options & QOS_MASK
+        offsets: list[int] = []
+        stream = None
+        start: Start | None = None
+        if name.startswith(REPLAY_PREFIX):
+            wish = parse_replay(name, self.streams, self.state.limits.topic_levels_max)
+            if not wish.error:
+                offsets = first_offsets(wish, self.state.leads)
+            if wish.error or wish.stream is None:
+                self._why = wish.error
+                return reason.TOPIC_FILTER_INVALID
+            topic_filter = wish.topic_filter
+            stream = wish.stream
+            start = wish.start
+        if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter):
+            self.state.counters.acl_denied_subscribe += 1
+            self._why = "not allowed to subscribe"
+            return reason.NOT_AUTHORIZED
+        granted = min(options & QOS_MASK, self.state.limits.qos_max)
+        subscription = Subscription(session, name, topic_filter, share, options & ~QOS_MASK | granted, identifier)
+        known = session.subscriptions.get(name)
+        self._store(session, subscription, known)
+        if stream is not None and start is not None:
+            token = self.commits.newest_token()
+            replay = ReplayFeed(subscription, token, stream, start, offsets)
+            replay.source = source_of(connection)
+            self._start(session, replay)
+        elif not share:
+            self.feeds.hand_over(subscription)
+            if subscription.retain_handling == 0 or (subscription.retain_handling == 1 and known is None):
+                # [MQTT-3.3.1-9] [MQTT-3.3.1-10] [MQTT-3.3.1-11]
+                feed = maybe_retained_feed(subscription, self.feeds, self.retained)
+                if feed is not None:
+                    self._start(session, feed)
+        started.append(subscription)
+        return granted
+
+    def _find_going(self, connection: Connection, session: Session, name: bytes) -> Subscription | None:
+        """Return the subscription to a replay that this very packet, or a later one, has begun with an earlier leader.
+
+        What it has sent before may have come to the client: it goes on, and must not begin again (A9).
+        """
+        feed = self.feeds.find(session, name)
+        if not isinstance(feed, ReplayFeed) or is_later(source_of(connection), feed.source):
+            return None
+        feed.asked_again(self.feeds)
+        return feed.subscription
+
+    def _start(self, session: Session, feed: Feed) -> None:
+        if session.durable:
+            feed.save(self.feeds)
+            feed.token = self.commits.newest_token()
+        self.feeds.start(feed)
+
+    def _fault(self, session: Session, name: bytes) -> int:
+        limits = self.state.limits
+        why = check_filter(name, limits.topic_levels_max)
+        if len(name) > limits.topic_bytes_max:
+            why = f"topic filter is longer than {limits.topic_bytes_max} bytes"
+        if why is not None:  # [MQTT-4.7.1-1] [MQTT-4.8.2-1] [MQTT-4.8.2-2]
+            self._why = why
+            return reason.TOPIC_FILTER_INVALID
+        if has_wildcard(name) and not limits.wildcard_available:
+            self._why = "wildcards are switched off"
+            return reason.WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED
+        if name.startswith(_SHARE) and not limits.shared_available:
+            self._why = "shared subscriptions are switched off"
+            return reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+        if len(session.subscriptions) >= limits.subscriptions_max and name not in session.subscriptions:
+            self._why = f"a session has at most {limits.subscriptions_max} subscriptions"
+            return reason.QUOTA_EXCEEDED
+        if self.state.storage_full and session.durable and name not in session.subscriptions:
+            self.state.counters.storage_refused += 1
+            self._why = "no room on the disk"
+            return reason.QUOTA_EXCEEDED
+        return 0
+
+    def _store(self, session: Session, subscription: Subscription, known: Subscription | None) -> None:
+        """Put a subscription in force; one with the same filter is replaced [MQTT-3.8.4-3]."""
+        if known is not None:
+            self.routes.remove(known)
+        else:
+            self.state.counters.subscribed += 1
+        session.subscriptions[subscription.name] = subscription
+        self.routes.add(subscription)
+        if session.durable:
+            row = SubscriptionRow(subscription.options, subscription.identifier)
+            self.state.writer.put(
+                session.partition, subscription_key(session, subscription.name), encode_subscription(row)
+            )
+
+    def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
+        """Remove subscriptions [MQTT-3.10.4-1]; what is on its way to the client still arrives [MQTT-3.10.4-2]."""
+        session = connection.session
+        assert session is not None, "an open connection has a session"
+        codes = [self._remove(connection, session, name) for name in packet.filters]
+        data = encode(Unsuback(packet.packet_id, codes if connection.v5 else []), connection.version)
+        self.commits.acknowledge(connection, data, session.durable)
+        self.state.counters.sent_unsuback += 1
+
+    def _remove(self, connection: Connection, session: Session, name: bytes) -> int:
+        if name.startswith(REPLAY_PREFIX) and self._find_going(connection, session, name) is not None:
+            return reason.SUCCESS  # it has come again, behind the SUBSCRIBE that followed it
+        return reason.SUCCESS if self.remove(session, name) else reason.NO_SUBSCRIPTION_EXISTED
+
+    def remove(self, session: Session, name: bytes) -> bool:
+        """Remove one subscription; False when there is none."""
+        known = session.subscriptions.pop(name, None)
+        if known is None:
+            return False
+        self.routes.remove(known)
+        self.feeds.cancel(session, name)
+        self.state.counters.unsubscribed += 1
+        if session.durable:
+            self.state.writer.delete(session.partition, subscription_key(session, name))
+        return True

@@ -1,0 +1,124 @@
+"""Wills: kept as rows from CONNECT on, published exactly once when a session's end or its delay comes (A7).
+
+MQTT 5 sections 3.1.2.5, 3.1.3.2. The row goes in the change that publishes the message or promises to (`outbox`), so
+that a crash does neither or both.
+"""
+
+from __future__ import annotations
+
+from folkmoot.delivery.outbox_publish import Errands
+from folkmoot.kernel.clock import SECOND
+from folkmoot.proxy.relay import token_of
+from folkmoot.session.session import Session, Will
+from folkmoot.store.key import WILL, is_left, left_name, plain_key
+from folkmoot.store.message import Message
+from folkmoot.store.row import WillRow, encode_will
+from folkmoot.turn.state import TIMER_WILL, State
+
+__all__ = ["Wills"]
+
+
+class Wills:
+    """The wills of all sessions in the partitions that this node leads."""
+
+    def __init__(self, state: State, errands: Errands) -> None:
+        self.state = state
+        self.errands = errands
+        self._planted = errands.publishing.fabric.planted
+        self._held: list[Session] = []  # their wills are due, and wait until it is known who subscribes
+
+    def go_on(self) -> None:
+        """It is known who subscribes."""
+        held = self._held
+        self._held = []
+        for session in held:
+            self.publish(session)
+
+    def leave(self, partition: int) -> None:
+        """This node leads the partition no more: its new leader finds the rows of wills that are due."""
+        self._held = [session for session in self._held if session.partition != partition]
+
+    def set(self, session: Session, will: Will) -> None:
+        """A client connects with a will: store it [MQTT-3.1.2-7]."""
+        session.will = will
+        connection = session.connection
+        if connection is not None and not self.errands.publishing.fabric.alone:
+            will.token = token_of(connection, self.state)  # it may have to ask another leader before it is let in
+        self._put(session, will)
+        self.state.counters.wills_pending += 1
+
+    def _put(self, session: Session, will: Will) -> None:
+        row = WillRow(will.delay_s, will.due_us, will.message, will.token)
+        self.state.writer.put(session.partition, plain_key(session.partition, WILL, session.key), encode_will(row))
+
+    def cancel(self, session: Session) -> None:
+        """The client said goodbye [MQTT-3.1.2-10], or came back before the delay had passed [MQTT-3.1.3-9]."""
+        if session.will is not None:
+            self._forget(session)
+            self.state.counters.wills_cancelled += 1
+
+    def _forget(self, session: Session) -> None:
+        if session.will is not None and session.will.due_us:
+            self.state.timers.cancel(TIMER_WILL, session.client_id)
+        session.will = None
+        if not self._planted.wills_twice:
+            self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
+        self.state.counters.wills_pending -= 1
+
+    def arm(self, session: Session) -> None:
+        """The connection is gone without a goodbye [MQTT-3.1.2-8]: publish now or after the delay."""
+        will = session.will
+        if will is None:
+            return
+        if will.delay_s == 0:
+            self.publish(session)
+            return
+        will.due_us = self.state.now + will.delay_s * SECOND
+        self._put(session, will)
+        self.state.timers.set(will.due_us, TIMER_WILL, session.client_id)
+
+    def due(self, session: Session) -> None:
+        """A deadline has come; it is stale when the client has come back or the will has gone."""
+        will = session.will
+        if will is not None and 0 < will.due_us <= self.state.now:
+            self.publish(session)
+
+    def publish_stray(self, session: Session) -> None:
+        """Publish the will of a client that has no session, and is not connected any more.
+
+        As long as it must wait for what the other side of a split has subscribed to, the client may come again with
+        another will: this one gets a row of its own.
+        """
+        will = session.will
+        if will is not None and not self.state.routes_whole and not is_left(session.key):
+            self._forget(session)
+            session = Session(left_name(session.key, will.token).decode(), session.partition, False)
+            session.will = will
+            self._put(session, will)
+            self.state.counters.wills_pending += 1
+        self.publish(session)
+
+    def publish(self, session: Session) -> None:
+        """Publish the will and forget it."""
+        will = session.will
+        if will is None:
+            return
+        known = self.state.routes_whole if is_left(session.key) else self.state.routes_known
+        if not known:
+            self._held.append(session)
+            return
+        self._forget(session)
+        message = will.message
+        fresh = Message(
+            message.topic,
+            message.payload,
+            message.qos,
+            message.retain,
+            message.properties,
+            message.publisher,
+            self.state.now,
+            # the expiry of a will counts from its publication: until then the row holds the interval
+            self.state.now + message.expires_us if message.expires_us else 0,
+        )
+        self.errands.publish(session.partition, fresh, None, b"", 0)
+        self.state.counters.wills_published += 1

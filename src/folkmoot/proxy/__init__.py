@@ -1,0 +1,5 @@
+"""A client whose connection is here and whose session is led by another node."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

@@ -1,0 +1,268 @@
+"""The node with the connection, when the client's partition is led elsewhere (DESIGN section 9).
+
+A persistent session lives whole at the leader of its partition, which speaks MQTT; this node passes on the packets of
+the client and the bytes for it, and publishes its QoS 0 and 1 messages itself. A transient session lives here; its
+leader only knows that it is here (A6), and keeps its will (A7). Owns what is passed on until it is safe, so that a new
+leader can go on where the old one stopped. Its other end is `hosting`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from folkmoot.kernel.pack import BYTE, varint
+from folkmoot.mqtt.kind import PUBCOMP
+from folkmoot.session.connection import Connection
+from folkmoot.session.relay import ASKED, ENDED, ENTRY_BYTES, GRANTED, Relay
+from folkmoot.session.session import Session
+from folkmoot.turn.brake import FOR_RELAY, Brake
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.message import ATTACHED, HOST, RELAY
+from folkmoot.turn.state import State
+
+__all__ = ["BLOCKED", "CLOSED", "GOODBYE", "HOST_ENTRY", "UNBLOCKED", "Relays", "is_goodbye", "token_of"]
+
+# In place of a packet's first byte: what the leader must know of the connection
+CLOSED: Final = 0
+GOODBYE: Final = 1
+BLOCKED: Final = 2
+UNBLOCKED: Final = 3
+MARKED: Final = 4  # nothing; it is taken care of when all that the former leader had under way is done
+
+_LOG_BYTES_MAX: Final = 1 << 20  # of a client that waits for the leader of its session: then it may not publish
+
+HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool, int, int]
+"""A client for its leader.
+
+Number, partition, client id, user, certificate, transport, address, id is assigned, CONNECT, durable, flights, token,
+whether no session goes on with it (it was not let in yet, or has said goodbye), up to which of its packets all are
+taken care of, and up to which an earlier leader was given them.
+"""
+
+
+class Relays:
+    """All connections of this node whose partition another node leads, or is about to."""
+
+    def __init__(self, state: State, fabric: Fabric, brake: Brake) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.brake = brake
+        self.relays: dict[int, Relay] = {}
+        self._by_partition: list[dict[int, Relay]] = [{} for _ in range(state.partitions)]
+        self._outgoing: dict[str, list[bytes]] = {}
+
+    def __len__(self) -> int:
+        return len(self.relays)
+
+    def ask(self, connection: Connection, partition: int, body: bytes, assigned: bool) -> None:
+        """A client wants in: ask the leader of its partition, as soon as there is one."""
+        met = connection.token != 0  # this node has led the partition, and let it in as far as a session and a will
+        relay = Relay(connection, partition, body, assigned, token_of(connection, self.state))
+        relay.told = met
+        self._add(relay)
+        if self.fabric.open[partition] and self.fabric.leaders[partition] != self.fabric.node_id:
+            self._ask(relay)
+
+    def _add(self, relay: Relay) -> None:
+        relay.packets = relay.connection.passed_on
+        relay.connection.relay = relay
+        self.relays[relay.number] = relay
+        self._by_partition[relay.partition][relay.number] = relay
+
+    def _ask(self, relay: Relay) -> None:
+        relay.leader = self.fabric.leaders[relay.partition]
+        relay.told = True
+        self._flush_to(relay.leader)
+        self.fabric.send(relay.leader, HOST, msgspec.msgpack.encode(self._entry(relay, relay.state == ASKED)))
+
+    def _entry(self, relay: Relay, void: bool) -> HOST_ENTRY:
+        """Return what a leader is told of a client; void: of its will, that it is not due."""
+        connection = relay.connection
+        info = connection.info
+        return (
+            relay.number,
+            relay.partition,
+            connection.client_id,
+            connection.username,
+            info.certificate_name,
+            info.transport,
+            info.address,
+            relay.assigned,
+            relay.body,
+            relay.durable,
+            list(relay.flights.values()),
+            relay.token,
+            void,
+            relay.log[0][0] - 1 if relay.log else relay.packets,
+            relay.given,
+        )
+
+    def adopt(self, connection: Connection, session: Session, taken: list[tuple[int, bytes, int]], busy: bool) -> Relay:
+        """The partition of an open connection's session is led elsewhere from now on.
+
+        taken: acknowledgements of the client that may be lost, as of `Queue.uncommitted`: the new leader gets them
+        before all others, or its answers to later ones would come first [MQTT-4.6.0-4]. busy: promises of this node are
+        under way; what the client publishes now waits until they are kept.
+        """
+        body = connection.connect_body
+        relay = Relay(connection, session.partition, body, False, token_of(connection, self.state))
+        relay.state = GRANTED
+        relay.durable = session.durable
+        self._add(relay)
+        for first, rest, sequence in taken:
+            if first >> 4 != PUBCOMP:
+                relay.flights[session.packet_id_of(sequence)] = sequence
+            self.forward(relay, first, rest)
+        if session.durable:
+            for packet_id, entry in session.inflight.items():
+                if entry.sequence:  # what is released is a row
+                    relay.flights[packet_id] = entry.sequence
+        if busy and session.durable:
+            self.forward(relay, MARKED, b"")
+            relay.promised = relay.packets
+            connection.fast = False
+        return relay
+
+    def find(self, node_id: str, number: int) -> Relay | None:
+        """Return the relay that a message of its leader is for; None if that node is not its leader (any more)."""
+        relay = self.relays.get(number)
+        return relay if relay is not None and relay.leader == node_id else None
+
+    # -- to the leader ------------------------------------------------------------------------------------------------
+
+    def forward(self, relay: Relay, first: int, rest: bytes) -> None:
+        """Pass on a packet of the client: its first byte, and all behind its length."""
+        relay.packets += 1
+        relay.log.append((relay.packets, first, rest))
+        relay.log_bytes += len(rest) + ENTRY_BYTES
+        if relay.log_bytes > _LOG_BYTES_MAX and relay.state == GRANTED:
+            self.brake.pause(relay.connection, FOR_RELAY)
+        if relay.leader:
+            self._put(relay, relay.packets, first, rest)
+
+    def _put(self, relay: Relay, packet: int, first: int, rest: bytes) -> None:
+        relay.given = max(relay.given, packet)
+        out = self._outgoing.get(relay.leader)
+        if out is None:
+            out = []
+            self._outgoing[relay.leader] = out
+        out.append(varint(relay.number))
+        out.append(varint(packet))
+        out.append(BYTE[first])
+        out.append(varint(len(rest)))
+        out.append(rest)
+
+    def block(self, relay: Relay, blocked: bool) -> None:
+        """The client takes no more bytes for now, or takes them again."""
+        if relay.leader and relay.durable and relay.state == GRANTED:
+            self._put(relay, 0, BLOCKED if blocked else UNBLOCKED, b"")
+
+    def closed(self, relay: Relay, goodbye: bool) -> None:
+        """The connection is gone; the leader must learn of it, whoever that is by then."""
+        if relay.state == ENDED:
+            return
+        if relay.state == ASKED and not relay.leader:
+            self.forget(relay)  # nobody has heard of it
+            return
+        relay.state = ENDED
+        self.forward(relay, GOODBYE if goodbye else CLOSED, b"")
+
+    def acknowledged(self, relay: Relay, number: int) -> None:
+        """The leader has taken care of all packets up to `number`."""
+        relay.handled(number)
+        if relay.connection.paused and relay.log_bytes <= _LOG_BYTES_MAX // 2:
+            self.brake.unpause(relay.connection, FOR_RELAY)
+        if relay.state == ENDED and not relay.log:
+            self.forget(relay)
+
+    def forget(self, relay: Relay) -> None:
+        """Nothing is owed to anybody."""
+        self.brake.unpause(relay.connection, FOR_RELAY)
+        relay.connection.passed_on = relay.packets
+        self.relays.pop(relay.number, None)
+        self._by_partition[relay.partition].pop(relay.number, None)
+        if relay.connection.relay is relay:
+            relay.connection.relay = None
+
+    def flush(self) -> None:
+        """Send what this turn has collected, one message per node."""
+        if self._outgoing:
+            for node_id in list(self._outgoing):
+                self._flush_to(node_id)
+
+    def _flush_to(self, node_id: str) -> None:
+        out = self._outgoing.pop(node_id, None)
+        if out:
+            self.fabric.send(node_id, RELAY, b"".join(out))
+
+    # -- leaders come and go ------------------------------------------------------------------------------------------
+
+    def moved(self, partition: int) -> None:
+        """The partition has another leader: nobody takes packets until that one asks for them."""
+        for relay in self._by_partition[partition].values():
+            relay.leader = ""
+
+    def opened(self, partition: int) -> None:
+        """The leader of a partition is there: ask for those who want in."""
+        for relay in list(self._by_partition[partition].values()):
+            if relay.state == ASKED:
+                self._ask(relay)
+            elif relay.state == ENDED and not relay.leader and not relay.log:
+                self.forget(relay)  # the new leader has not asked for it: it knows that the client is gone
+            elif relay.state == ENDED and relay.log:
+                self._put(relay, *relay.log[-1])  # that it is not known there was not to be believed until now
+
+    def wanted(self, node_id: str, epoch: int, partitions: list[int]) -> None:
+        """A new leader asks who is connected: tell it, then pass on what was not safe with its predecessor.
+
+        Of a client that has come again and was let in, the older connection is over, whether the predecessor has
+        answered to its end or not. Its next one may be at another node: a transient session names none that has ended,
+        but for a goodbye, after which its will is not due.
+        """
+        entries: list[HOST_ENTRY] = []
+        relays: list[Relay] = []
+        for partition in partitions:
+            newest: dict[str, int] = {}
+            for relay in self._by_partition[partition].values():
+                if relay.state == GRANTED:
+                    newest[relay.connection.client_id] = relay.number
+            for relay in self._by_partition[partition].values():
+                if is_goodbye(relay):
+                    entries.append(self._entry(relay, True))
+                newest_one = relay.number >= newest.get(relay.connection.client_id, 0)
+                if not relay.is_spent and (relay.state == ASKED or newest_one):
+                    entries.append(self._entry(relay, relay.state == ASKED))
+                if relay.state != ASKED:  # those ask again when it is there
+                    relay.leader = node_id
+                    relays.append(relay)
+        self._flush_to(node_id)
+        self.fabric.send(node_id, ATTACHED, msgspec.msgpack.encode((epoch, partitions, entries)))
+        for relay in relays:
+            for packet, first, rest in relay.log:
+                self._put(relay, packet, first, rest)
+            if not relay.connection.writable:
+                self.block(relay, True)
+
+    def has_any(self, partition: int) -> bool:
+        """Whether a partition has relays."""
+        return bool(self._by_partition[partition])
+
+    def of_partition(self, partition: int) -> list[Relay]:
+        """Return the relays of a partition, in the order in which they came."""
+        return list(self._by_partition[partition].values())
+
+
+def is_goodbye(relay: Relay) -> bool:
+    """Whether a connection has ended with a goodbye, of which its leader may not know."""
+    return len(relay.log) > 0 and relay.log[-1][1] == GOODBYE
+
+
+def token_of(connection: Connection, state: State) -> int:
+    """Return the token of a connection, the same for all leaders that it meets."""
+    if connection.remote is not None:
+        return connection.remote.token
+    if not connection.token:
+        connection.token = state.rng.next64()
+    return connection.token

@@ -1,0 +1,285 @@
+"""Filling a copy here: pages from the leader, while live changes go on.
+
+From the position at which a copy begins, every change comes too, in order. A key, or a range that was removed, which
+such a change touched is newer than any page that comes after it: a page never overwrites it. A page is read by the
+leader after it has sent the changes that the page may show. Rows here that are not in a page are removed. Before a page
+is sent the digests are compared: what is equal stays.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import INFO, WARNING
+from folkmoot.kernel.pack import u64
+from folkmoot.membership.divergence import NO, YES, has_change, includes
+from folkmoot.membership.holding import COMPLETE, Holding
+from folkmoot.peer.kind import FETCH, FILLED, PULL
+from folkmoot.replica.notice import (
+    CopyNotice,
+    PageNotice,
+    PullNotice,
+    encode_pull,
+    encode_report,
+    encode_sequences,
+)
+from folkmoot.replica.page import bytes_of, digest_of, read_page
+from folkmoot.replica.replica_states import REPLICA, Standing
+from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT
+from folkmoot.store.key import partition_end, partition_start
+from folkmoot.store.writer import version_of
+
+__all__ = ["Copies"]
+
+_TOUCHED_MAX: Final = 200_000  # keys remembered per copy; beyond it the copy begins anew, and skips what is equal
+
+
+class _Copy:
+    """One partition that is being filled; `readable`: token with which the rows from before its start are written."""
+
+    def __init__(self, partition: int, source: str, readable: int, branch: Holding) -> None:
+        self.partition = partition
+        self.source = source
+        self.readable = readable
+        self.branch = branch  # what the leader had: rows of other changes are from another branch
+        self.waiting = False  # for a leader that goes on with it
+        self.asked = False
+        self.cursor = partition_start(partition)
+        self.asked_end = b""
+        self.rows: list[tuple[bytes, bytes]] = []
+        self.unreadable = False
+        self.touched: dict[bytes, bool] = {}
+        self.ranges: list[tuple[bytes, bytes]] = []
+        self.strange = 0
+        self.expected = False  # it was told that the copy here has changes that nobody else has
+        self.taken = False  # rows of another branch are no loss
+        self.left = 0  # about how many bytes, by the leader's word
+        self.done_token = 0
+
+    def is_touched(self, key: bytes) -> bool:
+        """Whether a live change has been here."""
+        if key in self.touched:
+            return True
+        for start, end in self.ranges:
+            if start <= key < end:
+                return True
+        return False
+
+    def forget_before(self) -> None:
+        """Forget what lies before the cursor: no page comes there any more."""
+        cursor = self.cursor
+        self.touched = {key: True for key in self.touched if key >= cursor}
+        self.ranges = [entry for entry in self.ranges if entry[1] > cursor]
+
+
+class Copies:
+    """All partitions that are being filled here, a few at a time."""
+
+    def __init__(self, standing: Standing) -> None:
+        self.standing = standing
+        self.active: dict[int, _Copy] = {}
+        self.bytes_copied = 0
+        self.bytes_seen = 0  # copied, or found to be here already
+        self.pages_equal = 0
+        self.pages_different = 0
+
+    def bytes_left(self) -> int:
+        """Return about how many bytes are still to come, as many as they have on the disks of the leaders."""
+        return sum([copy.left for copy in self.active.values()])
+
+    def installed(self) -> None:
+        """A new view: copies go on when their leader says so."""
+        standing = self.standing
+        for partition in list(self.active):
+            if standing.follows(partition):
+                copy = self.active[partition]
+                copy.source = standing.leaders[partition]
+                copy.waiting = True
+                copy.asked = False
+            else:
+                self._forget(partition)
+
+    def _forget(self, partition: int) -> None:
+        del self.active[partition]
+        self.standing.copying.pop(partition, None)
+
+    def begin(self, source: str, notice: CopyNotice) -> None:
+        """The leader says from where on it sends changes: copy all, or go on."""
+        standing = self.standing
+        partition = notice.partition
+        copy = self.active.get(partition)
+        if notice.resume:
+            if copy is not None:
+                copy.source = source
+                copy.waiting = False
+                self.step()
+            elif not notice.seq and not standing.head_seqs[partition]:
+                standing.writer.adopt(partition, 0, 0, COMPLETE)
+            elif standing.states[partition] != COMPLETE:  # else it was told meanwhile that all is here
+                self._ask_anew(source, partition)
+            return
+        mine = standing.holding(partition)
+        branch = Holding(COMPLETE, notice.epoch, notice.seq, notice.history)
+        had = includes(branch, mine)
+        if not notice.taken and had != YES:
+            # What nobody has taken over is lost with this copy: those who wait for it must not think otherwise.
+            standing.pending.abandon(partition)
+            if had == NO:  # ordinary when a leader dies: nobody has been told of them
+                why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}: nobody was told"
+                standing.event(INFO, "branch_overwritten", partition, why)
+            else:
+                why = f"nobody can tell whether {source} has the changes up to {mine.epoch}:{mine.seq} here"
+                standing.event(WARNING, "branch_overwritten", partition, why)
+        if standing.roles[partition] == REPLICA:
+            standing.unfit.append(partition)  # while it is one, nothing is committed
+        standing.cut(partition, notice.epoch, notice.seq, notice.history)
+        standing.copying[partition] = True
+        self.active[partition] = _Copy(partition, source, standing.writer.token, branch)
+        self.active[partition].taken = notice.taken
+        self.active[partition].expected = had == NO
+        self.active[partition].left = notice.left
+
+    def _ask_anew(self, source: str, partition: int) -> None:
+        self.standing.copying.pop(partition, None)
+        report = self.standing.report(partition)
+        self.standing.out.append((source, FETCH, u64(self.standing.epoch) + encode_report(report)))
+
+    def touch(self, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
+        """A live change was written here."""
+        copy = self.active.get(partition)
+        if copy is None or copy.done_token or self.standing.planted.untouched:
+            return
+        for kind, key, value in ops:
+            if kind == DELETE_RANGE:
+                if value > copy.cursor:
+                    copy.ranges.append((key, value))
+            elif key >= copy.cursor:
+                copy.touched[key] = True
+        if len(copy.touched) + len(copy.ranges) > _TOUCHED_MAX:
+            copy.forget_before()
+            if len(copy.touched) + len(copy.ranges) > _TOUCHED_MAX:
+                self._forget(partition)
+                self._ask_anew(copy.source, partition)
+
+    def step(self) -> None:
+        """Ask for the next pages, of all who give at the same time: each has less to do beside its clients."""
+        standing = self.standing
+        parallel = standing.config.copy_parallel
+        unfinished = [copy for copy in self.active.values() if not copy.waiting and not copy.done_token]
+        if not unfinished:
+            return
+        share = max(parallel // len({copy.source: None for copy in unfinished}), 1)
+        running: dict[str, int] = {}
+        for copy in unfinished:
+            count = running.get(copy.source, 0)
+            if count >= share:
+                continue
+            if not parallel:
+                return
+            parallel -= 1
+            running[copy.source] = count + 1
+            if not copy.asked and standing.pending.written >= copy.readable:
+                self._ask(copy)
+
+    def _ask(self, copy: _Copy) -> None:
+        standing = self.standing
+        end = partition_end(copy.partition)
+        digest = b""
+        copy.unreadable = False
+        try:
+            copy.rows, end = read_page(standing.reader, copy.cursor, end, standing.config.page_bytes)
+            digest = digest_of(copy.rows)
+        except CorruptStore:
+            copy.rows = []
+            copy.unreadable = True
+        copy.asked = True
+        copy.asked_end = end
+        pull = PullNotice(copy.partition, copy.cursor, end, digest)
+        standing.out.append((copy.source, PULL, encode_pull(standing.epoch, pull)))
+
+    def page(self, source: str, page: PageNotice) -> None:
+        """A page has come, or the word that it is equal."""
+        copy = self.active.get(page.partition)
+        if copy is None or not copy.asked or copy.source != source or copy.cursor != page.start:
+            return
+        if not page.start < page.end <= copy.asked_end:
+            return
+        copy.asked = False
+        copy.left = page.left
+        self.bytes_seen += bytes_of(copy.rows if page.equal else page.rows)
+        if page.equal:
+            self.pages_equal += 1
+        else:
+            self.pages_different += 1
+            self._replace(copy, page)
+        copy.rows = []
+        copy.cursor = page.end
+        if copy.cursor >= partition_end(copy.partition):
+            self._finish(copy)
+        elif len(copy.touched) > 1024:
+            copy.forget_before()
+        self.step()
+
+    def _replace(self, copy: _Copy, page: PageNotice) -> None:
+        """Make the rows of the page's range equal to the page, but for what live changes have touched."""
+        coming = dict(page.rows)
+        ops: list[tuple[int, bytes, bytes]] = []
+        if copy.unreadable:
+            ops.extend(self._clear(copy, page))
+        for key, value in copy.rows:
+            if key >= page.end:
+                break
+            other = coming.get(key)
+            if other == value:
+                del coming[key]
+            elif not copy.is_touched(key):
+                epoch, seq = version_of(value)
+                if has_change(copy.branch, epoch, seq) == NO:
+                    copy.strange += 1
+                if other is None:
+                    ops.append((DELETE, key, b""))
+        for key, value in coming.items():
+            if not copy.is_touched(key):
+                ops.append((PUT, key, value))
+        if ops:
+            size = bytes_of([(key, value) for _, key, value in ops])
+            self.bytes_copied += size
+            self.standing.writer.raw(ops, size)
+
+    def _clear(self, copy: _Copy, page: PageNotice) -> list[tuple[int, bytes, bytes]]:
+        """Return the removal of all rows in the page's range, read or not, between those that live changes have put."""
+        ops: list[tuple[int, bytes, bytes]] = []
+        start = page.start
+        for key in sorted([key for key in copy.touched if page.start <= key < page.end]):
+            if start < key:
+                ops.append((DELETE_RANGE, start, key))
+            start = key + b"\0"
+        if start < page.end:
+            ops.append((DELETE_RANGE, start, page.end))
+        return ops
+
+    def _finish(self, copy: _Copy) -> None:
+        standing = self.standing
+        partition = copy.partition
+        copy.done_token = standing.writer.token
+        copy.touched.clear()
+        copy.ranges.clear()
+        epoch, seq = standing.writer.position(partition)
+        standing.writer.adopt(partition, epoch, seq, COMPLETE)
+        standing.followed.append((partition, seq, standing.generations[partition]))
+        if copy.strange and not copy.taken:
+            why = f"{copy.strange} rows were of changes that {copy.source} does not have"
+            standing.event(INFO if copy.expected else WARNING, "branch_dropped", partition, why)
+        standing.event(INFO, "replica_filled", partition, f"from {copy.source}")
+
+    def written(self) -> None:
+        """Something is on the disk here: tell of copies that are done, and read on."""
+        standing = self.standing
+        for partition in list(self.active):
+            copy = self.active[partition]
+            if copy.done_token and copy.done_token <= standing.pending.written:
+                self._forget(partition)
+                body = encode_sequences(standing.epoch, [(partition, standing.durable[partition])])
+                standing.out.append((copy.source, FILLED, body))
+        self.step()

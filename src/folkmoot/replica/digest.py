@@ -1,0 +1,244 @@
+"""Comparing copies all the time: the leader asks its replicas for the digest of a page of rows at a common position.
+
+Partitions are compared while they are written: each replica answers for the rows that were not changed between the
+leader's position and its own (`window`), and tells which that is; the leader leaves the same rows out. A page is passed
+over when these changes are not remembered any more. The copy that stands alone with its digest is damaged; of two that
+differ it is the follower's, because clients have seen the leader's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.clock import NEVER
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.membership.holding import COMPLETE
+from folkmoot.peer.kind import DIGEST
+from folkmoot.replica.lead import Lead
+from folkmoot.replica.notice import CompareNotice, encode_compare
+from folkmoot.replica.page import read_page
+from folkmoot.replica.replica_states import OPEN, Standing
+from folkmoot.replica.window import page_sum, row_sum, sum_bytes, window_of
+from folkmoot.store.key import partition_end, partition_start
+
+__all__ = ["Digests"]
+
+_ASK: Final = 0
+_ANSWER: Final = 1
+_CANNOT: Final = 2
+_VERDICT: Final = 3
+
+_PATIENCE: Final = 50  # intervals after which an answer is not waited for any more
+_WAITING_MAX: Final = 1024
+_LONGER: Final = b"longer"
+
+
+class Digests:
+    """One comparison at a time as a leader; questions that wait for the disk as a follower."""
+
+    def __init__(self, standing: Standing, lead: Lead) -> None:
+        self.standing = standing
+        self.lead = lead
+        self.compared = 0
+        self.different = 0
+        self.passed_over = 0
+        self._partition = 0
+        self._cursor = b""
+        self._question: CompareNotice | None = None
+        self._expected: list[str] = []
+        self._answers: dict[str, CompareNotice] = {}
+        self._rows: list[tuple[bytes, bytes]] = []  # of the page that is asked about
+        self._round_began_us = 0
+        self.round_us = 0  # how long the last round took, over all that this node leads; 0 = none was finished
+        self._next_us = 0
+        self._patience = 0
+        self._waiting: list[tuple[str, CompareNotice]] = []
+
+    def installed(self) -> None:
+        """A new view: questions and answers of the old one are void."""
+        self._question = None
+        self._rows = []
+        self._waiting.clear()
+
+    def due_us(self) -> int:
+        """Return when the next comparison is due, NEVER when there is nobody to compare with."""
+        if self.standing.solo or not self.standing.config.digest_us:
+            return NEVER
+        return self._next_us
+
+    def step(self) -> None:
+        """Ask for the next page."""
+        standing = self.standing
+        if self.due_us() > standing.now:
+            return
+        self._next_us = standing.now + standing.config.digest_us
+        if self._question is not None:
+            self._patience -= 1
+            if self._patience > 0:
+                return
+            self.passed_over += 1
+            self._question = None
+        for _ in range(standing.partitions):
+            if self._ask():
+                return
+
+    def _ask(self) -> bool:
+        """Ask about a page of the current partition, or go to the next; whether there was something to ask or read."""
+        standing = self.standing
+        partition = self._partition
+        others = self.lead.healthy(partition) if standing.phases[partition] == OPEN else []
+        if not others or standing.durable[partition] < 0:
+            self._next_partition()
+            return False
+        seq = standing.durable[partition]
+        start = self._cursor or partition_start(partition)
+        try:
+            rows, end = read_page(standing.reader, start, partition_end(partition), standing.config.page_bytes)
+        except CorruptStore as fault:
+            standing.spoil(partition, str(fault))
+            self._next_partition()
+            return True
+        self._question = CompareNotice(_ASK, partition, start, end, seq, b"")
+        self._question.upto = standing.head_seqs[partition]
+        self._rows = rows
+        self._expected = others
+        self._answers = {}
+        self._patience = _PATIENCE
+        body = encode_compare(standing.epoch, self._question)
+        for node_id in others:
+            standing.out.append((node_id, DIGEST, body))
+        if end == partition_end(partition):
+            self._next_partition()
+        else:
+            self._cursor = end
+        return True
+
+    def _next_partition(self) -> None:
+        self._partition = (self._partition + 1) % self.standing.partitions
+        if not self._partition:
+            if self._round_began_us:
+                self.round_us = max(self.standing.now - self._round_began_us, 1)
+            self._round_began_us = self.standing.now
+        self._cursor = b""
+
+    def receive(self, node_id: str, notice: CompareNotice) -> None:
+        """A question, an answer or a verdict."""
+        standing = self.standing
+        if notice.what == _ANSWER or notice.what == _CANNOT:
+            self._answered(node_id, notice)
+        elif standing.leaders[notice.partition] == node_id:
+            if notice.what == _ASK:
+                if not self._answer(node_id, notice) and len(self._waiting) < _WAITING_MAX:
+                    self._waiting.append((node_id, notice))
+            elif notice.what == _VERDICT and standing.states[notice.partition] == COMPLETE:
+                standing.spoil(notice.partition, "rows differ from those of the other replicas")
+
+    def _answer(self, node_id: str, question: CompareNotice) -> bool:
+        """Answer, unless that has to wait for the disk."""
+        standing = self.standing
+        partition = question.partition
+        notice = CompareNotice(_CANNOT, partition, question.start, question.end, question.seq, b"")
+        newest = standing.head_seqs[partition]
+        # The leader's page may show all that it had sent when it asked; a link that lost some of it answers nothing.
+        whole = standing.states[partition] == COMPLETE and partition not in standing.copying
+        if whole and newest >= question.upto:
+            if standing.durable[partition] < question.seq:
+                return False
+            try:
+                notice.digest = self._digest(question, newest)
+                notice.upto = newest
+                notice.what = _ANSWER if notice.digest else _CANNOT
+            except CorruptStore as fault:
+                standing.spoil(partition, str(fault))
+        standing.out.append((node_id, DIGEST, encode_compare(standing.epoch, notice)))
+        return True
+
+    def _digest(self, question: CompareNotice, newest: int) -> bytes:
+        """Return the digest of what was not changed since the question's position; nothing when that is not known."""
+        standing = self.standing
+        window = window_of(standing.recent, question.partition, question.seq, newest)
+        if window is None:
+            return b""
+        # The leader's page may hold few rows where this copy has many: one that does not fit a page differs anyway.
+        rows, end = read_page(standing.reader, question.start, question.end, 2 * standing.config.page_bytes)
+        if end != question.end:
+            return _LONGER if window.empty() else b""
+        return sum_bytes(page_sum(rows, window))
+
+    def written(self) -> None:
+        """Something is on the disk here: answer what waited for it."""
+        if self._waiting:
+            waiting = self._waiting
+            self._waiting = []
+            for node_id, question in waiting:
+                if not self._answer(node_id, question):
+                    self._waiting.append((node_id, question))
+
+    def _answered(self, node_id: str, notice: CompareNotice) -> None:
+        question = self._question
+        if question is None or node_id not in self._expected or node_id in self._answers:
+            return
+        if notice.partition != question.partition or notice.start != question.start or notice.seq != question.seq:
+            return
+        self._answers[node_id] = notice
+        if len(self._answers) == len(self._expected):
+            self._question = None
+            self._judge(question)
+            self._rows = []
+
+    def _own_digest(self, question: CompareNotice, upto: int) -> bytes:
+        """Return this node's digest without what was changed up to a position; nothing when that is not known."""
+        window = window_of(self.standing.recent, question.partition, question.seq, upto)
+        return b"" if window is None else sum_bytes(page_sum(self._rows, window))
+
+    def _judge(self, question: CompareNotice) -> None:
+        standing = self.standing
+        equal = 0
+        differing: list[CompareNotice] = []
+        names: list[str] = []
+        own: dict[int, bytes] = {}
+        for node_id in self._expected:
+            answer = self._answers[node_id]
+            if answer.what == _ANSWER and answer.upto not in own:
+                own[answer.upto] = self._own_digest(question, answer.upto)
+            mine = own[answer.upto] if answer.what == _ANSWER else b""
+            if mine and mine == answer.digest:
+                equal += 1
+            elif mine:
+                differing.append(answer)
+                names.append(node_id)
+        if equal or differing:
+            self.compared += 1
+        else:
+            self.passed_over += 1
+        if not differing:
+            return
+        self.different += 1
+        if standing.planted.deaf_digests:
+            return
+        if not equal and len(differing) > 1 and self._agree(question, differing):
+            standing.spoil(question.partition, "rows differ from those of all other replicas")
+            return
+        verdict = CompareNotice(_VERDICT, question.partition, question.start, question.end, question.seq, b"")
+        for node_id in names:
+            standing.out.append((node_id, DIGEST, encode_compare(standing.epoch, verdict)))
+
+    def _agree(self, question: CompareNotice, answers: list[CompareNotice]) -> bool:
+        """Tell whether several answers, of different positions, are about the same rows: then this node stands alone.
+
+        What the later ones leave out is taken off the earlier ones as this node has it.
+        """
+        latest = max([answer.upto for answer in answers])
+        left_out = window_of(self.standing.recent, question.partition, question.seq, latest)
+        found: dict[bytes, bool] = {}
+        for answer in answers:
+            window = window_of(self.standing.recent, question.partition, question.seq, answer.upto)
+            if window is None or left_out is None:
+                return False
+            total = int.from_bytes(answer.digest, "little")
+            if answer.digest != _LONGER:
+                for key, value in self._rows:
+                    if left_out.has(key) and not window.has(key):
+                        total -= row_sum(key, value)
+            found[sum_bytes(total)] = True
+        return len(found) == 1

@@ -1,0 +1,39 @@
+"""Taking in the branches of one partition: what was read, what is planned, how far it is. Data of `merging` only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from folkmoot.merge.merge import Merge, Unit
+from folkmoot.merge.receipt import Receipt
+
+__all__ = ["Intake"]
+
+
+class Intake:
+    """The merge of one partition: the nodes that are left, and how far the present one has come."""
+
+    def __init__(self, nodes: list[str]) -> None:
+        self.nodes = nodes
+        self.source = ""
+        self.cursor = b""
+        self.rows: dict[bytes, bytes] = {}
+        self.own: dict[bytes, bytes] = {}  # of the side that goes on, read up to `reached`
+        self.reached = b""
+        self.offered = False  # all rows of the branch are here
+        self.merge: Merge | None = None
+        self.steps: Iterator[None] | None = None  # of the plan
+        self.side: list[str] = []
+        self.lineage: list[int] = []
+        self.units: list[Unit] = []
+        self.next = 0
+        self.planned = False
+        self.receipt = Receipt()
+        self.tries: dict[str, int] = {}  # by node: how often its branch could not be read
+
+    def forget_rows(self) -> None:
+        """The plan is made, or given up."""
+        self.rows = {}
+        self.own = {}
+        self.merge = None
+        self.steps = None

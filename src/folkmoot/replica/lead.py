@@ -1,0 +1,315 @@
+"""A leader and those who follow it: who has joined the stream of changes, what is sent to whom, what is committed.
+
+A follower joins with a report of its position: then it gets what it lacks and all that comes, in order, so that after
+joining nothing is missing unless a node has failed. Its leader counts what it says is on its disk; a replica that has
+not joined, or is being filled, counts as having nothing, so nothing is committed without it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import u64
+from folkmoot.membership.divergence import NO, YES, includes
+from folkmoot.membership.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding, knows_epoch
+from folkmoot.peer.kind import COPY, OPENED, SETTLED, SHIP
+from folkmoot.replica.change import Change, encode_change
+from folkmoot.replica.notice import CopyNotice, Report, encode_copy, encode_sequences
+from folkmoot.replica.replica_states import MERGING, Standing
+from folkmoot.store.key import partition_end, partition_start
+
+__all__ = ["Follower", "Lead"]
+
+_FRAME_BYTES: Final = 1 << 20  # what is sent again comes in frames of about so many bytes
+
+
+class Follower:
+    """Another node that is to have a partition; durable: sequence up to which it has it on its disk, -1 = unknown.
+
+    streaming: it gets every change; complete: it has no holes; copy_seq: position at which its copy began; counts:
+    nothing is committed without it, as holds for replicas, and for learners before they are told as filled: from then
+    on the next view may take them for replicas at any time.
+    """
+
+    def __init__(self, node_id: str, replica: bool) -> None:
+        self.node_id = node_id
+        self.replica = replica
+        self.counts = replica
+        self.streaming = False
+        self.complete = False
+        self.durable = -1
+        self.copy_seq = 0
+        self.target = 0
+        self.told = False
+
+
+class Lead:
+    """The partitions that this node leads, and their followers in the installed view."""
+
+    def __init__(self, standing: Standing) -> None:
+        self.standing = standing
+        self.followers: list[list[Follower]] = [[] for _ in range(standing.partitions)]
+        self.reports: dict[str, dict[int, Report]] = {}  # of this view, by node and partition
+        self.opening: list[int] = []  # to be told to all
+        self.filled: list[tuple[int, str]] = []
+        self.opening_seqs: list[int] = [0] * standing.partitions
+        self.taken: list[list[Holding]] = [[] for _ in range(standing.partitions)]  # branches that were merged
+        self._settlements: dict[str, list[tuple[int, int]]] = {}
+        self._ships: dict[str, list[bytes]] = {}
+
+    def installed(self) -> None:
+        """A new view: followers join anew."""
+        self.reports.clear()
+        self.opening.clear()
+        self.filled.clear()
+        self._settlements.clear()
+
+    def gather(self, partition: int, replicas: list[str], learners: list[str], kept: list[str]) -> None:
+        """Take these nodes as the followers of a partition; they join when their reports come.
+
+        kept: nodes that have not been started again since the view before: of these who counted counts.
+        """
+        counted = [f.node_id for f in self.followers[partition] if f.counts and f.node_id in kept]
+        me = self.standing.node_id
+        followers = [Follower(node_id, True) for node_id in replicas if node_id != me]
+        for node_id in learners:
+            if node_id != me:
+                follower = Follower(node_id, False)
+                follower.counts = node_id in counted
+                followers.append(follower)
+        self.followers[partition] = followers
+
+    def follower(self, partition: int, node_id: str) -> Follower | None:
+        """Return a follower of a partition that this node has opened, or merges; else None."""
+        if self.standing.phases[partition] >= MERGING:
+            for follower in self.followers[partition]:
+                if follower.node_id == node_id:
+                    return follower
+        return None
+
+    def report(self, node_id: str, report: Report) -> None:
+        """A node says what it has of a partition that this node leads."""
+        partition = report.partition
+        self.reports.setdefault(node_id, {})[partition] = report
+        follower = self.follower(partition, node_id)
+        if follower is not None:
+            self.join(partition, follower, report)
+        if self.standing.phases[partition] >= MERGING and self.standing.settled[partition]:
+            self._settle_with(partition, node_id, report)
+
+    def join_known(self, partition: int) -> None:
+        """The partition was opened, or a branch was taken in: let those join that have reported, and may."""
+        for follower in self.followers[partition]:
+            if follower.streaming:
+                continue
+            report = self.reports.get(follower.node_id, {}).get(partition)
+            if report is not None:
+                self.join(partition, follower, report)
+
+    def join(self, partition: int, follower: Follower, report: Report) -> None:
+        """Send a follower what it lacks, or have it copy the partition, and all that comes from now on."""
+        standing = self.standing
+        holding = report.holding
+        if self.keeps_out(partition, report):
+            view = standing.view
+            if view is None or follower.node_id not in view.branches.get(partition, []):
+                # It went on while the view was made: the next one names it, and then its changes are taken in.
+                standing.unfit.append(partition)
+            return
+        follower.streaming = True
+        follower.complete = False
+        follower.told = False
+        follower.target = standing.head_seqs[partition]
+        changes = self._lacking(partition, report) if holding.state != DAMAGED else None
+        if changes is None:
+            follower.durable = -1
+            follower.copy_seq = standing.head_seqs[partition]
+            self._start_copy(partition, follower, False, self._has(partition, holding))
+            return
+        self.send_changes(follower.node_id, partition, changes)
+        follower.durable = report.durable
+        if holding.state == PARTIAL:
+            follower.copy_seq = holding.seq
+            self._start_copy(partition, follower, True)
+        else:
+            follower.complete = True
+            if holding.state == NONE and not changes:
+                self._start_copy(partition, follower, True)  # it has all that there is: nothing
+        self.advance(partition)
+        self._check_filled(partition, follower)
+
+    def keeps_out(self, partition: int, report: Report) -> bool:
+        """Whether a copy has changes that must be taken in before it may be overwritten."""
+        holding = report.holding
+        if holding.state != COMPLETE or not report.apart:
+            return False
+        mine = self.standing.holding(partition)
+        new = includes(mine, holding) == NO and not self._has(partition, holding)
+        return new and not knows_epoch(mine, holding.epoch)
+
+    def _has(self, partition: int, holding: Holding) -> bool:
+        """Whether the changes of a copy are here, in their order or taken in from a branch."""
+        for known in [self.standing.holding(partition), *self.taken[partition]]:
+            if includes(known, holding) == YES:
+                return True
+        return False
+
+    def _lacking(self, partition: int, report: Report) -> list[Change] | None:
+        """Return the changes that follow a report's position, or None when it is not known to lead here."""
+        standing = self.standing
+        holding = report.holding
+        seq = standing.head_seqs[partition]
+        if holding.seq == seq and holding.epoch == standing.head_epochs[partition]:
+            return []
+        if holding.state == NONE and holding.seq:
+            return None
+        if includes(standing.holding(partition), holding) != YES:
+            return None
+        return standing.recent.after(partition, holding.seq)
+
+    def _start_copy(self, partition: int, follower: Follower, resume: bool, taken: bool = True) -> None:
+        standing = self.standing
+        epoch = standing.head_epochs[partition]
+        history = standing.histories[partition]
+        notice = CopyNotice(partition, resume, epoch, standing.head_seqs[partition], history)
+        notice.taken = taken
+        notice.left = standing.reader.bytes_between(partition_start(partition), partition_end(partition))
+        standing.out.append((follower.node_id, COPY, encode_copy(standing.epoch, notice)))
+
+    def send_changes(self, node_id: str, partition: int, changes: list[Change]) -> None:
+        """Send changes to one node, in frames that are not too long."""
+        out = self.standing.out
+        head = u64(self.standing.epoch)
+        parts: list[bytes] = [head]
+        size = 0
+        for change in changes:
+            parts.append(encode_change(partition, change))
+            size += len(change.body)
+            if size > _FRAME_BYTES:
+                out.append((node_id, SHIP, b"".join(parts)))
+                parts = [head]
+                size = 0
+        if len(parts) > 1:
+            out.append((node_id, SHIP, b"".join(parts)))
+
+    def ship(self, partition: int, change: Change) -> None:
+        """Put a change of this turn into the frames for those who follow; `flush` sends them."""
+        encoded = b""
+        for follower in self.followers[partition]:
+            if follower.streaming:
+                if not encoded:
+                    encoded = encode_change(partition, change)
+                ships = self._ships.get(follower.node_id)
+                if ships is None:
+                    self._ships[follower.node_id] = [u64(self.standing.epoch), encoded]
+                else:
+                    ships.append(encoded)
+
+    def flush(self) -> None:
+        """End of turn: one frame of changes per node, then what was opened and settled."""
+        standing = self.standing
+        if self._ships:
+            for node_id, parts in self._ships.items():
+                standing.out.append((node_id, SHIP, b"".join(parts)))
+            self._ships.clear()
+        if self.opening:
+            body = encode_sequences(standing.epoch, [(p, standing.writer.sequence(p)) for p in self.opening])
+            self.opening.clear()
+            for node_id in standing.others:
+                standing.out.append((node_id, OPENED, body))
+        if self._settlements:
+            for node_id, entries in self._settlements.items():
+                standing.out.append((node_id, SETTLED, encode_sequences(standing.epoch, entries)))
+            self._settlements.clear()
+
+    def durable(self, node_id: str, entries: list[tuple[int, int]]) -> None:
+        """A follower has these partitions on its disk up to these sequences."""
+        for partition, seq in entries:
+            follower = self.follower(partition, node_id)
+            if follower is not None and follower.streaming and seq > follower.durable:
+                follower.durable = seq
+                self.advance(partition)
+                if not follower.replica and not follower.told:
+                    self._check_filled(partition, follower)
+
+    def completed(self, node_id: str, entries: list[tuple[int, int]]) -> None:
+        """A follower's copy has no holes any more, and is on its disk up to these sequences."""
+        for partition, seq in entries:
+            follower = self.follower(partition, node_id)
+            if follower is not None and follower.streaming:
+                follower.complete = True
+                follower.durable = seq
+                self.advance(partition)
+                self._check_filled(partition, follower)
+
+    def _check_filled(self, partition: int, follower: Follower) -> None:
+        """A learner without holes counts from now on; it is told as filled when it has all that came before."""
+        if not follower.complete or follower.replica or follower.told:
+            return
+        if not follower.counts:
+            follower.counts = True
+            follower.target = self.standing.head_seqs[partition]
+        if follower.durable >= follower.target:
+            follower.told = True
+            self.filled.append((partition, follower.node_id))
+
+    def committed_seq(self, partition: int) -> int:
+        """Return the sequence up to which a partition is on the disks of all its replicas."""
+        low = self.standing.durable[partition]
+        if self.standing.planted.leader_alone:
+            return low
+        for follower in self.followers[partition]:
+            if follower.counts:
+                durable = follower.durable if follower.complete else -1
+                if durable < low:
+                    low = durable
+        return low
+
+    def copies_of(self, partition: int, seq: int) -> int:
+        """Return how many nodes have what was committed up to `seq` on their disks, whoever leads the partition now."""
+        standing = self.standing
+        if standing.solo:
+            return 1
+        if standing.phases[partition] < MERGING or standing.durable[partition] < seq:
+            view = standing.view
+            return 1 if view is None or not view.replicas else len(view.replicas[partition])
+        count = 1
+        for follower in self.followers[partition]:
+            if follower.complete and follower.durable >= seq:
+                count += 1
+        return count
+
+    def advance(self, partition: int) -> None:
+        """Something has become durable: commit what can be."""
+        standing = self.standing
+        if standing.phases[partition] < MERGING or standing.fresh:
+            return
+        low = self.committed_seq(partition)
+        standing.pending.reach(partition, low)
+        standing.recent.hold(partition, low)
+        if not standing.settled[partition] and low >= self.opening_seqs[partition]:
+            self._settle(partition)
+
+    def _settle(self, partition: int) -> None:
+        self.standing.settled[partition] = True
+        for node_id in self.standing.others:
+            report = self.reports.get(node_id, {}).get(partition)
+            if report is not None:
+                self._settle_with(partition, node_id, report)
+
+    def _settle_with(self, partition: int, node_id: str, report: Report) -> None:
+        """Tell a node whether what it had of a partition is part of what all replicas have now."""
+        taken = self._has(partition, report.holding) or self.standing.planted.own_tail
+        self._settlements.setdefault(node_id, []).append((partition, 1 if taken else 0))
+
+    def missing(self, partition: int) -> int:
+        """Return how many replicas of a partition are not complete."""
+        count = 0
+        for follower in self.followers[partition]:
+            if follower.replica and not (follower.streaming and follower.complete):
+                count += 1
+        return count
+
+    def healthy(self, partition: int) -> list[str]:
+        """Return the replicas of a partition that can be compared with this one."""
+        return [f.node_id for f in self.followers[partition] if f.replica and f.streaming and f.complete]

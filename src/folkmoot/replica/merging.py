@@ -1,0 +1,377 @@
+"""Taking in the branches of a healed split, at the leader: before it opens a partition, while nobody serves it.
+
+One branch after the other: ask its node for all rows, read one's own, make the plan (`merge`), each a page or a step at
+a time, over turns; write it as changes of the partition's own, some `_TURN_BYTES` per turn; a row MERGED says how far
+it has come, so that another leader goes on from there, and in the end that the branch is taken in. Its node then
+follows as a learner. The store is read only when what was written before is on the disk.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
+from folkmoot.membership.divergence import YES, includes
+from folkmoot.membership.holding import COMPLETE, Holding, later
+from folkmoot.membership.view import counter_of
+from folkmoot.merge.merge import Merge
+from folkmoot.merge.merged import decode_mark, encode_mark, mark_key
+from folkmoot.merge.receipt import Receipt
+from folkmoot.merge.side import Side, foreign_homes, fork_of
+from folkmoot.peer.kind import ASK
+from folkmoot.replica.intake import Intake
+from folkmoot.replica.lead import Lead
+from folkmoot.replica.offer import AskNotice, OfferNotice, encode_ask
+from folkmoot.replica.page import read_page
+from folkmoot.replica.replica_states import MERGING, OPEN, Standing
+from folkmoot.store.batch import PUT
+from folkmoot.store.key import (
+    CHUNK,
+    HISTORY,
+    MERGED,
+    STAMP,
+    STREAM,
+    end_of,
+    kind_prefix,
+    partition_end,
+    partition_start,
+)
+from folkmoot.store.origin import NUMBER_BITS
+
+__all__ = ["Merges"]
+
+_TURN_BYTES: Final = 1 << 20  # of operations, about, in one turn
+_TAKEN_MAX: Final = 16  # branches of a partition that are remembered
+_HEALS_MAX: Final = 16
+_DONE: Final = b"\xff\xff"
+_TRIES: Final = 3  # to read a branch, before it counts as lost
+_ROWS_HELD: Final = 500_000  # of partitions that merge at once, both sides; one alone may have more
+
+
+class Merges:
+    """The partitions that take in branches; `done`: those that have, to be taken.
+
+    heals: receipts of the newest heals, oldest first.
+    """
+
+    def __init__(self, standing: Standing, lead: Lead) -> None:
+        self.standing = standing
+        self.lead = lead
+        self.done: list[int] = []
+        self._homes: dict[int, dict[str, tuple[bool, list[str]]]] = {}
+        self.heals: list[dict[str, object]] = []
+        self._active: dict[int, Intake] = {}
+        self._marks: list[dict[bytes, bytes]] = [{} for _ in range(standing.partitions)]  # how far: by key
+        self._heal = Receipt()
+        self._began_us = 0
+        self._sources: dict[str, bool] = {}
+
+    def installed(self) -> None:
+        """A new view: those that it names begin anew, and go on where they were."""
+        self._active.clear()
+        self._homes.clear()
+        self.done.clear()
+
+    def load(self, partition: int) -> bool:
+        """This node takes a partition over: what was merged before; the rows are on its disk.
+
+        Whoever cannot read that must not lead: it would take in again what it has taken in.
+        """
+        prefix = kind_prefix(partition, MERGED)
+        taken: list[Holding] = []
+        marks: dict[bytes, bytes] = {}
+        try:
+            self.standing.stamps.load(partition)
+            for key, value in self.standing.reader.scan(prefix, end_of(prefix), _TAKEN_MAX * 4):
+                holding, cursor = decode_mark(key, value)
+                marks[key] = cursor
+                if cursor == _DONE:
+                    taken.append(holding)
+        except (CorruptStore, ValueError, IndexError) as fault:
+            self.standing.spoil(partition, f"what was merged before cannot be read: {fault}")
+            return False
+        self.lead.taken[partition] = taken
+        self._marks[partition] = marks
+        return True
+
+    def begin(self, partition: int, nodes: list[str]) -> None:
+        """Take in the branches of these nodes, the longest first: others of the same branch have nothing more."""
+        found: list[tuple[str, Holding]] = []
+        for node_id in nodes:
+            report = self.lead.reports.get(node_id, {}).get(partition)
+            if report is not None and report.holding.state == COMPLETE:
+                place = 0
+                while place < len(found) and not later(report.holding, found[place][1]):
+                    place += 1
+                found.insert(place, (node_id, report.holding))
+        if not self._active:
+            self._heal = Receipt()
+            self._began_us = self.standing.now
+            self._sources = {}
+        self._active[partition] = Intake([node_id for node_id, _holding in found])
+        self.step()
+
+    def runnable(self) -> bool:
+        """Whether there is something to write at once."""
+        for partition, merging in self._active.items():
+            if (merging.planned or merging.offered) and self._settled(partition):
+                return True
+        return False
+
+    def step(self) -> None:
+        """Go on with those that can, a few at a time, fewer if they are large: a page or a step of the plan each."""
+        running = 0
+        rows = sum([len(merging.rows) + len(merging.own) for merging in self._active.values()])
+        for partition in list(self._active):
+            if running >= self.standing.config.copy_parallel:
+                return
+            merging = self._active[partition]
+            if self.standing.phases[partition] != MERGING:
+                del self._active[partition]
+                continue
+            if running and rows > _ROWS_HELD and not merging.source:
+                continue
+            running += 1
+            if self._settled(partition):
+                self._go_on(partition, merging)
+
+    def _settled(self, partition: int) -> bool:
+        """Whether the store shows all that was written, and the replicas follow."""
+        recent = self.standing.recent
+        if recent.held_bytes > max(recent.bytes_max, _TURN_BYTES):
+            return False
+        return self.standing.durable[partition] >= self.standing.writer.sequence(partition)
+
+    def _go_on(self, partition: int, merging: Intake) -> None:
+        if merging.planned:
+            self._write(partition, merging)
+        elif merging.offered:
+            try:
+                self._prepare(partition, merging)
+            except (CorruptStore, ValueError, IndexError) as fault:
+                self._give_up(partition, merging, str(fault))
+        elif not merging.source:
+            self._next(partition, merging)
+
+    def _next(self, partition: int, merging: Intake) -> None:
+        """Ask the next node that has something."""
+        while merging.nodes:
+            node_id = merging.nodes.pop(0)
+            holding = self._holding_of(node_id, partition)
+            if holding is None or self._is_taken(partition, holding):
+                continue
+            merging.source = node_id
+            merging.cursor = partition_start(partition)
+            merging.forget_rows()
+            merging.offered = False
+            merging.reached = partition_start(partition)
+            merging.side = []
+            merging.units = []
+            merging.next = 0
+            self._sources[node_id] = True
+            self._ask(partition, merging)
+            return
+        del self._active[partition]
+        self.done.append(partition)
+        # What the branches had, and did not tell anybody, is settled when all replicas have what was taken in.
+        self.lead.opening_seqs[partition] = self.standing.writer.sequence(partition)
+        self.lead.join_known(partition)
+        self.lead.advance(partition)
+        if not self._active:
+            self._report()
+
+    def _holding_of(self, node_id: str, partition: int) -> Holding | None:
+        report = self.lead.reports.get(node_id, {}).get(partition)
+        return None if report is None else report.holding
+
+    def _seen(self, partition: int) -> list[Holding]:
+        return [self.standing.holding(partition), *self.lead.taken[partition]]
+
+    def _is_taken(self, partition: int, holding: Holding) -> bool:
+        for known in self._seen(partition):
+            if includes(known, holding) == YES:
+                return True
+        return False
+
+    def _ask(self, partition: int, merging: Intake) -> None:
+        ask = AskNotice(partition, merging.cursor, self._seen(partition))
+        self.standing.out.append((merging.source, ASK, encode_ask(self.standing.epoch, ask)))
+
+    def offered(self, node_id: str, offer: OfferNotice) -> None:
+        """A page of a branch has come."""
+        partition = offer.partition
+        merging = self._active.get(partition)
+        if merging is None or merging.source != node_id or merging.cursor != offer.start:
+            return
+        if merging.planned or merging.offered:
+            return
+        if not offer.end:
+            self._give_up(partition, merging, f"{node_id} cannot read its copy")
+            return
+        merging.side = offer.side
+        merging.lineage = offer.lineage
+        for key, value in offer.rows:
+            merging.rows[key] = value
+        merging.cursor = offer.end
+        if offer.end < partition_end(partition):
+            self._ask(partition, merging)
+            return
+        merging.offered = True
+        self.step()
+
+    def _give_up(self, partition: int, merging: Intake, why: str) -> None:
+        """What cannot be read is lost, as with any damaged copy: if it is so again, and no other node has it either."""
+        if merging.offered and merging.reached < partition_end(partition):
+            del self._active[partition]  # the branch is sound, this copy is not
+            self.standing.spoil(partition, why)
+            return
+        source = merging.source
+        merging.tries[source] = merging.tries.get(source, 0) + 1
+        if merging.tries[source] < _TRIES:
+            merging.nodes.append(source)
+            merging.source = ""
+            self._next(partition, merging)
+            return
+        self.standing.event(ERROR, "branch_lost", partition, why)
+        merging.receipt = Receipt()  # not that of the branch before
+        merging.receipt.drop(why, 1)
+        merging.units = []
+        merging.forget_rows()
+        merging.planned = True
+
+    def _prepare(self, partition: int, merging: Intake) -> None:
+        """Read a page of what is here, or make a step of the plan; raises CorruptStore, ValueError, IndexError."""
+        if merging.reached < partition_end(partition):
+            self._read_own(partition, merging)
+        elif merging.steps is None:
+            self._begin_plan(partition, merging)
+        else:
+            for _ in merging.steps:
+                return
+            self._end_plan(partition, merging)
+
+    def _begin_plan(self, partition: int, merging: Intake) -> None:
+        standing = self.standing
+        holding = self._holding_of(merging.source, partition)
+        assert holding is not None, "it was asked because of its report"
+        fork = fork_of(standing.view, merging.lineage)
+        mine = Side(merging.own, self._seen(partition), fork)
+        others = [holding]
+        for key, value in merging.rows.items():
+            if key[2] == MERGED:
+                other, cursor = decode_mark(key, value)
+                if cursor == _DONE:
+                    others.append(other)
+        theirs = Side(merging.rows, others, fork)
+        number = (counter_of(standing.epoch) << NUMBER_BITS) + 1
+        mine.meet(holding)
+        theirs.meet(standing.holding(partition))
+        merge = Merge(partition, mine, theirs, holding.epoch, number)
+        merge.foreign = foreign_homes(standing.view, standing.node_id, merging.source)
+        merging.merge = merge
+        merging.steps = merge.steps()
+
+    def _end_plan(self, partition: int, merging: Intake) -> None:
+        merge = merging.merge
+        holding = self._holding_of(merging.source, partition)
+        assert merge is not None, "it was begun"
+        assert holding is not None, "it was asked because of its report"
+        done = self._marks[partition].get(mark_key(partition, holding), b"")
+        merging.units = [unit for unit in merge.units if unit.name > done]
+        merging.receipt = merge.receipt
+        merging.planned = True
+        homes = self._homes.setdefault(partition, {})
+        for client, here in merge.homes.items():
+            homes[client.decode()] = (here, merging.side)
+        merging.forget_rows()
+
+    def _read_own(self, partition: int, merging: Intake) -> None:
+        """Read a page of the rows of this copy, but for the records of streams: they are only appended to."""
+        standing = self.standing
+        chunks = kind_prefix(partition, CHUNK)
+        behind = end_of(chunks)
+        start = merging.reached
+        end = chunks if start < chunks else partition_end(partition)
+        page, following = read_page(standing.reader, start, end, standing.config.page_bytes)
+        merging.own.update({key: value for key, value in page if key[2] != HISTORY and key[2] != STREAM})
+        merging.reached = behind if following == chunks else following
+
+    def _write(self, partition: int, merging: Intake) -> None:
+        """Write the next units, and how far that is."""
+        writer = self.standing.writer
+        size = 0
+        while merging.next < len(merging.units) and size < _TURN_BYTES:
+            unit = merging.units[merging.next]
+            merging.next += 1
+            for kind, key, body in unit.ops:
+                if kind == PUT:
+                    writer.put(partition, key, body)
+                else:
+                    writer.delete(partition, key)
+                size += len(key) + len(body)
+        holding = self._holding_of(merging.source, partition)
+        assert holding is not None, "it was asked because of its report"
+        cursor = _DONE if merging.next == len(merging.units) else merging.units[merging.next - 1].name
+        key = mark_key(partition, holding)
+        self._marks[partition][key] = cursor
+        writer.put(partition, key, encode_mark(holding, cursor))
+        if cursor == _DONE:
+            self._end(partition, merging, holding)
+
+    def _end(self, partition: int, merging: Intake, holding: Holding) -> None:
+        taken = self.lead.taken[partition]
+        taken.append(holding)
+        while len(taken) > _TAKEN_MAX:
+            oldest = taken.pop(0)
+            self.standing.writer.delete(partition, mark_key(partition, oldest))
+        self._heal.add(merging.receipt)
+        fields = merging.receipt.fields()
+        fields["partition"] = partition
+        fields["from"] = [merging.source]
+        fields["branch"] = f"{holding.epoch}:{holding.seq}"
+        level = WARNING if merging.receipt.dropped else INFO
+        self.standing.events.append(Event(level, "branch_merged", fields))
+        merging.planned = False
+        merging.offered = False
+        merging.source = ""
+
+    def _report(self) -> None:
+        """All partitions of this heal are merged here."""
+        if not self._sources:
+            return
+        fields = self._heal.fields()
+        fields["epoch"] = self.standing.epoch
+        fields["from"] = sorted(self._sources)
+        fields["time_us"] = self._began_us
+        fields["took_us"] = self.standing.now - self._began_us
+        self.heals.append(fields)
+        if len(self.heals) > _HEALS_MAX:
+            del self.heals[0]
+        # Where the other side had nothing of its own, as after a common stop, nobody need look.
+        self.standing.events.append(Event(INFO if self._heal.is_empty() else WARNING, "healed", dict(fields)))
+
+    def take_homes(self, partition: int) -> dict[str, tuple[bool, list[str]]]:
+        """Return the clients of a merged partition whose connections may stay at these nodes only, or not there.
+
+        Elsewhere the client has messages under packet ids that mean others in its session now.
+        """
+        return self._homes.pop(partition, {})
+
+    def tidy(self) -> None:
+        """When all who are known are back and have what is here, nothing has to be remembered for anybody's return."""
+        view = self.standing.view
+        if view is None or not view.replicas or not view.is_whole():
+            return
+        for partition in range(self.standing.partitions):
+            led = self.standing.phases[partition] == OPEN and not view.learners[partition]
+            if led and (self._marks[partition] or self.standing.stamps.count(partition)):
+                self._sweep(partition)
+
+    def _sweep(self, partition: int) -> None:
+        for kind in (STAMP, MERGED):
+            prefix = kind_prefix(partition, kind)
+            self.standing.writer.delete_range(partition, prefix, end_of(prefix))
+        self.lead.taken[partition] = []
+        self._marks[partition] = {}
+        self.standing.stamps.forget(partition)

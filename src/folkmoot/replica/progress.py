@@ -1,0 +1,45 @@
+"""Figures of replication at one node, for status and metrics. Reads, and changes nothing."""
+
+from __future__ import annotations
+
+from folkmoot.membership.holding import DAMAGED
+from folkmoot.replica.copy import Copies
+from folkmoot.replica.digest import Digests
+from folkmoot.replica.drop import Drops
+from folkmoot.replica.lead import Lead
+from folkmoot.replica.replica_states import LEADER, MERGING, OPEN, Standing
+from folkmoot.replica.source import Source
+
+__all__ = ["progress_of"]
+
+
+def progress_of(
+    standing: Standing, lead: Lead, copies: Copies, source: Source, drops: Drops, digests: Digests
+) -> dict[str, int]:
+    """Return counts of partitions, bytes since the start, pages compared."""
+    under_replicated = 0
+    for partition in range(standing.partitions):
+        if standing.phases[partition] == OPEN and lead.missing(partition):
+            under_replicated += 1
+    return {
+        "leading": standing.phases.count(OPEN),
+        "taking_over": standing.roles.count(LEADER) - standing.phases.count(OPEN),
+        "merging": standing.phases.count(MERGING),
+        "waiting_for_replicas": under_replicated,
+        "filling": len(copies.active),
+        "dropping": len(drops.active),
+        "damaged": standing.states.count(DAMAGED),
+        "copied_bytes": copies.bytes_copied,
+        "copy_bytes_left": copies.bytes_left(),
+        "copy_bytes_seen": copies.bytes_seen,
+        "given_bytes": source.bytes_sent,
+        "copy_pages_equal": copies.pages_equal,
+        "copy_pages_different": copies.pages_different,
+        "copy_slowed": source.slow,
+        "digests_compared": digests.compared,
+        "digests_different": digests.different,
+        "digests_passed_over": digests.passed_over,
+        "digest_round_us": digests.round_us,
+        "recent_bytes": standing.recent.bytes,
+        "commit_latency_us": standing.pending.latency_us,
+    }

@@ -1,0 +1,302 @@
+"""Where this node stands with each partition: what it has of it, its role in the installed view, what it wants sent.
+
+The parts of replication share it. It applies changes that others made, and never decides which.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.kernel.event import ERROR, WARNING, Event
+from folkmoot.kernel.hash import hash64
+from folkmoot.kernel.planted import Planted
+from folkmoot.membership.divergence import YES, has_change
+from folkmoot.membership.history import decode_history, encode_history, extended, read_history, trimmed
+from folkmoot.membership.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding
+from folkmoot.membership.view import View
+from folkmoot.merge.stamp import Stamps
+from folkmoot.peer.config import ClusterConfig
+from folkmoot.replica.change import Change, decode_ops, size_of
+from folkmoot.replica.notice import Report
+from folkmoot.replica.pending import Pending
+from folkmoot.replica.recent import Recent
+from folkmoot.store.batch import PUT
+from folkmoot.store.key import HISTORY, history_key, partition_end, partition_start
+from folkmoot.store.position import Positions, read_positions
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import Writer
+
+__all__ = [
+    "ADOPTED",
+    "IDLE",
+    "LEADER",
+    "LEARNER",
+    "MERGED",
+    "MERGING",
+    "NOBODY",
+    "OPEN",
+    "REPLICA",
+    "TAKING",
+    "Standing",
+]
+
+# Roles in the installed view
+NOBODY: Final = 0
+LEARNER: Final = 1
+REPLICA: Final = 2
+LEADER: Final = 3
+
+# Phases of a leader
+IDLE: Final = 0  # does not lead
+TAKING: Final = 1  # looks for what others have and it lacks
+ADOPTED: Final = 2  # has it on its disk; the broker may start
+MERGING: Final = 3  # takes in the changes of other branches; from here on its changes go to its followers
+MERGED: Final = 4  # has them on its disk; the broker may start
+OPEN: Final = 5  # serves
+
+
+class Standing:
+    """State of all partitions at one node, in lists indexed by partition.
+
+    head_epochs, head_seqs: position up to the last sealed turn; durable: sequence up to which rows are on the disk;
+    generations: counts the times that a copy was begun anew, so that what was on its way before does not count for it.
+    """
+
+    def __init__(self, node_id: str, partitions: int, config: ClusterConfig, reader: Reader, writer: Writer) -> None:
+        self.node_id = node_id
+        self.partitions = partitions
+        self.config = config
+        self.reader = reader
+        self.writer = writer
+        self.now = 0
+        self.view: View | None = None
+        self.lived: View | None = None  # the newest view that came to life here, in this or an earlier start
+        self.epoch = 0
+        self.fresh = False  # a view was installed that has not come to life yet
+        self.solo = True  # nobody else is in the view
+        self.others: list[str] = []  # the other members of the view
+        self.leaders: list[str] = [""] * partitions
+        self.roles: list[int] = [NOBODY] * partitions
+        self.phases: list[int] = [IDLE] * partitions
+        self.opened: list[bool] = [False] * partitions  # its leader serves in this view
+        self.settled: list[bool] = [True] * partitions  # all replicas have what its leader has taken over
+        self.states: list[int] = writer.states
+        self.head_epochs: list[int] = [0] * partitions
+        self.head_seqs: list[int] = [0] * partitions
+        self.durable: list[int] = [0] * partitions
+        self.generations: list[int] = [0] * partitions
+        self.histories: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]
+        self.bases: list[int] = [0] * partitions  # last sequence before the epoch of the view
+        self.recent = Recent(partitions, config.recent_bytes_max)
+        self.pending = Pending(partitions)
+        self.stamps = Stamps(partitions, reader)
+        self.followed: list[tuple[int, int, int]] = []  # in this turn: partition, sequence, generation
+        self.copying: dict[int, bool] = {}  # partitions whose copy here is being filled without a gap in its changes
+        self.unfit: list[int] = []
+        self.out: list[tuple[str, int, bytes]] = []
+        self.events: list[Event] = []
+        self.planted = Planted(config.planted)
+
+    def open(self) -> None:
+        """Read positions and histories; raises CorruptStore."""
+        positions = read_positions(self.reader, self.partitions)
+        if not positions.found:
+            self._date(positions)
+        self.writer.restore(positions)
+        for partition in range(self.partitions):
+            if positions.sequences[partition] and positions.found:
+                self._open_history(partition)
+            elif positions.sequences[partition]:
+                self.histories[partition] = [(positions.epochs[partition], 0)]
+            self.durable[partition] = positions.sequences[partition]
+        if self.config.incomplete:
+            self._doubt()
+        self.sync_heads()
+
+    def _open_history(self, partition: int) -> None:
+        """Read a history; a copy whose history cannot be read is filled anew, and the others of this node are not."""
+        try:
+            self.histories[partition] = read_history(self.reader, partition)
+        except CorruptStore as fault:
+            self.spoil(partition, str(fault))
+
+    def _doubt(self) -> None:
+        """Let no copy count before it is filled from another: acknowledged changes may be missing at its end."""
+        for partition in range(self.partitions):
+            if self.states[partition] == COMPLETE:
+                epoch, seq = self.writer.position(partition)
+                self.writer.adopt(partition, epoch, seq, PARTIAL)
+
+    def _date(self, positions: Positions) -> None:
+        """Give partitions that an older version has filled a position of this node's own: no other has the same."""
+        epoch = hash64(self.node_id.encode()) & 0xFFFFFF
+        for partition in range(self.partitions):
+            if self.reader.scan(partition_start(partition), partition_end(partition), 1):
+                positions.states[partition] = COMPLETE
+                positions.epochs[partition] = epoch
+                positions.sequences[partition] = 1
+
+    def sync_heads(self) -> None:
+        """Take the positions of the Writer as those of the last sealed turn."""
+        for partition in range(self.partitions):
+            epoch, seq = self.writer.position(partition)
+            self.head_epochs[partition] = epoch
+            self.head_seqs[partition] = seq
+
+    def holding(self, partition: int) -> Holding:
+        """Return what this node has of a partition, this turn's changes included."""
+        epoch, seq = self.writer.position(partition)
+        state = self.states[partition]
+        if self.planted.partial_counts and state == PARTIAL:
+            state = COMPLETE
+        return Holding(state, epoch, seq, self.histories[partition])
+
+    def report(self, partition: int) -> Report:
+        """Return what a leader has to know of the copy here.
+
+        One that is being filled has holes as long as its last page is not on the disk; one whose filling was
+        interrupted is no use.
+        """
+        holding = self.holding(partition)
+        if partition in self.copying:
+            holding.state = PARTIAL
+            return Report(partition, holding, -1)
+        if holding.state == PARTIAL:
+            holding.state = DAMAGED
+        report = Report(partition, holding, self.durable[partition])
+        report.apart = holding.seq > 0 and self._is_apart(partition, holding)
+        return report
+
+    def _is_apart(self, partition: int, holding: Holding) -> bool:
+        """Whether changes of its epoch that the leader lacks may have been committed, see `assign.is_branch`."""
+        view = self.view
+        epoch = holding.epoch
+        if view is not None and (self.node_id, epoch, holding.seq) in view.yielded.get(partition, []):
+            return False
+        lived = self.lived
+        if view is None or not view.replicas or lived is None or lived.epoch != epoch or not lived.replicas:
+            return True
+        return not [node_id for node_id in lived.replicas[partition] if node_id in view.replicas[partition]]
+
+    def is_written(self, partitions: list[int]) -> bool:
+        """Whether the store shows all that was written to these partitions."""
+        for partition in partitions:
+            if self.durable[partition] < self.writer.sequence(partition):
+                return False
+        return True
+
+    def is_readable(self, partition: int) -> bool:
+        """Whether this side of a split, if there is one, gives out the offsets of streams that count (promise A9).
+
+        It does so with the majority of all that are known, but not in a partition that it had to begin from nothing or
+        from an old copy, nor while most of the seeds are unknown.
+        """
+        view = self.view
+        if view is None or view.is_whole():
+            return True
+        if partition in view.losses.missing or self.stamps.is_orphan(partition):
+            return False
+        return view.has_majority_or_tie() and not view.apart
+
+    def away(self) -> bool:
+        """Whether somebody who is known is in no sight, and may return with changes of its own."""
+        return self.view is not None and not self.view.is_whole()
+
+    def holds(self, partition: int) -> bool:
+        """Whether this node has anything of a partition."""
+        return self.states[partition] != NONE or self.writer.sequence(partition) > 0
+
+    def note_epoch(self, partition: int) -> bytes:
+        """Return a new value of the HISTORY row, if this turn's change is the first in its epoch, else nothing."""
+        history = self.histories[partition]
+        if history and history[-1][0] == self.epoch:
+            return b""
+        if self.writer.sequence(partition) <= self.bases[partition]:
+            return b""
+        self._extend(partition)
+        return encode_history(self.histories[partition])
+
+    def write_history(self, partition: int, base: int) -> None:
+        """Begin the epoch with a change that says so."""
+        self.bases[partition] = base
+        self._extend(partition)
+        self.writer.put(partition, history_key(partition), encode_history(self.histories[partition]))
+
+    def has(self, partition: int, change: Change) -> bool:
+        """Whether a change is here for certain."""
+        return has_change(self.holding(partition), change.epoch, change.seq) == YES
+
+    def _extend(self, partition: int) -> None:
+        """Note the epoch in the history; forget what is needed for nobody's return, and nothing for one who learns."""
+        history = extended(self.histories[partition], self.epoch, self.bases[partition])
+        view = self.view
+        if view is None or not view.replicas:
+            history = trimmed(history, self.config.history_epochs, [])
+        elif not view.learners[partition]:
+            history = trimmed(history, self.config.history_epochs, view.anchors())
+        self.histories[partition] = history
+
+    def apply(self, partition: int, change: Change) -> list[tuple[int, bytes, bytes]]:
+        """Write a change that follows the head into this turn's batch; raises ValueError and writes nothing of it."""
+        ops = decode_ops(partition, change.body)
+        history = self.histories[partition]
+        for kind, key, value in ops:
+            if kind == PUT and key[2] == HISTORY:
+                history = decode_history(value)
+        self.histories[partition] = history
+        if self.states[partition] == NONE:
+            self.states[partition] = COMPLETE  # it has every change since the first
+        self.writer.raw(ops, size_of(ops))
+        self.writer.adopt(partition, change.epoch, change.seq, self.states[partition])
+        if not self.planted.gaps:
+            self.recent.add(partition, change)
+        self.head_epochs[partition] = change.epoch
+        self.head_seqs[partition] = change.seq
+        self.followed.append((partition, change.seq, self.generations[partition]))
+        return ops
+
+    def cut(self, partition: int, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:
+        """Begin a copy: live changes follow this position, and what is here counts for nothing until it is filled."""
+        self.generations[partition] += 1
+        self.recent.clear(partition)
+        self.durable[partition] = -1
+        self.head_epochs[partition] = epoch
+        self.head_seqs[partition] = seq
+        self.histories[partition] = history
+        self.writer.adopt(partition, epoch, seq, PARTIAL)
+
+    def renounce(self) -> None:
+        """Say that all copies here count for nothing: the others were told to forget this node."""
+        for partition in range(self.partitions):
+            if self.holds(partition):
+                epoch, seq = self.writer.position(partition)
+                self.writer.adopt(partition, epoch, seq, PARTIAL)
+                self.recent.clear(partition)
+        why = "this node was forgotten while it was away, and begins anew"
+        self.events.append(Event(WARNING, "copies_renounced", {"epoch": self.epoch, "why": why}))
+
+    def spoil(self, partition: int, why: str) -> None:
+        """Say that the copy here must not lead and is to be filled anew."""
+        if self.states[partition] == DAMAGED:
+            return
+        epoch, seq = self.writer.position(partition)
+        self.writer.adopt(partition, epoch, seq, DAMAGED)
+        self.unfit.append(partition)
+        self.event(ERROR, "replica_damaged", partition, why)
+
+    def count(self, state: int) -> int:
+        """Return how many copies here are in a state."""
+        return len([partition for partition in range(len(self.states)) if self.states[partition] == state])
+
+    def event(self, level: str, kind: str, partition: int, why: str) -> None:
+        """Put a fact about a partition into the log."""
+        self.events.append(Event(level, kind, {"partition": partition, "epoch": self.epoch, "why": why}))
+
+    def leads(self, partition: int) -> bool:
+        """Whether this node is the leader of a partition in the installed view."""
+        return self.roles[partition] == LEADER
+
+    def follows(self, partition: int) -> bool:
+        """Whether this node gets the changes of a partition from its leader."""
+        return self.roles[partition] == LEARNER or self.roles[partition] == REPLICA

@@ -1,0 +1,394 @@
+"""Replication at one node: every change of a partition goes to its followers, and counts when all replicas have it.
+
+Primary-backup with the acknowledgements of all (Lin et al.: PacificA, 2008). Composes the parts: standing (what is
+here), lead (who follows), takeover, copies in both directions, comparisons. Owns the turns: what a turn changed leaves
+with it, and what a disk has written is told.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.event import ERROR, Event
+from folkmoot.membership.holding import Holding
+from folkmoot.membership.view import View
+from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.kind import (
+    ASK,
+    COPY,
+    DIGEST,
+    DURABLE,
+    FETCH,
+    FILLED,
+    OFFER,
+    OPENED,
+    PAGE,
+    PULL,
+    READY,
+    SETTLED,
+    SHIP,
+    TAIL,
+)
+from folkmoot.replica.change import decode_changes
+from folkmoot.replica.copy import Copies
+from folkmoot.replica.digest import Digests
+from folkmoot.replica.drop import Drops
+from folkmoot.replica.early import Early
+from folkmoot.replica.gap import Gaps
+from folkmoot.replica.lead import Lead
+from folkmoot.replica.merging import Merges
+from folkmoot.replica.notice import (
+    decode_compare,
+    decode_copy,
+    decode_page,
+    decode_pull,
+    decode_report,
+    decode_sequences,
+    encode_sequences,
+    epoch_of,
+)
+from folkmoot.replica.offer import Offers, decode_ask, decode_offer
+from folkmoot.replica.progress import progress_of
+from folkmoot.replica.replica_states import MERGING, OPEN, Standing
+from folkmoot.replica.role import Roles
+from folkmoot.replica.source import Source
+from folkmoot.replica.takeover import Takeover
+from folkmoot.replica.turn import Turns
+from folkmoot.store.batch import Batch
+from folkmoot.store.key import history_key
+from folkmoot.store.reader import Reader
+from folkmoot.store.writer import Writer
+
+__all__ = ["Replication"]
+
+_ANY_SEQ: Final = 1 << 62
+
+
+class Replication:
+    """All partitions of one node; see the module's text. `now` is in microseconds.
+
+    In a turn: `install`, `receive`, `written`, `wake` in any order, then the node drains: `seal`, then what is in the
+    lists. Of these `closed` is to be taken before `ready`: a partition may be in both.
+    """
+
+    def __init__(self, node_id: str, partitions: int, config: ClusterConfig, reader: Reader, writer: Writer) -> None:
+        self.standing = Standing(node_id, partitions, config, reader, writer)
+        self.lead = Lead(self.standing)
+        self.merges = Merges(self.standing, self.lead)
+        self.offers = Offers(self.standing)
+        self.takeover = Takeover(self.standing, self.lead, self.merges)
+        self.copies = Copies(self.standing)
+        self.gaps = Gaps(self.standing)
+        self.source = Source(self.standing, self.lead)
+        self.drops = Drops(self.standing)
+        self.digests = Digests(self.standing, self.lead)
+        self.roles = Roles(self.standing, self.lead, self.takeover)
+        self.turns = Turns(self.standing, self.lead)
+        self.dropped_frames = 0
+        self._early = Early()
+        self._again = False
+        self._untidy = False
+
+    # -- what the node asks -------------------------------------------------------------------------------------------
+
+    @property
+    def committed_token(self) -> int:
+        """The newest token such that its changes, and those of all before it, are durable on all their replicas."""
+        return self.standing.pending.committed
+
+    @property
+    def ready(self) -> list[int]:
+        """Partitions that this node may lead now: to be taken, then restored, then started."""
+        return self.takeover.ready
+
+    @property
+    def closed(self) -> list[int]:
+        """Partitions that this node served and leads no more: to be taken."""
+        return self.roles.closed
+
+    @property
+    def filled(self) -> list[tuple[int, str]]:
+        """Learners that have everything: (partition, node), to be taken."""
+        return self.lead.filled
+
+    @property
+    def unfit(self) -> list[int]:
+        """Partitions whose copy here turned out damaged or too far behind: membership has to make a new view."""
+        return self.standing.unfit
+
+    @property
+    def abandoned(self) -> list[tuple[int, int]]:
+        """(token, partition): changes that no other leader has taken over; what waits for them has failed."""
+        return self.standing.pending.abandoned
+
+    @property
+    def out(self) -> list[tuple[str, int, bytes]]:
+        """Messages to other nodes, in order: (node, kind, body), to be taken after `seal`."""
+        return self.standing.out
+
+    @property
+    def events(self) -> list[Event]:
+        """Facts for the log, to be taken."""
+        return self.standing.events
+
+    def leads(self, partition: int) -> bool:
+        """Whether this node serves a partition: it has been started here."""
+        return self.standing.phases[partition] == OPEN
+
+    def leader_open(self, partition: int) -> bool:
+        """Whether the leader of a partition serves it in this view."""
+        return self.standing.opened[partition]
+
+    def holdings(self) -> list[Holding]:
+        """Return what this node has of each partition, for a promise: for a while nothing of it is dropped."""
+        self.drops.quiet_since_us = self.standing.now
+        return [self.standing.holding(partition) for partition in range(self.standing.partitions)]
+
+    def progress(self) -> dict[str, int]:
+        """Return figures for status and metrics: counts of partitions, bytes since the start, pages compared."""
+        figures = progress_of(self.standing, self.lead, self.copies, self.source, self.drops, self.digests)
+        figures["dropped_frames"] = self.dropped_frames
+        return figures
+
+    @property
+    def heals(self) -> list[dict[str, object]]:
+        """Receipts of the newest heals in which this node took branches in, oldest first."""
+        return self.merges.heals
+
+    # -- time and the disk --------------------------------------------------------------------------------------------
+
+    def open(self, now: int, stored: View | None = None) -> None:
+        """Read positions and histories; raises CorruptStore. To be called once, before the Writer is used.
+
+        `stored`: the newest view that was installed here before the start.
+        """
+        self.standing.now = now
+        self.standing.lived = stored
+        self.standing.open()
+
+    def next_wake(self) -> int:
+        """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
+        waiting = min(self.gaps.due_us(), self.takeover.due_us())
+        return min(self.source.due_us(), self.digests.due_us(), self.drops.due_us(), waiting)
+
+    def more(self) -> bool:
+        """Whether there is work that goes on at once, in the next turn."""
+        return self._again or self._untidy or self.drops.runnable() or self.merges.runnable()
+
+    def wake(self, now: int) -> None:
+        """Do a page of what goes on beside the traffic."""
+        self.standing.now = now
+        self._again = False
+        if self.standing.fresh:
+            self._go_on()
+        self.source.step()
+        self.digests.step()
+        self.gaps.step()
+        self.takeover.step()
+        if self._untidy:
+            self._untidy = False
+            self.merges.tidy()
+        self.takeover.merge()
+        if self.drops.runnable():
+            self.drops.step()
+
+    def written(self, token: int, now: int) -> None:
+        """The batch with this token, and all before it, are durable."""
+        standing = self.standing
+        standing.now = now
+        if standing.fresh:
+            self._go_on()
+        self.turns.written(token)
+        self.takeover.written()
+        if not standing.solo:
+            self.copies.written()
+            self.offers.written()
+            self.takeover.merge()
+            self.source.step()
+            self.digests.written()
+        standing.pending.advance(now)
+
+    def start(self, partition: int, now: int) -> None:
+        """Serve a partition from now on, unless another view has taken it away meanwhile."""
+        self.standing.now = now
+        self._untidy = self.takeover.start(partition) or self._untidy
+
+    # -- the end of a turn --------------------------------------------------------------------------------------------
+
+    def seal(self, batch: Batch | None, now: int) -> None:
+        """End the turn, after `Writer.take` and before the batch goes to the disk: it may get more rows here."""
+        self.standing.now = now
+        if self.standing.fresh:
+            self._go_on()
+            self._again = True  # what was committed by this is to be looked at
+        self.turns.seal(batch)
+
+    # -- views --------------------------------------------------------------------------------------------------------
+
+    def install(self, view: View, now: int) -> None:
+        """Take up the roles of a new view; one that is not newer is ignored.
+
+        Views that are installed one after the other, with no other call between, count as one change: only the last of
+        them comes to life.
+        """
+        standing = self.standing
+        standing.now = now
+        if standing.view is not None and view.epoch <= standing.epoch:
+            return
+        previous = standing.view
+        if view.begins_anew(standing.node_id, previous if previous is not None else standing.lived):
+            standing.renounce()
+        was_solo = standing.solo and not standing.fresh
+        for partition in list(standing.writer.touched):
+            if standing.phases[partition] >= MERGING:
+                history = standing.note_epoch(partition)
+                if history:
+                    standing.writer.put(partition, history_key(partition), history)
+        if was_solo:
+            standing.sync_heads()
+        standing.view = view
+        standing.epoch = view.epoch
+        standing.others = [member.node_id for member in view.members if member.node_id != standing.node_id]
+        standing.solo = not standing.others
+        standing.writer.enter(view.epoch)
+        standing.bases = [standing.writer.sequence(partition) for partition in range(standing.partitions)]
+        if was_solo and not standing.solo:
+            self.turns.join()
+        self.gaps.installed()
+        self._untidy = True
+        self.offers.installed()
+        self.merges.installed()
+        self.lead.installed()
+        self.takeover.installed()
+        kept = self.roles.kept(previous, view)
+        for partition in range(standing.partitions):
+            self.roles.assign(partition, previous, view, kept)
+        self.copies.installed()
+        self.source.installed()
+        self.drops.installed()
+        self.digests.installed()
+        standing.fresh = True
+
+    def _go_on(self) -> None:
+        """The newest of the views that came together comes to life: reports leave, what waited for it is handled.
+
+        The views before it do not: who promised the newest has let others believe that nothing is committed in them.
+        """
+        standing = self.standing
+        standing.fresh = False
+        if standing.solo:
+            standing.recent.clear_all()
+        self.roles.report()
+        self.offers.note_sides()
+        standing.lived = standing.view
+        self.takeover.begun()
+        for partition in range(standing.partitions):
+            self.lead.advance(partition)
+        for node_id, kind, body in self._early.take(standing.epoch):
+            self.receive(node_id, kind, body, standing.now)
+        standing.pending.advance(standing.now)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
+        """A message between replicas came; those of another view are kept or dropped, nonsense is logged."""
+        standing = self.standing
+        standing.now = now
+        if standing.fresh:
+            self._go_on()
+        try:
+            epoch = epoch_of(body)
+            if epoch > standing.epoch:
+                self._early.keep(node_id, kind, epoch, body)
+            elif (epoch < standing.epoch and not standing.planted.any_epoch) or node_id not in standing.others:
+                self.dropped_frames += 1
+            else:
+                self._receive(node_id, kind, body)
+                if epoch < standing.epoch and kind == SHIP:
+                    self._ack_stale(node_id, epoch, body)
+        except ValueError as fault:
+            fields: dict[str, object] = {"node": node_id, "kind": kind, "why": str(fault)}
+            standing.events.append(Event(ERROR, "replica_nonsense", fields))
+        standing.pending.advance(now)
+
+    def _receive(self, node_id: str, kind: int, body: bytes) -> None:
+        partitions = self.standing.partitions
+        if kind == SHIP:
+            self._shipped(node_id, body)
+        elif kind == DURABLE:
+            self.lead.durable(node_id, decode_sequences(body, partitions))
+        elif kind == PULL:
+            self.source.pull(node_id, decode_pull(body, partitions))
+        elif kind == PAGE:
+            self.copies.page(node_id, decode_page(body, partitions))
+        elif kind == DIGEST:
+            self.digests.receive(node_id, decode_compare(body, partitions))
+        elif kind == FILLED:
+            self.lead.completed(node_id, decode_sequences(body, partitions))
+        elif kind == TAIL:
+            self.takeover.tail(node_id, body)
+        elif kind == ASK:
+            self.offers.asked(node_id, decode_ask(body, partitions))
+        elif kind == OFFER:
+            self.merges.offered(node_id, decode_offer(body, partitions))
+            self.takeover.merge()
+        elif kind == COPY:
+            notice = decode_copy(body, partitions)
+            if self.standing.leaders[notice.partition] == node_id and self.standing.follows(notice.partition):
+                self.gaps.closed(notice.partition)
+                self.copies.begin(node_id, notice)
+        else:
+            self._receive_role(node_id, kind, body)
+
+    def _ack_stale(self, node_id: str, epoch: int, body: bytes) -> None:
+        """What a node must never do, for tests that look whether it is noticed."""
+        changes = decode_changes(body, 8, self.standing.partitions)
+        entries = [(partition, change.seq) for partition, change in changes]
+        self.standing.out.append((node_id, DURABLE, encode_sequences(epoch, entries)))
+
+    def _receive_role(self, node_id: str, kind: int, body: bytes) -> None:
+        standing = self.standing
+        partitions = standing.partitions
+        if kind == READY or kind == FETCH:
+            for report in decode_report(body, partitions):
+                if standing.leads(report.partition):
+                    self.lead.report(node_id, report)
+                elif kind == FETCH and standing.leaders[report.partition] == node_id:
+                    self.takeover.answer(node_id, report)
+            if kind == READY:
+                self.takeover.reported(node_id)
+        elif kind == OPENED:
+            for partition, _seq in decode_sequences(body, partitions):
+                if standing.leaders[partition] == node_id:
+                    standing.opened[partition] = True
+                    self.drops.look(partition)
+        elif kind == SETTLED:
+            for partition, taken in decode_sequences(body, partitions):
+                if standing.leaders[partition] == node_id:
+                    self._settled(partition, taken == 1)
+
+    def _settled(self, partition: int, taken: bool) -> None:
+        """All replicas have what the leader has taken over, and what this node had of it is part of that, or not."""
+        standing = self.standing
+        standing.settled[partition] = True
+        if taken:
+            standing.pending.reach(partition, _ANY_SEQ)
+        else:
+            standing.pending.abandon(partition)
+        self.drops.look(partition)
+
+    def _shipped(self, node_id: str, body: bytes) -> None:
+        standing = self.standing
+        for partition, change in decode_changes(body, 8, standing.partitions):
+            if standing.leaders[partition] != node_id or not standing.follows(partition):
+                if not (standing.planted.any_epoch and standing.follows(partition)):
+                    self.dropped_frames += 1
+                    continue
+            follows = change.prev_seq == standing.head_seqs[partition]
+            if follows and change.prev_epoch == standing.head_epochs[partition]:
+                self.gaps.closed(partition)
+                self.copies.touch(partition, standing.apply(partition, change))
+            elif standing.planted.gaps and change.seq > standing.head_seqs[partition]:
+                standing.apply(partition, change)
+            elif not standing.has(partition, change):
+                self.gaps.found(partition)

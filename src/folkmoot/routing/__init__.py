@@ -1,0 +1,5 @@
+"""Which sessions, partitions and nodes a topic concerns."""
+
+from __future__ import annotations
+
+__all__: list[str] = []

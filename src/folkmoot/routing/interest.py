@@ -1,0 +1,306 @@
+"""Who in the cluster has subscribers for which filters, told by each node to all others.
+
+So messages go only to nodes that need them, and a SUBACK can wait until nobody misses a message for it (A5).
+
+Persistent subscriptions are told by the leader of their partition and belong to the partition, whoever leads it;
+transient ones belong to the node that has the connection. Only the first and the last subscriber of a filter is news;
+of shared subscriptions the number of members is told, so that the choice can be fair.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from folkmoot.kernel.pack import get_varint, varint
+from folkmoot.topics.name import split_share
+from folkmoot.topics.tree import Tree
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.message import ANNOUNCE
+
+__all__ = ["Interest", "Place", "SharedPlace"]
+
+_ABSENT_BIT: Final = 32  # of what is told of a filter: below is how many subscribe, above how many of these are absent
+_Table = tuple[str, int, bool, list[tuple[bytes, int]]]
+
+
+class Place:
+    """Where subscribers are: a node (transient ones) or a partition (persistent ones; then the node's id is empty)."""
+
+    def __init__(self, node_id: str, partition: int) -> None:
+        self.node_id = node_id
+        self.partition = partition
+        # Filters, and how many subscribe or (from elsewhere) that some do; of a shared one also how many are absent
+        self.names: dict[bytes, int] = {}
+
+    def __repr__(self) -> str:
+        return f"Place({self.node_id or self.partition!r} filters={len(self.names)})"
+
+
+class SharedPlace:
+    """Members of a shared subscription at one place; absent: those whose sessions have no client now."""
+
+    def __init__(self, name: bytes, place: Place) -> None:
+        self.name = name
+        self.place = place
+        self.count = 0
+        self.absent = 0
+
+    def __repr__(self) -> str:
+        return f"SharedPlace({self.name!r} {self.place!r} members={self.count} absent={self.absent})"
+
+
+class Interest:
+    """What the others have told, and what is to be told to them."""
+
+    def __init__(self, fabric: Fabric, commits: Commits, partitions: int) -> None:
+        self.fabric = fabric
+        self.commits = commits
+        self.tree = Tree()  # of the others: Place, or SharedPlace for shared subscriptions
+        self.changed: list[bytes] = []  # filters whose routes are to be forgotten; the owner of the routes clears it
+        self._told: dict[str, None] = {}  # the other members that have told what they have
+        self._known: list[bool] = [fabric.alone] * partitions  # partitions whose leader has told, since this start
+        self._unknown = 0 if fabric.alone else partitions
+        self._untold: list[bool] = [False] * partitions  # whose present leader has not told all yet
+        # Those that go on as they were at the other side of a split, as long as they have not been told
+        self.foreign: dict[int, None] = {}
+        self._places: list[Place] = [Place("", partition) for partition in range(partitions)]
+        self._nodes: dict[str, Place] = {}
+        self._shared: dict[bytes, dict[tuple[str, int], SharedPlace]] = {}  # by full filter, by place
+        self._own: list[Place] = [Place("", partition) for partition in range(partitions)]
+        self._here = Place(fabric.node_id, -1)
+        self._absent: list[dict[bytes, int]] = [{} for _ in range(partitions)]  # by full filter of shared ones
+        self._news: dict[tuple[int, bytes], None] = {}
+        self._urgent = False  # these news are waited for
+        self._sent: dict[str, dict[int, list[int]]] = {}  # per node: announcements that it has not confirmed -> turns
+        self._count = 0
+
+    # -- what is here -----------------------------------------------------------------------------------------------
+
+    def add(self, partition: int, name: bytes) -> None:
+        """A subscription began: of a persistent session in `partition`, of a transient one with -1."""
+        self._change(partition, name, 1)
+
+    def remove(self, partition: int, name: bytes) -> None:
+        """A subscription ended."""
+        self._change(partition, name, -1)
+
+    def _change(self, partition: int, name: bytes, change: int) -> None:
+        names = self._names(partition)
+        count = names.get(name, 0) + change
+        if count:
+            names[name] = count
+        else:
+            del names[name]
+        first_or_last = count == 0 or (count == 1 and change > 0)
+        if self.fabric.others and (first_or_last or name.startswith(b"$share/")):
+            self._news[(partition, name)] = None
+            self._urgent = True
+            if change > 0:
+                self.commits.asked = True  # a SUBACK of this turn waits for the others
+
+    def went(self, partition: int, name: bytes) -> None:
+        """A member of a shared subscription has no client any more: others may have, and take its turns."""
+        self._be_absent(partition, name, 1)
+
+    def came(self, partition: int, name: bytes) -> None:
+        """An absent member of a shared subscription has a client again, or is none any more."""
+        self._be_absent(partition, name, -1)
+
+    def _be_absent(self, partition: int, name: bytes, change: int) -> None:
+        absent = self._absent[partition]
+        absent[name] = absent.get(name, 0) + change
+        if not absent[name]:
+            del absent[name]
+        if self.fabric.others:
+            self._news[(partition, name)] = None
+
+    def _names(self, partition: int) -> dict[bytes, int]:
+        return self._here.names if partition < 0 else self._own[partition].names
+
+    def _entries(self, partition: int) -> list[tuple[bytes, int]]:
+        """Return what others are told of a partition, or (-1) of the transient sessions here."""
+        return [(name, self._told_of(partition, name)) for name in self._names(partition)]
+
+    def _told_of(self, partition: int, name: bytes) -> int:
+        absent = self._absent[partition].get(name, 0) if partition >= 0 else 0
+        return self._names(partition).get(name, 0) | absent << _ABSENT_BIT
+
+    def leave(self, partition: int) -> None:
+        """This node leads the partition no more: what is known of it now counts as told by the new leader."""
+        entries = self._entries(partition)
+        self._own[partition] = Place("", partition)
+        self._absent[partition] = {}
+        self._set_all(self._places[partition], entries)
+
+    def lead(self, partition: int) -> None:
+        """This node leads the partition from now on: its own subscriptions say who is interested."""
+        self._set_all(self._places[partition], [])
+        self._untold[partition] = False
+        self.foreign.pop(partition, None)
+        self._learn(partition)
+
+    def moved(self, partition: int) -> None:
+        """The partition has another leader, or is opened anew; it will tell all."""
+        self._untold[partition] = True
+
+    def _learn(self, partition: int) -> None:
+        if not self._known[partition]:
+            self._known[partition] = True
+            self._unknown -= 1
+
+    def is_complete(self) -> bool:
+        """Whether everybody has told: a message published before might miss a subscriber (A5)."""
+        return self._unknown == 0 and len(self._told) == len(self.fabric.others)
+
+    def flush(self) -> None:
+        """Tell the news of this turn."""
+        if not self._news:
+            return
+        news = self._news
+        urgent = self._urgent
+        self._news = {}
+        self._urgent = False
+        if not self.fabric.others:
+            return
+        tables: dict[int, list[tuple[bytes, int]]] = {}
+        for partition, name in news:
+            tables.setdefault(partition, []).append((name, self._told_of(partition, name)))
+        body = self._pack([self._table(partition, False, entries) for partition, entries in tables.items()])
+        for node_id in self.fabric.others:
+            self._send(node_id, body, urgent)
+
+    def tell(self, node_id: str, partitions: list[int], all_of_node: bool) -> None:
+        """Tell a node everything of some partitions that this one leads, and perhaps of this node."""
+        tables = [self._table(partition, True, self._entries(partition)) for partition in partitions]
+        void: list[int] = []
+        if all_of_node:
+            tables.append(self._table(-1, True, self._entries(-1)))
+            # All begins anew with the node: what it was told before is void there, and is confirmed with this.
+            for tokens in self._sent.pop(node_id, {}).values():
+                void += tokens
+        self._send(node_id, self._pack(tables), True)
+        if void and node_id in self._sent:
+            self._sent[node_id][self._count] += void
+
+    def _table(self, partition: int, whole: bool, entries: list[tuple[bytes, int]]) -> _Table:
+        return (self.fabric.node_id if partition < 0 else "", partition, whole, entries)
+
+    def _pack(self, tables: list[_Table]) -> bytes:
+        return msgspec.msgpack.encode(tables)
+
+    def _send(self, node_id: str, body: bytes, urgent: bool) -> None:
+        self._count += 1
+        if urgent and not self.fabric.planted.no_barrier:
+            self.commits.ask(1, 0)
+            self._sent.setdefault(node_id, {})[self._count] = [self.commits.state.writer.token]
+        self.fabric.send(node_id, ANNOUNCE, varint(self._count) + varint(self.fabric.epoch) + body)
+
+    def confirmed(self, node_id: str, number: int) -> None:
+        """A node knows what it was told."""
+        for token in self._sent.get(node_id, {}).pop(number, []):
+            self.commits.answered(token, 1, 0)
+
+    # -- what the others tell -----------------------------------------------------------------------------------------
+
+    def receive(self, node_id: str, body: bytes) -> int:
+        """Take an announcement; return its number, to be confirmed. Raises ValueError or IndexError for nonsense."""
+        number, pos = get_varint(body, 0)
+        _, pos = get_varint(body, pos)
+        tables = msgspec.msgpack.decode(body[pos:], type=list[_Table])
+        for of_node, partition, whole, entries in tables:
+            if of_node:
+                place = self._nodes.get(of_node)
+                if place is None:
+                    place = Place(of_node, -1)
+                    self._nodes[of_node] = place
+                if whole:
+                    self._told[of_node] = None
+            else:
+                place = self._places[partition]
+                if self.fabric.leaders[partition] != node_id:
+                    self._hear_late(place, entries)
+                    continue
+                self._learn(partition)
+                if whole:
+                    self._untold[partition] = False
+                    self.foreign.pop(partition, None)
+            if whole:
+                self._set_all(place, entries)
+            else:
+                for name, count in entries:
+                    self._set(place, name, count)
+        return number
+
+    def _hear_late(self, place: Place, entries: list[tuple[bytes, int]]) -> None:
+        """What began is told by a node that leads the partition no more.
+
+        Its successor has told of it, or else will: but the SUBACK may leave at once, and then nothing may miss its
+        subscriber (A5). One too many does no harm meanwhile.
+        """
+        if self._untold[place.partition]:
+            for name, count in entries:
+                if count:
+                    self._set(place, name, count)
+
+    def _set_all(self, place: Place, entries: list[tuple[bytes, int]]) -> None:
+        known = dict(entries)
+        for name in list(place.names):
+            if name not in known:
+                self._set(place, name, 0)
+        for name, count in entries:
+            self._set(place, name, count)
+
+    def _set(self, place: Place, name: bytes, count: int) -> None:
+        share = split_share(name) if name.startswith(b"$share/") else None
+        before = place.names.get(name, 0)
+        if before == count or (share is None and before and count):
+            return
+        if count:
+            place.names[name] = count
+        else:
+            place.names.pop(name, None)
+        topic_filter = name
+        value: object = place
+        if share is not None:
+            topic_filter = share[1]
+            value = self._set_shared(place, name, count)
+        if count and not before:
+            self.tree.add(topic_filter, value)
+        elif not count:
+            self.tree.remove(topic_filter, value)
+        if not before or not count:
+            self.changed.append(topic_filter)
+
+    def _set_shared(self, place: Place, name: bytes, count: int) -> SharedPlace:
+        places = self._shared.setdefault(name, {})
+        key = (place.node_id, place.partition)
+        shared = places.get(key)
+        if shared is None:
+            shared = SharedPlace(name, place)
+            places[key] = shared
+        shared.count = count & (1 << _ABSENT_BIT) - 1
+        shared.absent = count >> _ABSENT_BIT
+        if not count:
+            del places[key]
+            if not places:
+                del self._shared[name]
+        return shared
+
+    def places_of(self, name: bytes) -> list[SharedPlace]:
+        """Return where members of a shared subscription are, this node aside."""
+        return list(self._shared.get(name, {}).values())
+
+    # -- nodes come and go --------------------------------------------------------------------------------------------
+
+    def gone(self, node_id: str) -> None:
+        """A node is no member any more: its transient subscribers are gone, and it confirms nothing."""
+        self._told.pop(node_id, None)
+        place = self._nodes.pop(node_id, None)
+        if place is not None:
+            self._set_all(place, [])
+        for tokens in self._sent.pop(node_id, {}).values():
+            for token in tokens:
+                self.commits.answered(token, 1, 0)

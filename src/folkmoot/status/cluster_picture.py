@@ -1,0 +1,238 @@
+"""What the status of a member of a cluster is made of: its membership, its links, and the progress of its copies."""
+
+from __future__ import annotations
+
+from folkmoot.kernel.feature import lacking
+from folkmoot.membership.holding import DAMAGED
+from folkmoot.membership.membership import Membership
+from folkmoot.membership.view import View, counter_of
+from folkmoot.merge.heals import Heals
+from folkmoot.node.load import own_load
+from folkmoot.node.node import Node
+from folkmoot.peer.accord import disagreements, settings_of
+from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.member import Member
+from folkmoot.peer.peers import Peers
+from folkmoot.replica.replication import Replication
+from folkmoot.status.picture import AlonePicture, Picture
+from folkmoot.turn.state import State
+
+__all__ = ["ClusterPicture", "picture_of"]
+
+
+class ClusterPicture(Picture):
+    """The picture that one member has of its cluster."""
+
+    def __init__(
+        self,
+        me: Member,
+        config: ClusterConfig,
+        membership: Membership,
+        peers: Peers,
+        replication: Replication,
+        state: State,
+        heals: Heals,
+    ) -> None:
+        self._me = me
+        self._config = config
+        self._membership = membership
+        self._peers = peers
+        self._replication = replication
+        self._state = state
+        self._heals = heals
+
+    def node_id(self) -> str:
+        """Return the id of this node."""
+        return self._me.node_id
+
+    def state(self) -> str:
+        """Return MEMBER, WAITING or EXCLUDED."""
+        return self._membership.state
+
+    def view(self) -> View | None:
+        """Return the newest installed view."""
+        return self._membership.view
+
+    def counter(self) -> int:
+        """Return the number of the view."""
+        view = self._membership.view
+        return 0 if view is None else counter_of(view.epoch)
+
+    def proposer(self) -> str:
+        """Return who proposed the view."""
+        view = self._membership.view
+        return "" if view is None else view.proposer
+
+    def policy(self) -> str:
+        """Return the split policy."""
+        return self._config.split_policy
+
+    def may_write(self) -> bool:
+        """Whether the policy lets this node accept writes."""
+        return self._membership.may_write
+
+    def replicas(self) -> int:
+        """Return how many copies of each partition there should be: the most that any member is set to."""
+        view = self._membership.view
+        members = [] if view is None else view.members
+        told = [self._membership.load_of(member.node_id).get("replicas", 0) for member in members]
+        return max([self._config.replicas, *told])
+
+    def partitions(self) -> int:
+        """Return the number of partitions."""
+        return self._state.partitions
+
+    def replicas_of(self, partition: int) -> list[str]:
+        """Return the nodes that have the partition in sync, its leader first."""
+        view = self._membership.view
+        return [] if view is None or partition >= len(view.replicas) else view.replicas[partition]
+
+    def learners_of(self, partition: int) -> list[str]:
+        """Return the nodes that are being filled."""
+        view = self._membership.view
+        return [] if view is None or partition >= len(view.learners) else view.learners[partition]
+
+    def known(self) -> list[str]:
+        """Return the last full membership."""
+        view = self._membership.view
+        return [] if view is None else view.known
+
+    def software(self) -> str:
+        """Return the version of this program."""
+        return self._me.software
+
+    def software_of(self, member: Member) -> str:
+        """Return the version of the program that a member runs."""
+        return member.software
+
+    def load_of(self, node_id: str) -> dict[str, int]:
+        """Return the newest figures that a node told of itself; of this node those of now, unless it told others."""
+        told = self._membership.load_of(node_id)
+        return {**own_load(self._state), **told} if node_id == self._me.node_id else told
+
+    def overload_why(self) -> str:
+        """Return the pressure that makes the level of this node."""
+        return self._state.overload_why
+
+    def lacking(self) -> dict[str, list[str]]:
+        """Return the features of this node with the members that do not have them."""
+        view = self._membership.view
+        members = [] if view is None else [member.node_id for member in view.members]
+        others = [node_id for node_id in members if node_id != self._me.node_id]
+        told = self._peers.features()
+        return {feature: lacking(feature, others, told) for feature in self._config.features}
+
+    def disagreements(self) -> list[dict[str, object]]:
+        """Return the settings in which other members differ from this node."""
+        view = self._membership.view
+        told = self._peers.settings()
+        own = settings_of(self._config)
+        found: list[dict[str, object]] = []
+        for member in [] if view is None else view.members:
+            theirs = told.get(member.node_id)
+            if theirs is not None:
+                found.extend([one.fields(member.node_id) for one in disagreements(own, theirs)])
+        return found
+
+    def last_heard_us(self, node_id: str) -> int:
+        """Return when something last came from a node."""
+        return self._peers.last_seen_us(node_id)
+
+    def hears(self, node_id: str) -> bool:
+        """Whether a node can be reached and has said something within `cluster.silence`."""
+        silent_us = self._state.now - self._peers.last_heard_us(node_id)
+        return node_id in self._peers.up_ids() and silent_us < self._config.silence_us
+
+    def expected(self) -> list[str]:
+        """Return the last full membership, of the view that was stored as long as there is no other."""
+        return self._membership.outside.expected()
+
+    def unanswered(self) -> dict[str, str]:
+        """Return the addresses that it wants to be connected to and is not, and why."""
+        wants = self._membership.wants
+        return {address: why for address, why in self._peers.unanswered.items() if address in wants}
+
+    def link_of(self, node_id: str) -> dict[str, int]:
+        """Return the time to a node and back, and what it has not acknowledged."""
+        if node_id not in self._peers.up_ids():
+            return {}
+        peers = self._peers
+        return {"round_trip_us": peers.round_trip_us(node_id), "backlog_bytes": peers.backlog_bytes(node_id)}
+
+    def leads(self, partition: int) -> bool:
+        """Whether this node leads the partition and serves it."""
+        return self._replication.leads(partition)
+
+    def leader_open(self, partition: int) -> bool:
+        """Whether the leader of the partition serves it."""
+        return self._replication.leader_open(partition)
+
+    def sequence(self, partition: int) -> int:
+        """Return the sequence of the newest change of a partition that this node has."""
+        return self._state.writer.sequence(partition)
+
+    def figures(self) -> dict[str, int]:
+        """Return the figures of this node's copies and comparisons."""
+        replication = self._replication
+        damaged = 0
+        for state in replication.standing.states:
+            if state == DAMAGED:
+                damaged += 1
+        return {
+            "damaged": damaged,
+            "digest_checked": replication.digests.compared,
+            "digest_different": replication.digests.different,
+            "digest_passed_over": replication.digests.passed_over,
+            "digest_round_us": replication.digests.round_us,
+            "bytes_left": replication.copies.bytes_left(),
+            "bytes_done": replication.copies.bytes_copied,
+        }
+
+    def owner_of(self, client_id: str) -> str:
+        """Return the node that a client is connected to; the leader of its partition knows, others do not."""
+        session = self._state.sessions.get(client_id)
+        if session is None or session.connection is None:
+            return ""
+        remote = session.connection.remote
+        return self._me.node_id if remote is None else remote.node_id
+
+    def heals(self) -> list[dict[str, object]]:
+        """Return the receipts of the newest heals, whoever took in what another side of a split had."""
+        return [dict(heal) for heal in self._heals.known]
+
+    def evict(self, node_id: str, now: int) -> str:
+        """Ask for a view without a member."""
+        why_not = self._outside()
+        if not why_not:
+            self._membership.evict(node_id, now)
+        return why_not
+
+    def forget(self, node_id: str, now: int) -> str:
+        """Ask for a view that expects a node no more."""
+        why_not = self._outside()
+        if not why_not:
+            self._membership.forget(node_id, now)
+        return why_not
+
+    def leave(self, node_id: str, now: int) -> str:
+        """Have a member hand over what it has."""
+        why_not = self._outside()
+        if not why_not:
+            self._membership.dismiss(node_id, now)
+        return why_not
+
+    def _outside(self) -> str:
+        state = self._membership.state
+        return "" if state == "member" else f"this node is no member of a view ({state}): ask another one"
+
+
+def picture_of(node: Node) -> Picture:
+    """Return where the status of a node comes from."""
+    liaison = node.liaison
+    config = node.config.cluster
+    if liaison is None or config is None:
+        return AlonePicture(node)
+    heals = liaison.chronicle.heals
+    return ClusterPicture(
+        liaison.me, config, liaison.membership, liaison.peers, liaison.replication, liaison.state, heals
+    )

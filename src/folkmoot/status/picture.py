@@ -1,0 +1,283 @@
+"""What the status of a node is made of: the view, roles, loads and progress as this node sees them.
+
+`Picture` names what is asked; `AlonePicture` answers for a node without a cluster, which is its own whole view; the
+answers of a member are in `folkmoot.status.cluster_picture`.
+"""
+
+# ruff: noqa: ARG002 - a node alone gives one answer, whatever it is asked about
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from folkmoot.kernel.feature import FEATURES
+from folkmoot.membership.view import View
+from folkmoot.node.load import own_load
+from folkmoot.node.node import Node
+from folkmoot.peer.member import Member
+from folkmoot.turn.state import State
+
+__all__ = ["ALONE", "EXCLUDED", "MEMBER", "WAITING", "AlonePicture", "Picture"]
+
+ALONE: Final = "alone"
+MEMBER: Final = "member"
+WAITING: Final = "waiting"
+EXCLUDED: Final = "excluded"
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Picture(ABC):
+    """What one node knows of its cluster, at this moment. Asking changes nothing."""
+
+    @abstractmethod
+    def node_id(self) -> str:
+        """Return the id of this node."""
+
+    @abstractmethod
+    def state(self) -> str:
+        """Return ALONE, MEMBER, WAITING (not taken in yet) or EXCLUDED (left out of a view that it can see)."""
+
+    @abstractmethod
+    def view(self) -> View | None:
+        """Return the newest installed view; None before the first."""
+
+    @abstractmethod
+    def counter(self) -> int:
+        """Return the number of the view, which grows by one with each."""
+
+    @abstractmethod
+    def proposer(self) -> str:
+        """Return the id of the node that proposed the view; "" when it is not known."""
+
+    @abstractmethod
+    def policy(self) -> str:
+        """Return what holds in a split: "available" or "majority"."""
+
+    @abstractmethod
+    def may_write(self) -> bool:
+        """Whether the policy lets this node accept writes."""
+
+    @abstractmethod
+    def replicas(self) -> int:
+        """Return how many copies of each partition there should be."""
+
+    @abstractmethod
+    def partitions(self) -> int:
+        """Return the number of partitions."""
+
+    @abstractmethod
+    def replicas_of(self, partition: int) -> list[str]:
+        """Return the nodes that have the partition in sync, its leader first."""
+
+    @abstractmethod
+    def learners_of(self, partition: int) -> list[str]:
+        """Return the nodes that are being filled."""
+
+    @abstractmethod
+    def known(self) -> list[str]:
+        """Return the last full membership: all that were active and have neither left nor been forgotten."""
+
+    def software(self) -> str:
+        """Return the version of the program that this node runs; "" when it is not known."""
+        return ""
+
+    @abstractmethod
+    def software_of(self, member: Member) -> str:
+        """Return the version of the program that a member runs."""
+
+    @abstractmethod
+    def load_of(self, node_id: str) -> dict[str, int]:
+        """Return the newest figures that a node told of itself: clients, sessions, overload (0 to 10), ..."""
+
+    def overload_why(self) -> str:
+        """Return the pressure that makes the level of this node; "" at level 0."""
+        return ""
+
+    def lacking(self) -> dict[str, list[str]]:
+        """Return the features of this node, each with the members that do not have it: on when there are none."""
+        return {}
+
+    def disagreements(self) -> list[dict[str, object]]:
+        """Return the settings in which other members differ from this node: node, setting, here, there."""
+        return []
+
+    @abstractmethod
+    def last_heard_us(self, node_id: str) -> int:
+        """Return when something last came from a node, in microseconds since 1970; 0: not since the start."""
+
+    def hears(self, node_id: str) -> bool:
+        """Whether a node can be reached and has said something of late, member or not."""
+        assert node_id, "a node has an id"
+        return False
+
+    def expected(self) -> list[str]:
+        """Return the ids of the last full membership that this node knows, also from before its start."""
+        return self.known()
+
+    def unanswered(self) -> dict[str, str]:
+        """Return the addresses of others at which nobody is connected, and why."""
+        return {}
+
+    def link_of(self, node_id: str) -> dict[str, int]:
+        """Return round_trip_us and backlog_bytes of the connection to a node, nothing when there is none."""
+        assert node_id, "a node has an id"
+        return {}
+
+    @abstractmethod
+    def leads(self, partition: int) -> bool:
+        """Whether this node leads the partition and serves it."""
+
+    @abstractmethod
+    def leader_open(self, partition: int) -> bool:
+        """Whether the leader of the partition, whoever it is, serves it."""
+
+    @abstractmethod
+    def sequence(self, partition: int) -> int:
+        """Return the sequence of the newest change of a partition that this node has; 0 when it has none."""
+
+    @abstractmethod
+    def figures(self) -> dict[str, int]:
+        """Return damaged (partitions here), bytes_left and bytes_done (copied), and how comparisons go.
+
+        Pages compared (digest_checked), found to differ (digest_different), not comparable (digest_passed_over), and
+        the time that the last round over all that this node leads took (digest_round_us). What is left out is 0.
+        """
+
+    @abstractmethod
+    def owner_of(self, client_id: str) -> str:
+        """Return the node that a client is connected to; "" when it is not connected or this node cannot know."""
+
+    @abstractmethod
+    def heals(self) -> list[dict[str, object]]:
+        """Return the receipts of heals, the newest last."""
+
+    @abstractmethod
+    def evict(self, node_id: str, now: int) -> str:
+        """Put a member out of the view; return why not, or "" when it is on its way."""
+
+    @abstractmethod
+    def forget(self, node_id: str, now: int) -> str:
+        """Expect a node that is away no more; return why not, or "" when it is on its way."""
+
+    @abstractmethod
+    def leave(self, node_id: str, now: int) -> str:
+        """Have a member hand over all that it has and leave; return why not, or "" when it is on its way."""
+
+
+class AlonePicture(Picture):
+    """A node without a cluster: it leads everything and nobody follows."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._state: State = node._state  # noqa: SLF001 - the status is a part of the node
+
+    def node_id(self) -> str:
+        """Return the id of this node."""
+        return self.node.config.node_id
+
+    def state(self) -> str:
+        """Alone, for ever."""
+        return ALONE
+
+    def view(self) -> View | None:
+        """Return the view of one."""
+        return self.node.view
+
+    def counter(self) -> int:
+        """Return the number of this start."""
+        return self.node.view.epoch
+
+    def proposer(self) -> str:
+        """Nobody else could have been."""
+        return self.node.config.node_id
+
+    def policy(self) -> str:
+        """Nothing can fall apart."""
+        return "available"
+
+    def may_write(self) -> bool:
+        """Nobody's consent is needed."""
+        return True
+
+    def replicas(self) -> int:
+        """Return one: more were never asked for."""
+        return 1
+
+    def partitions(self) -> int:
+        """Return the number of partitions."""
+        return self.node.config.partitions
+
+    def replicas_of(self, partition: int) -> list[str]:
+        """Return this node."""
+        return [self.node.config.node_id]
+
+    def learners_of(self, partition: int) -> list[str]:
+        """Return none."""
+        return []
+
+    def known(self) -> list[str]:
+        """Return this node."""
+        return [self.node.config.node_id]
+
+    def software_of(self, member: Member) -> str:
+        """Return the own version."""
+        return self.node.config.version
+
+    def load_of(self, node_id: str) -> dict[str, int]:
+        """Return the own figures."""
+        return own_load(self._state)
+
+    def overload_why(self) -> str:
+        """Return the pressure that makes the level."""
+        return self._state.overload_why
+
+    def lacking(self) -> dict[str, list[str]]:
+        """Return what it can do: there are no others who could not."""
+        return {feature: [] for feature in FEATURES}
+
+    def last_heard_us(self, node_id: str) -> int:
+        """Return now."""
+        return self._state.now
+
+    def leads(self, partition: int) -> bool:
+        """Everything, from the beginning."""
+        return True
+
+    def leader_open(self, partition: int) -> bool:
+        """Everything, from the beginning."""
+        return True
+
+    def sequence(self, partition: int) -> int:
+        """Return the sequence of the newest change since the start."""
+        return self._state.writer.sequence(partition)
+
+    def figures(self) -> dict[str, int]:
+        """Return nothing to copy: there is no other copy to compare with either."""
+        return {"bytes_left": 0}
+
+    def owner_of(self, client_id: str) -> str:
+        """Return this node when the client is connected."""
+        session = self._state.sessions.get(client_id)
+        return self.node.config.node_id if session is not None and session.connection is not None else ""
+
+    def heals(self) -> list[dict[str, object]]:
+        """Return none."""
+        return []
+
+    def evict(self, node_id: str, now: int) -> str:
+        """Refuse."""
+        return _NO_CLUSTER
+
+    def forget(self, node_id: str, now: int) -> str:
+        """Refuse."""
+        return _NO_CLUSTER
+
+    def leave(self, node_id: str, now: int) -> str:
+        """Refuse."""
+        return _NO_CLUSTER
+
+
+_NO_CLUSTER: Final = "this node has no cluster: it was started without --peer"

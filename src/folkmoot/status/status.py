@@ -1,0 +1,381 @@
+"""The status of a node and of its cluster as plain values for JSON: what an operator asks, computed from a picture.
+
+Owns the names of the fields, and what counts as under-replicated, ready, and safe to stop. It changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.hash import hash64
+from folkmoot.membership.view import View
+from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
+from folkmoot.status.picture import ALONE, MEMBER, Picture
+from folkmoot.status.risk import evict_risk, forget_risk, named
+from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, stranded
+from folkmoot.status.wait import wait_of
+
+__all__ = ["NodeStatus"]
+
+_AWAY: Final = "away"
+
+
+class NodeStatus:
+    """Answers about one node. Ids are text, times are microseconds since 1970, sizes are bytes."""
+
+    def __init__(self, picture: Picture) -> None:
+        self.picture = picture
+        self._had_data = False  # since it became a member: later copies are other nodes' shares, not its own start
+
+    def status(self) -> dict[str, object]:
+        """Return the whole picture in one answer."""
+        picture = self.picture
+        view = picture.view()
+        figures = picture.figures()
+        heals = picture.heals()
+        own = None if view is None else view.member(picture.node_id())
+        return {
+            "node": picture.node_id(),
+            "software": picture.software() if own is None else picture.software_of(own),
+            "epoch": 0 if view is None else view.epoch,
+            "counter": picture.counter(),
+            "proposer": picture.proposer(),
+            "state": picture.state(),
+            "waits": wait_of(picture),
+            "policy": picture.policy(),
+            "writable": picture.may_write(),
+            "overload": self._overload(),
+            "overload_why": picture.overload_why(),
+            "features": picture.lacking(),
+            "settings_differ": picture.disagreements(),
+            "disks_full": full_disks(picture),
+            "replicas": picture.replicas(),
+            "nodes": self._nodes(),
+            "partitions": self._partition_figures(figures),
+            "copy": self._copying(figures),
+            "apart": view is not None and view.apart,
+            "copies_missing": [] if view is None else _missing(view),
+            "last_loss": view.losses.past[-1].fields() if view is not None and view.losses.past else None,
+            "last_heal": heals[-1] if heals else None,
+        }
+
+    def _overload(self) -> int:
+        """Return the level by which publishers are slowed: the highest of all members."""
+        view = self.picture.view()
+        members = [] if view is None else [member.node_id for member in view.members]
+        return max([self.picture.load_of(node_id).get("overload", 0) for node_id in [self.picture.node_id(), *members]])
+
+    def _copying(self, figures: dict[str, int]) -> dict[str, object]:
+        """Return how far copies are: bytes_left and bytes_done of those to this node; all_left, all_rate of all nodes.
+
+        What is left is estimated by the leaders, from what their stores have on the disk.
+        """
+        picture = self.picture
+        view = picture.view()
+        left = 0
+        rate = 0
+        for member in [] if view is None else view.members:
+            load = picture.load_of(member.node_id)
+            left += load.get("copy_left", 0)
+            rate += load.get("copy_rate", 0)
+        return {
+            "bytes_left": figures.get("bytes_left", 0),
+            "bytes_done": figures.get("bytes_done", 0),
+            "all_left": left,
+            "all_rate": rate,
+        }
+
+    def _nodes(self) -> list[dict[str, object]]:
+        """Return all members and those that are away, sorted by id."""
+        picture = self.picture
+        view = picture.view()
+        members = [] if view is None else view.members
+        leads: dict[str, int] = {}
+        follows: dict[str, int] = {}
+        fills: dict[str, int] = {}
+        for partition in range(picture.partitions() if members and not self.outside() else 0):
+            replicas = picture.replicas_of(partition)
+            for i in range(len(replicas)):
+                counts = follows if i else leads
+                counts[replicas[i]] = counts.get(replicas[i], 0) + 1
+            for node_id in picture.learners_of(partition):
+                fills[node_id] = fills.get(node_id, 0) + 1
+        found: dict[str, dict[str, object]] = {}
+        for member in members:
+            entry = self._member(member)
+            entry["leads"] = leads.get(member.node_id, 0)
+            entry["follows"] = follows.get(member.node_id, 0)
+            entry["fills"] = fills.get(member.node_id, 0)
+            found[member.node_id] = entry
+        last_seen: dict[str, Member] = {}
+        if view is not None:
+            for member in view.absent:
+                last_seen[member.node_id] = member
+        for node_id in picture.known():
+            if node_id not in found:
+                found[node_id] = self._away(node_id, last_seen.get(node_id))
+        return [found[node_id] for node_id in sorted(found)]
+
+    def _member(self, member: Member) -> dict[str, object]:
+        link = self.picture.link_of(member.node_id)
+        load = self.picture.load_of(member.node_id)
+        state = "active" if member.state == ACTIVE else "joining" if member.state == JOINING else "leaving"
+        return {
+            "id": member.node_id,
+            "incarnation": member.incarnation,
+            "zone": member.zone,
+            "state": state,
+            "software": self.picture.software_of(member),
+            "address": member.address,
+            "clients": load.get("clients", 0),
+            "sessions": load.get("sessions", 0),
+            "overload": load.get("overload", 0),
+            "copy_left": load.get("copy_left", 0),
+            "copy_rate": load.get("copy_rate", 0),
+            "disk_full": has_full_disk(self.picture, member.node_id),
+            "round_trip_us": link.get("round_trip_us", 0),
+            "backlog_bytes": link.get("backlog_bytes", 0),
+            "last_heard_us": self.picture.last_heard_us(member.node_id),
+        }
+
+    def _away(self, node_id: str, member: Member | None) -> dict[str, object]:
+        """Return what is left to say of a node that was a member and is not now; `member` is how it was last seen."""
+        return {
+            "id": node_id,
+            "incarnation": 0 if member is None else member.incarnation,
+            "zone": "" if member is None else member.zone,
+            "state": _AWAY,
+            "software": "" if member is None else self.picture.software_of(member),
+            "address": "" if member is None else member.address,
+            "clients": 0,
+            "sessions": 0,
+            "overload": 0,
+            "copy_left": 0,
+            "copy_rate": 0,
+            "disk_full": has_full_disk(self.picture, node_id),
+            "round_trip_us": 0,
+            "backlog_bytes": 0,
+            "last_heard_us": self.picture.last_heard_us(node_id),
+            "leads": 0,
+            "follows": 0,
+            "fills": 0,
+        }
+
+    def _partition_figures(self, figures: dict[str, int]) -> dict[str, object]:
+        picture = self.picture
+        total = picture.partitions()
+        there = picture.view() is not None and not self.outside()  # else the roles are of old
+        opened = 0
+        under = 0
+        moving = 0
+        wanted = picture.replicas()
+        serves = picture.state() != MEMBER or picture.may_write()  # without a majority nobody opens anything
+        for partition in range(total if there else 0):
+            if serves and picture.leader_open(partition):
+                opened += 1
+            if len(picture.replicas_of(partition)) < wanted:
+                under += 1
+            if picture.learners_of(partition):
+                moving += 1
+        return {
+            "total": total,
+            "open": opened,
+            "under_replicated": under if there else total,
+            "moving": moving,
+            "refusing": len(refusing(picture, full_disks(picture))) if there else 0,
+            "damaged": figures.get("damaged", 0),
+            "digest_checked": figures.get("digest_checked", 0),
+            "digest_different": figures.get("digest_different", 0),
+            "digest_passed_over": figures.get("digest_passed_over", 0),
+            "digest_round_us": figures.get("digest_round_us", 0),
+        }
+
+    def partitions(self) -> list[dict[str, object]]:
+        """Return one entry for each partition; `sequence` is that of this node's own copy.
+
+        refuses: its leader's disk is full, so it takes nothing that must be stored.
+        """
+        picture = self.picture
+        view = picture.view()
+        if view is None:
+            return []
+        found: list[dict[str, object]] = []
+        full = full_disks(picture)
+        for partition in range(picture.partitions()):
+            replicas = picture.replicas_of(partition)
+            leader = replicas[0] if replicas else None
+            state = "elsewhere"
+            if leader == picture.node_id():
+                state = "open" if picture.leads(partition) else "opening"
+            found.append(
+                {
+                    "partition": partition,
+                    "leader": leader,
+                    "replicas": list(replicas),
+                    "learners": list(picture.learners_of(partition)),
+                    "epoch": view.epoch,
+                    "sequence": picture.sequence(partition),
+                    "state": state,
+                    "refuses": leader in full,
+                }
+            )
+        return found
+
+    def where_client(self, client_id: str) -> dict[str, object]:
+        """Return where the session of a client is, and the node that it is connected to."""
+        found = self._where("client", client_id)
+        found["owner"] = self.picture.owner_of(client_id) or None
+        return found
+
+    def where_topic(self, topic: str) -> dict[str, object]:
+        """Return where the retained message of a topic is."""
+        return self._where("topic", topic)
+
+    def _where(self, kind: str, name: str) -> dict[str, object]:
+        partition = hash64(name.encode()) % self.picture.partitions()
+        replicas = [] if self.picture.view() is None else self.picture.replicas_of(partition)
+        return {
+            "kind": kind,
+            "name": name,
+            "partition": partition,
+            "leader": replicas[0] if replicas else None,
+            "followers": replicas[1:],
+            "owner": None,
+        }
+
+    def safe_to_stop(self, node_id: str) -> dict[str, object] | None:
+        """Return whether a node can be stopped and no partition is left with fewer copies than one planned stop leaves.
+
+        That is `replicas` - 1 of what this node has. While another is away the answer is yes once enough others have
+        been filled in its place, and no as long as some are missing: with no more nodes than copies, until it is back.
+        With "majority" no less than that must stay, of all in the last full membership. None: no such node.
+        """
+        picture = self.picture
+        view = picture.view()
+        member = None if view is None else view.member(node_id)
+        if view is None or member is None:
+            if node_id not in picture.known():
+                return None
+            return _answer(node_id, True, "it is not in the view: nobody waits for it", [])
+        if picture.state() not in (ALONE, MEMBER):
+            return _answer(node_id, False, self.outside(), [])
+        active = [other.node_id for other in view.members if other.state == ACTIVE and other.node_id != node_id]
+        if picture.policy() == "majority" and 2 * len(active) <= len(picture.known()):
+            why = (
+                f"the {len(active)} nodes that stay are no majority of {len(picture.known())}: writes would be refused"
+            )
+            return _answer(node_id, False, why, [])
+        return self._copies_left(node_id)
+
+    def _copies_left(self, node_id: str) -> dict[str, object]:
+        picture = self.picture
+        least = max(min(picture.replicas(), len(picture.known())) - 1, 1)
+        only: list[int] = []
+        few: list[int] = []
+        for partition in range(picture.partitions()):
+            replicas = picture.replicas_of(partition)
+            if node_id not in replicas:
+                continue
+            left = len(replicas) - 1
+            if left == 0:
+                only.append(partition)
+            elif left < least or not picture.leader_open(partition):
+                few.append(partition)
+        if only:
+            return _answer(node_id, False, f"it has the only copy of {named(only)}", only)
+        if few:
+            return _answer(node_id, False, f"other copies of {named(few)} are missing or not open yet", few)
+        alone = stranded(picture, node_id, full_disks(picture))
+        if alone:
+            return _answer(node_id, False, f"the disks with the other copies of {named(alone)} are full", alone)
+        return _answer(node_id, True, "others have copies of all that it has", [])
+
+    def heals(self) -> list[dict[str, object]]:
+        """Return the receipts of heals, the newest last."""
+        return self.picture.heals()
+
+    def unready(self) -> str:
+        """Return why clients should go to another node for now; "" when this one has its data and serves it."""
+        picture = self.picture
+        state = picture.state()
+        view = picture.view()
+        member = None if view is None else view.member(picture.node_id())
+        if state == ALONE:
+            return ""
+        if state != MEMBER:
+            self._had_data = False
+        waits = wait_of(picture)
+        if waits or member is None:
+            return waits or "it waits for the cluster to take it in"
+        if member.state == LEAVING:
+            return "it is leaving the cluster"
+        opening = 0
+        fills = 0
+        for partition in range(picture.partitions()):
+            replicas = picture.replicas_of(partition)
+            if replicas and replicas[0] == picture.node_id() and not picture.leads(partition):
+                opening += 1
+            if picture.node_id() in picture.learners_of(partition):
+                fills += 1
+        if fills and not self._had_data:
+            return f"it is being filled: {fills} partitions to go"
+        if opening:
+            return f"it is taking over {opening} partitions"
+        self._had_data = True
+        return ""
+
+    def caution(self) -> str:
+        """Return what is wrong though this node serves: full disks, and what they refuse; "" when nothing is."""
+        return caution(self.picture)
+
+    def evict(self, node_id: str, now: int, force: bool = False) -> str:
+        """Put a member out of the view; return why not, or "" when it is on its way. `force`: at any price."""
+        view = self.picture.view()
+        if self.known(node_id) and (view is None or view.member(node_id) is None):
+            return f"{node_id} is not in the view already"
+        risk = "" if force else evict_risk(self.picture, node_id)
+        return self._unknown(node_id) or risk or self.picture.evict(node_id, now)
+
+    def forget(self, node_id: str, now: int, force: bool = False) -> str:
+        """Expect a node that is away no more; return why not, or "" when it is on its way. `force`: at any price."""
+        view = self.picture.view()
+        if self.picture.state() != ALONE and view is not None and view.member(node_id) is not None:
+            return f"{node_id} is a member of the view: stop or evict it first"
+        risk = "" if force else forget_risk(self.picture, node_id)
+        return self._unknown(node_id) or risk or self.picture.forget(node_id, now)
+
+    def leave(self, node_id: str, now: int) -> str:
+        """Have a member hand over all that it has and leave; return why not, or "" when it is on its way."""
+        view = self.picture.view()
+        member = None if view is None else view.member(node_id)
+        if self.picture.state() != ALONE and view is not None and self.known(node_id):
+            if member is None:
+                return f"{node_id} is away, or was put out, and cannot hand over anything: start it anew, or forget it"
+            stay = [other for other in view.members if other.state != LEAVING and other.node_id != node_id]
+            if not stay:
+                return f"{node_id} is the only node that stays: nobody could take what it has. To end it, stop it"
+        return self._unknown(node_id) or self.picture.leave(node_id, now)
+
+    def known(self, node_id: str) -> bool:
+        """Whether a node is a member, or was one and is expected back."""
+        view = self.picture.view()
+        return node_id in self.picture.known() or (view is not None and view.member(node_id) is not None)
+
+    def outside(self) -> str:
+        """Return why this node cannot give orders to a cluster that it is no member of; "" when it can."""
+        state = self.picture.state()
+        if state in (ALONE, MEMBER):
+            return ""
+        return f"node {self.picture.node_id()} is no member of a view ({state}): ask another one"
+
+    def _unknown(self, node_id: str) -> str:
+        return "" if self.known(node_id) else f"there is no node {node_id!r} in this cluster"
+
+
+def _missing(view: View) -> list[dict[str, object]]:
+    """Return the partitions that go on without what they had, by the nodes that are away and have it."""
+    return [{"nodes": list(nodes), "partitions": partitions} for nodes, partitions in view.losses.groups()]
+
+
+def _answer(node_id: str, safe: bool, why: str, partitions: list[int]) -> dict[str, object]:
+    return {"node": node_id, "safe": safe, "why": why, "partitions": partitions}

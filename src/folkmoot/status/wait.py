@@ -1,0 +1,49 @@
+"""For whom and for what a node waits that serves nobody, computed from its picture.
+
+Owns the sentences of health and status for that; who decides are membership and the split policy.
+"""
+
+from __future__ import annotations
+
+from folkmoot.status.picture import EXCLUDED, MEMBER, WAITING, Picture
+from folkmoot.status.shortage import has_full_disk
+
+__all__ = ["wait_of"]
+
+
+def wait_of(picture: Picture) -> str:
+    """Return why a node waits, and for whom; "" when it is a member that may write, or alone."""
+    state = picture.state()
+    if state == EXCLUDED:
+        full = has_full_disk(picture, picture.node_id())
+        return "the cluster has left it out" + (": its disk is full, and it comes back with room" if full else "")
+    if state == MEMBER and not picture.may_write():
+        return _majority(picture)
+    if state != WAITING:
+        return ""
+    words = ["it waits for the cluster to take it in"]
+    absent = _absent(picture)
+    needs_majority = picture.policy() == "majority"
+    if needs_majority and not picture.expected():
+        words.append("a first view needs more than half of the seeds and this node")
+    elif needs_majority and 2 * _heard(picture) <= len(picture.expected()):
+        words.append(_majority(picture))
+    elif absent:
+        words.append(f"{', '.join(absent)} of its last view {'is' if len(absent) == 1 else 'are'} not heard")
+    words.extend([f"{address}: {why}" for address, why in sorted(picture.unanswered().items())])
+    return "; ".join(words)
+
+
+def _heard(picture: Picture) -> int:
+    return len(picture.expected()) - len(_absent(picture))
+
+
+def _absent(picture: Picture) -> list[str]:
+    own = picture.node_id()
+    return [node_id for node_id in picture.expected() if node_id != own and not picture.hears(node_id)]
+
+
+def _majority(picture: Picture) -> str:
+    text = f"no majority: {_heard(picture)} of {len(picture.expected())} members heard"
+    absent = _absent(picture)
+    return f"{text}; waits for {', '.join(absent)}" if absent else f"{text}, and they are about to agree"

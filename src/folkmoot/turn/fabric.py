@@ -1,0 +1,70 @@
+"""What the broker knows of the other nodes, and what it has to tell them.
+
+Data only: the node puts in what membership and replication decide, and takes out what is to be sent. A node that is
+alone leads everything and sends nothing.
+"""
+
+from __future__ import annotations
+
+from folkmoot.kernel.planted import Planted
+
+__all__ = ["Fabric"]
+
+
+class Fabric:
+    """The cluster as the broker sees it.
+
+    others: ids of the other members of the view; leaders: per partition the id of the node that leads it (empty: no
+    copy is sound; leaderless: there is such a partition); open: per partition, whether its leader has said that it
+    takes requests; since: per partition, the view in which it was given to its leader, or is opened anew; holds: per
+    partition, whether this node's copy is complete; full: nodes without room on their disks; muted: members to which
+    messages were lost; features: what all members can do; out: messages to send, in order, as (node id, kind, body);
+    planted: bugs of tests, none else.
+    """
+
+    def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
+        self.node_id = node_id
+        self.alone = alone
+        self.epoch = 0
+        self.others: list[str] = []
+        self.leaders: list[str] = [node_id if alone else ""] * partitions
+        self.leaderless = False
+        self.open: list[bool] = [alone] * partitions
+        self.since: list[int] = [0] * partitions
+        self.holds: list[bool] = [alone] * partitions
+        self.idle = ""  # why this node serves nobody
+        self.full: dict[str, None] = {}  # nodes whose disk is full
+        self.muted: dict[str, None] = {}
+        self.choked: dict[str, int] = {}  # nodes that take so little that much waits for them: bytes
+        self.lane_bytes = 1 << 20  # that the clients of one node may get in a turn
+        self.flood_bytes = 0  # beyond that nothing goes to such a node that may be dropped
+        self.features: list[str] = []
+        self.out: list[tuple[str, int, bytes]] = []
+        self.planted = Planted([])
+
+    def can(self, feature: str) -> bool:
+        """Whether all members have a feature, see `folkmoot.kernel.feature`."""
+        return self.alone or feature in self.features
+
+    def is_flooded(self, node_id: str) -> bool:
+        """Whether so much waits for a node that what may be dropped is."""
+        return self.choked.get(node_id, 0) > self.flood_bytes
+
+    def send(self, node_id: str, kind: int, body: bytes) -> None:
+        """Send a message to a node, after all that were sent to it before; not to one that is muted."""
+        if node_id not in self.muted:
+            self.out.append((node_id, kind, body))
+
+    def mute(self, node_id: str) -> None:
+        """Messages to a member were lost: it hears nothing more until all begins anew with it, in the next view.
+
+        What came behind a gap would stand for what is missing: a mark tells the newest request only.
+        """
+        self.muted[node_id] = None
+        self.out[:] = [message for message in self.out if message[0] != node_id]
+
+    def unmute(self) -> list[str]:
+        """All begins anew with the nodes that were muted; return them."""
+        muted = list(self.muted)
+        self.muted.clear()
+        return muted

@@ -1,0 +1,302 @@
+"""Messages between the brokers of a cluster: their kinds, and how those are packed that come by the thousand.
+
+The rare ones are msgpack lists, packed where they are sent. Unknown kinds are ignored, so that versions can mix.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import BYTE, U16, get_u16, get_u64, get_varint, u64, varint
+from folkmoot.session.connection import Connection
+from folkmoot.store.message import Message, decode_message, encode_message
+from folkmoot.turn.receipt import Place, Receipt
+
+__all__ = [
+    "ANNOUNCE",
+    "ANSWER",
+    "ASK",
+    "ASKED_AGAIN",
+    "ATTACHED",
+    "CHOOSE",
+    "CONFIRM",
+    "DONE",
+    "COUNTED",
+    "COUNTING",
+    "ENTER",
+    "EXPEL",
+    "FROM_CLIENT",
+    "HOST",
+    "LIVE",
+    "OF_PARTITION",
+    "OUTPUT",
+    "OWN",
+    "QUEUE",
+    "RELAY",
+    "REQUESTS",
+    "RETAIN",
+    "RUN",
+    "STREAM",
+    "WITH_RECEIPT",
+    "TO_GROUPS",
+    "WANTED",
+    "Application",
+    "Errand",
+    "Parcel",
+    "Share",
+    "decode_application",
+    "decode_parcel",
+    "encode_application",
+    "encode_expel",
+    "encode_parcel",
+    "encode_run",
+    "get_names",
+    "get_places",
+    "put_names",
+    "read_run_head",
+    "put_places",
+]
+
+REQUESTS: Final = 32  # publishing: to the leaders of partitions, and to nodes with transient subscribers
+DONE: Final = 33  # the answer: all that was asked is committed, but for what the node does not lead
+ANNOUNCE: Final = 34  # who has subscribers for which filters
+HOST: Final = 35  # a client has connected here, and its partition is led there
+OWN: Final = 36  # the answer: its session is transient and lives at the node that has the connection
+RELAY: Final = 37  # packets of a client, for its session
+OUTPUT: Final = 38  # bytes for a client, from its session
+EXPEL: Final = 39  # a connection is to be closed
+WANTED: Final = 40  # a new leader asks who is connected
+ATTACHED: Final = 41  # the answer
+ASK: Final = 42  # a question about what the other leads, see `question`
+ANSWER: Final = 43  # the answer
+CONFIRM: Final = 44  # an announcement is known
+ENTER: Final = 45  # a view: what comes behind this was said in it, and what came before was said in an earlier one
+COUNTING: Final = 46  # a process that stood still asks whether it is counted on, see `waking`
+COUNTED: Final = 47  # the answer: it is
+
+# What a partition is to do with a message
+QUEUE: Final = 1
+STREAM: Final = 2
+RETAIN: Final = 4
+CHOOSE: Final = 8  # a member of some groups gets it, wherever it is: the partition knows what their producer has sent
+
+# Of a message on its way
+LIVE: Final = 1  # for the transient subscribers of the node
+FROM_CLIENT: Final = 2  # published by a client, not by its will: "no local" counts
+TO_GROUPS: Final = 8  # of the transient subscribers of a node, only members of groups get it
+OF_PARTITION: Final = 4  # numbered by the partition whose change it belongs to, not by a node
+RUN: Final = 16  # not a message but a run of PUBLISH packets, for transient subscribers alone
+WITH_RECEIPT: Final = 32  # the answer is to say where it is, and on how many nodes
+ASKED_AGAIN: Final = 64  # an earlier leader was asked for it, and may have sent it to some (QoS 0 has one chance)
+
+
+class Application:
+    """A message as one node hands it to another, with its idempotent producer, if it has one; flags: of the parcel."""
+
+    def __init__(self, message: Message, producer: bytes, number: int, flags: int) -> None:
+        self.message = message
+        self.producer = producer
+        self.number = number
+        self.flags = flags
+
+
+class Share:
+    """One partition's part in a message: bits of what to do, groups of which a member there gets it.
+
+    choices: with CHOOSE, groups of which a member anywhere gets it.
+    """
+
+    def __init__(self, partition: int, bits: int) -> None:
+        self.partition = partition
+        self.bits = bits
+        self.groups: list[bytes] = []
+        self.choices: list[bytes] = []
+
+    def __repr__(self) -> str:
+        return f"Share({self.partition} bits={self.bits} groups={self.groups!r})"
+
+
+class Errand:
+    """What a partition has promised in a change: a message that others get exactly once (a row OUTBOX).
+
+    home: the partition; sequence: grows for ever per partition; shares: of other partitions; nodes: whose transient
+    subscribers get it, with the groups of which a member there gets it; token: of the turn that waits for its end;
+    ticket: at the barrier, if it is to be retained; left: confirmations that are missing; over: it is another leader's
+    business by now; receipt: where the answers are noted, if anywhere.
+    """
+
+    def __init__(self, home: int, sequence: int, flags: int, body: bytes) -> None:
+        self.home = home
+        self.sequence = sequence
+        self.flags = flags
+        self.body = body
+        self.shares: list[Share] = []
+        self.nodes: dict[str, list[bytes]] = {}
+        self.token = 0
+        self.ticket = 0
+        self.left = 0
+        self.over = False
+        self.receipt: Receipt | None = None
+
+    def __repr__(self) -> str:
+        return f"Errand({self.home} {self.sequence} shares={self.shares!r} nodes={list(self.nodes)} left={self.left})"
+
+
+class Parcel:
+    """A message for one node: for some of the partitions that it leads, and perhaps for its transient subscribers.
+
+    sequence: grows per node where messages are published, or (home >= 0) per partition that has promised it; body: the
+    message, packed; groups: of which a transient member at the node gets it; order, ticket, errand, receipt: at its
+    sender, the place among all that it sends, that at the barrier, whose part this is, and where the answer is noted;
+    application: at its receiver, the message.
+    """
+
+    def __init__(self, sequence: int, token: int, flags: int, body: bytes) -> None:
+        self.sequence = sequence
+        self.token = token
+        self.flags = flags
+        self.body = body
+        self.home = -1
+        self.order = 0
+        self.ticket = 0
+        self.errand: Errand | None = None
+        self.connection: Connection | None = None  # over which it was published
+        self.receipt: Receipt | None = None
+        self.application: Application | None = None
+        self.groups: list[bytes] = []
+        self.shares: list[Share] = []
+
+    def __repr__(self) -> str:
+        return f"Parcel({self.home} {self.sequence} flags={self.flags} groups={self.groups!r} shares={self.shares!r})"
+
+
+def encode_application(message: Message, producer: bytes, number: int) -> bytes:
+    """Return a message with its producer as bytes."""
+    if producer:
+        return U16[len(producer)] + producer + u64(number) + encode_message(message)
+    return U16[0] + encode_message(message)
+
+
+def decode_application(data: bytes, flags: int) -> Application:
+    """Read what `encode_application` has made; raises CorruptStore or IndexError."""
+    length = get_u16(data, 0)
+    if not length:
+        return Application(decode_message(data, 2), b"", 0, flags)
+    end = 2 + length
+    producer = data[2:end]
+    return Application(decode_message(data, end + 8), producer, get_u64(data, end), flags)
+
+
+def encode_run(publisher: str, v5: bool, total: int, head: int, packets: bytes) -> bytes:
+    """Return packets of `total` bytes each, whose first `head` bytes end with the topic, with their publisher."""
+    name = publisher.encode()
+    return b"".join([U16[len(name)], name, b"\x01" if v5 else b"\x00", varint(total), varint(head), packets])
+
+
+def read_run_head(data: bytes) -> tuple[str, bool, int, int, int]:
+    """Read what `encode_run` has made: publisher, version 5, total, head, where the packets begin.
+
+    Raises IndexError when the packets are not as long as said, ValueError for a name that is no text.
+    """
+    end = 2 + get_u16(data, 0)
+    v5 = data[end] == 1
+    total, pos = get_varint(data, end + 1)
+    head, pos = get_varint(data, pos)
+    if pos >= len(data) or not 3 < head <= total or (len(data) - pos) % total:
+        raise IndexError("a run of packets ends too early")
+    return data[2:end].decode(), v5, total, head, pos
+
+
+def encode_expel(number: int, code: int, why: str) -> bytes:
+    """Return an EXPEL message: which connection, the reason code for its DISCONNECT (0 = none), and why."""
+    return varint(number) + BYTE[code] + why.encode()
+
+
+def put_places(places: list[tuple[int, Place]], out: list[bytes]) -> None:
+    """Append to `out` where requests are: (number of the request, place) each."""
+    out.append(varint(len(places)))
+    for sequence, place in places:
+        out.append(varint(sequence))
+        out.append(U16[place.partition])
+        out.append(varint(place.epoch))
+        out.append(varint(place.sequence))
+        out.append(varint(place.copies))
+
+
+def get_places(data: bytes, pos: int) -> dict[tuple[int, int], Place]:
+    """Return what `put_places` has put at `pos`, by (number of the request, partition); nothing at the end of `data`.
+
+    Raises IndexError.
+    """
+    found: dict[tuple[int, int], Place] = {}
+    if pos >= len(data):
+        return found
+    count, pos = get_varint(data, pos)
+    for _ in range(count):
+        number, pos = get_varint(data, pos)
+        partition = get_u16(data, pos)
+        epoch, pos = get_varint(data, pos + 2)
+        sequence, pos = get_varint(data, pos)
+        copies, pos = get_varint(data, pos)
+        found[(number, partition)] = Place(partition, epoch, sequence, copies)
+    return found
+
+
+def put_names(out: list[bytes], names: list[bytes]) -> None:
+    """Append names with their lengths to `out`."""
+    out.append(varint(len(names)))
+    for name in names:
+        out.append(U16[len(name)])
+        out.append(name)
+
+
+def get_names(data: bytes, pos: int, names: list[bytes]) -> int:
+    """Append the names at `pos` to `names`; return the position after them. Raises IndexError."""
+    count, pos = get_varint(data, pos)
+    for _ in range(count):
+        end = pos + 2 + get_u16(data, pos)
+        names.append(data[pos + 2 : end])
+        pos = end
+    return pos
+
+
+def encode_parcel(parcel: Parcel, out: list[bytes]) -> None:
+    """Append a parcel's bytes to `out`."""
+    out.append(varint(parcel.sequence))
+    out.append(BYTE[parcel.flags])
+    if parcel.flags & OF_PARTITION:
+        out.append(U16[parcel.home])
+    put_names(out, parcel.groups)
+    out.append(varint(len(parcel.shares)))
+    for share in parcel.shares:
+        out.append(U16[share.partition])
+        out.append(BYTE[share.bits])
+        put_names(out, share.groups)
+        if share.bits & CHOOSE:
+            put_names(out, share.choices)
+    out.append(varint(len(parcel.body)))
+    out.append(parcel.body)
+
+
+def decode_parcel(data: bytes, pos: int) -> tuple[Parcel, int]:
+    """Return the parcel at `pos` and the position after it; raises IndexError when the bytes end too early."""
+    sequence, pos = get_varint(data, pos)
+    parcel = Parcel(sequence, 0, data[pos], b"")
+    pos += 1
+    if parcel.flags & OF_PARTITION:
+        parcel.home = get_u16(data, pos)
+        pos += 2
+    pos = get_names(data, pos, parcel.groups)
+    count, pos = get_varint(data, pos)
+    for _ in range(count):
+        share = Share(get_u16(data, pos), data[pos + 2])
+        pos = get_names(data, pos + 3, share.groups)
+        if share.bits & CHOOSE:
+            pos = get_names(data, pos, share.choices)
+        parcel.shares.append(share)
+    length, pos = get_varint(data, pos)
+    end = pos + length
+    if end > len(data):
+        raise IndexError("a parcel ends too early")
+    parcel.body = data[pos:end]
+    return parcel, end

@@ -1,0 +1,172 @@
+"""Receipts: a publisher that asks is told where its message was made durable, and on how many nodes.
+
+A PUBLISH with the user property `folkmoot-receipt` is acknowledged by a PUBACK or PUBREC that names the partitions with
+the message, each with its position and the number of copies that had it on their disks at that moment. Owns the notes
+from the publication until the acknowledgement, and the properties. What is noted is what was written: rows of queues,
+retained messages and streams, not those of bookkeeping. Who does not ask costs nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+from folkmoot.kernel.feature import RECEIPTS
+from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.kind import PUBACK
+from folkmoot.mqtt.packet import Ack, Properties
+from folkmoot.session.connection import Connection
+from folkmoot.store.batch import DELETE, PUT
+from folkmoot.store.key import BODY, QUEUE, RETAINED, kind_of, partition_of_key
+from folkmoot.store.writer import version_of
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.state import State
+
+__all__ = ["PLACES_MAX", "RECEIPT_PROPERTY", "Evidence", "Place", "Receipt", "Receipts"]
+
+RECEIPT_PROPERTY: Final = "folkmoot-receipt"
+REPLICAS_PROPERTY: Final = "folkmoot-replicas"
+EPOCH_PROPERTY: Final = "folkmoot-epoch"
+PARTITION_PROPERTY: Final = "folkmoot-partition"
+SEQUENCE_PROPERTY: Final = "folkmoot-sequence"
+MORE_PROPERTY: Final = "folkmoot-more"
+
+PLACES_MAX: Final = 16
+"""Partitions that one receipt names; a message can be in all of them."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Evidence(ABC):
+    """Knows which nodes have what on their disks."""
+
+    @abstractmethod
+    def copies(self, partition: int, sequence: int) -> int:
+        """Return how many nodes have a partition up to this sequence on their disks, this one included."""
+
+
+class _OwnDisk(Evidence):
+    """A node alone: what is acknowledged is on its disk."""
+
+    def copies(self, partition: int, sequence: int) -> int:  # noqa: ARG002 - there is one disk
+        """Return one."""
+        return 1
+
+
+class Place:
+    """The change of a partition with which it had the message; copies: 0 = to be counted when it is told."""
+
+    def __init__(self, partition: int, epoch: int, sequence: int, copies: int) -> None:
+        self.partition = partition
+        self.epoch = epoch
+        self.sequence = sequence
+        self.copies = copies
+
+    def __repr__(self) -> str:
+        return f"Place({self.partition} at {self.epoch}.{self.sequence} copies={self.copies})"
+
+
+class Receipt:
+    """What is known of one message: places by partition; kind, packet_id, code: of the acknowledgement."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, Place] = {}
+        self.kind = PUBACK
+        self.packet_id = 0
+        self.code = 0
+
+    def __repr__(self) -> str:
+        return f"Receipt({list(self.places.values())!r})"
+
+
+class Receipts:
+    """Notes for the message in hand, and what they become."""
+
+    def __init__(self, state: State, fabric: Fabric) -> None:
+        self.state = state
+        self.fabric = fabric
+        self.evidence: Evidence = _OwnDisk()
+        self.current: Receipt | None = None  # of the message in hand, when somebody asks for it
+        self._first_op = 0
+
+    def may_begin(self, connection: Connection) -> bool:
+        """Whether the client may be told, and all nodes can say what it wants to know.
+
+        [MQTT-3.1.2-29] Without Request Problem Information no acknowledgement has user properties.
+        """
+        return connection.v5 and connection.problem_information and self.fabric.can(RECEIPTS)
+
+    def begin(self) -> Receipt:
+        """A message is about to be stored: note where, until `end`."""
+        receipt = Receipt()
+        self.current = receipt
+        self._first_op = len(self.state.writer.batch.ops)
+        return receipt
+
+    def end(self) -> None:
+        """The message in hand is stored: its rows say where."""
+        receipt = self.current
+        self.current = None
+        if receipt is None:
+            return
+        ops = self.state.writer.batch.ops
+        for at in range(self._first_op, len(ops)):
+            kind, key, _ = ops[at]
+            of = kind_of(key)
+            if (kind == PUT and (of == QUEUE or of == BODY or of == RETAINED)) or (kind == DELETE and of == RETAINED):
+                self._note(receipt, partition_of_key(key))
+
+    def _note(self, receipt: Receipt, partition: int) -> None:
+        epoch, sequence = version_of(self.state.writer.version(partition))
+        receipt.places[partition] = Place(partition, epoch, sequence, 0)
+
+    def stored(self, partition: int) -> None:
+        """The message in hand goes into this turn's change of a partition, whose rows come at the end of the turn."""
+        if self.current is not None:
+            self._note(self.current, partition)
+
+    def known(self, partition: int) -> None:
+        """A partition had the message in hand before: at the latest with its newest change."""
+        if self.current is not None:
+            epoch, sequence = self.state.writer.position(partition)
+            self.current.places[partition] = Place(partition, epoch, sequence, 0)
+
+    def count(self, place: Place) -> None:
+        """Count the copies of a place that this node leads, now that it is committed."""
+        if not place.copies:
+            place.copies = self.evidence.copies(place.partition, place.sequence)
+
+    def packet(self, receipt: Receipt, connection: Connection) -> bytes:
+        """Return the acknowledgement with as much of the receipt as the client takes, those with fewest copies first.
+
+        [MQTT-3.4.2-3] [MQTT-3.5.2-3] No user property makes the packet larger than the client's maximum.
+        """
+        places = list(receipt.places.values())
+        for place in places:
+            self.count(place)
+        ranked = sorted([(place.copies, place.partition) for place in places])
+        named = [receipt.places[partition] for _, partition in ranked[:PLACES_MAX]]
+        while True:
+            properties = Properties()
+            properties.user_properties = _pairs(named, len(places) - len(named))
+            data = encode(Ack(receipt.kind, receipt.packet_id, receipt.code, properties), 5)
+            if len(data) <= connection.packet_bytes_max:
+                return data
+            if len(named) <= 1:
+                return encode(Ack(receipt.kind, receipt.packet_id, receipt.code), 5)
+            named.pop()
+
+
+def _pairs(places: list[Place], more: int) -> list[tuple[str, str]]:
+    if not places:
+        return [(REPLICAS_PROPERTY, "0")]
+    pairs: list[tuple[str, str]] = []
+    for place in places:
+        pairs.append((REPLICAS_PROPERTY, str(place.copies)))
+        pairs.append((EPOCH_PROPERTY, str(place.epoch)))
+        pairs.append((PARTITION_PROPERTY, str(place.partition)))
+        pairs.append((SEQUENCE_PROPERTY, str(place.sequence)))
+    if more:
+        pairs.append((MORE_PROPERTY, str(more)))
+    return pairs

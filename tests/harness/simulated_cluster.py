@@ -1,0 +1,419 @@
+"""Several nodes in one box: whole cores on stores in memory, in virtual time, joined by wires that lose nothing.
+
+`Camp` runs all nodes until none has anything to do now; each of its boxes is a `Box` whose clients live at that node.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.hash import hash64
+from folkmoot.mqtt.packet import V5
+from folkmoot.node import Effects, NodeConfig
+from folkmoot.node.cluster_node import Liaison
+from folkmoot.peer.config import ClusterConfig
+from folkmoot.peer.peer import PeerConnection
+from tests.harness.box import START, Box
+from tests.harness.peer import Peer
+
+__all__ = ["Camp", "CampBox", "Site"]
+
+_AGES_US = 10_000 * 365 * 86_400 * SECOND
+TURNS_MAX = 200_000
+
+
+class Wire:
+    """One connection between two nodes; bytes arrive in the next round."""
+
+    def __init__(self, near: Site, far: Site) -> None:
+        self.sites = (near, far)
+        self.ends: list[PeerConnection | None] = [None, None]
+        self.data: list[deque[bytes]] = [deque(), deque()]
+        self.open = True
+
+    def other(self, peer: PeerConnection) -> int:
+        return 1 if self.ends[0] is peer else 0
+
+
+class Site(Box):
+    """One node of a camp."""
+
+    def __init__(self, camp: Camp, name: str, **arguments: Any) -> None:
+        self.camp = camp
+        self.name = name
+        self.up = True
+        self.cut: set[str] = set()
+        self.address = f"{name}:1"
+        cluster = ClusterConfig()
+        cluster.peer_address = self.address
+        cluster.seeds = [site.address for site in camp.sites.values()]
+        cluster.replicas = camp.replicas
+        cluster.split_policy = camp.split_policy
+        cluster.join_wait_us = camp.join_wait_us
+        arguments["seed"] = 1000 * (len(camp.sites) + 1)  # each start of a node adds one
+        cluster.silence_us = camp.silence_us
+        cluster.digest_us = camp.silence_us // 20
+        cluster.link_buffer_bytes_max = camp.link_buffer_bytes_max
+        cluster.heartbeat_us = min(camp.silence_us // 20, SECOND // 10)
+        self.cluster = cluster
+        super().__init__(cluster=cluster, node_id=name, partitions=camp.partitions, **arguments)
+
+    @property
+    def liaison(self) -> Liaison:
+        """What joins this node to the others."""
+        assert self.node.liaison is not None
+        return self.node.liaison
+
+    def names_led(self, stem: str) -> list[str]:
+        """Return client ids, or topics, whose partitions this node leads."""
+        leaders = self.liaison.fabric.leaders
+        names = [f"{stem}{number}" for number in range(200)]
+        return [name for name in names if leaders[hash64(name.encode()) % len(leaders)] == self.name]
+
+    def run(self) -> None:
+        """Run all nodes until none has anything to do now."""
+        self.camp.run()
+
+    def advance(self, us: int) -> None:
+        """Let time pass everywhere."""
+        self.camp.advance(us)
+
+    def run_alone(self) -> None:
+        """Turns of this node alone."""
+        super().run()
+
+    def _boot(self) -> None:
+        self.now = self.camp.now
+        super()._boot()
+
+    def turn(self) -> bool:
+        """One turn of this node, if it is up."""
+        self.now = self.camp.now
+        return self.up and super().turn()
+
+    def _perform(self, effects: Effects) -> bool:
+        moved = super()._perform(effects)
+        for address in effects.dials:
+            self.camp.dial(self, address)
+        for peer in effects.peer_outputs:
+            wire = peer.handle
+            assert isinstance(wire, Wire)
+            wire.data[wire.other(peer)].append(peer.take_output())
+        for peer in effects.peer_closes:
+            self.camp.drop(peer.handle)
+        return moved or bool(effects.dials or effects.peer_outputs or effects.peer_closes)
+
+    def kill(self) -> None:
+        """Kill the node: what was not written is lost, connections break."""
+        self.up = False
+        self._unwritten = []
+        for peer in self.peers:
+            peer.connection = None
+        for wire in list(self.camp.wires):
+            if self in wire.sites:
+                self.camp.drop(wire)
+        self.camp.run()
+
+    def revive(self) -> None:
+        """Start the node again on its store."""
+        self.up = True
+        self._restart()
+
+
+class Camp:
+    """`count` nodes that find each other by seeds."""
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        replicas: int = 3,
+        partitions: int = 8,
+        join_wait_us: int = SECOND // 5,
+        silence_us: int = 2 * SECOND,
+        split_policy: str = "available",
+        link_buffer_bytes_max: int = 64 << 20,
+        **arguments: Any,
+    ) -> None:
+        self.link_buffer_bytes_max = link_buffer_bytes_max
+        self.replicas = replicas
+        self.split_policy = split_policy
+        self.partitions = partitions
+        self.join_wait_us = join_wait_us
+        self.silence_us = silence_us
+        self.arguments = arguments
+        self.now = START
+        self.sites: dict[str, Site] = {}
+        self.wires: list[Wire] = []
+        self.held: set[tuple[str, str]] = set()  # from and to: what goes there takes long
+        self._running = False
+        for number in range(count):
+            self.add(f"n{number + 1}")
+        self.settle()
+
+    def add(self, name: str) -> Site:
+        """Start one more node."""
+        site = Site.__new__(Site)
+        self._running = True  # not before the node is there
+        site.__init__(self, name, **self.arguments)  # type: ignore[misc]
+        self._running = False
+        self.sites[name] = site
+        return site
+
+    def __getitem__(self, name: str) -> Site:
+        return self.sites[name]
+
+    def settle(self, us: int = 20 * SECOND) -> None:
+        """Let time pass until all that are up lead or follow everything that they should, or too long."""
+        end = self.now + us
+        while self.now < end:
+            self.advance(SECOND // 20)
+            if self.settled():
+                return
+        raise AssertionError(f"the camp does not settle: {[str(self.view_of(site)) for site in self.live()]}")
+
+    def live(self) -> list[Site]:
+        return [site for site in self.sites.values() if site.up]
+
+    def view_of(self, site: Site) -> object:
+        assert site.node.liaison is not None
+        return site.node.liaison.view
+
+    def settled(self) -> bool:
+        """Whether all live nodes are in one view and every partition is open everywhere with all its replicas."""
+        live = self.live()
+        epochs = set()
+        for site in live:
+            liaison = site.node.liaison
+            assert liaison is not None
+            view = liaison.view
+            if view is None or len(view.members) != len(live):
+                return False
+            epochs.add(view.epoch)
+            if not all(liaison.fabric.open) or any(view.learners):
+                return False
+            if any(len(replicas) < min(self.replicas, len(live)) for replicas in view.replicas):
+                return False
+        return len(epochs) == 1
+
+    def run(self) -> None:
+        """Turn after turn until nothing is left to do now."""
+        if self._running:
+            return
+        self._running = True
+        try:
+            for _ in range(TURNS_MAX):
+                moved = False
+                for site in list(self.sites.values()):
+                    moved = site.turn() or moved
+                moved = self._carry() or moved
+                if not moved:
+                    return
+            raise AssertionError("the camp does not come to rest")
+        finally:
+            self._running = False
+
+    def advance(self, us: int) -> None:
+        """Let `us` microseconds pass; every timer goes off at its time."""
+        end = self.now + us
+        self.run()
+        while True:
+            due = min([site.node.next_wake() for site in self.live()], default=end + 1)
+            if due > end:
+                break
+            self.now = max(self.now, due)
+            self.run()
+        self.now = end
+        self.run()
+
+    def freeze(self) -> None:
+        """From now on nothing runs but what `unit` does, until `thaw`."""
+        self._running = True
+
+    def thaw(self) -> None:
+        """All runs by itself again, from the next thing that happens on."""
+        self._running = False
+
+    def unit(self, number: int) -> bool:
+        """The turn of a node, or what is on a wire in one direction; False if there is nothing to do there."""
+        sites = list(self.sites.values())
+        if number < len(sites):
+            return sites[number].turn()
+        wires = [wire for wire in self.wires if wire.open]
+        place = (number - len(sites)) // 2
+        end = number % 2
+        if place >= len(wires):
+            return False
+        wire = wires[place]
+        peer = wire.ends[end]
+        if self._is_held(wire, end) or not wire.data[end] or peer is None:
+            return False
+        chunk = b"".join(wire.data[end])
+        wire.data[end].clear()
+        wire.sites[end].node.peer_received(peer, chunk, self.now)
+        return True
+
+    def _is_held(self, wire: Wire, end: int) -> bool:
+        return (wire.sites[1 - end].name, wire.sites[end].name) in self.held
+
+    def step(self) -> bool:
+        """One turn of each node, then all that is on the wires and not held; tell whether anything was done."""
+        moved = [site.turn() for site in list(self.sites.values())]
+        return self._carry() or any(moved)
+
+    def deliver(self, source: str, target: str) -> bool:
+        """Bring the oldest bytes that are held from one node to another; False if there are none."""
+        for wire in list(self.wires):
+            for end in (0, 1):
+                names = (wire.sites[1 - end].name, wire.sites[end].name)
+                peer = wire.ends[end]
+                if names == (source, target) and wire.data[end] and peer is not None:
+                    wire.sites[end].node.peer_received(peer, wire.data[end].popleft(), self.now)
+                    return True
+        return False
+
+    def cut(self, name: str, *others: str) -> None:
+        """Cut a node off from others, both ways, silently."""
+        for other in others:
+            self.sites[name].cut.add(other)
+            self.sites[other].cut.add(name)
+
+    def heal(self) -> None:
+        """All nodes reach each other again; connections that were cut are gone."""
+        for site in self.sites.values():
+            site.cut.clear()
+
+    def dial(self, site: Site, address: str) -> None:
+        """Connect a node to an address, now or (when it is cut off) never."""
+        far = next((one for one in self.sites.values() if one.address == address), None)
+        if far is None or not far.up:
+            site.node.dial_failed(address, "nobody listens", True, self.now)
+        elif far.name in site.cut:
+            site.node.dial_failed(address, "timed out", False, self.now)
+        else:
+            wire = Wire(site, far)
+            self.wires.append(wire)
+            wire.ends[0] = site.node.peer_connected(wire, address, True, self.now)
+            wire.ends[1] = far.node.peer_connected(wire, site.address, False, self.now)
+
+    def drop(self, wire: object) -> None:
+        """Break a connection."""
+        assert isinstance(wire, Wire)
+        if not wire.open:
+            return
+        wire.open = False
+        self.wires.remove(wire)
+        for site, peer in zip(wire.sites, wire.ends, strict=True):
+            if peer is not None and site.up:
+                site.node.peer_lost(peer, "reset", self.now)
+
+    def _carry(self) -> bool:
+        moved = False
+        for wire in list(self.wires):
+            if wire.sites[1].name in wire.sites[0].cut:
+                continue
+            for end in (0, 1):
+                data = wire.data[end]
+                peer = wire.ends[end]
+                if data and peer is not None and wire.open and not self._is_held(wire, end):
+                    moved = True
+                    chunk = b"".join(data)
+                    data.clear()
+                    wire.sites[end].node.peer_received(peer, chunk, self.now)
+        return moved
+
+
+class CampBox(Box):
+    """A camp that looks like one box: each client is at another node than the one before."""
+
+    def __init__(self, **arguments: Any) -> None:  # the nodes are boxes, this is none
+        self.camp = Camp(3, silence_us=_AGES_US, **arguments)
+        self._be_patient()
+        self._count = 0
+
+    def _be_patient(self) -> None:
+        """Beat so rarely that a test can let years pass."""
+        for site in self.camp.sites.values():
+            site.cluster.heartbeat_us = _AGES_US // 100
+        self.camp.advance(SECOND)
+
+    def client(self, client_id: str = "", version: int = V5, acks: bool = True) -> Peer:
+        """Return a new client, at the next node."""
+        sites = list(self.camp.sites.values())
+        self._count += 1
+        return sites[self._count % len(sites)].client(client_id, version, acks)
+
+    @property
+    def peers(self) -> list[Peer]:  # type: ignore[override]
+        """All clients, in the order of their nodes; the bystander first."""
+        sites = list(self.camp.sites.values())
+        return [peer for site in [*sites[1:], sites[0]] for peer in site.peers]
+
+    @property
+    def config(self) -> NodeConfig:  # type: ignore[override]
+        """The settings of the first node."""
+        return self.camp["n1"].config
+
+    @property
+    def now(self) -> int:  # type: ignore[override]
+        """The time."""
+        return self.camp.now
+
+    @property
+    def events(self) -> list[Any]:  # type: ignore[override]
+        """The facts that all nodes have told."""
+        return [event for site in self.camp.sites.values() for event in site.events]
+
+    def run(self) -> None:
+        """Run all nodes."""
+        self.camp.run()
+
+    def advance(self, us: int) -> None:
+        """Let time pass."""
+        self.camp.advance(us)
+
+    def hold_writes(self) -> None:
+        """No batch becomes durable at any node."""
+        for site in self.camp.sites.values():
+            site.hold_writes()
+
+    def release_writes(self, count: int | None = None) -> None:
+        """What was held becomes durable."""
+        for site in self.camp.sites.values():
+            site.release_writes(count)
+
+    def storage(self, full: bool) -> None:
+        """All disks are full, or have room again."""
+        for site in self.camp.sites.values():
+            site.storage(full)
+
+    def crash(self, durable: int = 0) -> None:
+        """The power of all nodes fails, and comes back."""
+        sites = list(self.camp.sites.values())
+        for site in sites:
+            for batch in site._unwritten[:durable]:
+                site.store.apply(batch)
+            site.up = False
+            site._unwritten = []
+            for peer in site.peers:
+                peer.connection = None
+        for wire in list(self.camp.wires):
+            self.camp.drop(wire)
+        for site in sites:
+            site.cluster.heartbeat_us = SECOND // 10
+            site.revive()
+        self.camp.settle()
+        self._be_patient()
+
+    def restart(self) -> None:
+        """Stop all nodes as an operator does, then start them again."""
+        self.stop()
+        self.crash()
+
+    def stop(self) -> None:
+        """Stop all nodes as an operator does."""
+        for site in self.camp.sites.values():
+            site.node.stop(self.camp.now)
+        self.camp.run()

@@ -1,0 +1,356 @@
+"""A split heals, replicas only: what both sides have committed is everywhere, and an interrupted merge goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.kernel.clock import MILLISECOND
+from folkmoot.kernel.errors import CorruptStore
+from folkmoot.membership.assign import assign
+from folkmoot.membership.ring import Ring
+from folkmoot.membership.view import View, make_epoch
+from folkmoot.merge.stamp import STAMPS_MAX, Stamp, Stamps, encode_stamp, read_stamps
+from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
+from folkmoot.store.key import (
+    MERGED,
+    RETAINED,
+    SESSION,
+    STAMP,
+    SUBSCRIPTION,
+    end_of,
+    kind_prefix,
+    name_prefix,
+    plain_key,
+    stamp_key,
+)
+from folkmoot.store.memory import MemoryStore
+from folkmoot.store.message import Message, decode_message, encode_message
+from folkmoot.store.reader import Reader, Snapshot
+from folkmoot.store.writer import VERSION_BYTES
+from tests.replica.replica import Cell, World
+
+KNOWN = ["n0", "n1", "n2"]
+
+
+class Split:
+    """Three nodes and one partition; views are made for each group of nodes, all others count as away."""
+
+    def __init__(self, row_bytes: int = 20) -> None:
+        self.world = World(5, 3, 1)
+        self.world.config.page_bytes = 500
+        self.world.config.digest_us = 0
+        self.row_bytes = row_bytes
+        for cell in self.world.cells.values():
+            cell.start()
+        self.view(KNOWN)
+
+    def cell(self, name: str) -> Cell:
+        return self.world.cells[name]
+
+    def view(self, *groups: list[str]) -> None:
+        """Install a view in each group of nodes, at once, and let it come to rest."""
+        for group in groups:
+            cells = [self.cell(name) for name in group]
+            self.world.counter += 1
+            epoch = make_epoch(self.world.counter, group[0])
+            members = [cell.member() for cell in cells]
+            ring = Ring(View(epoch, members), 1, 3)
+            bases = {cell.node_id: cell.base for cell in cells if cell.base is not None}
+            serving = [cell.node_id for cell in cells if cell.in_view]
+            branches: dict[int, list[str]] = {}
+            replicas, learners = assign(
+                members,
+                ring,
+                None,
+                {cell.node_id: cell.replication.holdings() for cell in cells},
+                bases,
+                {cell.node_id: list(cell.filled) for cell in cells},
+                branches,
+                serving,
+            )
+            view = View(epoch, members, replicas, learners, KNOWN, branches=branches)
+            for cell in cells:
+                cell.install(view)
+                cell.turn()
+        self.rest()
+
+    def rest(self, duration_us: int = 300 * MILLISECOND) -> None:
+        self.world.run(self.world.now + duration_us)
+
+    def leader(self, *names: str) -> Cell:
+        return next(cell for cell in (self.cell(name) for name in names) if cell.replication.leads(0))
+
+    def put(self, cell: Cell, *topics: str) -> None:
+        for topic in topics:
+            payload = topic.encode() + b"." * self.row_bytes
+            message = Message(topic.encode(), payload, 1, True, b"", "p", self.world.now, 0)
+            cell.writer.put(0, plain_key(0, RETAINED, topic.encode()), encode_message(message))
+            cell.turn()
+            self.world.run(self.world.now + 100)
+        self.rest()
+
+    def clear(self, cell: Cell, topic: str) -> None:
+        cell.writer.delete(0, plain_key(0, RETAINED, topic.encode()))
+        cell.turn()
+        self.rest()
+
+    def topics(self, name: str) -> list[str]:
+        prefix = kind_prefix(0, RETAINED)
+        return [key[3:].decode() for key, _value in self.cell(name).store.scan(prefix, end_of(prefix), 10_000)]
+
+    def kind(self, name: str, kind: int) -> int:
+        prefix = kind_prefix(0, kind)
+        return len(self.cell(name).store.scan(prefix, end_of(prefix), 10_000))
+
+
+def test_what_both_sides_have_is_everywhere_and_nothing_is_left_to_remember() -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old", "cleared")
+    split.view(["n0", "n1"], ["n2"])
+    more, less = split.leader("n0", "n1"), split.cell("n2")
+    split.put(more, "more")
+    split.put(less, "less")
+    split.clear(less, "cleared")
+    assert less.committed == less.writer.token - 1, "the smaller side commits on its own"
+    assert split.kind("n2", STAMP) == 2, "of what it has put and of what it has cleared"
+    split.view(KNOWN)
+    assert not less.replication.leads(0)
+    split.view(KNOWN)  # the learner is filled
+    for name in KNOWN:
+        assert split.topics(name) == ["less", "more", "old"]
+        assert split.kind(name, STAMP) == split.kind(name, MERGED) == 0
+    heals = [heal for name in KNOWN for heal in split.cell(name).replication.heals]
+    assert [(heal["retained_kept"], heal["retained_cleared"], heal["from"]) for heal in heals] == [(1, 1, ["n2"])]
+
+
+@pytest.mark.parametrize("victim_sees_us", [200, 2_000, 5_000, 9_000, 14_000, 20_000])
+def test_a_merge_that_its_leader_does_not_survive_goes_on(victim_sees_us: int) -> None:
+    split = Split(row_bytes=200_000)
+    split.view(["n0", "n1"], ["n2"])
+    split.put(split.leader("n0", "n1"), "more")
+    names = [f"less{number:02}" for number in range(12)]
+    split.put(split.cell("n2"), *names)
+    first = split.leader("n0", "n1")
+    for cell in [split.cell(name) for name in KNOWN]:
+        cell.world = split.world
+    before = split.rest
+    split.rest = lambda duration_us=victim_sees_us: before(duration_us)  # type: ignore[method-assign]
+    split.view(KNOWN)
+    split.rest = before  # type: ignore[method-assign]
+    split.world.crash(first)
+    left = [name for name in KNOWN if name != first.node_id]
+    split.view(left)
+    split.view(left)
+    for name in left:
+        assert split.topics(name) == [*names, "more"]
+
+
+def test_a_side_that_comes_later_brings_nothing_twice() -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0"], ["n1", "n2"])
+    split.put(split.leader("n1", "n2"), "both")
+    split.view(["n1"], ["n2"])
+    split.put(split.cell("n2"), "two")
+    split.view(["n0", "n2"])
+    split.view(["n0", "n2"])
+    taker = split.leader("n0", "n2")
+    assert split.topics(taker.node_id) == ["both", "old", "two"]
+    split.clear(taker, "both")
+    split.view(KNOWN)
+    split.view(KNOWN)
+    for name in KNOWN:
+        assert split.topics(name) == ["old", "two"]
+
+
+def test_a_branch_that_the_view_does_not_name_is_kept_out_and_calls_for_another_view() -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0", "n1"], ["n2"])
+    split.put(split.leader("n0", "n1"), "more")
+    split.put(split.cell("n2"), "less")
+    leader = split.leader("n0", "n1")
+    members = [split.cell(name).member() for name in KNOWN]
+    split.world.counter += 1
+    view = View(make_epoch(split.world.counter, "n0"), members, [["n0", "n1"]], [["n2"]], KNOWN)
+    view.replicas = [[leader.node_id, *[name for name in ("n0", "n1") if name != leader.node_id]]]
+    for name in KNOWN:
+        split.cell(name).install(view)
+        split.cell(name).turn()
+    split.rest()
+    assert split.topics("n2") == ["less", "old"], "it is not overwritten"
+    assert split.world.news
+    split.view(KNOWN)
+    split.view(KNOWN)
+    for name in KNOWN:
+        assert split.topics(name) == ["less", "more", "old"]
+
+
+@pytest.mark.parametrize("missing", [{}, {0: ["n2"]}])
+def test_what_goes_on_from_an_old_copy_gives_out_no_offsets_also_with_a_majority(missing: dict[int, list[str]]) -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    members = [split.cell(name).member() for name in ("n0", "n1")]
+    split.world.counter += 1
+    view = View(make_epoch(split.world.counter, "n0"), members, [["n0", "n1"]], [[]], KNOWN)
+    view.losses.missing.update(missing)
+    for name in ("n0", "n1"):
+        split.cell(name).install(view)
+    assert split.cell("n0").replication.standing.is_readable(0) == (not missing)
+
+
+class Failing(Reader):
+    """Cannot read pages for some times, as a disk with a bad contact."""
+
+    def __init__(self, store: MemoryStore, times: int, well: int = 0) -> None:
+        self.store = store
+        self.times = times
+        self.well = well  # so often it can before
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.store.get(key)
+
+    def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        self.well -= 1
+        if self.times and self.well < 0:
+            self.times -= 1
+            raise CorruptStore("a block is damaged")
+        return self.store.scan(start, end, limit)
+
+    def snapshot(self) -> Snapshot:
+        return self.store.snapshot()
+
+    def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
+        return self.store.last(start, end)
+
+
+@pytest.mark.parametrize(
+    ("times", "topics"), [(1, ["less", "more", "old"]), (2, ["less", "more", "old"]), (3, ["more", "old"])]
+)
+def test_a_branch_that_cannot_be_read_is_asked_for_again_before_it_is_lost(times: int, topics: list[str]) -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0", "n1"], ["n2"])
+    split.put(split.leader("n0", "n1"), "more")
+    split.put(split.cell("n2"), "less")
+    split.cell("n2").replication.standing.reader = Failing(split.cell("n2").store, times)
+    split.view(KNOWN)
+    split.view(KNOWN)
+    for name in KNOWN:
+        assert split.topics(name) == topics
+    lost = [line for line in split.world.log if "branch_lost" in line]
+    assert len(lost) == (1 if times == 3 else 0)
+
+
+def test_the_receipt_of_a_heal_counts_a_branch_once_and_says_which_one_was_lost() -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0"], ["n1"], ["n2"])
+    for name, topics in {"n0": ["here"], "n1": ["near", "nearer"], "n2": ["far"]}.items():
+        for topic in topics:
+            split.put(split.cell(name), topic)
+    split.cell("n2").replication.standing.reader = Failing(split.cell("n2").store, 3)
+    split.view(KNOWN)
+    leader = split.leader(*KNOWN)
+    assert leader.node_id == "n0"
+    assert split.topics("n0") == ["here", "near", "nearer", "old"]
+    receipt = leader.replication.heals[-1]
+    assert (receipt["from"], receipt["partitions"], receipt["retained_kept"]) == (["n1", "n2"], 1, 2)
+    assert receipt["dropped"] == {"n2 cannot read its copy": 1}
+
+
+def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:
+    split = Split()
+    leader = split.leader(*KNOWN)
+    split.put(leader, "old")
+    left = [name for name in KNOWN if name != leader.node_id]
+    split.view(left)
+    heir = split.leader(*left)
+    split.view(KNOWN)
+    split.view(KNOWN)
+    assert split.leader(*KNOWN) is leader
+    batch = Batch(1)
+    batch.put(kind_prefix(0, MERGED) + b"odd", bytes(16) + b"?")
+    heir.store.apply(batch)
+    split.view(left)
+    assert not heir.replication.leads(0)
+    assert split.world.news
+    split.view(left)
+    assert split.leader(*left) is not heir
+    split.view(left)
+    assert split.topics(heir.node_id) == ["old"]
+    assert split.kind(heir.node_id, MERGED) == 0, "its copy was replaced"
+
+
+@pytest.mark.parametrize(("first", "second"), [("n1", "n2"), ("n2", "n1")])
+def test_of_three_sides_the_latest_retained_message_stays_whoever_meets_first(first: str, second: str) -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0"], ["n1"], ["n2"])
+    for name, payload in ((first, b"earlier"), (second, b"later")):
+        cell = split.cell(name)
+        message = Message(b"t", payload, 1, True, b"", "p", split.world.now, 0)
+        cell.writer.put(0, plain_key(0, RETAINED, b"t"), encode_message(message))
+        cell.turn()
+        split.rest()
+    split.put(split.cell("n0"), "other")
+    split.view(["n0", first], [second])  # this merge is later than both
+    split.rest()
+    for _ in range(3):
+        split.view(KNOWN)
+        split.rest()
+    for name in KNOWN:
+        value = split.cell(name).store.get(plain_key(0, RETAINED, b"t"))
+        assert value is not None
+        assert decode_message(value, VERSION_BYTES).payload == b"later"
+
+
+def test_stamps_say_when_and_their_clock_does_not_go_back() -> None:
+    store = MemoryStore()
+    stamps = Stamps(1, store)
+    session, topic = plain_key(0, SESSION, b"c"), plain_key(0, RETAINED, b"t")
+    subscription = name_prefix(0, SUBSCRIPTION, b"c") + b"a"
+    queue = kind_prefix(0, 3) + b"x"
+
+    def note(ops: list[tuple[int, bytes, bytes]], now: int) -> None:
+        batch = Batch(1)
+        stamps.learn(0, ops)
+        stamps.note(batch, bytes(16), 0, ops, now)
+        store.apply(batch)
+
+    note([(PUT, session, b""), (PUT, topic, b""), (PUT, queue, b""), (PUT, subscription, b"")], 100)
+    note([(DELETE, topic, b""), (DELETE, queue, b""), (DELETE, session, b"")], 50)
+    note([(DELETE_RANGE, subscription[:-1], subscription + b"z")], 200)
+    found = {key: (stamp.put_us, stamp.gone_us) for key, stamp in read_stamps(store, 0).items()}
+    assert found == {session: (100, 101), subscription: (100, 0), topic: (100, 101)}
+    again = Stamps(1, store)
+    again.load(0)
+    assert again.count(0) == 3
+    other_side = encode_stamp(Stamp(900, 0))
+    note([(PUT, stamp_key(subscription), bytes(16) + other_side)], 210)
+    note([(PUT, session, b"")], 220)
+    assert read_stamps(store, 0)[session].put_us == 901
+    topics = [plain_key(0, RETAINED, b"t%d" % number) for number in range(STAMPS_MAX)]
+    note([(PUT, key, b"") for key in topics], 225)
+    assert stamps.count(0) == len(read_stamps(store, 0)) == STAMPS_MAX // 2, "others than retained messages have room"
+    for number in range(STAMPS_MAX):
+        note([(PUT, stamp_key(b"%s%d" % (queue, number)), bytes(16) + encode_stamp(Stamp(0, 0)))], 230)
+    note([(PUT, kind_prefix(0, STAMP), bytes(16) + encode_stamp(Stamp(0, 240)))], 230)
+    note([(DELETE, subscription, b"")], 250)
+    assert read_stamps(store, 0)[subscription].gone_us == 903, "what the smaller side took back takes no room"
+
+
+@pytest.mark.parametrize("well", range(6))
+def test_a_leader_that_cannot_read_its_own_copy_does_not_call_the_branch_lost(well: int) -> None:
+    split = Split()
+    split.put(split.leader(*KNOWN), "old")
+    split.view(["n0", "n1"], ["n2"])
+    leader = split.leader("n0", "n1")
+    split.put(leader, "more")
+    split.put(split.cell("n2"), "less")
+    leader.replication.standing.reader = Failing(leader.store, 4, well)
+    for _ in range(5):
+        split.view(KNOWN)
+    assert [line for line in split.world.log if "branch_lost" in line] == []
+    for name in KNOWN:
+        assert split.topics(name) == ["less", "more", "old"]

@@ -1,0 +1,729 @@
+"""The rules of a merge, case by case: two sides that went on from the same rows, and what is left when they meet."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from folkmoot.kernel.pack import u16, u64
+from folkmoot.membership.holding import COMPLETE, Holding
+from folkmoot.merge.merge import Merge
+from folkmoot.merge.merge_session import STEP_ROWS
+from folkmoot.merge.side import Side
+from folkmoot.merge.stamp import Stamp, encode_stamp
+from folkmoot.store.batch import PUT
+from folkmoot.store.key import (
+    BODY,
+    CHUNK,
+    CURSOR,
+    LEFTOVER,
+    MARK,
+    OUTBOX,
+    PRODUCER,
+    QUEUE,
+    RECEIVED,
+    RELEASED,
+    RETAINED,
+    SENT,
+    SESSION,
+    STAMP,
+    SUBSCRIPTION,
+    WILL,
+    body_key,
+    kind_prefix,
+    name_prefix,
+    numbered_key,
+    plain_key,
+    sequence_of,
+    stamp_key,
+)
+from folkmoot.store.message import Message, encode_message
+from folkmoot.store.origin import NUMBER_BITS, origin_of
+from folkmoot.store.row import (
+    CursorRow,
+    QueueRow,
+    SessionRow,
+    SubscriptionRow,
+    WillRow,
+    decode_cursor,
+    decode_queue,
+    encode_cursor,
+    encode_queue,
+    encode_session,
+    encode_subscription,
+    encode_will,
+)
+
+OLD, MINE, THEIRS = 1, 2, 3
+FORK = 100
+NEVER = 0xFFFFFFFF
+SEQUENCE = st.integers(1, 6)
+
+
+def message(text: str, created_us: int = 5, properties: bytes = b"") -> Message:
+    return Message(b"a/b", text.encode(), 1, False, properties, "p", created_us, 0)
+
+
+def queued(text: str, body: int = 0, created_us: int = 5, properties: bytes = b"", qos: int = 1) -> bytes:
+    whole = message(text, created_us, properties)
+    return encode_queue(QueueRow(qos, False, False, b"", b"", body, whole.size, None if body else whole))
+
+
+def requested(text: str, asker: bytes, number: int) -> bytes:
+    whole = message(text)
+    whole.origin = origin_of(asker, number)
+    return encode_queue(QueueRow(1, False, False, b"", b"", 0, whole.size, whole))
+
+
+def session(ends_us: int, expiry_s: int = NEVER, floor: int = 0, token: int = 0) -> bytes:
+    return encode_session(SessionRow(5, expiry_s, ends_us, floor, "user", token))
+
+
+class Fork:
+    """Rows that both sides had, then what each has put and removed; time passes with every change."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[bytes, bytes]] = [{}, {}]
+        self.stamps: list[dict[bytes, Stamp]] = [{}, {}]
+        self.clock = 1000
+        self.seqs = [FORK, FORK]
+        self.common = -1
+
+    def old(self, key: bytes, body: bytes) -> None:
+        for rows in self.rows:
+            rows[key] = u64(OLD) + u64(50) + body
+
+    def put(self, side: int, key: bytes, body: bytes, stamped: bool = True) -> None:
+        number = side - MINE
+        self.seqs[number] += 1
+        self.clock += 10
+        self.rows[number][key] = u64(side) + u64(self.seqs[number]) + body
+        if stamped and key[2] in (SESSION, SUBSCRIPTION, WILL, RETAINED):
+            self.stamps[number].setdefault(key, Stamp(0, 0)).put_us = self.clock
+
+    def drop(self, side: int, key: bytes, stamped: bool = True) -> None:
+        number = side - MINE
+        self.seqs[number] += 1
+        self.clock += 10
+        self.rows[number].pop(key, None)
+        if stamped and key[2] in (SESSION, SUBSCRIPTION, WILL, RETAINED):
+            self.stamps[number].setdefault(key, Stamp(0, 0)).gone_us = self.clock
+
+    def side(self, number: int) -> Side:
+        rows = dict(self.rows[number])
+        epoch = MINE + number
+        for key, stamp in self.stamps[number].items():
+            rows[stamp_key(key)] = u64(epoch) + u64(FORK + 1) + encode_stamp(stamp)
+        history = [(OLD, 0), (epoch, FORK)]
+        return Side(rows, [Holding(COMPLETE, epoch, self.seqs[number] + 1, history)], self.common)
+
+    def merge(self, counter: int = -1, foreign: int = -1) -> tuple[dict[bytes, bytes], Merge]:
+        """Return the rows of the side that goes on afterwards, without versions and stamps, and the merge.
+
+        counter: of the newest view that both were in, if not `common`; foreign: a partition that goes on as it was at
+        the other side.
+        """
+        mine = self.side(0)
+        if counter >= 0:
+            mine.fork = counter
+        merge = Merge(0, mine, self.side(1), THEIRS, 1 << 40)
+        merge.foreign = {foreign: True}
+        for _ in merge.steps():
+            pass
+        after = {key: value[16:] for key, value in mine.rows.items() if key[2] != STAMP}
+        for unit in merge.units:
+            for kind, key, body in unit.ops:
+                if kind == PUT:
+                    after[key] = body
+                else:
+                    del after[key]
+        return {key: body for key, body in after.items() if key[2] != STAMP}, merge
+
+
+S = plain_key(0, SESSION, b"c")
+W = plain_key(0, WILL, b"c")
+SUB = name_prefix(0, SUBSCRIPTION, b"c") + b"a/#"
+FEED = name_prefix(0, CURSOR, b"c") + b"$stream/s/earliest/#"
+FEEDER = name_prefix(0, SUBSCRIPTION, b"c") + b"$stream/s/earliest/#"
+OPTIONS = encode_subscription(SubscriptionRow(1, 0))
+OTHER_OPTIONS = encode_subscription(SubscriptionRow(2, 0))
+TOPIC = plain_key(0, RETAINED, b"a/b")
+
+
+def q(sequence: int) -> bytes:
+    return numbered_key(name_prefix(0, QUEUE, b"c"), sequence)
+
+
+def texts(rows: dict[bytes, bytes]) -> list[str]:
+    """The queue of client c in order; a body that is shared is looked up."""
+    found = []
+    for key in sorted(rows):
+        if key[2] == QUEUE:
+            row = decode_queue(rows[key])
+            if row.message is None:
+                found.append(rows[body_key(0, row.body)].decode(errors="replace").rpartition("\0")[2])
+            else:
+                found.append(row.message.payload.decode())
+    return found
+
+
+def fork_of_a_session(ends_us: int = 9) -> Fork:
+    fork = Fork()
+    fork.old(S, session(ends_us))
+    fork.old(SUB, OPTIONS)
+    fork.old(q(1), queued("one"))
+    fork.old(q(2), queued("two"))
+    return fork
+
+
+# Queues
+
+
+def test_what_the_other_side_queued_comes_behind_the_queue_and_what_it_removed_goes() -> None:
+    fork = fork_of_a_session()
+    fork.drop(THEIRS, q(1))  # acknowledged there
+    fork.drop(MINE, q(2))  # acknowledged here
+    fork.put(MINE, q(3), queued("mine"))
+    fork.put(THEIRS, q(3), queued("theirs"))
+    rows, merge = fork.merge()
+    assert texts(rows) == ["mine", "theirs"]
+    assert merge.receipt.messages == 1
+    assert merge.receipt.acknowledged == 1
+
+
+def test_the_side_where_the_client_is_connected_keeps_its_sequences() -> None:
+    fork = fork_of_a_session()
+    fork.put(MINE, S, session(77))  # its node is away: taken for gone, and later
+    fork.put(THEIRS, S, session(0))
+    fork.put(MINE, S, session(78))
+    fork.put(MINE, q(3), queued("mine"))
+    fork.put(THEIRS, q(3), queued("theirs"))
+    released = numbered_key(name_prefix(0, RELEASED, b"c"), 9)
+    received = name_prefix(0, RECEIVED, b"c") + u16(7)
+    fork.put(THEIRS, released, b"")
+    fork.put(MINE, received, b"\0")
+    rows, merge = fork.merge()
+    assert texts(rows) == ["one", "two", "theirs", "mine"]
+    assert decode_queue(rows[q(3)]).message.payload == b"theirs"  # type: ignore[union-attr]
+    assert q(10) in rows, "behind all that the other side has used, released flows included"
+    assert released in rows
+    assert received not in rows
+    assert merge.homes == {b"c": True}
+
+
+def test_of_two_connections_that_which_was_made_in_knowledge_of_the_other_counts_whatever_the_clocks_say() -> None:
+    fork = fork_of_a_session(ends_us=0)
+    fork.stamps[1][S] = Stamp(5000, 0)  # both know of that connection; its clock was ahead
+    fork.put(MINE, S, session(0))
+    fork.put(MINE, q(3), queued("mine"))
+    fork.put(THEIRS, q(3), queued("theirs"))
+    rows, merge = fork.merge()
+    assert texts(rows) == ["one", "two", "mine", "theirs"]
+    assert merge.homes == {b"c": False}
+
+
+@pytest.mark.parametrize(("token", "stays"), [(7, True), (8, False)])
+def test_a_side_that_has_only_taken_a_client_for_dead_does_not_go_before_the_one_where_it_was(
+    token: int, stays: bool
+) -> None:
+    fork = Fork()
+    fork.old(S, session(0, token=7))
+    received = name_prefix(0, RECEIVED, b"c") + u16(7)
+    fork.put(MINE, received, b"\0")
+    fork.put(MINE, S, session(77, token=7))
+    fork.put(THEIRS, S, session(99, token=token))  # later, of the same connection or of one that came there
+    rows, _merge = fork.merge()
+    assert (received in rows) is stays
+
+
+def test_what_may_have_been_sent_at_the_other_side_says_so() -> None:
+    fork = fork_of_a_session()
+    fork.put(MINE, S, session(0))
+    fork.put(THEIRS, q(5), queued("sent"))
+    fork.put(THEIRS, q(6), queued("waits"))
+    fork.put(THEIRS, plain_key(0, SENT, b"c"), u64(6))
+    rows, merge = fork.merge()
+    assert [decode_queue(rows[key]).sent for key in sorted(rows) if key[2] == QUEUE] == [False, False, True, False]
+    assert merge.homes == {b"c": False}
+
+
+def test_a_flow_of_qos_2_that_gets_another_packet_id_ends_under_the_old_one() -> None:
+    fork = fork_of_a_session()
+    fork.put(MINE, S, session(0))
+    fork.put(MINE, q(7), queued("another message has its packet id"))
+    fork.put(THEIRS, q(5), queued("the client may have it", qos=2))
+    fork.put(THEIRS, q(6), queued("no flow to end", qos=1))
+    fork.put(THEIRS, q(7), queued("of no use", qos=2))
+    fork.put(THEIRS, q(8), queued("waits", qos=2))
+    fork.put(THEIRS, plain_key(0, SENT, b"c"), u64(8))
+    rows, _merge = fork.merge()
+    assert [key for key in sorted(rows) if key[2] == RELEASED] == [r(5)]
+    assert texts(rows)[-1] == "waits", "all four have got new ids"
+
+
+def test_a_shared_body_of_the_other_side_goes_into_the_row_and_one_that_nobody_names_goes_away() -> None:
+    fork = fork_of_a_session()
+    fork.old(body_key(0, 1), encode_message(message("shared")))
+    fork.old(q(3), queued("shared", body=1))
+    fork.drop(THEIRS, q(3))
+    fork.drop(THEIRS, body_key(0, 1))
+    fork.put(THEIRS, body_key(0, 2), encode_message(message("other body")))
+    fork.put(THEIRS, q(4), queued("other body", body=2))
+    rows, _merge = fork.merge()
+    assert texts(rows) == ["one", "two", "other body"]
+    assert not [key for key in rows if key[2] == BODY]
+
+
+def test_a_row_whose_body_is_missing_is_counted() -> None:
+    fork = fork_of_a_session()
+    fork.put(THEIRS, q(4), queued("gone", body=2))
+    rows, merge = fork.merge()
+    assert texts(rows) == ["one", "two"]
+    assert list(merge.receipt.dropped.values()) == [1]
+
+
+# Sessions
+
+
+def test_a_session_that_its_client_ended_at_the_other_side_ends() -> None:
+    fork = fork_of_a_session()
+    fork.put(MINE, S, session(77))
+    for key in (S, SUB, q(1), q(2)):
+        fork.drop(THEIRS, key)
+    rows, merge = fork.merge()
+    assert rows == {}
+    assert merge.receipt.sessions_ended == 1
+
+
+def test_a_session_that_is_used_here_later_stays() -> None:
+    fork = fork_of_a_session()
+    for key in (S, SUB, q(1), q(2)):
+        fork.drop(THEIRS, key)
+    fork.put(MINE, S, session(77))
+    rows, _merge = fork.merge()
+    assert texts(rows) == ["one", "two"]
+    assert SUB in rows
+
+
+def test_a_session_that_expired_where_its_client_was_not_seen_stays() -> None:
+    fork = Fork()
+    fork.old(S, session(0, expiry_s=60))
+    fork.put(MINE, S, session(90, expiry_s=60))
+    fork.drop(THEIRS, S)
+    assert S in fork.merge()[0]
+
+
+def test_a_connected_session_comes_back_with_all_its_rows() -> None:
+    fork = fork_of_a_session(ends_us=0)
+    for key in (S, SUB, q(1), q(2)):
+        fork.drop(MINE, key)
+    fork.put(THEIRS, q(3), queued("three"))
+    fork.old(W, encode_will(WillRow(0, 0, message("will"), 0)))
+    fork.drop(MINE, W)
+    rows, merge = fork.merge()
+    assert texts(rows) == ["one", "two", "three"]
+    assert SUB in rows
+    assert W in rows
+    assert merge.homes == {b"c": True}
+
+
+def test_a_session_that_only_the_other_side_has_comes_along() -> None:
+    fork = Fork()
+    fork.put(THEIRS, S, session(9))
+    fork.put(THEIRS, SUB, OPTIONS)
+    fork.put(THEIRS, q(1), queued("one"))
+    rows, merge = fork.merge()
+    assert texts(rows) == ["one"]
+    assert SUB in rows
+    assert merge.receipt.sessions_taken == 1
+
+
+def test_a_session_that_was_begun_anew_ends_the_one_of_the_other_side() -> None:
+    fork = fork_of_a_session()
+    for key in (S, SUB, q(1), q(2)):
+        fork.drop(THEIRS, key)
+    fork.put(THEIRS, S, session(9, floor=3))
+    fork.put(THEIRS, q(3), queued("new"))
+    rows, _merge = fork.merge()
+    assert texts(rows) == ["new"]
+    assert SUB not in rows
+
+
+# Subscriptions
+
+
+def test_an_unsubscribe_is_not_undone_by_the_side_that_did_not_hear_of_it() -> None:
+    for side in (MINE, THEIRS):
+        fork = fork_of_a_session()
+        fork.drop(side, SUB, stamped=False)
+        assert SUB not in fork.merge()[0]
+
+
+def test_of_two_changes_of_a_subscription_the_later_wins() -> None:
+    for first, second in ((MINE, THEIRS), (THEIRS, MINE)):
+        fork = fork_of_a_session()
+        fork.put(first, SUB, OTHER_OPTIONS)
+        fork.drop(second, SUB)
+        assert SUB not in fork.merge()[0]
+        fork.put(first, SUB, OTHER_OPTIONS)
+        assert fork.merge()[0][SUB] == OTHER_OPTIONS
+        fork.put(second, SUB, OPTIONS)
+        assert fork.merge()[0][SUB] == OPTIONS
+
+
+def record(offset: int) -> bytes:
+    """What the replay of a stream queues."""
+    properties = b""
+    for name, value in (("partition", "0"), ("offset", str(offset)), ("time", str(offset))):
+        text = f"folkmoot-{name}".encode()
+        properties += b"\x26" + u16(len(text)) + text + u16(len(value)) + value.encode()
+    return queued(f"r{offset}", created_us=offset, properties=properties)
+
+
+def test_a_replay_goes_on_from_the_later_position_and_gives_nothing_twice() -> None:
+    fork = fork_of_a_session()
+    fork.old(FEEDER, OPTIONS)
+    fork.old(FEED, encode_cursor(CursorRow(1, [3, 0], b"")))
+    fork.put(MINE, S, session(0))
+    fork.put(MINE, q(3), record(3))
+    fork.put(MINE, FEED, encode_cursor(CursorRow(1, [4, 1 << 62], b"")))
+    for number, offset in enumerate((3, 4, 5)):
+        fork.put(THEIRS, q(3 + number), record(offset))
+    fork.put(THEIRS, q(6), queued("not of the replay"))
+    fork.put(THEIRS, FEED, encode_cursor(CursorRow(1, [6, 2], b"")))
+    rows, _merge = fork.merge()
+    assert texts(rows) == ["one", "two", "r3", "r4", "r5", "not of the replay"]
+    assert decode_cursor(rows[FEED]).positions == [6, 2]
+
+
+def test_a_replay_that_only_the_other_side_knows_keeps_what_it_has_queued() -> None:
+    fork = fork_of_a_session()
+    fork.put(THEIRS, S, session(0))
+    fork.put(MINE, FEEDER, OPTIONS)
+    fork.put(MINE, q(3), record(3))
+    fork.put(MINE, FEED, encode_cursor(CursorRow(1, [4, 0], b"")))
+    rows, _merge = fork.merge()
+    assert texts(rows) == ["one", "two", "r3"]
+    assert decode_cursor(rows[FEED]).positions == [4, 0]
+
+
+# Wills
+
+
+def test_the_will_of_a_transient_client_stays_where_it_is_connected() -> None:
+    connected = encode_will(WillRow(5, 0, message("will"), 0))
+    for side in (MINE, THEIRS):
+        fork = Fork()
+        fork.old(W, connected)
+        fork.drop(side, W)  # published there: its node is away
+        assert fork.merge()[0] == {W: connected}
+
+
+def test_a_will_that_waits_goes_when_one_side_has_published_it() -> None:
+    for side in (MINE, THEIRS):
+        fork = Fork()
+        fork.old(W, encode_will(WillRow(5, 99, message("will"), 0)))
+        fork.drop(side, W)
+        assert fork.merge()[0] == {}
+
+
+def will(text: str, token: int, delay_s: int = 0) -> bytes:
+    return encode_will(WillRow(delay_s, 0, message(text), token))
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+@pytest.mark.parametrize("stamped", [True, False])  # the first one may be older than the split
+def test_of_two_wills_of_a_transient_client_the_later_stays_and_the_other_is_due(side: int, stamped: bool) -> None:
+    fork = Fork()
+    fork.put(side, W, will("left", 0xAB), stamped)
+    fork.put(MINE + THEIRS - side, W, will("connected", 0xCD))
+    assert fork.merge()[0] == {W: will("connected", 0xCD), W + b"\0ab": will("left", 0xAB)}
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+def test_a_will_that_the_other_side_has_settled_is_not_due(side: int) -> None:
+    fork = Fork()
+    fork.old(W, will("left", 0xAB))
+    fork.drop(side, W)  # published there
+    fork.put(side, W, will("connected", 0xCD))
+    assert fork.merge()[0] == {W: will("connected", 0xCD)}
+
+
+def test_a_connection_that_has_asked_leaders_of_both_sides_has_one_will() -> None:
+    fork = Fork()
+    for side in (MINE, THEIRS):
+        fork.put(side, W, will("one", 0xAB))
+    assert fork.merge()[0] == {W: will("one", 0xAB)}
+    for side in (MINE, THEIRS):
+        fork.put(side, S, session(0))
+    assert fork.merge()[0] == {S: session(0), W: will("one", 0xAB)}
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+@pytest.mark.parametrize("delay_s", [0, 5])
+@pytest.mark.parametrize("session_of_the_other", ["the same", "none", "begun anew"])
+def test_the_will_of_a_connection_whose_client_goes_on_at_the_other_side_is_due(
+    side: int, delay_s: int, session_of_the_other: str
+) -> None:
+    base = MINE + THEIRS - side
+    fork = Fork()
+    if session_of_the_other == "the same":
+        fork.put(side, S, session(0))
+    elif session_of_the_other == "begun anew":
+        fork.old(S, session(9))
+        fork.drop(base, S)
+    fork.put(side, W, will("left", 0xAB, delay_s))
+    fork.put(base, S, session(0))
+    fork.put(base, W, will("connected", 0xCD))
+    expected = {S: session(0), W: will("connected", 0xCD)}
+    if not delay_s or session_of_the_other != "the same":  # a delay ends when the client is back in its session
+        expected[W + b"\0ab"] = will("left", 0xAB, delay_s)
+    assert fork.merge()[0] == expected
+
+
+@pytest.mark.parametrize("side", [MINE, THEIRS])
+def test_a_will_that_was_left_and_that_one_side_of_another_split_has_published_is_not_due(side: int) -> None:
+    fork = Fork()
+    fork.old(W + b"\0ab", will("left", 0xAB))
+    fork.drop(side, W + b"\0ab")
+    assert fork.merge()[0] == {}
+
+
+# Other rows
+
+
+def test_the_later_retained_message_wins_and_a_clear_counts() -> None:
+    fork = Fork()  # without stamps for messages: there may be too many
+    fork.put(MINE, TOPIC, encode_message(message("mine", 2000)), stamped=False)
+    fork.put(THEIRS, TOPIC, encode_message(message("theirs", 2001)), stamped=False)
+    assert fork.merge()[0][TOPIC] == encode_message(message("theirs", 2001))
+    fork.put(MINE, TOPIC, encode_message(message("mine", 2002)), stamped=False)
+    rows, merge = fork.merge()
+    assert rows[TOPIC] == encode_message(message("mine", 2002))
+    assert list(merge.receipt.dropped.values()) == [1]
+    fork.clock = 3000
+    fork.drop(THEIRS, TOPIC)
+    assert fork.merge()[0] == {}
+
+
+def test_of_retained_messages_that_is_later_which_was_kept_later_whatever_the_clock_where_it_came_in() -> None:
+    behind, ahead = encode_message(message("later", 100)), encode_message(message("earlier", 5_000))
+    for first, second in ((MINE, THEIRS), (THEIRS, MINE)):
+        fork = Fork()
+        fork.put(first, TOPIC, ahead)
+        fork.put(second, TOPIC, behind)
+        assert fork.merge()[0][TOPIC] == behind
+        fork.put(first, TOPIC, ahead)
+        fork.put(first, TOPIC, behind)  # on one side, after its own clear
+        fork.drop(second, TOPIC)
+        fork.put(first, TOPIC, behind)
+        assert fork.merge()[0][TOPIC] == behind
+
+
+def test_a_clear_is_not_undone_by_the_side_that_did_not_hear_of_it() -> None:
+    for side in (MINE, THEIRS):
+        fork = Fork()
+        fork.old(TOPIC, encode_message(message("old")))
+        fork.drop(side, TOPIC, stamped=False)
+        assert fork.merge()[0] == {}
+
+
+def test_marks_and_producers_keep_the_greater_number_but_not_for_the_outboxes_of_partitions() -> None:
+    producer, node = plain_key(0, PRODUCER, b"p"), plain_key(0, MARK, b"n1")
+    partition = plain_key(0, MARK, b"\0p\0\1")
+    for mine, theirs in ((5, 7), (7, 5)):
+        fork = Fork()
+        for key in (producer, node, partition):
+            fork.put(MINE, key, u64(mine))
+            fork.put(THEIRS, key, u64(theirs))
+        rows, _merge = fork.merge()
+        assert (rows[producer], rows[node], rows[partition]) == (u64(7), u64(7), u64(mine))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "kept"),
+    [
+        ((8, 5), (8, 2), (8, 2)),  # ours took 5 promises of our own leader; theirs, which goes on, has made others
+        (
+            (8, 5),
+            (0, 0),
+            (7, 0x3FFFFFFFFF),
+        ),  # nothing of its new promises was taken, and all from before the fork may be
+        ((7, 5), (0, 0), (7, 5)),
+        ((7, 5), (7, 2), (7, 5)),  # made before the fork: the same ones
+        ((0, 0), (8, 2), (8, 2)),
+    ],
+)
+def test_what_is_done_for_another_partition_is_counted_as_where_that_one_goes_on(
+    mine: tuple[int, int], theirs: tuple[int, int], kept: tuple[int, int]
+) -> None:
+    key = plain_key(0, MARK, b"\0p\0\1")
+    fork = Fork()
+    if mine[0]:
+        fork.put(MINE, key, u64(mine[0] << 38 | mine[1]))
+    if theirs[0]:
+        fork.put(THEIRS, key, u64(theirs[0] << 38 | theirs[1]))
+    rows, _merge = fork.merge(7, 1)
+    assert rows[key] == u64(kept[0] << 38 | kept[1])
+    if mine[0]:
+        rows, _merge = fork.merge(7, 2)
+        assert rows[key] == u64(mine[0] << 38 | mine[1]), "that one goes on at our side"
+
+
+def test_promises_of_the_other_side_get_new_numbers() -> None:
+    fork = Fork()
+    prefix = kind_prefix(0, OUTBOX)
+    fork.old(numbered_key(prefix, 1), b"kept here, done there")
+    fork.drop(THEIRS, numbered_key(prefix, 1))
+    fork.put(MINE, numbered_key(prefix, 2), b"mine")
+    fork.put(THEIRS, numbered_key(prefix, 2), b"theirs")
+    rows, _merge = fork.merge()
+    assert sorted(rows.values()) == [b"kept here, done there", b"mine", b"theirs"]
+    assert sequence_of(next(key for key, body in rows.items() if body == b"theirs")) == 1 << 40
+
+
+def test_chunks_of_the_other_side_are_left_over_and_none_of_before_the_fork() -> None:
+    fork = Fork()
+    prefix = name_prefix(0, CHUNK, b"s") + u16(0)
+    fork.old(numbered_key(prefix, 0), b"old")
+    fork.put(MINE, numbered_key(prefix, 8), b"mine")
+    fork.put(THEIRS, numbered_key(prefix, 8), b"theirs")
+    rows, _merge = fork.merge()
+    assert [body for key, body in rows.items() if key[2] == CHUNK] == [b"old", b"mine"]
+    assert [body for key, body in rows.items() if key[2] == LEFTOVER] == [b"theirs"]
+
+
+# Properties
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    old=st.sets(SEQUENCE),
+    changes=st.lists(st.tuples(st.sampled_from([MINE, THEIRS]), st.booleans(), SEQUENCE), max_size=20),
+    connected=st.sampled_from([0, MINE, THEIRS]),
+)
+def test_nothing_that_nobody_removed_is_lost_and_nothing_comes_twice(
+    old: set[int], changes: list[tuple[int, bool, int]], connected: int
+) -> None:
+    fork = Fork()
+    fork.old(S, session(9))
+    expected: set[str] = set()
+    for sequence in old:
+        fork.old(q(sequence), queued(f"old {sequence}"))
+        expected.add(f"old {sequence}")
+    ends = {MINE: 10, THEIRS: 10}
+    for number, (side, puts, sequence) in enumerate(changes):
+        rows = fork.rows[side - MINE]
+        if puts:
+            fork.put(side, q(ends[side]), queued(f"new {number}"))
+            ends[side] += 1
+            expected.add(f"new {number}")
+        elif q(sequence) in rows:
+            expected.discard(decode_queue(rows[q(sequence)][16:]).message.payload.decode())  # type: ignore[union-attr]
+            fork.drop(side, q(sequence))
+    if connected:
+        fork.put(connected, S, session(0))
+    rows, merge = fork.merge()
+    found = texts(rows)
+    assert sorted(found) == sorted(expected)
+    for side in (MINE, THEIRS):
+        # Each side's messages keep their order.
+        order = [decode_queue(fork.rows[side - MINE][q(number)][16:]).message for number in range(10, ends[side])]
+        mine = [one.payload.decode() for one in order if one is not None]
+        assert [text for text in found if text in mine] == mine
+    base = THEIRS if connected == THEIRS else MINE
+    for sequence in range(10, ends[base]):
+        assert q(sequence) in rows, "the base keeps its packet ids"
+    assert len({unit.name for unit in merge.units}) == len(merge.units)
+
+
+@settings(max_examples=200, deadline=None)
+@given(steps=st.lists(st.tuples(st.sampled_from([MINE, THEIRS]), st.integers(0, 2), st.integers(0, 2)), max_size=12))
+def test_each_subscription_is_what_was_said_last(steps: list[tuple[int, int, int]]) -> None:
+    fork = Fork()
+    fork.old(S, session(9))
+    keys = [name_prefix(0, SUBSCRIPTION, b"c") + bytes([97 + number]) for number in range(3)]
+    for key in keys[:2]:
+        fork.old(key, OPTIONS)
+    last: dict[bytes, bytes | None] = {keys[0]: OPTIONS, keys[1]: OPTIONS, keys[2]: None}
+    for side, number, what in steps:
+        key = keys[number]
+        if what:
+            body = encode_subscription(SubscriptionRow(what, fork.clock))
+            fork.put(side, key, body)
+            last[key] = body
+        elif key in fork.rows[side - MINE]:
+            fork.drop(side, key)
+            last[key] = None
+    rows, _merge = fork.merge()
+    assert {key: rows.get(key) for key in keys} == last
+
+
+SEVENTH = (5 << NUMBER_BITS) + 7  # the seventh request that was made in the fifth view
+
+
+@pytest.mark.parametrize(
+    ("mark", "common", "kept"),
+    [
+        (SEVENTH, 5, False),  # the other side has applied the same request
+        (SEVENTH + 20, 6, False),  # and later ones
+        (SEVENTH - 1, 5, True),  # it has not
+        (0, 5, True),  # it knows nothing of who asked
+        (SEVENTH + 20, 4, True),  # it was made on one side, after the fork: numbers of the two sides tell nothing
+        (SEVENTH, -1, True),  # nobody knows when they parted: twice rather than never
+    ],
+)
+@pytest.mark.parametrize("asker", [b"n1", b"\0p\0\7"], ids=["node", "partition"])
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_message_comes_once_if_both_sides_have_applied_its_request(
+    mark: int, common: int, kept: bool, asker: bytes, base: int
+) -> None:
+    fork = Fork()
+    fork.common = common
+    fork.old(S, session(0))
+    other = THEIRS if base == MINE else MINE
+    fork.put(other, S, session(1 << 60))  # not connected there
+    fork.put(base, S, session(0))
+    fork.put(other, q(1), requested("m", asker, SEVENTH))
+    if mark:
+        fork.put(base, plain_key(0, MARK, asker), u64(mark))
+    rows, _merge = fork.merge()
+    assert texts(rows) == (["m"] if kept else [])
+
+
+def test_the_plan_for_a_long_queue_is_made_in_steps() -> None:
+    fork = Fork()
+    fork.old(S, session(0))
+    count = 3 * STEP_ROWS
+    for number in range(1, count + 1):
+        fork.rows[0][q(number)] = u64(MINE) + u64(FORK + number) + queued("mine")
+        fork.rows[1][q(number)] = u64(THEIRS) + u64(FORK + number) + queued("theirs")
+    fork.seqs = [FORK + count, FORK + count]
+    merge = Merge(0, fork.side(0), fork.side(1), THEIRS, 1 << 40)
+    # Every row of the base, every row of the other side, and every row of the result.
+    assert len([None for _ in merge.steps()]) >= 4 * count // STEP_ROWS - 3
+    assert [unit.name for unit in merge.units] == [b"0c"]
+    assert len(merge.units[0].ops) == count
+
+
+@pytest.mark.parametrize("base", [MINE, THEIRS])
+def test_a_flow_that_the_client_has_begun_at_the_other_side_ends_after_the_merge(base: int) -> None:
+    fork = Fork()
+    fork.old(S, session(0))
+    other = THEIRS if base == MINE else MINE
+    fork.put(other, S, session(1 << 60))  # not connected there
+    fork.put(base, S, session(0))
+    begun, taken, mine = r(40), r(3), r(4)
+    fork.put(other, begun, b"")
+    fork.put(other, taken, b"")
+    fork.put(base, q(3), queued("another message has its packet id"))
+    fork.put(base, mine, b"")
+    rows, _merge = fork.merge()
+    assert begun in rows
+    assert mine in rows
+    assert taken not in rows
+
+
+def r(sequence: int) -> bytes:
+    return numbered_key(name_prefix(0, RELEASED, b"c"), sequence)

@@ -1,0 +1,83 @@
+"""A partition with many rows is merged over many turns when a split heals; nothing is missing afterwards."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.hash import hash64
+from folkmoot.merge.merge_session import STEP_ROWS
+from folkmoot.store.batch import Batch
+from folkmoot.store.key import QUEUE, name_prefix, numbered_key, sequence_of
+from tests.harness.peer import EVER
+from tests.harness.simulated_cluster import Camp, Site
+
+PARTITIONS = 4
+ROWS = 12_000
+PAGE_ROWS = 4096  # and no more than 256 KiB
+CLIENT = next(f"c{number}" for number in range(99) if hash64(b"c%d" % number) % PARTITIONS == 0)
+
+
+def multiply(site: Site) -> None:
+    """Let a store have the client's message many times, as if it had been published so often before the split."""
+    prefix = name_prefix(0, QUEUE, CLIENT.encode())
+    key, value = site.store.scan(prefix, prefix + b"\xff" * 9, 1)[0]
+    batch = Batch(0)
+    for count in range(1, ROWS):
+        batch.put(numbered_key(prefix, sequence_of(key) + count), value)
+    site.store.apply(batch)
+
+
+def held_by(site: Site) -> int:
+    """How many rows a merge of partition 0 has read of its own copy."""
+    liaison = site.node.liaison
+    assert liaison is not None
+    merging = liaison.replication.merges._active.get(0)
+    return 0 if merging is None else len(merging.own)
+
+
+def test_a_long_queue_is_merged_over_many_turns() -> None:
+    camp = Camp(3, partitions=PARTITIONS)
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    lone = camp[liaison.fabric.leaders[0]]
+    others = [site for site in camp.live() if site is not lone]
+    client = lone.client(CLIENT)
+    client.connect(session_expiry=EVER)
+    client.subscribe("t", qos=1)
+    client.disconnect()
+    publisher = others[0].client("p")
+    publisher.connect()
+    publisher.publish("t", b"before", qos=1)
+    publisher.disconnect()
+    for site in camp.live():
+        multiply(site)
+    lone.restart()  # so that all leaders have read what is there
+    camp.settle()
+    camp.cut(lone.name, *[site.name for site in others])
+    camp.advance(10 * SECOND)
+    for site in (lone, others[0]):
+        one = site.client(f"at {site.name}")
+        one.connect()
+        one.publish("t", site.name.encode(), qos=1)
+        one.disconnect()
+    read: list[int] = [0]
+
+    def look_at(site: Site, turn: Callable[[], bool]) -> Callable[[], bool]:
+        def and_look() -> bool:
+            moved = turn()
+            if held_by(site):
+                read.append(held_by(site))
+            return moved
+
+        return and_look
+
+    for site in camp.live():
+        site.turn = look_at(site, site.turn)  # type: ignore[method-assign]
+    camp.heal()
+    camp.settle()
+    assert sorted(site.node.counters.queue_messages for site in camp.live()) == [0, 0, ROWS + 2]
+    steps = [after - before for before, after in itertools.pairwise(read)]
+    assert max(steps) <= 2 * PAGE_ROWS  # it goes on when it wakes, and when something was written
+    assert len([step for step in steps if not step]) >= 2 * ROWS // STEP_ROWS // 2  # and then the plan was made

@@ -1,0 +1,123 @@
+"""One partition that cannot answer holds up nobody who does not need it (A11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.hash import hash64
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.packet import V311, Ack, Disconnect, Publish, Will
+from tests.harness.peer import Peer
+from tests.harness.simulated_cluster import Camp
+
+PARTITIONS = 8
+
+
+def topic_of(camp: Camp, leader: str, but: int = -1) -> tuple[str, int]:
+    """Return a topic whose retained message is led by a node, and its partition."""
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    for number in range(1000):
+        topic = f"r/{number}"
+        partition = hash64(topic.encode()) % PARTITIONS
+        if liaison.fabric.leaders[partition] == leader and partition != but:
+            return topic, partition
+    raise AssertionError(f"{leader} leads nothing else")
+
+
+def send(peer: Peer, topic: str, packet_id: int, qos: int = 1) -> None:
+    peer.send(Publish(topic.encode(), b"x", qos, True, False, packet_id))
+
+
+def acks(peer: Peer) -> list[int]:
+    return [packet.packet_id for packet in peer.receive() if isinstance(packet, Ack)]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_leader_that_hangs_holds_up_only_those_who_need_it(qos: int) -> None:
+    camp = Camp(3, replicas=1, partitions=PARTITIONS)
+    near, _ = topic_of(camp, "n1")
+    far, _ = topic_of(camp, "n3")
+    next_, _ = topic_of(camp, "n2")
+    both, other = camp["n1"].client("both"), camp["n1"].client("other")
+    both.connect()
+    other.connect()
+    camp["n3"].up = False  # it hangs: nobody knows yet
+    send(both, far, 1, qos)
+    send(other, near, 1, qos)
+    send(other, next_, 2, qos)
+    send(both, near, 2, qos)
+    camp.run()
+    assert acks(other) == [1, 2]
+    assert acks(both) == [], "acknowledgements of one connection are in the order of its packets [MQTT-4.6.0-2]"
+    late = camp["n1"].client(near)  # so that n1 has its registration
+    late.connect()
+    send(late, near, 7, qos)
+    assert acks(late) == [7]
+    camp["n3"].up = True
+    camp.run()
+    assert acks(both) == [1, 2]
+
+
+def spoil(camp: Camp, partition: int) -> None:
+    """Damage all copies of a partition."""
+    for site in camp.sites.values():
+        assert site.node.liaison is not None
+        site.node.liaison.replication.standing.spoil(partition, "a test")
+    camp.advance(5 * SECOND)
+
+
+def test_a_partition_without_a_sound_copy_is_refused_and_named() -> None:
+    camp = Camp(3, partitions=PARTITIONS)
+    far, lost = topic_of(camp, "n3")
+    near, _ = topic_of(camp, "n1", lost)
+    spoil(camp, lost)
+    peer = camp["n1"].client("modern")
+    peer.connect()
+    send(peer, far, 1)
+    answer = peer.expect(Ack)
+    assert answer.code == reason.IMPLEMENTATION_SPECIFIC_ERROR
+    assert answer.properties is not None
+    assert f"partition {lost} has no leader" in str(answer.properties.reason)
+    send(peer, near, 2)
+    assert acks(peer) == [2]
+    old = camp["n1"].client("old", version=V311)
+    old.connect()
+    send(old, near, 1)
+    assert acks(old) == [1]
+    send(old, far, 2)
+    assert old.closed, "3.1.1 cannot refuse a message: its client keeps it"
+
+
+def test_what_waits_for_a_partition_when_its_last_copy_is_found_to_be_damaged_is_given_back() -> None:
+    camp = Camp(3, partitions=PARTITIONS)
+    far, lost = topic_of(camp, "n3")
+    peer = camp["n1"].client("waits")
+    peer.connect()
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    liaison.fabric.open[lost] = False  # as while its leader takes over
+    send(peer, far, 1)
+    assert acks(peer) == []
+    spoil(camp, lost)
+    assert peer.expect(Disconnect).code == reason.SERVER_BUSY
+    other = camp["n1"].client("other")
+    other.connect()
+    near, _ = topic_of(camp, "n1", lost)
+    send(other, near, 1)
+    assert acks(other) == [1]
+
+
+def test_a_will_that_nobody_can_retain_holds_up_no_subscription() -> None:
+    camp = Camp(3, partitions=PARTITIONS)
+    far, lost = topic_of(camp, "n3")
+    mortal = next(f"m{n}" for n in range(99) if hash64(b"m%d" % n) % PARTITIONS != lost)
+    peer = camp["n1"].client(mortal)
+    peer.connect(will=Will(far.encode(), b"will", 1, True, None))
+    subscriber = camp["n2"].client(next(f"s{n}" for n in range(99) if hash64(b"s%d" % n) % PARTITIONS != lost))
+    subscriber.connect()
+    spoil(camp, lost)
+    peer.lose()
+    camp.advance(SECOND)
+    assert subscriber.subscribe("other", qos=1) == [1]

@@ -1,0 +1,117 @@
+"""A partition gets another leader, which is planned and hurts nobody, while its clients come and go.
+
+The leader moves back to a node that has come back; at each step of that, in an order that each run draws anew, a client
+does something. A step is the turn of one node, or what is on a wire in one direction.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.hash import hash64
+from folkmoot.mqtt.packet import Connack, Connect, Disconnect, Will
+from tests.harness.peer import EVER, properties
+from tests.harness.simulated_cluster import Camp, Site
+
+PARTITIONS = 4
+STEPS = 90
+RUNS = 10
+
+
+class Move:
+    """Three nodes, of which n3 has just come back: a partition is about to move to it from the node `old`."""
+
+    def __init__(self, run: int) -> None:
+        self.order = random.Random(run)
+        self.camp = Camp(3, partitions=PARTITIONS)
+        self.partition = self.leaders(self.camp["n1"]).index("n3")
+        self.camp["n3"].kill()
+        self.camp.settle()
+        self.old = self.camp[self.leaders(self.camp["n1"])[self.partition]]
+        number = next(n for n in range(99) if hash64(b"c%d" % n) % PARTITIONS == self.partition)
+        self.client_id = f"c{number}"
+        self.watch = self.camp["n1" if self.old.name == "n2" else "n2"].client("watch")
+        self.watch.connect(session_expiry=EVER)
+        self.watch.subscribe("#", qos=2)
+
+    def leaders(self, site: Site) -> list[str]:
+        assert site.node.liaison is not None
+        return site.node.liaison.fabric.leaders
+
+    def come_back(self) -> None:
+        """The node comes back and gets what it lacks; the view that lets it lead is proposed, and all stands still."""
+        self.camp["n3"].revive()
+        begun = self.proposals()
+        for _ in range(1000):
+            self.camp.freeze()
+            self.camp.now += SECOND // 100
+            for site in self.camp.live():
+                site.turn()
+            if self.proposals() == begun + 2:  # the first took it in
+                return
+            self.camp.thaw()
+            self.camp.run()
+        raise AssertionError("nothing is proposed")
+
+    def proposals(self) -> int:
+        return sum(site.kinds().count("view_proposed") for site in self.camp.sites.values())
+
+    def step(self, count: int) -> None:
+        idle = 0
+        while count and idle < 100:
+            idle += 1
+            if self.camp.unit(self.order.randrange(9)):
+                count -= 1
+                idle = 0
+
+    def finish(self) -> None:
+        self.camp.thaw()
+        self.camp.settle()
+        self.camp.advance(SECOND)
+        assert self.leaders(self.camp["n1"])[self.partition] == "n3"
+
+
+@pytest.mark.parametrize("expiry", [0, EVER])
+@pytest.mark.parametrize("near", [True, False], ids=["at the leader", "elsewhere"])
+def test_the_will_of_a_client_that_comes_meanwhile_is_not_due(near: bool, expiry: int) -> None:
+    for run in range(RUNS):
+        move = Move(run)
+        peer = (move.old if near else move.watch.box).client(move.client_id)
+        peer.open()
+        move.come_back()
+        move.step(int(STEPS * move.order.random()))
+        will = Will(b"w", b"will", 1, False, None)
+        peer.send(Connect(5, move.client_id, False, 0, None, None, will, properties(session_expiry=expiry)))
+        move.finish()
+        assert peer.expect(Connack).code == 0, run
+        assert move.watch.payloads() == [], run
+        peer.disconnect()
+        move.camp.advance(SECOND)
+        assert move.watch.payloads() == [], run
+
+
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_a_transient_client_that_goes_and_comes_again_elsewhere_meanwhile_stays(goodbye: bool) -> None:
+    for run in range(RUNS):
+        move = Move(run)
+        first = move.watch.box.client(move.client_id)
+        first.connect(session_expiry=0, will=Will(b"w", b"will", 1, False, None))
+        move.old.hold_writes()
+        move.come_back()
+        move.step(int(STEPS * move.order.random() / 3))
+        if goodbye:
+            first.send(Disconnect(0, None))
+        first.lose()
+        move.step(int(STEPS * move.order.random() / 3))
+        second = move.old.client(move.client_id)
+        second.open()
+        second.send(Connect(5, move.client_id, True, 0, None, None, None, properties(session_expiry=0)))
+        move.step(int(STEPS * move.order.random() / 3))
+        move.old.release_writes()
+        move.finish()
+        assert second.expect(Connack).code == 0, run
+        assert not second.closed, run
+        assert move.watch.payloads() == ([] if goodbye else [b"will"]), run

@@ -1,0 +1,111 @@
+"""The last retained message of a client stays, also when its session is elsewhere and its QoS differ (A8).
+
+A message of QoS 2 goes by way of the leader of its session, others go from the client's node to the topic's leader.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.kernel.hash import hash64
+from folkmoot.mqtt import reason
+from folkmoot.mqtt.packet import PUBREC, Ack, Disconnect, Packet, Publish, Will
+from tests.harness.peer import EVER, Peer
+from tests.harness.simulated_cluster import Camp
+
+PARTITIONS = 8
+
+
+def named(camp: Camp, prefix: str, leader: str) -> str:
+    """Return a name of which the node leads the partition."""
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    leaders = liaison.fabric.leaders
+    names = [f"{prefix}{number}" for number in range(99)]
+    return next(name for name in names if leaders[hash64(name.encode()) % PARTITIONS] == leader)
+
+
+def stage(will: Will | None = None) -> tuple[Camp, Peer, str]:
+    """A client at n3 whose session is at n1, and a topic of n2."""
+    camp = Camp(3, replicas=1, partitions=PARTITIONS)
+    peer = camp["n3"].client(named(camp, "c", "n1"))
+    peer.connect(session_expiry=EVER, will=will)
+    return camp, peer, named(camp, "t", "n2")
+
+
+def retained(camp: Camp, topic: str) -> list[bytes]:
+    reader = camp["n2"].client("reader")
+    reader.connect()
+    reader.subscribe(topic, qos=1)
+    return reader.payloads()
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("held", [("n1", "n2"), ("n3", "n1")])
+def test_it_does_not_overtake_one_of_qos_2(qos: int, held: tuple[str, str]) -> None:
+    camp, peer, topic = stage()
+    camp.held = {held}
+    peer.send(
+        Publish(topic.encode(), b"1", 2, True, packet_id=1),
+        Publish(topic.encode(), b"2", qos, True, packet_id=2 * qos),
+        Publish(b"other", b"3", 0, False),
+    )
+    camp.held = set()
+    camp.run()
+    assert retained(camp, topic) == [b"2"]
+    peer.take(Ack, 1)
+    if qos:
+        peer.take(Ack, 2)
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_one_of_qos_2_does_not_overtake_it(qos: int) -> None:
+    camp, peer, topic = stage()
+    camp.held = {("n3", "n2")}
+    peer.send(
+        Publish(topic.encode(), b"1", qos, True, packet_id=2 * qos),
+        Publish(topic.encode(), b"2", 2, True, packet_id=1),
+    )
+    assert not [packet for packet in peer.inbox if isinstance(packet, Ack) and packet.kind == PUBREC]
+    camp.held = set()
+    camp.run()
+    assert retained(camp, topic) == [b"2"]
+    peer.take(Ack, 1)
+
+
+def test_what_waits_when_the_client_goes_is_published() -> None:
+    camp, peer, topic = stage()
+    camp.held = {("n1", "n2")}
+    peer.send(Publish(topic.encode(), b"1", 2, True, packet_id=1), Publish(topic.encode(), b"2", 1, True, packet_id=2))
+    peer.lose()
+    camp.held = set()
+    camp.run()
+    assert len(retained(camp, topic)) == 1
+    assert camp["n3"].node.counters.publishers_paused == 0
+
+
+@pytest.mark.parametrize(
+    ("last", "wills"),
+    [
+        ([Disconnect(reason.NORMAL_DISCONNECTION)], []),
+        ([Disconnect(reason.DISCONNECT_WITH_WILL)], [b"will"]),
+        ([], [b"will"]),
+    ],
+)
+def test_what_still_waits_when_the_client_goes_hides_no_goodbye(last: list[Packet], wills: list[bytes]) -> None:
+    camp, peer, topic = stage(Will(b"will", b"will", 1, False))
+    heir = camp["n2"].client("heir")
+    heir.connect()
+    heir.subscribe("will", qos=1)
+    camp.held = {("n1", "n2")}
+    peer.send(
+        Publish(topic.encode(), b"1", 2, True, packet_id=1),
+        Publish(topic.encode(), b"2", 1, True, packet_id=2),  # behind the first one, or when the client has gone
+        Publish(topic.encode(), b"3", 2, True, packet_id=3),  # behind the second one
+        *last,
+    )
+    peer.lose()
+    camp.held = set()
+    camp.run()
+    assert heir.payloads() == wills
+    assert camp["n3"].node.counters.publishers_paused == 0

@@ -1,0 +1,68 @@
+"""What an idempotent producer sends again counts once, also when the node that it comes to is alone by then."""
+
+from __future__ import annotations
+
+import pytest
+
+from folkmoot.kernel.clock import SECOND
+from folkmoot.kernel.hash import hash64
+from folkmoot.mqtt.packet import Publish
+from folkmoot.streams.config import StreamConfig
+from folkmoot.streams.table import store_partition
+from tests.harness.peer import EVER, properties
+from tests.harness.simulated_cluster import Camp
+
+PRODUCED = properties(user_properties=[("folkmoot-producer", "p"), ("folkmoot-seq", "1")])
+
+
+@pytest.mark.parametrize("group", ["g", "h", "i", "j", "k"])
+def test_a_member_of_a_group_gets_it_once(group: str) -> None:
+    camp = Camp(2, partitions=16)
+    member = camp["n1"].client("member")
+    member.connect(session_expiry=EVER)
+    member.subscribe(f"$share/{group}/t", qos=1)
+    publisher = camp["n1"].client("publisher")
+    publisher.connect(session_expiry=EVER)
+    publisher.send(Publish(b"t", b"once", 1, False, False, 1, PRODUCED))
+    camp.run()
+    camp["n2"].kill()
+    camp.advance(5 * SECOND)
+    publisher.send(Publish(b"t", b"once", 1, False, True, 1, PRODUCED))
+    camp.run()
+    assert member.payloads() == [b"once"]
+
+
+def test_a_new_leader_stores_what_its_own_client_has_sent_wherever_the_topic_is_kept() -> None:
+    partitions = 16
+    stream = next(name for name in map(str, range(999)) if store_partition(name, 0, partitions) == 0)
+    client_id, topic = (
+        next(f"{stem}{n}" for n in range(999) if hash64(f"{stem}{n}".encode()) % partitions == 0) for stem in "ct"
+    )
+    camp = Camp(3, partitions=partitions, streams=[StreamConfig(stream, b"#", 1)])
+    liaison = camp["n1"].node.liaison
+    assert liaison is not None
+    assert liaison.view is not None
+    leader, heir = [camp[node_id] for node_id in liaison.view.replicas[0][:2]]
+    other = heir.client("other")
+    other.connect()
+    turn = heir.turn
+
+    def publish_before_it_leads() -> bool:
+        moved = turn()
+        broker = heir.node._broker
+        if broker.fabric.leaders[0] == heir.name and not broker.state.leads[0]:
+            other.send(Publish(topic.encode(), b"before", 0, False, False, 0))
+        return moved
+
+    heir.turn = publish_before_it_leads  # type: ignore[method-assign]
+    client = heir.client(client_id)
+    client.connect(session_expiry=EVER)
+    leader.up = False
+    client.send(Publish(topic.encode(), b"kept", 1, True, False, 1, PRODUCED))
+    leader.kill()
+    camp.advance(5 * SECOND)
+    reader = heir.client("reader")
+    reader.connect()
+    reader.subscribe(f"$stream/{stream}/earliest/#", qos=1)
+    camp.advance(SECOND)
+    assert reader.payloads().count(b"kept") == 1

@@ -1,0 +1,165 @@
+"""Acknowledgements against a model: in order per connection, none before its batch, all in the end; queues follow."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from folkmoot.auth.policy import Policy
+from folkmoot.kernel.limits import Limits
+from folkmoot.kernel.rng import Rng
+from folkmoot.session.connection import CLOSED, OPEN, Connection, PeerInfo
+from folkmoot.session.session import Session
+from folkmoot.store.memory import MemoryStore
+from folkmoot.store.writer import Writer
+from folkmoot.streams.config import StreamConfig
+from folkmoot.streams.record import encode_record
+from folkmoot.streams.table import Streams
+from folkmoot.turn.brake import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RATE
+from folkmoot.turn.commit import Commits
+from folkmoot.turn.fabric import Fabric
+from folkmoot.turn.receipt import Receipts
+from folkmoot.turn.state import Identity, State
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("row"), st.just(0)),
+        st.tuples(st.just("record"), st.just(0)),
+        st.tuples(st.just("ack"), st.integers(0, 2)),
+        st.tuples(st.just("ack"), st.integers(0, 2)),
+        st.tuples(st.just("now"), st.integers(0, 2)),
+        st.tuples(st.just("queue"), st.integers(0, 1)),
+        st.tuples(st.just("seal"), st.just(0)),
+        st.tuples(st.just("written"), st.integers(1, 2)),
+        st.tuples(st.just("close"), st.integers(0, 2)),
+    ),
+    max_size=60,
+)
+PAUSES = st.lists(st.tuples(st.sampled_from([FOR_BACKLOG, FOR_RATE, FOR_HANDSHAKE]), st.booleans()), max_size=20)
+
+
+class Desk:
+    """Commits with three connections and two sessions, driven as the broker drives them."""
+
+    def __init__(self) -> None:
+        store = MemoryStore()
+        self.streams = Streams([StreamConfig("s", b"#", 1)], 2, store)
+        self.streams.open()
+        self.state = State(Identity(), Limits(), Policy([], True), 2, store, Writer(2, 1), Rng(1))
+        self.commits = Commits(self.state, self.streams, Receipts(self.state, Fabric("n", 4, True)))
+        info = PeerInfo("tcp", "192.0.2.1:1")
+        self.connections = [Connection(number, None, info, 0, self.state.outputs) for number in range(3)]
+        for connection in self.connections:
+            connection.state = OPEN
+        self.sessions = [Session(f"c{number}", 0, True) for number in range(2)]
+        self.sealed: list[int] = []
+        self.dirty = False
+        self.number = 0
+        # Per connection: (what is owed, the batch that it needs); what came; per batch: the ends of the queues.
+        self.owed: list[list[tuple[bytes, int]]] = [[], [], []]
+        self.came: list[bytes] = [b"", b"", b""]
+        self.ends: dict[int, dict[int, int]] = {}
+
+    def token(self) -> int:
+        """The batch that has all that was changed until now."""
+        return self.state.writer.token if self.dirty else self.state.writer.token - 1
+
+    def step(self, what: str, number: int) -> None:
+        if what == "row":
+            self.state.writer.put(0, b"key", b"value")
+            self.dirty = True
+        elif what == "record":
+            self.streams.streams[0].logs[0].append(encode_record(b"t", b"", 1, False, b"", b""), 1)
+            self.dirty = True
+        elif what in ("ack", "now"):
+            self.number += 1
+            ack = b"\x40\x02" + self.number.to_bytes(2, "big")
+            if self.connections[number].state == OPEN:
+                self.owed[number].append((ack, self.token() if what == "ack" else 0))
+                self.commits.acknowledge(self.connections[number], ack, what == "ack")
+        elif what == "queue":
+            self.sessions[number].queue_next += 1
+            self.step("row", 0)
+            self.commits.touch(self.sessions[number])
+        elif what == "close":
+            self.connections[number].state = CLOSED
+            self.owed[number] = []
+        elif what == "seal":
+            self.seal()
+        elif what == "written" and self.sealed:
+            self.written(self.sealed[min(number, len(self.sealed)) - 1])
+
+    def seal(self) -> None:
+        self.streams.flush(self.state.writer)
+        batch = self.state.writer.take()
+        if batch is not None:
+            self.commits.seal(batch.token, batch.bytes)
+            self.sealed.append(batch.token)
+            self.ends[batch.token] = {n: session.queue_next for n, session in enumerate(self.sessions)}
+        self.dirty = False
+
+    def written(self, token: int) -> None:
+        self.streams.written(token)
+        self.commits.durable_token = token
+        for record in self.commits.commit_through(token):
+            for i, session in enumerate(record.sessions):
+                assert record.durable_next[i] == self.ends[record.token][self.sessions.index(session)]
+        for record in self.commits.complete():
+            self.commits.release(record)
+        self.sealed = [left for left in self.sealed if left > token]
+
+    def check(self) -> None:
+        for number, connection in enumerate(self.connections):
+            came = connection.take_output()
+            if connection.state != OPEN:
+                continue
+            self.came[number] += came
+            # What must have come: all that need no batch that is not durable, up to the first that does.
+            expected = b""
+            for ack, token in self.owed[number]:
+                if token > self.commits.complete_token:
+                    break
+                expected += ack
+            assert self.came[number] == expected
+            waiting = len(self.owed[number]) - len(expected) // 4
+            assert (connection.held, connection.held_pubacks) == (waiting, waiting)
+
+
+@given(STEPS)
+def test_acknowledgements_leave_in_order_and_not_before_their_batch(steps: list[tuple[str, int]]) -> None:
+    desk = Desk()
+    for what, number in steps:
+        desk.step(what, number)
+        desk.check()
+    desk.seal()
+    desk.written(desk.state.writer.token - 1)
+    desk.check()
+    assert desk.commits.backlog_bytes == 0
+    assert len(desk.commits._records) == 0
+    assert all(connection.held == 0 for connection in desk.connections)
+
+
+@given(PAUSES)
+def test_a_connection_is_read_when_no_reason_is_left(steps: list[tuple[int, bool]]) -> None:
+    desk = Desk()
+    connection, reasons = desk.connections[0], set[int]()
+    read = True
+    for why, on in steps:
+        if on:
+            reasons.add(why)
+            desk.commits.pause(connection, why)
+        elif why == FOR_BACKLOG:
+            reasons.discard(why)
+            desk.commits.resume()
+        else:
+            reasons.discard(why)
+            desk.commits.unpause(connection, why)
+        assert bool(connection.paused) is bool(reasons)
+        assert desk.state.counters.publishers_paused == bool(reasons)
+        told = [True] * len(desk.state.resumes) + [False] * len(desk.state.pauses)
+        assert told == ([] if read is not bool(reasons) else [not reasons])
+        read = not reasons
+        desk.state.resumes.clear()
+        desk.state.pauses.clear()
+    desk.commits.forget(connection)
+    assert desk.state.counters.publishers_paused == len(desk.commits.paused) == 0
