@@ -30,27 +30,27 @@ REST_US = 700_000  # longer than planned changes wait for company
 STEP_US = 1000
 RINGS = ((3, 256), (50, 1024), (200, 4096))
 REPLICAS = 3
-HARNESS = Path(__file__).resolve().parent.parent / "tests" / "cluster" / "moot.py"
+HARNESS = Path(__file__).resolve().parent.parent / "tests" / "membership" / "simulated_membership.py"
 
 
 def harness() -> ModuleType:
     """Return the module of the membership harness: `tests` is no package that could be imported."""
-    spec = importlib.util.spec_from_file_location("moot", HARNESS)
+    spec = importlib.util.spec_from_file_location("simulated_membership", HARNESS)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["moot"] = module
+    sys.modules["simulated_membership"] = module
     spec.loader.exec_module(module)
     return module
 
 
 def run(bench: Bench) -> Figures:
     """Let one node die and come back in clusters of several sizes; time the ring."""
-    moot = harness()
+    simulation = harness()
     views: Figures = {}
     for size in SIZES_QUICK if bench.quick else SIZES:
         bench.note(f"{size} nodes")
-        views[str(size)] = changes(moot.Moot(size, SEED, PARTITIONS), size)
+        views[str(size)] = changes(simulation.SimulatedMembership(size, SEED, PARTITIONS), size)
     rings: Figures = {}
     for nodes, partitions in RINGS:
         bench.note(f"ring of {nodes} nodes and {partitions} partitions")

@@ -17,7 +17,7 @@ from folkmoot.streams.chunk import decode_chunk, decode_head
 from folkmoot.streams.config import StreamConfig
 from tests.harness.asgi import ask
 from tests.harness.peer import Peer
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 WIDE = StreamConfig("wide", b"w/#", 6)
 BRIEF = StreamConfig("brief", b"b/#", 6, retention_us=5 * SECOND)
@@ -25,12 +25,12 @@ TOPICS = 24
 
 
 @pytest.fixture
-def camp() -> Camp:
-    return Camp(3, replicas=2, streams=[WIDE, BRIEF])
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(3, replicas=2, streams=[WIDE, BRIEF])
 
 
-def publisher(camp: Camp) -> Peer:
-    peer = camp["n1"].client("filler")
+def publisher(cluster: SimulatedCluster) -> Peer:
+    peer = cluster["n1"].client("filler")
     peer.connect()
     return peer
 
@@ -49,7 +49,7 @@ class Runs:
 
     def begin(self) -> int:
         asyncio.get_running_loop().call_soon(self.end)
-        return self.site.camp.now
+        return self.site.cluster.now
 
     def end(self) -> None:
         self.site.run()
@@ -92,16 +92,16 @@ def payloads(site: Site, stream: str, index: int, start: int, end: int) -> list[
     return found
 
 
-def test_all_nodes_tell_and_give_the_same(camp: Camp) -> None:
-    fill(publisher(camp), 200)
-    told = [ask(app(site), "/api/v1/streams").json() for site in camp.live()]
+def test_all_nodes_tell_and_give_the_same(cluster: SimulatedCluster) -> None:
+    fill(publisher(cluster), 200)
+    told = [ask(app(site), "/api/v1/streams").json() for site in cluster.live()]
     assert told[0] == told[1] == told[2]
     ranges = told[0]["streams"][0]["ranges"]
     assert sum(part["next"] for part in ranges) == 200
-    assert {part["oldest_time_us"] for part in ranges if part["next"]} == {camp.now}
-    assert ask(app(camp["n2"]), "/api/v1/streams/wide").json() == told[0]["streams"][0]
+    assert {part["oldest_time_us"] for part in ranges if part["next"]} == {cluster.now}
+    assert ask(app(cluster["n2"]), "/api/v1/streams/wide").json() == told[0]["streams"][0]
     for part in ranges:
-        records = [payloads(site, "wide", part["partition"], 0, part["next"]) for site in camp.live()]
+        records = [payloads(site, "wide", part["partition"], 0, part["next"]) for site in cluster.live()]
         assert records[0] == records[1] == records[2]
         assert len(records[0]) == part["next"]
 
@@ -111,16 +111,16 @@ def copies_of(site: Site) -> list[int]:
     return found
 
 
-def test_every_stream_partition_has_as_many_copies_as_all_else(camp: Camp) -> None:
-    told = {site.name: copies_of(site) for site in camp.live()}
+def test_every_stream_partition_has_as_many_copies_as_all_else(cluster: SimulatedCluster) -> None:
+    told = {site.name: copies_of(site) for site in cluster.live()}
     assert sorted(index for found in told.values() for index in found) == sorted([*range(6), *range(6)])
 
 
-def test_a_copy_is_read_without_its_leader_once_that_has_told_how_far(camp: Camp) -> None:
-    peer = publisher(camp)
+def test_a_copy_is_read_without_its_leader_once_that_has_told_how_far(cluster: SimulatedCluster) -> None:
+    peer = publisher(cluster)
     fill(peer, 60)
-    ends = ends_of(camp["n1"])
-    for site in camp.live():
+    ends = ends_of(cluster["n1"])
+    for site in cluster.live():
         pages = app(site)
         for index in copies_of(site):
             log = site.node.streams.streams[0].logs[index]
@@ -140,10 +140,10 @@ def test_a_copy_is_read_without_its_leader_once_that_has_told_how_far(camp: Camp
             fabric.open[log.store_partition] = True
 
 
-def test_what_a_copy_lacks_its_leader_has(camp: Camp) -> None:
-    fill(publisher(camp), 60)
-    ends = ends_of(camp["n1"])
-    site = camp["n2"]
+def test_what_a_copy_lacks_its_leader_has(cluster: SimulatedCluster) -> None:
+    fill(publisher(cluster), 60)
+    ends = ends_of(cluster["n1"])
+    site = cluster["n2"]
     held = [index for index in copies_of(site) if not site.node.leads_stream(site.node.streams.streams[0].logs[index])]
     index = min([index for index in held if ends[index]], key=lambda index: ends[index])
     path, limits = f"/api/v1/streams/wide/partitions/{index}/records", {"from": 0, "to": ends[index]}
@@ -158,30 +158,30 @@ def test_what_a_copy_lacks_its_leader_has(camp: Camp) -> None:
     assert ask(app(site), path, limits).content == whole
 
 
-def test_pages_of_others_are_bounded_and_go_on(camp: Camp) -> None:
-    fill(publisher(camp), 48, size=200_000)
-    for site in camp.live():
+def test_pages_of_others_are_bounded_and_go_on(cluster: SimulatedCluster) -> None:
+    fill(publisher(cluster), 48, size=200_000)
+    for site in cluster.live():
         ranges = ask(app(site), "/api/v1/streams/wide").json()["ranges"]
         assert sum(len(payloads(site, "wide", part["partition"], 0, part["next"])) for part in ranges) == 48
 
 
-def test_offsets_by_time_are_found_at_the_leaders(camp: Camp) -> None:
-    peer = publisher(camp)
+def test_offsets_by_time_are_found_at_the_leaders(cluster: SimulatedCluster) -> None:
+    peer = publisher(cluster)
     fill(peer, TOPICS)
-    before = ask(app(camp["n1"]), "/api/v1/streams/wide").json()["ranges"]
-    camp.advance(10 * SECOND)
+    before = ask(app(cluster["n1"]), "/api/v1/streams/wide").json()["ranges"]
+    cluster.advance(10 * SECOND)
     fill(peer, TOPICS)
-    for site in camp.live():
-        found = ask(app(site), "/api/v1/streams/wide/offsets", {"time_us": camp.now - SECOND}).json()["offsets"]
+    for site in cluster.live():
+        found = ask(app(site), "/api/v1/streams/wide/offsets", {"time_us": cluster.now - SECOND}).json()["offsets"]
         assert found == {str(part["partition"]): part["next"] for part in before}
 
 
-def test_gone_and_ahead_name_the_bound_of_the_leader(camp: Camp) -> None:
-    peer = publisher(camp)
+def test_gone_and_ahead_name_the_bound_of_the_leader(cluster: SimulatedCluster) -> None:
+    peer = publisher(cluster)
     fill(peer, TOPICS, "b")
-    camp.advance(25 * SECOND)
-    ranges = ask(app(camp["n1"]), "/api/v1/streams/brief").json()["ranges"]
-    for site in camp.live():
+    cluster.advance(25 * SECOND)
+    ranges = ask(app(cluster["n1"]), "/api/v1/streams/brief").json()["ranges"]
+    for site in cluster.live():
         for part in ranges:
             path = f"/api/v1/streams/brief/partitions/{part['partition']}/records"
             ahead = ask(app(site), path, {"from": part["next"] + 1})
@@ -192,10 +192,10 @@ def test_gone_and_ahead_name_the_bound_of_the_leader(camp: Camp) -> None:
     assert any(part["oldest"] > 0 for part in ranges)
 
 
-def test_who_waits_at_the_end_of_a_partition_led_elsewhere_is_woken(camp: Camp) -> None:
-    peer = publisher(camp)
+def test_who_waits_at_the_end_of_a_partition_led_elsewhere_is_woken(cluster: SimulatedCluster) -> None:
+    peer = publisher(cluster)
     fill(peer, TOPICS)
-    ends = ends_of(camp["n1"])
+    ends = ends_of(cluster["n1"])
 
     async def wait(site: Site, index: int) -> None:
         runs = Runs(site)
@@ -210,7 +210,7 @@ def test_who_waits_at_the_end_of_a_partition_led_elsewhere_is_woken(camp: Camp) 
             await asyncio.wait({waiting}, timeout=0)
         assert waiting.done()
 
-    for site in camp.live():
+    for site in cluster.live():
         for index in ends:
             asyncio.run(wait(site, index))
             ends = ends_of(site)
@@ -220,39 +220,39 @@ def ends_of(site: Site) -> dict[int, int]:
     return {part["partition"]: part["next"] for part in ask(app(site), "/api/v1/streams/wide").json()["ranges"]}
 
 
-def test_without_an_open_leader_it_says_so_and_when_to_ask_again(camp: Camp) -> None:
-    fill(publisher(camp), TOPICS)
-    site = camp["n1"]
-    liaison = site.node.liaison
-    assert liaison is not None
+def test_without_an_open_leader_it_says_so_and_when_to_ask_again(cluster: SimulatedCluster) -> None:
+    fill(publisher(cluster), TOPICS)
+    site = cluster["n1"]
+    cluster_node = site.node.cluster_node
+    assert cluster_node is not None
     log = next(log for log in site.node.streams.streams[0].logs if not site.node.leads_stream(log))
-    liaison.fabric.open[log.store_partition] = False  # as between the view and the word of the new leader
+    cluster_node.fabric.open[log.store_partition] = False  # as between the view and the word of the new leader
     for path in ("", "/offsets?time_us=0", f"/partitions/{log.index}/records?from=0"):
         answer = ask(app(site), "/api/v1/streams/wide" + path)
         assert answer.status == 503
         assert answer.headers["retry-after"] == "1"
         assert "no open leader" in answer.json()["error"]
-    liaison.fabric.open[log.store_partition] = True
+    cluster_node.fabric.open[log.store_partition] = True
     assert ask(app(site), "/api/v1/streams/wide").status == 200
 
 
-def test_a_dead_leader_is_replaced_and_nothing_is_missing(camp: Camp) -> None:
-    fill(publisher(camp), 60)
-    before = ask(app(camp["n1"]), "/api/v1/streams/wide").json()["ranges"]
-    camp["n2"].kill()
-    camp.settle()
-    for site in camp.live():
+def test_a_dead_leader_is_replaced_and_nothing_is_missing(cluster: SimulatedCluster) -> None:
+    fill(publisher(cluster), 60)
+    before = ask(app(cluster["n1"]), "/api/v1/streams/wide").json()["ranges"]
+    cluster["n2"].kill()
+    cluster.settle()
+    for site in cluster.live():
         after = ask(app(site), "/api/v1/streams/wide").json()["ranges"]
         assert [part["next"] for part in after] == [part["next"] for part in before]
         assert sum(len(payloads(site, "wide", part["partition"], 0, part["next"])) for part in after) == 60
 
 
-def test_an_answer_that_a_dying_leader_owes_is_not_waited_for(camp: Camp) -> None:
-    fill(publisher(camp), TOPICS)
-    site = camp["n1"]
-    log = next(log for log in site.node.streams.streams[0].logs if camp["n2"].node.leads_stream(log))
-    camp.cut("n2", "n1", "n3")
-    call = site.node.ask_stream("mine", log, 3, [log.index], camp.now)
-    camp.advance(10 * SECOND)
+def test_an_answer_that_a_dying_leader_owes_is_not_waited_for(cluster: SimulatedCluster) -> None:
+    fill(publisher(cluster), TOPICS)
+    site = cluster["n1"]
+    log = next(log for log in site.node.streams.streams[0].logs if cluster["n2"].node.leads_stream(log))
+    cluster.cut("n2", "n1", "n3")
+    call = site.node.ask_stream("mine", log, 3, [log.index], cluster.now)
+    cluster.advance(10 * SECOND)
     assert [(ended.handle, ended.answer) for ended in site.calls] == [("mine", None)]
     assert site.calls == [call]

@@ -14,15 +14,15 @@ from folkmoot.streams.config import StreamConfig
 from tests.harness.asgi import Reply, ask
 from tests.harness.box import Box
 from tests.harness.peer import EVER
-from tests.harness.simulated_cluster import Camp
+from tests.harness.simulated_cluster import SimulatedCluster
 from tests.harness.tablenode import table_app
 
 TOKEN = "a-token-of-more-than-sixteen-characters"
 
 
 @pytest.fixture
-def camp() -> Camp:
-    return Camp(3, replicas=2, streams=[StreamConfig("wide", b"w/#", 6)])
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(3, replicas=2, streams=[StreamConfig("wide", b"w/#", 6)])
 
 
 def pages(box: Box, name: str, **fields: object) -> Iterator[list[dict[str, Any]]]:
@@ -52,33 +52,33 @@ def by(found: list[dict[str, Any]], *keys: str) -> dict[Any, dict[str, Any]]:
     return named
 
 
-def test_all_nodes_give_the_same_rows_with_the_documented_columns(camp: Camp) -> None:
+def test_all_nodes_give_the_same_rows_with_the_documented_columns(cluster: SimulatedCluster) -> None:
     for number in range(12):
-        peer = camp[f"n{number % 3 + 1}"].client(f"c{number}")
+        peer = cluster[f"n{number % 3 + 1}"].client(f"c{number}")
         peer.connect(session_expiry=EVER if number % 2 else 0)
         peer.subscribe(f"a/{number}", qos=1)
         peer.publish(f"w/{number}", b"%d" % number, qos=1, retain=True)
         if number in (1, 3):
             peer.lose()
-    late = camp["n2"].client("late")
+    late = cluster["n2"].client("late")
     late.connect()
     late.publish("a/1", b"x" * 10, qos=1)
     for name in TABLES:
-        told = [sorted(map(repr, rows(site, name))) for site in camp.live()]
+        told = [sorted(map(repr, rows(site, name))) for site in cluster.live()]
         assert told[0] == told[1] == told[2]
         assert told[0], name
-        for row in rows(camp["n1"], name):
+        for row in rows(cluster["n1"], name):
             assert set(row) == {column.name for column in columns_of(name)}
 
 
-def test_sessions_say_who_is_where_and_who_is_away_since_when(camp: Camp) -> None:
+def test_sessions_say_who_is_where_and_who_is_away_since_when(cluster: SimulatedCluster) -> None:
     for name, site, expiry in (("ever", "n1", EVER), ("hour", "n2", 3600), ("live", "n3", 0), ("gone", "n3", 60)):
-        camp[site].client(name).connect(session_expiry=expiry, username="u" if name == "live" else None)
-    went = camp.now
-    next(peer for peer in camp["n3"].peers if peer.client_id == "gone").lose()
-    next(peer for peer in camp["n1"].peers if peer.client_id == "ever").lose()
-    camp.advance(5 * SECOND)
-    found = by(rows(camp["n1"], "sessions"), "client_id")
+        cluster[site].client(name).connect(session_expiry=expiry, username="u" if name == "live" else None)
+    went = cluster.now
+    next(peer for peer in cluster["n3"].peers if peer.client_id == "gone").lose()
+    next(peer for peer in cluster["n1"].peers if peer.client_id == "ever").lose()
+    cluster.advance(5 * SECOND)
+    found = by(rows(cluster["n1"], "sessions"), "client_id")
     assert set(found) == {"ever", "hour", "live", "gone"}
     assert (found["hour"]["connected"], found["hour"]["node"], found["hour"]["expiry_s"]) == (True, "n2", 3600)
     assert (found["live"]["persistent"], found["live"]["node"], found["live"]["username"]) == (False, "n3", "u")
@@ -91,27 +91,27 @@ def test_sessions_say_who_is_where_and_who_is_away_since_when(camp: Camp) -> Non
     assert found["hour"]["version"] == 5
 
 
-def test_a_session_without_an_end_stays_for_ever_and_over_a_takeover(camp: Camp) -> None:
-    peer = camp["n1"].client("ever")
+def test_a_session_without_an_end_stays_for_ever_and_over_a_takeover(cluster: SimulatedCluster) -> None:
+    peer = cluster["n1"].client("ever")
     peer.connect(session_expiry=EVER)
     peer.subscribe("t", qos=1)
     peer.lose()
-    camp.advance(60 * SECOND)
-    camp["n1"].kill()
-    camp.settle()
-    found = by(rows(camp["n2"], "sessions"), "client_id")
+    cluster.advance(60 * SECOND)
+    cluster["n1"].kill()
+    cluster.settle()
+    found = by(rows(cluster["n2"], "sessions"), "client_id")
     assert found["ever"]["connected"] is False
-    assert camp["n2"].client("ever").connect(clean_start=False, session_expiry=EVER).session_present
+    assert cluster["n2"].client("ever").connect(clean_start=False, session_expiry=EVER).session_present
 
 
-def test_subscriptions_are_told_with_their_options(camp: Camp) -> None:
-    peer = camp["n1"].client("p")
+def test_subscriptions_are_told_with_their_options(cluster: SimulatedCluster) -> None:
+    peer = cluster["n1"].client("p")
     peer.connect(session_expiry=EVER)
     peer.subscribe("$share/g/s/#", qos=2)
-    other = camp["n2"].client("t")
+    other = cluster["n2"].client("t")
     other.connect()
     other.subscribe("+/x", qos=1)
-    found = by(rows(camp["n3"], "subscriptions"), "client_id")
+    found = by(rows(cluster["n3"], "subscriptions"), "client_id")
     assert {key: found["p"][key] for key in ("filter", "share", "qos", "persistent")} == {
         "filter": "s/#",
         "share": "g",
@@ -126,87 +126,87 @@ def test_subscriptions_are_told_with_their_options(camp: Camp) -> None:
     }
 
 
-def test_queues_add_up_whatever_the_pages(camp: Camp) -> None:
-    sleeper = camp["n1"].client("sleeper")
+def test_queues_add_up_whatever_the_pages(cluster: SimulatedCluster) -> None:
+    sleeper = cluster["n1"].client("sleeper")
     sleeper.connect(session_expiry=EVER)
     sleeper.subscribe("q", qos=1)
     sleeper.lose()
-    empty = camp["n1"].client("empty")
+    empty = cluster["n1"].client("empty")
     empty.connect(session_expiry=EVER)
     empty.subscribe("q/none", qos=1)
-    first = camp.now
-    peer = camp["n2"].client("filler")
+    first = cluster.now
+    peer = cluster["n2"].client("filler")
     peer.connect()
     for number in range(1203):  # three pages of rows
         peer.publish("q", b"%04d" % number, qos=1)
-    camp.advance(SECOND)
-    for site in camp.live():
+    cluster.advance(SECOND)
+    for site in cluster.live():
         (row,) = rows(site, "queues")
         assert (row["client_id"], row["messages"], row["connected"]) == ("sleeper", 1203, False)
         assert row["bytes"] == 1203 * len("q" + "0000")
         assert row["oldest_at"] == first
 
 
-def test_a_message_for_many_sessions_counts_for_each(camp: Camp) -> None:
+def test_a_message_for_many_sessions_counts_for_each(cluster: SimulatedCluster) -> None:
     for number in range(20):
-        peer = camp["n1"].client(f"s{number}")
+        peer = cluster["n1"].client(f"s{number}")
         peer.connect(session_expiry=EVER)
         peer.subscribe("q", qos=1)
         peer.lose()
-    peer = camp["n3"].client("filler")
+    peer = cluster["n3"].client("filler")
     peer.connect()
-    at = camp.now
+    at = cluster.now
     peer.publish("q", b"x" * 500, qos=1)
-    found = by(rows(camp["n2"], "queues"), "client_id")
+    found = by(rows(cluster["n2"], "queues"), "client_id")
     assert len(found) == 20
     assert {row["bytes"] for row in found.values()} == {501}
     assert {row["oldest_at"] for row in found.values()} == {at}
 
 
-def test_a_queue_of_an_ended_session_is_not_shown(camp: Camp) -> None:
-    peer = camp["n1"].client("c")
+def test_a_queue_of_an_ended_session_is_not_shown(cluster: SimulatedCluster) -> None:
+    peer = cluster["n1"].client("c")
     peer.connect(session_expiry=EVER)
     peer.subscribe("q", qos=1)
     peer.lose()
-    filler = camp["n2"].client("filler")
+    filler = cluster["n2"].client("filler")
     filler.connect()
     for _ in range(5):
         filler.publish("q", b"x", qos=1)
-    assert [row["messages"] for row in rows(camp["n1"], "queues")] == [5]
+    assert [row["messages"] for row in rows(cluster["n1"], "queues")] == [5]
     peer.connect(clean_start=True, session_expiry=0)
-    assert rows(camp["n1"], "queues") == []
+    assert rows(cluster["n1"], "queues") == []
 
 
-def test_retained_messages_with_payloads_only_on_demand(camp: Camp) -> None:
-    peer = camp["n1"].client("p")
+def test_retained_messages_with_payloads_only_on_demand(cluster: SimulatedCluster) -> None:
+    peer = cluster["n1"].client("p")
     peer.connect()
-    at = camp.now
+    at = cluster.now
     peer.publish("r/1", b"\x00\xff", qos=1, retain=True, content_type="text/plain")
     peer.publish("r/2", b"12345", retain=True, message_expiry=10)
-    found = by(rows(camp["n2"], "retained"), "topic")
+    found = by(rows(cluster["n2"], "retained"), "topic")
     assert found["r/1"]["payload_bytes"] == 2
     assert found["r/1"]["content_type"] == "text/plain"
     assert found["r/1"]["publisher"] == "p"
     assert found["r/1"]["expires_at"] is None
     assert found["r/2"]["expires_at"] == at + 10 * SECOND
     assert "payload" not in found["r/1"]
-    again = by(rows(camp["n2"], "retained", payload=True), "topic")
+    again = by(rows(cluster["n2"], "retained", payload=True), "topic")
     assert b64decode(again["r/1"]["payload"]) == b"\x00\xff"
-    camp.advance(11 * SECOND)
-    assert set(by(rows(camp["n2"], "retained"), "topic")) == {"r/1"}
+    cluster.advance(11 * SECOND)
+    assert set(by(rows(cluster["n2"], "retained"), "topic")) == {"r/1"}
 
 
-def test_streams_and_partitions_count_what_was_published(camp: Camp) -> None:
-    peer = camp["n1"].client("p")
+def test_streams_and_partitions_count_what_was_published(cluster: SimulatedCluster) -> None:
+    peer = cluster["n1"].client("p")
     peer.connect(session_expiry=EVER)
     peer.subscribe("none", qos=1)
     for number in range(60):
         peer.publish(f"w/{number}", b"%02d" % number, qos=1, retain=number < 10)
-    streams = by(rows(camp["n2"], "streams"), "stream", "stream_partition")
+    streams = by(rows(cluster["n2"], "streams"), "stream", "stream_partition")
     assert sorted(streams) == [("wide", index) for index in range(6)]
     assert sum(row["records"] for row in streams.values()) == 60
     assert all(row["next"] - row["oldest"] == row["records"] for row in streams.values())
-    partitions = by(rows(camp["n2"], "partitions"), "partition")
+    partitions = by(rows(cluster["n2"], "partitions"), "partition")
     assert sorted(partitions) == list(range(8))
     assert sum(row["stream_records"] for row in partitions.values()) == 60
     assert sum(row["retained"] for row in partitions.values()) == 10
@@ -302,8 +302,10 @@ def test_large_rows_make_short_pages() -> None:
         ("sessions?partition=0&after=00ff", 400, "'after'"),
     ],
 )
-def test_wrong_questions_are_refused_with_what_is_right(camp: Camp, path: str, status: int, text: str) -> None:
-    answer = ask(table_app(camp["n1"]), "/api/v1/tables/" + path)
+def test_wrong_questions_are_refused_with_what_is_right(
+    cluster: SimulatedCluster, path: str, status: int, text: str
+) -> None:
+    answer = ask(table_app(cluster["n1"]), "/api/v1/tables/" + path)
     assert answer.status == status
     assert text in answer.json()["error"]
 
@@ -316,20 +318,20 @@ def test_the_token_is_wanted() -> None:
         assert ask(app, path, headers={"authorization": f"Bearer {TOKEN}"}).status == 200
 
 
-def test_without_an_open_leader_it_says_so(camp: Camp) -> None:
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    partition = next(number for number in range(8) if liaison.fabric.leaders[number] != "n1")
-    liaison.fabric.open[partition] = False  # as between the view and the word of the new leader
-    answer = ask(table_app(camp["n1"]), "/api/v1/tables/sessions", {"partition": partition})
+def test_without_an_open_leader_it_says_so(cluster: SimulatedCluster) -> None:
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    partition = next(number for number in range(8) if cluster_node.fabric.leaders[number] != "n1")
+    cluster_node.fabric.open[partition] = False  # as between the view and the word of the new leader
+    answer = ask(table_app(cluster["n1"]), "/api/v1/tables/sessions", {"partition": partition})
     assert (answer.status, answer.headers["retry-after"]) == (503, "1")
 
 
-def test_a_member_that_does_not_know_tables_is_not_asked(camp: Camp) -> None:
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    partition = next(number for number in range(8) if liaison.fabric.leaders[number] != "n1")
-    liaison.fabric.features.remove("tables")
-    answer = ask(table_app(camp["n1"]), "/api/v1/tables/sessions", {"partition": partition})
+def test_a_member_that_does_not_know_tables_is_not_asked(cluster: SimulatedCluster) -> None:
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    partition = next(number for number in range(8) if cluster_node.fabric.leaders[number] != "n1")
+    cluster_node.fabric.features.remove("tables")
+    answer = ask(table_app(cluster["n1"]), "/api/v1/tables/sessions", {"partition": partition})
     assert answer.status == 500
     assert "version" in answer.json()["error"]

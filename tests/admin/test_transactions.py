@@ -17,7 +17,7 @@ from tests.harness.asgi import Reply, ask
 from tests.harness.box import Box
 from tests.harness.desk import app_in, packet, packets
 from tests.harness.peer import EVER
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 8
 JSON = {"content-type": "application/json"}
@@ -32,7 +32,7 @@ class Runs:
 
     def begin(self) -> int:
         asyncio.get_running_loop().call_soon(self.end)
-        return self.box.camp.now if isinstance(self.box, Site) else self.box.now
+        return self.box.cluster.now if isinstance(self.box, Site) else self.box.now
 
     def end(self) -> None:
         self.box.run()
@@ -61,11 +61,11 @@ def box() -> Box:
 
 
 def test_a_transaction_goes_through_any_node() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    reader = camp["n1"].client("reader")
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    reader = cluster["n1"].client("reader")
     reader.connect(session_expiry=EVER)
     reader.subscribe("t/#", qos=2)
-    sites = camp.live()
+    sites = cluster.live()
     for home in range(3):
         app = app_in(home, PARTITIONS)
         staged = put(sites[home], f"{app}/0/part/0", packets("t/x", [b"1", b"2"]))

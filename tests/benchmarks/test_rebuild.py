@@ -51,7 +51,7 @@ def test_a_flow_tells_what_was_due_in_a_span() -> None:
 
 
 def test_five_nodes_agree_that_one_is_dead_and_that_it_is_back() -> None:
-    found = views.changes(views.harness().Moot(5, 1, 8), 5)
+    found = views.changes(views.harness().SimulatedMembership(5, 1, 8), 5)
     assert 4 * 2 <= found["kill"]["messages"] <= 40
     assert found["kill"]["ms"] < 100
     assert 0 < found["join"]["ms"] < 2000

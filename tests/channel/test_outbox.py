@@ -11,25 +11,25 @@ from collections.abc import Callable
 
 import pytest
 
-from folkmoot.channel.outbox import decode_errand, encode_errand
+from folkmoot.channel.outbox import decode_outbox_entry, encode_outbox_entry
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import PUBREC, PUBREL, Ack, Connect, Publish, Will
 from folkmoot.store.key import OUTBOX, kind_prefix
-from folkmoot.turn.message import TO_GROUPS, Errand, Share
+from folkmoot.turn.message import TO_GROUPS, OutboxEntry, Task
 from tests.harness.peer import EVER, Peer, properties
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
 STEPS = 60  # more than any of these flows takes
 RUNS = 40
 
 
-def leader_of(camp: Camp, partition: int) -> Site:
-    liaison = camp.live()[0].node.liaison
-    assert liaison is not None
-    return camp[liaison.fabric.leaders[partition]]
+def leader_of(cluster: SimulatedCluster, partition: int) -> Site:
+    cluster_node = cluster.live()[0].node.cluster_node
+    assert cluster_node is not None
+    return cluster[cluster_node.fabric.leaders[partition]]
 
 
 def client_id_in(partition: int, nth: int = 0) -> str:
@@ -37,10 +37,10 @@ def client_id_in(partition: int, nth: int = 0) -> str:
     return found[nth]
 
 
-def outbox_rows(camp: Camp) -> int:
+def outbox_rows(cluster: SimulatedCluster) -> int:
     return sum(
         len(site.store.scan(kind_prefix(partition, OUTBOX), kind_prefix(partition, OUTBOX + 1), 100))
-        for site in camp.live()
+        for site in cluster.live()
         for partition in range(PARTITIONS)
     )
 
@@ -49,9 +49,9 @@ class Stage:
     """Three nodes; subscribers in all partitions but the first, one in the first, and transient ones, at survivors."""
 
     def __init__(self, held: str = "") -> None:
-        self.camp = Camp(3, partitions=PARTITIONS)
-        self.victim = leader_of(self.camp, 0)
-        self.survivors = [site for site in self.camp.sites.values() if site is not self.victim]
+        self.cluster = SimulatedCluster(3, partitions=PARTITIONS)
+        self.victim = leader_of(self.cluster, 0)
+        self.survivors = [site for site in self.cluster.sites.values() if site is not self.victim]
         self.durable: list[Peer] = []
         self.held = held
 
@@ -65,8 +65,8 @@ class Stage:
 
     def freeze(self) -> None:
         """From now on nothing runs but what `step` does."""
-        self.camp.freeze()
-        for site in self.camp.sites.values():
+        self.cluster.freeze()
+        for site in self.cluster.sites.values():
             if self.held == ("victim" if site is self.victim else "others"):
                 site.hold_writes()
 
@@ -76,7 +76,7 @@ class Stage:
         count = int(STEPS * order.random() ** 2)
         idle = 0
         while count and idle < 100:
-            if self.camp.unit(order.randrange(9)):
+            if self.cluster.unit(order.randrange(9)):
                 count -= 1
                 idle = 0
             else:
@@ -85,11 +85,11 @@ class Stage:
     def kill(self) -> None:
         """The leader dies here; then the others go on by themselves."""
         self.victim.kill()
-        self.camp.thaw()
+        self.cluster.thaw()
         for site in self.survivors:
             site.release_writes()
-        self.camp.settle()
-        self.camp.advance(SECOND)
+        self.cluster.settle()
+        self.cluster.advance(SECOND)
 
     def got(self) -> dict[str, list[bytes]]:
         return {peer.client_id: peer.payloads() for peer in self.durable}
@@ -131,7 +131,7 @@ def test_qos_2_of_a_persistent_session_comes_once(near: bool, held: str) -> None
         finish(publisher, stage.survivors[1], 1)
         assert stage.got() == {peer.client_id: [b"m"] for peer in stage.durable}, run
         assert transient.payloads() == [b"m"], run
-        assert outbox_rows(stage.camp) == 0
+        assert outbox_rows(stage.cluster) == 0
 
 
 def test_a_pubrec_waits_until_all_have_the_message() -> None:
@@ -140,7 +140,7 @@ def test_a_pubrec_waits_until_all_have_the_message() -> None:
     stage.listen("t")
     publisher = stage.victim.client(client_id_in(0))
     publisher.connect(session_expiry=EVER)
-    others = [site for site in stage.camp.sites.values() if site is not stage.victim]
+    others = [site for site in stage.cluster.sites.values() if site is not stage.victim]
     for site in others:
         site.hold_writes()
     publisher.send(Publish(b"t", b"m", 2, False, False, 1, None))
@@ -199,12 +199,12 @@ def test_a_will_waits_for_its_delay_at_a_new_leader() -> None:
     will = Will(b"w", b"gone", 2, False, properties(will_delay=60))
     client.connect(session_expiry=EVER, will=will)
     stage.survivors[1].kill()
-    stage.camp.settle()
+    stage.cluster.settle()
     stage.victim.kill()
-    stage.camp.settle()
-    stage.camp.advance(50 * SECOND)
+    stage.cluster.settle()
+    stage.cluster.advance(50 * SECOND)
     assert watch.payloads() == []
-    stage.camp.advance(20 * SECOND)
+    stage.cluster.advance(20 * SECOND)
     assert watch.payloads() == [b"gone"]
 
 
@@ -224,11 +224,11 @@ def test_messages_of_a_lost_member_go_once_to_another(held: str) -> None:
         stage.listen("$share/g/t", range(1, 2))
         again = stage.survivors[0].client(client_id_in(0, 2))
         stage.freeze()
-        again.connection = stage.survivors[0].node.connect(again, publisher.connection.info, stage.camp.now)  # type: ignore[union-attr]
+        again.connection = stage.survivors[0].node.connect(again, publisher.connection.info, stage.cluster.now)  # type: ignore[union-attr]
         clean_start(again)
         stage.step(run)
         stage.kill()
-        stage.camp.advance(SECOND)
+        stage.cluster.advance(SECOND)
         assert sorted(stage.durable[0].payloads()) == [b"0", b"1", b"2"], run
 
 
@@ -238,8 +238,8 @@ def clean_start(peer: Peer) -> None:
 
 
 def test_a_node_without_others_writes_no_outbox_row() -> None:
-    camp = Camp(1, partitions=PARTITIONS)
-    site = camp["n1"]
+    cluster = SimulatedCluster(1, partitions=PARTITIONS)
+    site = cluster["n1"]
     watch = site.client(client_id_in(1))
     watch.connect(session_expiry=EVER)
     watch.subscribe("t", qos=2)
@@ -255,20 +255,20 @@ def test_a_node_without_others_writes_no_outbox_row() -> None:
     assert publisher.take(Ack, 1).kind == PUBREC
 
 
-def make_errand() -> Errand:
-    errand = Errand(3, 7, TO_GROUPS, b"body")
-    share = Share(2, 1)
-    share.groups = [b"$share/g/t"]
-    errand.shares = [share, Share(1, 3)]
-    errand.nodes = {"n1": [], "n2": [b"$share/g/t"]}
-    return errand
+def make_entry() -> OutboxEntry:
+    entry = OutboxEntry(3, 7, TO_GROUPS, b"body")
+    task = Task(2, 1)
+    task.groups = [b"$share/g/t"]
+    entry.tasks = [task, Task(1, 3)]
+    entry.nodes = {"n1": [], "n2": [b"$share/g/t"]}
+    return entry
 
 
 def test_a_row_is_read_as_it_was_written() -> None:
-    errand = make_errand()
-    again = decode_errand(3, 7, encode_errand(errand))
-    assert repr(again) == repr(errand)
-    assert (again.flags, again.body) == (errand.flags, errand.body)
+    entry = make_entry()
+    again = decode_outbox_entry(3, 7, encode_outbox_entry(entry))
+    assert repr(again) == repr(entry)
+    assert (again.flags, again.body) == (entry.flags, entry.body)
 
 
 @pytest.mark.parametrize(
@@ -282,4 +282,4 @@ def test_a_row_is_read_as_it_was_written() -> None:
 )
 def test_a_damaged_row_is_told(damage: Callable[[bytes], bytes]) -> None:
     with pytest.raises(CorruptStore):
-        decode_errand(3, 7, damage(encode_errand(make_errand())))
+        decode_outbox_entry(3, 7, damage(encode_outbox_entry(make_entry())))

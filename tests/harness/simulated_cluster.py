@@ -1,6 +1,7 @@
 """Several nodes in one box: whole cores on stores in memory, in virtual time, joined by wires that lose nothing.
 
-`Camp` runs all nodes until none has anything to do now; each of its boxes is a `Box` whose clients live at that node.
+`SimulatedCluster` runs all nodes until none has anything to do now; each of its boxes is a `Box` whose clients live
+at that node.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import V5
 from folkmoot.node import Effects, NodeConfig
-from folkmoot.node.cluster_node import Liaison
+from folkmoot.node.cluster_node import ClusterNode
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.peer import PeerConnection
 from tests.harness.box import START, Box
 from tests.harness.peer import Peer
 
-__all__ = ["Camp", "CampBox", "Site"]
+__all__ = ["SimulatedCluster", "SimulatedBox", "Site"]
 
 _AGES_US = 10_000 * 365 * 86_400 * SECOND
 TURNS_MAX = 200_000
@@ -38,71 +39,71 @@ class Wire:
 
 
 class Site(Box):
-    """One node of a camp."""
+    """One node of a cluster."""
 
-    def __init__(self, camp: Camp, name: str, **arguments: Any) -> None:
-        self.camp = camp
+    def __init__(self, cluster: SimulatedCluster, name: str, **arguments: Any) -> None:
+        self.cluster = cluster
         self.name = name
         self.up = True
         self.cut: set[str] = set()
         self.address = f"{name}:1"
-        cluster = ClusterConfig()
-        cluster.peer_address = self.address
-        cluster.seeds = [site.address for site in camp.sites.values()]
-        cluster.replicas = camp.replicas
-        cluster.split_policy = camp.split_policy
-        cluster.join_wait_us = camp.join_wait_us
-        arguments["seed"] = 1000 * (len(camp.sites) + 1)  # each start of a node adds one
-        cluster.silence_us = camp.silence_us
-        cluster.digest_us = camp.silence_us // 20
-        cluster.link_buffer_bytes_max = camp.link_buffer_bytes_max
-        cluster.heartbeat_us = min(camp.silence_us // 20, SECOND // 10)
-        self.cluster = cluster
-        super().__init__(cluster=cluster, node_id=name, partitions=camp.partitions, **arguments)
+        settings = ClusterConfig()
+        settings.peer_address = self.address
+        settings.seeds = [site.address for site in cluster.sites.values()]
+        settings.replicas = cluster.replicas
+        settings.split_policy = cluster.split_policy
+        settings.join_wait_us = cluster.join_wait_us
+        arguments["seed"] = 1000 * (len(cluster.sites) + 1)  # each start of a node adds one
+        settings.silence_us = cluster.silence_us
+        settings.digest_us = cluster.silence_us // 20
+        settings.link_buffer_bytes_max = cluster.link_buffer_bytes_max
+        settings.heartbeat_us = min(cluster.silence_us // 20, SECOND // 10)
+        self.settings = settings
+        super().__init__(cluster=settings, node_id=name, partitions=cluster.partitions, **arguments)
 
     @property
-    def liaison(self) -> Liaison:
+    def cluster_node(self) -> ClusterNode:
         """What joins this node to the others."""
-        assert self.node.liaison is not None
-        return self.node.liaison
+        assert self.node.cluster_node is not None
+        return self.node.cluster_node
 
     def names_led(self, stem: str) -> list[str]:
         """Return client ids, or topics, whose partitions this node leads."""
-        leaders = self.liaison.fabric.leaders
+        leaders = self.cluster_node.fabric.leaders
         names = [f"{stem}{number}" for number in range(200)]
         return [name for name in names if leaders[hash64(name.encode()) % len(leaders)] == self.name]
 
     def run(self) -> None:
         """Run all nodes until none has anything to do now."""
-        self.camp.run()
+        self.cluster.run()
 
     def advance(self, us: int) -> None:
         """Let time pass everywhere."""
-        self.camp.advance(us)
+        self.cluster.advance(us)
 
     def run_alone(self) -> None:
         """Turns of this node alone."""
         super().run()
 
     def _boot(self) -> None:
-        self.now = self.camp.now
+        self.now = self.cluster.now
         super()._boot()
 
     def turn(self) -> bool:
         """One turn of this node, if it is up."""
-        self.now = self.camp.now
+        self.now = self.cluster.now
         return self.up and super().turn()
 
     def _perform(self, effects: Effects) -> bool:
         moved = super()._perform(effects)
         for address in effects.dials:
-            self.camp.dial(self, address)
+            self.cluster.dial(self, address)
         for peer in effects.peer_outputs:
             wire = peer.handle
             assert isinstance(wire, Wire)
             wire.data[wire.other(peer)].append(peer.take_output())
         for peer in effects.peer_closes:
-            self.camp.drop(peer.handle)
+            self.cluster.drop(peer.handle)
         return moved or bool(effects.dials or effects.peer_outputs or effects.peer_closes)
 
     def kill(self) -> None:
@@ -111,10 +112,10 @@ class Site(Box):
         self._unwritten = []
         for peer in self.peers:
             peer.connection = None
-        for wire in list(self.camp.wires):
+        for wire in list(self.cluster.wires):
             if self in wire.sites:
-                self.camp.drop(wire)
-        self.camp.run()
+                self.cluster.drop(wire)
+        self.cluster.run()
 
     def revive(self) -> None:
         """Start the node again on its store."""
@@ -122,7 +123,7 @@ class Site(Box):
         self._restart()
 
 
-class Camp:
+class SimulatedCluster:
     """`count` nodes that find each other by seeds."""
 
     def __init__(
@@ -172,27 +173,27 @@ class Camp:
             self.advance(SECOND // 20)
             if self.settled():
                 return
-        raise AssertionError(f"the camp does not settle: {[str(self.view_of(site)) for site in self.live()]}")
+        raise AssertionError(f"the cluster does not settle: {[str(self.view_of(site)) for site in self.live()]}")
 
     def live(self) -> list[Site]:
         return [site for site in self.sites.values() if site.up]
 
     def view_of(self, site: Site) -> object:
-        assert site.node.liaison is not None
-        return site.node.liaison.view
+        assert site.node.cluster_node is not None
+        return site.node.cluster_node.view
 
     def settled(self) -> bool:
         """Whether all live nodes are in one view and every partition is open everywhere with all its replicas."""
         live = self.live()
         epochs = set()
         for site in live:
-            liaison = site.node.liaison
-            assert liaison is not None
-            view = liaison.view
+            cluster_node = site.node.cluster_node
+            assert cluster_node is not None
+            view = cluster_node.view
             if view is None or len(view.members) != len(live):
                 return False
             epochs.add(view.epoch)
-            if not all(liaison.fabric.open) or any(view.learners):
+            if not all(cluster_node.fabric.open) or any(view.learners):
                 return False
             if any(len(replicas) < min(self.replicas, len(live)) for replicas in view.replicas):
                 return False
@@ -211,7 +212,7 @@ class Camp:
                 moved = self._carry() or moved
                 if not moved:
                     return
-            raise AssertionError("the camp does not come to rest")
+            raise AssertionError("the cluster does not come to rest")
         finally:
             self._running = False
 
@@ -325,73 +326,73 @@ class Camp:
         return moved
 
 
-class CampBox(Box):
-    """A camp that looks like one box: each client is at another node than the one before."""
+class SimulatedBox(Box):
+    """A cluster that looks like one box: each client is at another node than the one before."""
 
     def __init__(self, **arguments: Any) -> None:  # the nodes are boxes, this is none
-        self.camp = Camp(3, silence_us=_AGES_US, **arguments)
+        self.cluster = SimulatedCluster(3, silence_us=_AGES_US, **arguments)
         self._be_patient()
         self._count = 0
 
     def _be_patient(self) -> None:
         """Beat so rarely that a test can let years pass."""
-        for site in self.camp.sites.values():
-            site.cluster.heartbeat_us = _AGES_US // 100
-        self.camp.advance(SECOND)
+        for site in self.cluster.sites.values():
+            site.settings.heartbeat_us = _AGES_US // 100
+        self.cluster.advance(SECOND)
 
     def client(self, client_id: str = "", version: int = V5, acks: bool = True) -> Peer:
         """Return a new client, at the next node."""
-        sites = list(self.camp.sites.values())
+        sites = list(self.cluster.sites.values())
         self._count += 1
         return sites[self._count % len(sites)].client(client_id, version, acks)
 
     @property
     def peers(self) -> list[Peer]:  # type: ignore[override]
         """All clients, in the order of their nodes; the bystander first."""
-        sites = list(self.camp.sites.values())
+        sites = list(self.cluster.sites.values())
         return [peer for site in [*sites[1:], sites[0]] for peer in site.peers]
 
     @property
     def config(self) -> NodeConfig:  # type: ignore[override]
         """The settings of the first node."""
-        return self.camp["n1"].config
+        return self.cluster["n1"].config
 
     @property
     def now(self) -> int:  # type: ignore[override]
         """The time."""
-        return self.camp.now
+        return self.cluster.now
 
     @property
     def events(self) -> list[Any]:  # type: ignore[override]
         """The facts that all nodes have told."""
-        return [event for site in self.camp.sites.values() for event in site.events]
+        return [event for site in self.cluster.sites.values() for event in site.events]
 
     def run(self) -> None:
         """Run all nodes."""
-        self.camp.run()
+        self.cluster.run()
 
     def advance(self, us: int) -> None:
         """Let time pass."""
-        self.camp.advance(us)
+        self.cluster.advance(us)
 
     def hold_writes(self) -> None:
         """No batch becomes durable at any node."""
-        for site in self.camp.sites.values():
+        for site in self.cluster.sites.values():
             site.hold_writes()
 
     def release_writes(self, count: int | None = None) -> None:
         """What was held becomes durable."""
-        for site in self.camp.sites.values():
+        for site in self.cluster.sites.values():
             site.release_writes(count)
 
     def storage(self, full: bool) -> None:
         """All disks are full, or have room again."""
-        for site in self.camp.sites.values():
+        for site in self.cluster.sites.values():
             site.storage(full)
 
     def crash(self, durable: int = 0) -> None:
         """The power of all nodes fails, and comes back."""
-        sites = list(self.camp.sites.values())
+        sites = list(self.cluster.sites.values())
         for site in sites:
             for batch in site._unwritten[:durable]:
                 site.store.apply(batch)
@@ -399,12 +400,12 @@ class CampBox(Box):
             site._unwritten = []
             for peer in site.peers:
                 peer.connection = None
-        for wire in list(self.camp.wires):
-            self.camp.drop(wire)
+        for wire in list(self.cluster.wires):
+            self.cluster.drop(wire)
         for site in sites:
-            site.cluster.heartbeat_us = SECOND // 10
+            site.settings.heartbeat_us = SECOND // 10
             site.revive()
-        self.camp.settle()
+        self.cluster.settle()
         self._be_patient()
 
     def restart(self) -> None:
@@ -414,6 +415,6 @@ class CampBox(Box):
 
     def stop(self) -> None:
         """Stop all nodes as an operator does."""
-        for site in self.camp.sites.values():
-            site.node.stop(self.camp.now)
-        self.camp.run()
+        for site in self.cluster.sites.values():
+            site.node.stop(self.cluster.now)
+        self.cluster.run()

@@ -1,4 +1,4 @@
-"""Tables over HTTP from nodes in boxes: the routes of a node of a camp, and a server for readers that want a socket."""
+"""Tables over HTTP from nodes in boxes: the routes of a node of a cluster, and a server for readers with a socket."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class _Loop:
 
 
 def table_app(box: Box, token: str | None = None) -> ASGIApp:
-    """Return the routes of tables of a node in a box, or of one of a camp."""
+    """Return the routes of tables of a node in a box, or of one of a cluster."""
     loop = _Loop(box)
-    cluster = OwnStatus(NodeStatus(picture_of(box.node)), loop.begin)
-    return Starlette(routes=table_routes(NodeSource(box.node, loop.begin), cluster, token))
+    status = OwnStatus(NodeStatus(picture_of(box.node)), loop.begin)
+    return Starlette(routes=table_routes(NodeSource(box.node, loop.begin), status, token))
 
 
 class Served:

@@ -152,7 +152,7 @@ class Rig:
         self.folder = folder
         self.net = net
         # Socket files have short paths.
-        self.sockets = Path(tempfile.mkdtemp(prefix="moot"))
+        self.sockets = Path(tempfile.mkdtemp(prefix="folkmoot"))
         self.token = "a-token-of-the-tests"
         (folder / "token").write_text(self.token)
         (folder / "secret").write_text("a-secret-that-all-nodes-of-a-test-share")

@@ -33,8 +33,8 @@ def contains(holder: Holding, epoch: int, seq: int) -> bool:
 class Node(HoldingsSource):
     """One machine: its disk (view, holdings) outlives its process."""
 
-    def __init__(self, moot: Moot, number: int) -> None:
-        self.moot = moot
+    def __init__(self, simulation: SimulatedMembership, number: int) -> None:
+        self.simulation = simulation
         self.node_id = f"n{number:03}"
         self.address = f"192.0.2.{number}:7000"
         self.zone = self.node_id
@@ -45,7 +45,7 @@ class Node(HoldingsSource):
         self.core: Membership | None = None
         self.stored: View | None = None
         self.newest = 0  # the newest epoch installed, one without a majority too
-        self.has: list[Holding] = [Holding(NONE, 0, 0, []) for _ in range(moot.partitions)]
+        self.has: list[Holding] = [Holding(NONE, 0, 0, []) for _ in range(simulation.partitions)]
         self.said: dict[int, list[Holding]] = {}  # by the epoch that it promised
         self.events: list[str] = []
         self.wire = (1, 1)
@@ -54,7 +54,7 @@ class Node(HoldingsSource):
 
     def holdings(self) -> list[Holding]:
         said = [Holding(one.state, one.epoch, one.seq, list(one.history)) for one in self.has]
-        self.said[self.live._seat.promised] = said
+        self.said[self.live._member_state.promised] = said
         return said
 
     @property
@@ -63,7 +63,7 @@ class Node(HoldingsSource):
         return self.core
 
 
-class Moot:
+class SimulatedMembership:
     """The world."""
 
     def __init__(
@@ -341,7 +341,7 @@ class Moot:
             assert counter_of(node.stored.epoch) < number, "a view is older than the one on disk"
         newest = node.newest
         node.newest = view.epoch
-        live = node.live._seat.is_live(view)
+        live = node.live._member_state.is_live(view)
         if first:
             self.decoded[view.epoch] = view
             if live:
@@ -546,54 +546,54 @@ class Moot:
         return sum(count for kind, count in self.sent.items() if kind != HEARTBEAT)
 
 
-def trouble(moot: Moot, steps: int) -> None:
+def trouble(simulation: SimulatedMembership, steps: int) -> None:
     """Do one thing after another to the nodes and links, and write all the time."""
-    rng = moot.rng.fork()
-    ids = sorted(moot.nodes)
+    rng = simulation.rng.fork()
+    ids = sorted(simulation.nodes)
     for _ in range(steps):
         node_id = ids[rng.below(len(ids))]
         other = ids[rng.below(len(ids))]
-        node = moot.nodes[node_id]
+        node = simulation.nodes[node_id]
         what = rng.below(14)
         if what <= 1 and node.alive:
-            moot.kill(node_id)
+            simulation.kill(node_id)
         elif what <= 3 and not node.alive:
-            moot.start(node_id)
+            simulation.start(node_id)
         elif what == 4 and node.alive and not node.hung:
-            moot.hang(node_id)
+            simulation.hang(node_id)
         elif what == 5 and node.alive and node.hung:
-            moot.go_on(node_id)
+            simulation.go_on(node_id)
         elif what == 6 and node_id != other:
-            moot.cut_link(node_id, other)
+            simulation.cut_link(node_id, other)
         elif what == 7 and node_id != other:
-            moot.cut.add((node_id, other))
+            simulation.cut.add((node_id, other))
         elif what == 8:
             groups: list[list[str]] = [[], [], []]
             for one in ids:
                 groups[rng.below(3 if rng.chance(1, 3) else 2)].append(one)
-            moot.split(*groups)
+            simulation.split(*groups)
         elif what == 9:
-            moot.heal()
+            simulation.heal()
         elif what == 10 and node_id != other:
-            moot.slow[(node_id, other)] = (100 * MS, 1500 * MS)
+            simulation.slow[(node_id, other)] = (100 * MS, 1500 * MS)
         elif what == 11:
-            moot.lose_kind = (node_id, rng.between(2, 6))
+            simulation.lose_kind = (node_id, rng.between(2, 6))
         elif what == 12 and not node.alive and rng.chance(1, 3):
-            moot.start(node_id, empty=True)
+            simulation.start(node_id, empty=True)
         pause = 3 * S if rng.chance(1, 4) else 300 * MS
-        end = moot.now + rng.below(pause)
-        while moot.now < end:
-            moot.run(min(end - moot.now, 40 * MS))
-            moot.write(rng.below(moot.partitions))
+        end = simulation.now + rng.below(pause)
+        while simulation.now < end:
+            simulation.run(min(end - simulation.now, 40 * MS))
+            simulation.write(rng.below(simulation.partitions))
 
 
-def recover(moot: Moot, limit: int) -> int:
+def recover(simulation: SimulatedMembership, limit: int) -> int:
     """End all trouble; return how long it took until all nodes are in one view with all copies."""
-    moot.heal()
-    moot.lose_kind = None
-    for node_id, node in sorted(moot.nodes.items()):
+    simulation.heal()
+    simulation.lose_kind = None
+    for node_id, node in sorted(simulation.nodes.items()):
         if node.alive and node.hung:
-            moot.go_on(node_id)
+            simulation.go_on(node_id)
         if not node.alive:
-            moot.start(node_id)
-    return moot.run_until(moot.settled, limit)
+            simulation.start(node_id)
+    return simulation.run_until(simulation.settled, limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.holding import Holding
-from folkmoot.membership.member_state import HoldingsSource, Seat
+from folkmoot.membership.member_state import HoldingsSource, MemberState
 from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.member import ACTIVE, Member
@@ -18,9 +18,9 @@ class Nothing(HoldingsSource):
         return []
 
 
-def seat() -> Seat:
+def member_state() -> MemberState:
     """One that serves in a view."""
-    found = Seat(MEMBERS[0], ClusterConfig(), 1, Rng(1), Nothing(), None)
+    found = MemberState(MEMBERS[0], ClusterConfig(), 1, Rng(1), Nothing(), None)
     assert found.install([View(SERVED, MEMBERS, [["n1", "n2"]])], 0)
     assert found.may_write()
     return found
@@ -31,14 +31,14 @@ def next_view(epoch: int, served_in: int) -> View:
 
 
 def test_who_serves_on_does_so_in_the_next_view() -> None:
-    found = seat()
+    found = member_state()
     found.install([next_view(200, SERVED)], 1)
     assert found.may_write()
     assert not found.news
 
 
 def test_who_stood_down_after_its_promise_waits_for_another_view() -> None:
-    found = seat()
+    found = member_state()
     found.exclude("others went on")
     found.install([next_view(200, SERVED)], 1)
     assert not found.may_write(), "the others think that it has forgotten nothing"
@@ -51,7 +51,7 @@ def test_who_stood_down_after_its_promise_waits_for_another_view() -> None:
 
 
 def test_who_stood_down_before_its_promise_begins_anew_at_once() -> None:
-    found = seat()
+    found = member_state()
     found.exclude("others went on")
     found.install([next_view(200, 200)], 1)
     assert found.may_write()
@@ -61,7 +61,7 @@ def test_seeds_are_known_by_their_address_or_by_who_answers_there() -> None:
     me, two, three = [Member(f"n{number}", 1, f"10.0.0.{number}:7883", "", ACTIVE) for number in (1, 2, 3)]
     config = ClusterConfig()
     config.peer_address = me.address
-    found = Seat(me, config, 1, Rng(1), Nothing(), None)
+    found = MemberState(me, config, 1, Rng(1), Nothing(), None)
     assert not found.is_few([me]), "it knows of nobody"
     config.seeds = [me.address, two.address, three.address]
     assert found.is_few([me])
@@ -80,5 +80,5 @@ def test_who_is_no_seed_does_not_stand_for_one() -> None:
     others = [Member(name, 1, f"10.0.0.{number}:7883", "", ACTIVE) for number, name in enumerate("vwyz", 10)]
     config = ClusterConfig()
     config.seeds = ["10.0.0.1:7883", "10.0.0.2:7883", "10.0.0.3:7883"]
-    found = Seat(me, config, 1, Rng(1), Nothing(), None)
+    found = MemberState(me, config, 1, Rng(1), Nothing(), None)
     assert found.is_few([me, *others])

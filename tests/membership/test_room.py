@@ -7,7 +7,7 @@ import pytest
 from folkmoot.membership.room import Room
 from folkmoot.membership.view import View
 from folkmoot.membership.view_format import decode_view, encode_view
-from tests.membership.simulated_membership import MS, Moot, S
+from tests.membership.simulated_membership import MS, S, SimulatedMembership
 from tests.membership.test_assign import Case, at
 from tests.membership.test_membership import begun, epochs, view_of
 
@@ -15,14 +15,14 @@ WAIT = 3 * S
 HOLD = 10 * S
 
 
-def leads(moot: Moot, node_id: str, seen_by: str = "") -> int:
+def leads(simulation: SimulatedMembership, node_id: str, seen_by: str = "") -> int:
     """How many partitions a node leads, as it or another one sees it."""
-    return [replicas[0] for replicas in view_of(moot, seen_by or node_id).replicas].count(node_id)
+    return [replicas[0] for replicas in view_of(simulation, seen_by or node_id).replicas].count(node_id)
 
 
-def fill(moot: Moot, *ids: str, full: bool = True) -> None:
+def fill(simulation: SimulatedMembership, *ids: str, full: bool = True) -> None:
     for node_id in ids:
-        moot.nodes[node_id].live.set_full(full, moot.now)
+        simulation.nodes[node_id].live.set_full(full, simulation.now)
 
 
 class Watch:
@@ -148,102 +148,102 @@ def test_who_has_no_room_is_given_no_new_copy_but_may_catch_up() -> None:
 
 
 def test_others_lead_what_a_full_disk_leads_and_give_it_back() -> None:
-    moot = begun(3)
-    assert leads(moot, "n001") > 0
-    fill(moot, "n001")
-    moot.run_until(lambda: leads(moot, "n001", "n000") == 0, WAIT + 2 * S)
-    moot.run_until(moot.settled, S)
-    assert all("n001" in replicas for replicas in view_of(moot, "n000").replicas)  # it follows
-    fill(moot, "n001", full=False)
-    moot.run(HOLD - S)
-    assert leads(moot, "n001", "n000") == 0
-    moot.run_until(lambda: leads(moot, "n001", "n000") > 0, 3 * S)
+    simulation = begun(3)
+    assert leads(simulation, "n001") > 0
+    fill(simulation, "n001")
+    simulation.run_until(lambda: leads(simulation, "n001", "n000") == 0, WAIT + 2 * S)
+    simulation.run_until(simulation.settled, S)
+    assert all("n001" in replicas for replicas in view_of(simulation, "n000").replicas)  # it follows
+    fill(simulation, "n001", full=False)
+    simulation.run(HOLD - S)
+    assert leads(simulation, "n001", "n000") == 0
+    simulation.run_until(lambda: leads(simulation, "n001", "n000") > 0, 3 * S)
 
 
 @pytest.mark.parametrize("node_id", ["n000", "n001"])
 def test_who_is_started_again_on_a_full_disk_follows_and_leads_nothing(node_id: str) -> None:
-    moot = begun(3)
+    simulation = begun(3)
     seen = "n002"
-    moot.run(WAIT)
-    moot.kill(node_id)
-    moot.run(S)
-    moot.start(node_id)
-    fill(moot, node_id)
-    moot.run_until(moot.settled, 5 * S)
-    assert all(node_id in replicas for replicas in view_of(moot, seen).replicas)
-    made = [view for epoch, view in moot.decoded.items() if view.member(node_id) is not None]
+    simulation.run(WAIT)
+    simulation.kill(node_id)
+    simulation.run(S)
+    simulation.start(node_id)
+    fill(simulation, node_id)
+    simulation.run_until(simulation.settled, 5 * S)
+    assert all(node_id in replicas for replicas in view_of(simulation, seen).replicas)
+    made = [view for epoch, view in simulation.decoded.items() if view.member(node_id) is not None]
     last = [view for view in made if view.member(node_id).incarnation == 2]  # type: ignore[union-attr]
     assert last
     assert not [view for view in last if view.crowded != [node_id]]
-    assert leads(moot, node_id, seen) == 0
+    assert leads(simulation, node_id, seen) == 0
 
 
 def test_a_proposer_with_a_full_disk_gives_up_leading_too() -> None:
-    moot = begun(2)
-    fill(moot, "n000")
-    moot.run_until(lambda: leads(moot, "n000") == 0, WAIT + 2 * S)
-    assert leads(moot, "n001") == moot.partitions
+    simulation = begun(2)
+    fill(simulation, "n000")
+    simulation.run_until(lambda: leads(simulation, "n000") == 0, WAIT + 2 * S)
+    assert leads(simulation, "n001") == simulation.partitions
 
 
 def test_with_all_disks_full_all_lead_what_they_would_and_no_view_follows_the_other() -> None:
-    moot = begun(3)
-    before = [leads(moot, node_id) for node_id in sorted(moot.nodes)]
-    fill(moot, *moot.nodes)
-    moot.run(2 * WAIT)
-    made = len(epochs(moot))
-    moot.run(20 * S)
-    assert [leads(moot, node_id) for node_id in sorted(moot.nodes)] == before
-    assert len(epochs(moot)) == made
+    simulation = begun(3)
+    before = [leads(simulation, node_id) for node_id in sorted(simulation.nodes)]
+    fill(simulation, *simulation.nodes)
+    simulation.run(2 * WAIT)
+    made = len(epochs(simulation))
+    simulation.run(20 * S)
+    assert [leads(simulation, node_id) for node_id in sorted(simulation.nodes)] == before
+    assert len(epochs(simulation)) == made
 
 
 def test_full_disks_cost_no_majority() -> None:
-    moot = begun(2, policy="majority")
-    fill(moot, "n001")
-    moot.run(2 * WAIT)
-    assert leads(moot, "n000") == moot.partitions
-    assert all(node.live.may_write for node in moot.nodes.values())
+    simulation = begun(2, policy="majority")
+    fill(simulation, "n001")
+    simulation.run(2 * WAIT)
+    assert leads(simulation, "n000") == simulation.partitions
+    assert all(node.live.may_write for node in simulation.nodes.values())
 
 
-def put_out(moot: Moot, node_id: str) -> None:
+def put_out(simulation: SimulatedMembership, node_id: str) -> None:
     """Let a full disk be so full that nothing is written any more, and then have so much room that something is."""
-    fill(moot, node_id)
-    moot.nodes[node_id].live.stalled("disk", moot.now)
-    moot.run(2 * WAIT)
-    assert moot.nodes[node_id].live.state == "excluded"
-    moot.nodes[node_id].live.stalled("disk", 0)
+    fill(simulation, node_id)
+    simulation.nodes[node_id].live.stalled("disk", simulation.now)
+    simulation.run(2 * WAIT)
+    assert simulation.nodes[node_id].live.state == "excluded"
+    simulation.nodes[node_id].live.stalled("disk", 0)
 
 
 def test_who_is_out_for_its_full_disk_comes_back_when_there_is_room() -> None:
-    moot = begun(3)
-    put_out(moot, "n002")
-    moot.run(10 * S)
-    assert moot.agreed(["n000", "n001"])
-    fill(moot, "n002", full=False)
-    moot.run_until(moot.settled, HOLD + 3 * S)
-    moot.run(2 * S)
-    assert leads(moot, "n002") > 0
+    simulation = begun(3)
+    put_out(simulation, "n002")
+    simulation.run(10 * S)
+    assert simulation.agreed(["n000", "n001"])
+    fill(simulation, "n002", full=False)
+    simulation.run_until(simulation.settled, HOLD + 3 * S)
+    simulation.run(2 * S)
+    assert leads(simulation, "n002") > 0
 
 
 def test_who_is_needed_for_a_majority_comes_back_without_room() -> None:
-    moot = begun(2, policy="majority")
-    put_out(moot, "n001")
-    moot.run_until(moot.settled, 5 * S)
-    assert leads(moot, "n001") == 0
+    simulation = begun(2, policy="majority")
+    put_out(simulation, "n001")
+    simulation.run_until(simulation.settled, 5 * S)
+    assert leads(simulation, "n001") == 0
 
 
 def test_who_is_out_goes_on_alone_when_the_others_are_lost() -> None:
-    moot = begun(3)
-    put_out(moot, "n002")
-    moot.kill("n000")
-    moot.kill("n001")
-    moot.run_until(lambda: moot.agreed(["n002"]), 10 * S)
-    assert moot.nodes["n002"].live.may_write
-    assert leads(moot, "n002") == moot.partitions  # nobody else could
+    simulation = begun(3)
+    put_out(simulation, "n002")
+    simulation.kill("n000")
+    simulation.kill("n001")
+    simulation.run_until(lambda: simulation.agreed(["n002"]), 10 * S)
+    assert simulation.nodes["n002"].live.may_write
+    assert leads(simulation, "n002") == simulation.partitions  # nobody else could
 
 
 def test_a_node_that_leaves_goes_though_its_disk_is_full() -> None:
-    moot = begun(3)
-    fill(moot, "n001")
-    moot.run(2 * WAIT)
-    moot.nodes["n001"].live.leave(moot.now)
-    moot.run_until(lambda: moot.nodes["n001"].live.drained, 5 * S)
+    simulation = begun(3)
+    fill(simulation, "n001")
+    simulation.run(2 * WAIT)
+    simulation.nodes["n001"].live.leave(simulation.now)
+    simulation.run_until(lambda: simulation.nodes["n001"].live.drained, 5 * S)

@@ -196,7 +196,7 @@ def test_what_goes_on_from_an_old_copy_gives_out_no_offsets_also_with_a_majority
     view.losses.missing.update(missing)
     for name in ("n0", "n1"):
         split.cell(name).install(view)
-    assert split.cell("n0").replication.standing.is_readable(0) == (not missing)
+    assert split.cell("n0").replication.replica_states.is_readable(0) == (not missing)
 
 
 class Failing(Reader):
@@ -233,7 +233,7 @@ def test_a_branch_that_cannot_be_read_is_asked_for_again_before_it_is_lost(times
     split.view(["n0", "n1"], ["n2"])
     split.put(split.leader("n0", "n1"), "more")
     split.put(split.cell("n2"), "less")
-    split.cell("n2").replication.standing.reader = Failing(split.cell("n2").store, times)
+    split.cell("n2").replication.replica_states.reader = Failing(split.cell("n2").store, times)
     split.view(KNOWN)
     split.view(KNOWN)
     for name in KNOWN:
@@ -249,7 +249,7 @@ def test_the_receipt_of_a_heal_counts_a_branch_once_and_says_which_one_was_lost(
     for name, topics in {"n0": ["here"], "n1": ["near", "nearer"], "n2": ["far"]}.items():
         for topic in topics:
             split.put(split.cell(name), topic)
-    split.cell("n2").replication.standing.reader = Failing(split.cell("n2").store, 3)
+    split.cell("n2").replication.replica_states.reader = Failing(split.cell("n2").store, 3)
     split.view(KNOWN)
     leader = split.leader(*KNOWN)
     assert leader.node_id == "n0"
@@ -348,7 +348,7 @@ def test_a_leader_that_cannot_read_its_own_copy_does_not_call_the_branch_lost(we
     leader = split.leader("n0", "n1")
     split.put(leader, "more")
     split.put(split.cell("n2"), "less")
-    leader.replication.standing.reader = Failing(leader.store, 4, well)
+    leader.replication.replica_states.reader = Failing(leader.store, 4, well)
     for _ in range(5):
         split.view(KNOWN)
     assert [line for line in split.world.log if "branch_lost" in line] == []

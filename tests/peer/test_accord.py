@@ -7,7 +7,7 @@ from folkmoot.peer.accord import disagreements, settings_of
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.status.cluster_picture import picture_of
 from folkmoot.status.status import NodeStatus
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 from tests.peer.lines import Net, config_of
 
 Told = dict[str, tuple[str, str]]
@@ -32,58 +32,58 @@ def status(site: Site) -> list[dict[str, object]]:
     return found
 
 
-def again_with(camp: Camp, name: str, **settings: object) -> None:
+def again_with(cluster: SimulatedCluster, name: str, **settings: object) -> None:
     """Start a node again with other settings."""
-    camp[name].kill()
+    cluster[name].kill()
     for setting, value in settings.items():
-        setattr(camp[name].cluster, setting, value)
-    camp[name].revive()
-    camp.settle()
+        setattr(cluster[name].settings, setting, value)
+    cluster[name].revive()
+    cluster.settle()
 
 
 def test_equal_nodes_have_nothing_to_say() -> None:
-    camp = Camp(3)
-    assert [told(site) for site in camp.live()] == [{}, {}, {}]
-    assert [status(site) for site in camp.live()] == [[], [], []]
+    cluster = SimulatedCluster(3)
+    assert [told(site) for site in cluster.live()] == [{}, {}, {}]
+    assert [status(site) for site in cluster.live()] == [[], [], []]
 
 
 def test_both_sides_tell_how_they_differ_until_they_do_not() -> None:
-    camp = Camp(3)
-    again_with(camp, "n2", split_policy="majority", replicas=2, silence_us=3 * SECOND, streams="1 declared")
+    cluster = SimulatedCluster(3)
+    again_with(cluster, "n2", split_policy="majority", replicas=2, silence_us=3 * SECOND, streams="1 declared")
     here = {
         "cluster.split_policy": ("available", "majority"),
         "cluster.replicas": ("3", "2"),
         "cluster.silence": ("2000ms", "3000ms"),
         "streams": ("", "1 declared"),
     }
-    assert told(camp["n1"]) == told(camp["n3"]) == {"n2": here}
+    assert told(cluster["n1"]) == told(cluster["n3"]) == {"n2": here}
     there = {name: (theirs, mine) for name, (mine, theirs) in here.items()}
-    assert told(camp["n2"]) == {"n1": there, "n3": there}
-    assert {(one["node"], one["setting"]) for one in status(camp["n1"])} == {("n2", name) for name in here}
-    assert len(status(camp["n2"])) == 2 * len(here)
-    again_with(camp, "n2", split_policy="available", replicas=3, silence_us=2 * SECOND, streams="")
-    assert [status(site) for site in camp.live()] == [[], [], []]
+    assert told(cluster["n2"]) == {"n1": there, "n3": there}
+    assert {(one["node"], one["setting"]) for one in status(cluster["n1"])} == {("n2", name) for name in here}
+    assert len(status(cluster["n2"])) == 2 * len(here)
+    again_with(cluster, "n2", split_policy="available", replicas=3, silence_us=2 * SECOND, streams="")
+    assert [status(site) for site in cluster.live()] == [[], [], []]
 
 
 def test_it_is_said_once_for_each_start_of_a_node() -> None:
-    camp = Camp(2)
-    again_with(camp, "n2", split_policy="majority")
-    for wire in list(camp.wires):
-        camp.drop(wire)
-    camp.advance(2 * SECOND)
-    kinds = [event.kind for event in camp["n1"].events]
+    cluster = SimulatedCluster(2)
+    again_with(cluster, "n2", split_policy="majority")
+    for wire in list(cluster.wires):
+        cluster.drop(wire)
+    cluster.advance(2 * SECOND)
+    kinds = [event.kind for event in cluster["n1"].events]
     assert kinds.count("settings_differ") == 1
-    again_with(camp, "n2")
-    kinds = [event.kind for event in camp["n1"].events]
+    again_with(cluster, "n2")
+    kinds = [event.kind for event in cluster["n1"].events]
     assert kinds.count("settings_differ") == 2
 
 
 def test_who_is_away_differs_in_nothing() -> None:
-    camp = Camp(3)
-    again_with(camp, "n3", split_policy="majority")
-    camp["n3"].kill()
-    camp.advance(5 * SECOND)
-    assert status(camp["n1"]) == []
+    cluster = SimulatedCluster(3)
+    again_with(cluster, "n3", split_policy="majority")
+    cluster["n3"].kill()
+    cluster.advance(5 * SECOND)
+    assert status(cluster["n1"]) == []
 
 
 def test_what_an_older_version_does_not_say_does_not_differ() -> None:

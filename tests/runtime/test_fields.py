@@ -61,11 +61,13 @@ def maker(node: ast.AST) -> str:
 def all_fields() -> list[tuple[str, str, type | None]]:
     """Where, name and type of every field."""
     found = []
-    for part in PARTS:
-        for path in sorted((SOURCES / part).glob("*.py")):
+    for folder in sorted(SOURCES.iterdir()):
+        if folder.name in OTHERS:
+            continue
+        for path in sorted(folder.glob("*.py")):
             for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(function, ast.FunctionDef) and any(maker(node) for node in ast.walk(function)):
-                    place = f"{part}/{path.name}:{function.lineno}"
+                    place = f"{folder.name}/{path.name}:{function.lineno}"
                     found += [(place, name, kind_of(value)) for name, value in named(function)]
     return found
 

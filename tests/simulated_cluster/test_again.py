@@ -12,7 +12,7 @@ from folkmoot.mqtt.packet import Packet, Suback, Subscribe, Unsuback, Unsubscrib
 from folkmoot.store.key import CURSOR, QUEUE, name_prefix
 from folkmoot.streams.config import StreamConfig
 from tests.harness.peer import EVER, Peer
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 8
 COUNT = 20
@@ -36,11 +36,11 @@ class Scene:
     """A stream with records, and a reader at the node that would lead its session next, or at the last one."""
 
     def __init__(self, at_heir: bool) -> None:
-        self.camp = Camp(3, partitions=PARTITIONS, streams=[StreamConfig("wide", b"w/#", 8)])
-        liaison = self.camp["n1"].node.liaison
-        assert liaison is not None
-        assert liaison.view is not None
-        self.leader, self.heir, self.last = [self.camp[node_id] for node_id in liaison.view.replicas[0]]
+        self.cluster = SimulatedCluster(3, partitions=PARTITIONS, streams=[StreamConfig("wide", b"w/#", 8)])
+        cluster_node = self.cluster["n1"].node.cluster_node
+        assert cluster_node is not None
+        assert cluster_node.view is not None
+        self.leader, self.heir, self.last = [self.cluster[node_id] for node_id in cluster_node.view.replicas[0]]
         self.at = self.heir if at_heir else self.last
         self.filler = self.at.client("filler")
         self.filler.connect()
@@ -60,16 +60,16 @@ class Scene:
 
     def die(self, *packets: Packet) -> None:
         """Let the leader die when it has handled packets, and has told the reader's node no more than what they did."""
-        self.camp.held = {(self.leader.name, self.at.name)}
+        self.cluster.held = {(self.leader.name, self.at.name)}
         self.reader.send(*packets)
         while not self.has(self.at, CURSOR):
-            assert self.camp.deliver(self.leader.name, self.at.name)
-            self.camp.run()
+            assert self.cluster.deliver(self.leader.name, self.at.name)
+            self.cluster.run()
         assert self.has(self.heir if self.at is self.last else self.last, QUEUE)
         assert not self.reader.inbox
         self.leader.kill()
-        self.camp.held = set()
-        self.camp.settle()
+        self.cluster.held = set()
+        self.cluster.settle()
 
 
 @pytest.mark.parametrize("at_heir", [False, True])
@@ -89,7 +89,7 @@ def test_who_subscribes_once_more_begins_anew(at_heir: bool) -> None:
     scene.die(BEGIN)
     assert len(places(scene.reader)) == COUNT
     scene.leader.revive()
-    scene.camp.settle()  # the session moves back
+    scene.cluster.settle()  # the session moves back
     assert len(repeat(scene)) == COUNT
     assert len(repeat(scene)) == COUNT
 

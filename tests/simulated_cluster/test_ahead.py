@@ -7,16 +7,16 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.kind import PUBACK, PUBCOMP, PUBREC, PUBREL
 from folkmoot.mqtt.packet import Ack, Publish, Suback, Subscribe
 from tests.harness.peer import EVER, Peer, properties
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 16
 
 
-def led_at(camp: Camp, node_id: str, stem: str, copy_at: str) -> str:
+def led_at(cluster: SimulatedCluster, node_id: str, stem: str, copy_at: str) -> str:
     """Return a name whose partition one node leads and another one has a copy of."""
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    view = liaison.replication.standing.view
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    view = cluster_node.replication.replica_states.view
     assert view is not None
     for number in range(999):
         replicas = view.replicas[hash64(f"{stem}{number}".encode()) % PARTITIONS]
@@ -29,77 +29,77 @@ def answers(peer: Peer) -> list[tuple[int, int]]:
     return [(packet.kind, packet.packet_id) for packet in peer.receive() if isinstance(packet, Ack)]
 
 
-def start(camp: Camp, away: Site) -> Peer:
+def start(cluster: SimulatedCluster, away: Site) -> Peer:
     """Return a client at `away` that has got PUBREC from n2, where an older turn waits for n3, which hangs."""
-    client = away.client(led_at(camp, "n2", "c", "n1"), acks=False)
+    client = away.client(led_at(cluster, "n2", "c", "n1"), acks=False)
     client.connect(session_expiry=EVER)
-    other = camp["n2"].client(led_at(camp, "n2", "o", "n1"))
+    other = cluster["n2"].client(led_at(cluster, "n2", "o", "n1"))
     other.connect()
-    far, near = led_at(camp, "n3", "far", "n1"), led_at(camp, "n2", "near", "n1")
-    camp["n3"].up = False  # it hangs: nobody knows yet
+    far, near = led_at(cluster, "n3", "far", "n1"), led_at(cluster, "n2", "near", "n1")
+    cluster["n3"].up = False  # it hangs: nobody knows yet
     other.send(Publish(far.encode(), b"x", 1, True, False, 1))
     client.send(Publish(near.encode(), b"x", 2, False, False, 7))
-    camp.run()
+    cluster.run()
     assert answers(other) == [], "n2 has a turn that is not complete"
     assert answers(client) == [(PUBREC, 7)]
     return client
 
 
-def start_behind(camp: Camp) -> Peer:
+def start_behind(cluster: SimulatedCluster) -> Peer:
     """Return a client at n1 that n2 leads, where a turn of another client waits for the disk."""
-    client = camp["n1"].client(led_at(camp, "n2", "c", "n1"))
+    client = cluster["n1"].client(led_at(cluster, "n2", "c", "n1"))
     client.connect(session_expiry=EVER)
-    other = camp["n2"].client(led_at(camp, "n2", "o", "n1"))
+    other = cluster["n2"].client(led_at(cluster, "n2", "o", "n1"))
     other.connect()
-    camp["n2"].hold_writes()
-    other.send(Publish(led_at(camp, "n2", "near", "n1").encode(), b"x", 1, True, False, 1))
+    cluster["n2"].hold_writes()
+    other.send(Publish(led_at(cluster, "n2", "near", "n1").encode(), b"x", 1, True, False, 1))
     return client
 
 
 def test_what_was_answered_is_not_answered_again_by_the_next_leader() -> None:
-    camp = Camp(3, replicas=2, partitions=PARTITIONS)
-    client = start(camp, camp["n1"])
-    camp["n2"].kill()
-    camp["n3"].up = True
-    camp.advance(5 * SECOND)
+    cluster = SimulatedCluster(3, replicas=2, partitions=PARTITIONS)
+    client = start(cluster, cluster["n1"])
+    cluster["n2"].kill()
+    cluster["n3"].up = True
+    cluster.advance(5 * SECOND)
     assert answers(client) == []
     client.send(Ack(PUBREL, 7))
-    camp.run()
+    cluster.run()
     assert answers(client) == [(PUBCOMP, 7)]
 
 
 def test_what_was_not_answered_is_answered_by_the_next_leader() -> None:
-    camp = Camp(3, replicas=2, partitions=PARTITIONS)
-    client = start(camp, camp["n1"])
-    far = led_at(camp, "n3", "far", "n1")
+    cluster = SimulatedCluster(3, replicas=2, partitions=PARTITIONS)
+    client = start(cluster, cluster["n1"])
+    far = led_at(cluster, "n3", "far", "n1")
     client.send(Publish(far.encode(), b"x", 2, True, False, 8))
     client.send(Ack(PUBREL, 7))
-    camp.run()
+    cluster.run()
     assert (PUBREC, 8) not in answers(client), "it waits for n3"
-    camp["n2"].kill()
-    camp["n3"].up = True
-    camp.advance(5 * SECOND)
+    cluster["n2"].kill()
+    cluster["n3"].up = True
+    cluster.advance(5 * SECOND)
     assert sorted(answers(client)) == [(PUBREC, 8), (PUBCOMP, 7)]
 
 
 def test_what_could_be_answered_at_once_is_not_answered_twice() -> None:
-    camp = Camp(3, replicas=2, partitions=PARTITIONS)
-    client = start_behind(camp)
+    cluster = SimulatedCluster(3, replicas=2, partitions=PARTITIONS)
+    client = start_behind(cluster)
     producer = properties(user_properties=[("folkmoot-producer", "p"), ("folkmoot-seq", "1")])
     client.send(Publish(b"nobody/wants/it", b"x", 1, False, False, 3, producer))
     came = answers(client)
-    camp["n2"].kill()
-    camp.advance(5 * SECOND)
+    cluster["n2"].kill()
+    cluster.advance(5 * SECOND)
     assert came + answers(client) == [(PUBACK, 3)]
 
 
 def test_a_refusal_that_the_next_leader_would_not_give_is_given_once_or_not_at_all() -> None:
-    camp = Camp(3, replicas=2, partitions=PARTITIONS)
-    client = start_behind(camp)
-    camp["n2"].storage(True)
+    cluster = SimulatedCluster(3, replicas=2, partitions=PARTITIONS)
+    client = start_behind(cluster)
+    cluster["n2"].storage(True)
     client.send(Subscribe(2, [(b"t/#", 1)]))
     came = [packet for packet in client.receive() if isinstance(packet, Suback)]
-    camp["n2"].kill()
-    camp.advance(5 * SECOND)
+    cluster["n2"].kill()
+    cluster.advance(5 * SECOND)
     came += [packet for packet in client.receive() if isinstance(packet, Suback)]
     assert [(packet.packet_id, packet.codes) for packet in came] == [(2, [1])]

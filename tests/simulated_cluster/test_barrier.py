@@ -6,62 +6,62 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Publish, Suback, Subscribe
 from folkmoot.turn.barrier import Barrier
 from tests.harness.peer import Peer
-from tests.harness.simulated_cluster import Camp
+from tests.harness.simulated_cluster import SimulatedCluster
 
 PARTITIONS = 8
 
 
-def topic_of(camp: Camp, leader: str) -> str:
+def topic_of(cluster: SimulatedCluster, leader: str) -> str:
     """Return a topic whose retained message that node keeps."""
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    leaders = liaison.fabric.leaders
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    leaders = cluster_node.fabric.leaders
     return next(f"t{n}" for n in range(99) if leaders[hash64(b"t%d" % n) % PARTITIONS] == leader)
 
 
-def clients(camp: Camp) -> tuple[Peer, Peer]:
-    publisher = camp["n1"].client("publisher")
+def clients(cluster: SimulatedCluster) -> tuple[Peer, Peer]:
+    publisher = cluster["n1"].client("publisher")
     publisher.connect()
-    subscriber = camp["n3"].client("subscriber")
+    subscriber = cluster["n3"].client("subscriber")
     subscriber.connect()
     return publisher, subscriber
 
 
 def test_who_subscribes_waits_for_a_message_on_its_way_to_the_leader_of_its_topic() -> None:
-    camp = Camp(3, replicas=1, partitions=PARTITIONS)
-    topic = topic_of(camp, "n2")
-    publisher, subscriber = clients(camp)
-    camp.held = {("n1", "n2")}
+    cluster = SimulatedCluster(3, replicas=1, partitions=PARTITIONS)
+    topic = topic_of(cluster, "n2")
+    publisher, subscriber = clients(cluster)
+    cluster.held = {("n1", "n2")}
     publisher.send(Publish(topic.encode(), b"1", 1, True, packet_id=1))
     subscriber.send(Subscribe(1, [(topic.encode(), 1)]))
     assert subscriber.receive() == [], "the message would come behind the look for it"
-    camp.held = set()
-    camp.run()
+    cluster.held = set()
+    cluster.run()
     subscriber.take(Suback, 1)
     assert subscriber.messages() == [(topic, b"1")]
 
 
 def test_a_copy_is_looked_at_when_it_has_what_was_published_before() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    topic = topic_of(camp, "n1")
-    publisher, subscriber = clients(camp)
-    camp.held = {("n3", "n1")}
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    topic = topic_of(cluster, "n1")
+    publisher, subscriber = clients(cluster)
+    cluster.held = {("n3", "n1")}
     subscriber.send(Subscribe(1, [(topic.encode(), 1)]))
-    camp["n3"].hold_writes()
+    cluster["n3"].hold_writes()
     publisher.send(Publish(topic.encode(), b"1", 1, True, packet_id=1))
-    camp.held = set()
-    camp.run()
+    cluster.held = set()
+    cluster.run()
     assert subscriber.receive() == [], "the copy at n3 is not on the disk yet"
-    camp["n3"].release_writes()
-    camp.run()
+    cluster["n3"].release_writes()
+    cluster.run()
     subscriber.take(Suback, 1)
     assert subscriber.messages() == [(topic, b"1")]
 
 
 def test_a_clear_of_nothing_holds_up_nobody() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    topic = topic_of(camp, "n1")
-    publisher, subscriber = clients(camp)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    topic = topic_of(cluster, "n1")
+    publisher, subscriber = clients(cluster)
     publisher.publish(topic, b"", qos=0, retain=True)
     assert subscriber.subscribe(topic, qos=1) == [1]
 

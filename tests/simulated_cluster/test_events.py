@@ -12,21 +12,21 @@ from folkmoot.streams.chunk import decode_chunk
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.page import Page
 from tests.harness.peer import EVER
-from tests.harness.simulated_cluster import Camp
+from tests.harness.simulated_cluster import SimulatedCluster
 
 STREAM = StreamConfig("events", b"$events/#", 4)
 
 
 @pytest.fixture
-def camp() -> Camp:
-    return Camp(3, replicas=2, streams=[STREAM])
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(3, replicas=2, streams=[STREAM])
 
 
-def records(camp: Camp) -> list[dict[str, Any]]:
+def records(cluster: SimulatedCluster) -> list[dict[str, Any]]:
     """All events in the stream, from its leaders."""
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     found: dict[tuple[str, int, int], dict[str, Any]] = {}
-    for site in camp.live():
+    for site in cluster.live():
         for log in site.node.streams.streams[0].logs:
             if not site.node.leads_stream(log):
                 continue
@@ -49,13 +49,13 @@ def of(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [event for event in events if event["kind"] == kind]
 
 
-def test_every_node_tells_of_its_clients(camp: Camp) -> None:
+def test_every_node_tells_of_its_clients(cluster: SimulatedCluster) -> None:
     for number in range(9):
-        peer = camp[f"n{number % 3 + 1}"].client(f"c{number}")
+        peer = cluster[f"n{number % 3 + 1}"].client(f"c{number}")
         peer.connect(session_expiry=EVER if number % 2 else 0)
         if number < 3:
             peer.disconnect()
-    events = records(camp)
+    events = records(cluster)
     came = {event["client"]: event["node"] for event in of(events, "connected")}
     assert came == {f"c{number}": f"n{number % 3 + 1}" for number in range(9)}
     gone = {event["client"]: (event["node"], event["by"], event["clean"]) for event in of(events, "disconnected")}
@@ -64,22 +64,22 @@ def test_every_node_tells_of_its_clients(camp: Camp) -> None:
     assert sorted(opened) == ["n1", "n2", "n3"]
 
 
-def test_each_node_tells_each_number_once(camp: Camp) -> None:
+def test_each_node_tells_each_number_once(cluster: SimulatedCluster) -> None:
     for number in range(20):
-        camp["n1"].client(f"c{number}").connect()
-    numbers = [event["number"] for event in records(camp) if event["node"] == "n1"]
+        cluster["n1"].client(f"c{number}").connect()
+    numbers = [event["number"] for event in records(cluster) if event["node"] == "n1"]
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_a_killed_node_is_told_of_by_the_others(camp: Camp) -> None:
+def test_a_killed_node_is_told_of_by_the_others(cluster: SimulatedCluster) -> None:
     for name in ("n1", "n2", "n3"):
-        camp[name].client(f"at-{name}").connect(session_expiry=EVER)
-    before = len(records(camp))
+        cluster[name].client(f"at-{name}").connect(session_expiry=EVER)
+    before = len(records(cluster))
     assert before
-    at = camp.now
-    camp["n2"].kill()
-    camp.settle()
-    events = [event for event in records(camp) if event["time_us"] >= at]
+    at = cluster.now
+    cluster["n2"].kill()
+    cluster.settle()
+    events = [event for event in records(cluster) if event["time_us"] >= at]
     lost = [event for event in of(events, "peer") if event["what"] in ("peer_down", "peer_dead")]
     assert {(event["node"], event["peer"]) for event in lost} == {("n1", "n2"), ("n3", "n2")}
     views = of(events, "view")
@@ -87,27 +87,27 @@ def test_a_killed_node_is_told_of_by_the_others(camp: Camp) -> None:
     assert of(events, "disconnected") == [], "nobody is there to tell that; readers see it by the view"
 
 
-def test_a_subscriber_at_one_node_hears_all(camp: Camp) -> None:
-    ear = camp["n3"].client("ear")
+def test_a_subscriber_at_one_node_hears_all(cluster: SimulatedCluster) -> None:
+    ear = cluster["n3"].client("ear")
     ear.connect()
     ear.subscribe("$events/+/connected", qos=1)
     ear.publishes()
-    camp["n1"].client("a").connect()
-    camp["n2"].client("b").connect()
+    cluster["n1"].client("a").connect()
+    cluster["n2"].client("b").connect()
     assert {json.loads(payload)["client"] for payload in ear.payloads()} == {"a", "b"}
 
 
-def test_latencies_are_told_by_the_node_of_the_publisher(camp: Camp) -> None:
-    store = camp["n1"].client("store")
+def test_latencies_are_told_by_the_node_of_the_publisher(cluster: SimulatedCluster) -> None:
+    store = cluster["n1"].client("store")
     store.connect(session_expiry=EVER)
     store.subscribe("plant/#", qos=1)
     for name in ("n1", "n2", "n3"):
-        peer = camp[name].client(f"p-{name}")
+        peer = cluster[name].client(f"p-{name}")
         peer.connect()
         for number in range(5):
             peer.publish(f"plant/{number}", b"x", qos=1)
-    camp.advance(11 * SECOND)
-    found = [event for event in of(records(camp), "latency") if event["prefix"] == "plant"]
+    cluster.advance(11 * SECOND)
+    found = [event for event in of(records(cluster), "latency") if event["prefix"] == "plant"]
     counts: dict[str, int] = {}
     for event in found:
         counts[event["node"]] = counts.get(event["node"], 0) + event["ack"]["count"]

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from folkmoot.kernel.clock import SECOND
-from tests.harness.simulated_cluster import Camp
+from tests.harness.simulated_cluster import SimulatedCluster
 
 
 class Forgotten:
     """Three nodes; n3 was cut off, has taken a message since, and the others were told to forget it."""
 
     def __init__(self) -> None:
-        self.camp = Camp(3)
+        self.cluster = SimulatedCluster(3)
         self.client("n1", "reader").subscribe("t/#", qos=1)
         self.client("n1", "reader").disconnect()
-        self.camp.advance(SECOND)
-        self.camp.cut("n3", "n1", "n2")
-        self.camp.advance(8 * SECOND)
+        self.cluster.advance(SECOND)
+        self.cluster.cut("n3", "n1", "n2")
+        self.cluster.advance(8 * SECOND)
         self.publish("n3", "t/there", b"only n3 has it")
         self.publish("n1", "t/here", b"the others have it")
         self.own = self.client("n3", "own")
@@ -27,58 +27,58 @@ class Forgotten:
         assert self.view("n1").known == ["n1", "n2"]
 
     def client(self, name: str, client_id: str) -> Any:
-        peer = self.camp[name].client(client_id)
+        peer = self.cluster[name].client(client_id)
         peer.resume()
         return peer
 
     def publish(self, name: str, topic: str, payload: bytes) -> None:
-        peer = self.camp[name].client("publisher")
+        peer = self.cluster[name].client("publisher")
         peer.connect()
         peer.publish(topic, payload, qos=1)
         peer.disconnect()
 
     def forget(self, name: str, node_id: str) -> None:
-        self.camp[name].node.liaison.membership.forget(node_id, self.camp.now)  # type: ignore[union-attr]
-        self.camp.advance(3 * SECOND)
+        self.cluster[name].node.cluster_node.membership.forget(node_id, self.cluster.now)  # type: ignore[union-attr]
+        self.cluster.advance(3 * SECOND)
 
     def view(self, name: str) -> Any:
-        return self.camp.view_of(self.camp[name])
+        return self.cluster.view_of(self.cluster[name])
 
     def kinds(self) -> list[str]:
-        return [kind for site in self.camp.sites.values() for kind in site.kinds()]
+        return [kind for site in self.cluster.sites.values() for kind in site.kinds()]
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_what_only_it_had_is_lost_and_what_the_others_have_is_its_own(again: bool) -> None:
     case = Forgotten()
     if again:
-        case.camp["n3"].kill()
-    case.camp.heal()
+        case.cluster["n3"].kill()
+    case.cluster.heal()
     if again:
-        case.camp["n3"].revive()
-    case.camp.settle(60 * SECOND)
+        case.cluster["n3"].revive()
+    case.cluster.settle(60 * SECOND)
     assert "branch_merged" not in case.kinds()
-    assert case.camp["n3"].kinds().count("copies_renounced") == 1
+    assert case.cluster["n3"].kinds().count("copies_renounced") == 1
     assert case.view("n1").known == ["n1", "n2", "n3"]
     assert again or case.own.closed
-    assert case.camp["n3"].client("own").resume().session_present is False
+    assert case.cluster["n3"].client("own").resume().session_present is False
     for name in ("n1", "n2"):
-        case.camp[name].kill()
-        case.camp.advance(8 * SECOND)
+        case.cluster[name].kill()
+        case.cluster.advance(8 * SECOND)
     assert case.client("n3", "reader").payloads() == [b"the others have it"]
 
 
 def test_it_is_forgotten_once() -> None:
     case = Forgotten()
-    case.camp.heal()
-    case.camp.settle(60 * SECOND)
+    case.cluster.heal()
+    case.cluster.settle(60 * SECOND)
     case.publish("n1", "t/later", b"later")
-    case.camp["n3"].kill()
-    case.camp.settle()
+    case.cluster["n3"].kill()
+    case.cluster.settle()
     case.publish("n1", "t/last", b"last")
-    case.camp["n3"].revive()
-    case.camp.settle()
-    assert case.camp["n3"].kinds().count("copies_renounced") == 1
+    case.cluster["n3"].revive()
+    case.cluster.settle()
+    assert case.cluster["n3"].kinds().count("copies_renounced") == 1
     assert [mark for mark in case.view("n1").forgotten if mark[0] == "n3"] == []
     assert case.client("n3", "reader").payloads() == [b"the others have it", b"later", b"last"]
 
@@ -88,7 +88,7 @@ def test_a_node_that_was_cut_off_cannot_have_the_others_forgotten() -> None:
     case.forget("n3", "n1")
     case.forget("n3", "n2")
     assert case.view("n3").known == ["n3"]
-    case.camp.heal()
-    case.camp.settle(60 * SECOND)
-    assert [name for name in case.camp.sites if "copies_renounced" in case.camp[name].kinds()] == ["n3"]
+    case.cluster.heal()
+    case.cluster.settle(60 * SECOND)
+    assert [name for name in case.cluster.sites if "copies_renounced" in case.cluster[name].kinds()] == ["n3"]
     assert case.client("n2", "reader").payloads() == [b"the others have it"]

@@ -9,7 +9,7 @@ from folkmoot.mqtt.packet import Ack, Publish
 from folkmoot.status.cluster_picture import picture_of
 from folkmoot.status.status import NodeStatus
 from tests.harness.peer import Peer
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 WAIT = 5 * SECOND
 HOLD = 12 * SECOND
@@ -20,14 +20,14 @@ def status(site: Site) -> NodeStatus:
     return NodeStatus(picture_of(site.node))
 
 
-def leads(camp: Camp, name: str) -> list[int]:
-    return [entry["partition"] for entry in status(camp["n1"]).partitions() if entry["leader"] == name]  # type: ignore[misc]
+def leads(cluster: SimulatedCluster, name: str) -> list[int]:
+    return [entry["partition"] for entry in status(cluster["n1"]).partitions() if entry["leader"] == name]  # type: ignore[misc]
 
 
-def retained_of(camp: Camp, name: str, seen_by: str = "n1") -> str:
+def retained_of(cluster: SimulatedCluster, name: str, seen_by: str = "n1") -> str:
     """A topic whose retained message is in a partition that a node leads."""
     topics = [f"t/{number}" for number in range(200)]
-    return next(topic for topic in topics if status(camp[seen_by]).where_topic(topic)["leader"] == name)
+    return next(topic for topic in topics if status(cluster[seen_by]).where_topic(topic)["leader"] == name)
 
 
 def keep(peer: Peer, topic: str, payload: bytes = b"m") -> int:
@@ -35,50 +35,52 @@ def keep(peer: Peer, topic: str, payload: bytes = b"m") -> int:
 
 
 @pytest.fixture
-def camp() -> Camp:
-    return Camp(3)
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(3)
 
 
 @pytest.fixture
-def peer(camp: Camp) -> Peer:
-    found = camp["n1"].client("a")
+def peer(cluster: SimulatedCluster) -> Peer:
+    found = cluster["n1"].client("a")
     found.connect()
     return found
 
 
-def test_a_node_that_is_started_again_on_a_full_disk_leads_nothing_from_the_beginning(camp: Camp) -> None:
-    camp["n2"].storage(True)
-    camp.advance(WAIT)
-    camp["n2"].kill()
-    camp.advance(SECOND)
-    camp.freeze()
-    camp["n2"].revive()
-    camp["n2"].storage(True)
-    camp.thaw()
+def test_a_node_that_is_started_again_on_a_full_disk_leads_nothing_from_the_beginning(
+    cluster: SimulatedCluster,
+) -> None:
+    cluster["n2"].storage(True)
+    cluster.advance(WAIT)
+    cluster["n2"].kill()
+    cluster.advance(SECOND)
+    cluster.freeze()
+    cluster["n2"].revive()
+    cluster["n2"].storage(True)
+    cluster.thaw()
     for _ in range(5 * 20):
-        camp.advance(SECOND // 20)
-        assert leads(camp, "n2") == []
-    assert camp.settled()
-    assert status(camp["n1"]).status()["disks_full"] == ["n2"]
+        cluster.advance(SECOND // 20)
+        assert leads(cluster, "n2") == []
+    assert cluster.settled()
+    assert status(cluster["n1"]).status()["disks_full"] == ["n2"]
 
 
-def test_a_refusal_names_the_node_whose_disk_is_full(camp: Camp, peer: Peer) -> None:
-    topic = retained_of(camp, "n2")
-    camp["n2"].storage(True)
-    camp.advance(SECOND)
+def test_a_refusal_names_the_node_whose_disk_is_full(cluster: SimulatedCluster, peer: Peer) -> None:
+    topic = retained_of(cluster, "n2")
+    cluster["n2"].storage(True)
+    cluster.advance(SECOND)
     peer.send(Publish(topic.encode(), b"m", 1, True, False, 9))
     answer = peer.expect(Ack)
     assert answer.code == QUOTA
     assert answer.properties is not None
     assert answer.properties.reason == "no room on the disk of n2"
-    assert keep(peer, retained_of(camp, "n1")) in (0, 0x10)
+    assert keep(peer, retained_of(cluster, "n1")) in (0, 0x10)
 
 
-def test_every_node_names_the_full_disk_and_what_it_refuses(camp: Camp) -> None:
-    mine = leads(camp, "n2")
-    camp["n2"].storage(True)
-    camp.advance(SECOND)
-    for site in camp.live():
+def test_every_node_names_the_full_disk_and_what_it_refuses(cluster: SimulatedCluster) -> None:
+    mine = leads(cluster, "n2")
+    cluster["n2"].storage(True)
+    cluster.advance(SECOND)
+    for site in cluster.live():
         found = status(site).status()
         assert found["disks_full"] == ["n2"]
         assert found["partitions"]["refusing"] == len(mine)  # type: ignore[index]
@@ -88,49 +90,51 @@ def test_every_node_names_the_full_disk_and_what_it_refuses(camp: Camp) -> None:
         assert status(site).caution() == f"the disk of n2 is full: {cost}"
 
 
-def test_after_a_while_others_lead_and_all_is_accepted_on_all_disks(camp: Camp, peer: Peer) -> None:
-    topics = [retained_of(camp, name) for name in camp.sites]
-    camp["n2"].storage(True)
-    camp.advance(WAIT)
-    camp.settle()
+def test_after_a_while_others_lead_and_all_is_accepted_on_all_disks(cluster: SimulatedCluster, peer: Peer) -> None:
+    topics = [retained_of(cluster, name) for name in cluster.sites]
+    cluster["n2"].storage(True)
+    cluster.advance(WAIT)
+    cluster.settle()
     assert [keep(peer, topic) for topic in topics] == [0x10] * 3
-    assert leads(camp, "n2") == []
-    for site in camp.live():
+    assert leads(cluster, "n2") == []
+    for site in cluster.live():
         found = status(site).status()
         assert found["disks_full"] == ["n2"]
         assert (found["partitions"]["refusing"], found["partitions"]["under_replicated"]) == (0, 0)  # type: ignore[index]
         assert status(site).caution() == "the disk of n2 is full; other nodes lead its partitions"
 
 
-def test_a_client_of_the_full_node_is_served(camp: Camp) -> None:
-    camp["n2"].storage(True)
-    camp.advance(WAIT)
-    camp.settle()
-    waiting = camp["n2"].client("waits")
+def test_a_client_of_the_full_node_is_served(cluster: SimulatedCluster) -> None:
+    cluster["n2"].storage(True)
+    cluster.advance(WAIT)
+    cluster.settle()
+    waiting = cluster["n2"].client("waits")
     assert waiting.resume() is not None
     assert waiting.subscribe("w", qos=1) == [1]
-    there = camp["n2"].client("b")
+    there = cluster["n2"].client("b")
     there.connect()
     assert there.publish("w", b"1", qos=1) == 0
     assert waiting.payloads() == [b"1"]
 
 
-def test_with_room_it_leads_again_and_a_restart_shows_that_nothing_is_lost(camp: Camp, peer: Peer) -> None:
-    mine = leads(camp, "n2")
-    topic = retained_of(camp, "n2")
+def test_with_room_it_leads_again_and_a_restart_shows_that_nothing_is_lost(
+    cluster: SimulatedCluster, peer: Peer
+) -> None:
+    mine = leads(cluster, "n2")
+    topic = retained_of(cluster, "n2")
     assert keep(peer, topic, b"before") in (0, 0x10)
-    camp["n2"].storage(True)
-    camp.advance(WAIT)
-    camp.settle()
+    cluster["n2"].storage(True)
+    cluster.advance(WAIT)
+    cluster.settle()
     assert keep(peer, topic, b"meanwhile") in (0, 0x10)
-    camp["n2"].storage(False)
-    camp.advance(HOLD)
-    camp.settle()
-    assert leads(camp, "n2") == mine
+    cluster["n2"].storage(False)
+    cluster.advance(HOLD)
+    cluster.settle()
+    assert leads(cluster, "n2") == mine
     for name in ("n1", "n3"):
-        camp[name].kill()
-    camp.advance(WAIT)
-    reader = camp["n2"].client("reader")
+        cluster[name].kill()
+    cluster.advance(WAIT)
+    reader = cluster["n2"].client("reader")
     reader.connect()
     reader.subscribe(topic)
     assert reader.payloads() == [b"meanwhile"]
@@ -138,48 +142,48 @@ def test_with_room_it_leads_again_and_a_restart_shows_that_nothing_is_lost(camp:
 
 @pytest.mark.parametrize("policy", ["available", "majority"])
 def test_two_nodes_go_on_when_one_disk_is_full(policy: str) -> None:
-    camp = Camp(2, replicas=2, split_policy=policy)
-    topics = [retained_of(camp, name) for name in ("n1", "n2")]
-    camp["n1"].storage(True)
-    camp.advance(WAIT)
-    camp.settle()
-    peer = camp["n1"].client("a")
+    cluster = SimulatedCluster(2, replicas=2, split_policy=policy)
+    topics = [retained_of(cluster, name) for name in ("n1", "n2")]
+    cluster["n1"].storage(True)
+    cluster.advance(WAIT)
+    cluster.settle()
+    peer = cluster["n1"].client("a")
     peer.connect()
     assert [keep(peer, topic) in (0, 0x10) for topic in topics] == [True, True]
-    assert leads(camp, "n1") == []
+    assert leads(cluster, "n1") == []
 
 
-def test_with_all_disks_full_what_must_be_kept_is_refused(camp: Camp, peer: Peer) -> None:
-    for site in camp.live():
+def test_with_all_disks_full_what_must_be_kept_is_refused(cluster: SimulatedCluster, peer: Peer) -> None:
+    for site in cluster.live():
         site.storage(True)
-    camp.advance(WAIT)
-    assert [keep(peer, retained_of(camp, name)) for name in camp.sites] == [QUOTA] * 3
-    assert status(camp["n1"]).caution().startswith("the disks of n1, n2, n3 are full: 8 of 8 partitions refuse")
+    cluster.advance(WAIT)
+    assert [keep(peer, retained_of(cluster, name)) for name in cluster.sites] == [QUOTA] * 3
+    assert status(cluster["n1"]).caution().startswith("the disks of n1, n2, n3 are full: 8 of 8 partitions refuse")
 
 
 def test_an_only_copy_stays_where_it_is_and_is_refused() -> None:
-    camp = Camp(2, replicas=1)
-    camp["n2"].storage(True)
-    camp.advance(WAIT)
-    camp.settle()
-    peer = camp["n1"].client("a")
+    cluster = SimulatedCluster(2, replicas=1)
+    cluster["n2"].storage(True)
+    cluster.advance(WAIT)
+    cluster.settle()
+    peer = cluster["n1"].client("a")
     peer.connect()
-    assert keep(peer, retained_of(camp, "n2")) == QUOTA
-    camp["n2"].storage(False)
-    camp.advance(HOLD)
-    assert keep(peer, retained_of(camp, "n2")) in (0, 0x10)
+    assert keep(peer, retained_of(cluster, "n2")) == QUOTA
+    cluster["n2"].storage(False)
+    cluster.advance(HOLD)
+    assert keep(peer, retained_of(cluster, "n2")) in (0, 0x10)
 
 
-def test_the_last_node_with_room_may_not_be_stopped(camp: Camp) -> None:
-    camp["n2"].storage(True)
-    camp.advance(WAIT)
-    camp.settle()
-    assert [status(camp["n1"]).safe_to_stop(name)["safe"] for name in camp.sites] == [True] * 3  # type: ignore[index]
-    camp["n3"].storage(True)
-    camp.advance(WAIT)
-    camp.settle()
-    answer = status(camp["n2"]).safe_to_stop("n1")
+def test_the_last_node_with_room_may_not_be_stopped(cluster: SimulatedCluster) -> None:
+    cluster["n2"].storage(True)
+    cluster.advance(WAIT)
+    cluster.settle()
+    assert [status(cluster["n1"]).safe_to_stop(name)["safe"] for name in cluster.sites] == [True] * 3  # type: ignore[index]
+    cluster["n3"].storage(True)
+    cluster.advance(WAIT)
+    cluster.settle()
+    answer = status(cluster["n2"]).safe_to_stop("n1")
     assert answer is not None
     assert not answer["safe"]
     assert str(answer["why"]).startswith("the disks with the other copies of 8 partitions")
-    assert status(camp["n1"]).safe_to_stop("n2")["safe"]  # type: ignore[index]
+    assert status(cluster["n1"]).safe_to_stop("n2")["safe"]  # type: ignore[index]

@@ -12,41 +12,45 @@ from folkmoot.kernel.pack import varint
 from folkmoot.mqtt.packet import PUBACK, Ack, Connack, Connect, Publish, Will
 from folkmoot.turn.message import OUTPUT
 from tests.harness.peer import EVER, Peer, properties
-from tests.harness.simulated_cluster import Camp
+from tests.harness.simulated_cluster import SimulatedCluster
 
 PARTITIONS = 16
 WRITERS = 8
 BUFFER_BYTES = 20_000
 
 
-def a_camp() -> Camp:
-    return Camp(3, partitions=PARTITIONS, replicas=1, link_buffer_bytes_max=BUFFER_BYTES, silence_us=60 * SECOND)
+def a_cluster() -> SimulatedCluster:
+    return SimulatedCluster(
+        3, partitions=PARTITIONS, replicas=1, link_buffer_bytes_max=BUFFER_BYTES, silence_us=60 * SECOND
+    )
 
 
-def lose(camp: Camp) -> None:
+def lose(cluster: SimulatedCluster) -> None:
     """Have n1 give up its link to n2, with all that it has sent since that is held."""
-    before = camp["n1"].kinds().count("peer_too_slow")
+    before = cluster["n1"].kinds().count("peer_too_slow")
     for _ in range(2):
-        camp["n1"].liaison.peers.send("n2", OUTPUT, varint(99) + bytes(BUFFER_BYTES))  # for a client that has gone
-    camp.run()
-    assert camp["n1"].kinds().count("peer_too_slow") == before + 1, "the link was given up"
+        cluster["n1"].cluster_node.peers.send(
+            "n2", OUTPUT, varint(99) + bytes(BUFFER_BYTES)
+        )  # for a client that has gone
+    cluster.run()
+    assert cluster["n1"].kinds().count("peer_too_slow") == before + 1, "the link was given up"
 
 
-def begin_anew(camp: Camp, waits_for: str) -> None:
+def begin_anew(cluster: SimulatedCluster, waits_for: str) -> None:
     """A link is lost, and n2 begins anew in the next view, for which it waits for another node: it leads nothing."""
-    epoch = camp["n2"].liaison.fabric.epoch
-    camp.held = {("n1", "n2")}
-    lose(camp)
-    camp.held = set()
+    epoch = cluster["n2"].cluster_node.fabric.epoch
+    cluster.held = {("n1", "n2")}
+    lose(cluster)
+    cluster.held = set()
     for _ in range(400):
-        camp.step()
-        if all(site.liaison.fabric.epoch > epoch for site in camp.live()):
+        cluster.step()
+        if all(site.cluster_node.fabric.epoch > epoch for site in cluster.live()):
             break
-        due = min(site.node.next_wake() for site in camp.live())
-        camp.now = max(camp.now, min(due, camp.now + SECOND // 100))
-    camp.held = {(waits_for, "n2")}
-    camp.advance(SECOND)
-    assert not any(camp["n2"].node._state.leads)
+        due = min(site.node.next_wake() for site in cluster.live())
+        cluster.now = max(cluster.now, min(due, cluster.now + SECOND // 100))
+    cluster.held = {(waits_for, "n2")}
+    cluster.advance(SECOND)
+    assert not any(cluster["n2"].node._state.leads)
 
 
 def publish(writer: Peer, packet_id: int) -> None:
@@ -59,24 +63,24 @@ def acknowledged(writer: Peer) -> list[int]:
 
 @pytest.mark.parametrize("late", range(8))
 def test_what_comes_behind_messages_that_were_lost_with_a_link_does_not_stand_for_them(late: int) -> None:
-    camp = a_camp()
-    here, there = camp["n1"], camp["n2"]
+    cluster = a_cluster()
+    here, there = cluster["n1"], cluster["n2"]
     reader = there.client(there.names_led("r")[0])
     reader.connect(session_expiry=EVER)
     reader.subscribe("t", qos=1)
     writers = [here.client(name) for name in here.names_led("w")[:WRITERS]]
     for writer in writers:
         writer.connect()
-    camp.held = {("n1", "n2")}
+    cluster.held = {("n1", "n2")}
     for writer in writers:
         publish(writer, 1)
-    lose(camp)
-    camp.held = set()
+    lose(cluster)
+    cluster.held = set()
     for _ in range(late):
-        camp.step()
+        cluster.step()
     for writer in writers:
         publish(writer, 2)
-    camp.advance(20 * SECOND)
+    cluster.advance(20 * SECOND)
     assert [acknowledged(writer) for writer in writers] == [[1, 2]] * WRITERS
     expected = sorted(f"{writer.client_id} {number}" for writer in writers for number in (1, 2))
     assert sorted(payload.decode() for payload in reader.payloads()) == expected
@@ -85,84 +89,84 @@ def test_what_comes_behind_messages_that_were_lost_with_a_link_does_not_stand_fo
 @pytest.mark.parametrize("expiry_s", [0, EVER])
 @pytest.mark.parametrize("slow", [False, True])
 def test_a_goodbye_that_was_lost_with_a_link_is_said_again(expiry_s: int, slow: bool) -> None:
-    camp = a_camp()
-    there, third = camp["n2"], camp["n3"]
+    cluster = a_cluster()
+    there, third = cluster["n2"], cluster["n3"]
     watcher = third.client(third.names_led("w")[0])
     watcher.connect(session_expiry=EVER)
     watcher.subscribe("will", qos=1)
-    client = camp["n1"].client(there.names_led("c")[0])
+    client = cluster["n1"].client(there.names_led("c")[0])
     client.connect(will=Will(b"will", b"x", 1, False), session_expiry=expiry_s)
-    camp.held = {("n1", "n2")}
+    cluster.held = {("n1", "n2")}
     client.disconnect()
     if slow:
         there.hold_writes()
-    lose(camp)
-    camp.held = set()
-    camp.advance(3 * SECOND)
+    lose(cluster)
+    cluster.held = set()
+    cluster.advance(3 * SECOND)
     if slow:
         there.release_writes()
-    camp.advance(20 * SECOND)
+    cluster.advance(20 * SECOND)
     assert watcher.payloads() == []
 
 
 @pytest.mark.parametrize(("at", "waits_for"), [("n3", "n1"), ("n1", "n3")])
 def test_who_asks_a_leader_that_begins_anew_asks_again_when_it_leads(at: str, waits_for: str) -> None:
-    camp = a_camp()
-    topic = camp["n2"].names_led("t")[0]
-    publisher = camp[at].client("p")
+    cluster = a_cluster()
+    topic = cluster["n2"].names_led("t")[0]
+    publisher = cluster[at].client("p")
     publisher.connect()
     publisher.publish(topic, b"kept", qos=1, retain=True)
-    reader = camp[at].client(camp[at].names_led("s")[0])
+    reader = cluster[at].client(cluster[at].names_led("s")[0])
     reader.connect()
-    begin_anew(camp, waits_for)
+    begin_anew(cluster, waits_for)
     reader.subscribe(topic, qos=1)
-    camp.advance(SECOND)
-    camp.held = set()
-    camp.advance(30 * SECOND)
+    cluster.advance(SECOND)
+    cluster.held = set()
+    cluster.advance(30 * SECOND)
     assert reader.payloads() == [b"kept"]
 
 
 @pytest.mark.parametrize("expiry_s", [0, EVER])
 def test_a_client_that_has_gone_while_its_node_was_not_heard_is_not_let_in(expiry_s: int) -> None:
-    camp = a_camp()
-    client_id = camp["n2"].names_led("c")[0]
-    begin_anew(camp, "n3")
-    ghost = camp["n1"].client(client_id)
+    cluster = a_cluster()
+    client_id = cluster["n2"].names_led("c")[0]
+    begin_anew(cluster, "n3")
+    ghost = cluster["n1"].client(client_id)
     ghost.open().send(Connect(5, client_id, True, properties=properties(session_expiry=expiry_s)))
-    camp.advance(SECOND // 100)
-    camp.held = {("n3", "n2"), ("n1", "n2")}
+    cluster.advance(SECOND // 100)
+    cluster.held = {("n3", "n2"), ("n1", "n2")}
     ghost.lose()
-    lose(camp)
-    camp.held = {("n3", "n2")}
-    camp.advance(3 * SECOND)
-    camp.held = set()
-    camp.advance(20 * SECOND)
-    assert not [key for key in camp["n2"].node._broker.hosting.remotes if key[0] == "n1"]
-    other = camp["n3"].client(client_id)
+    lose(cluster)
+    cluster.held = {("n3", "n2")}
+    cluster.advance(3 * SECOND)
+    cluster.held = set()
+    cluster.advance(20 * SECOND)
+    assert not [key for key in cluster["n2"].node._broker.hosting.remotes if key[0] == "n1"]
+    other = cluster["n3"].client(client_id)
     other.open().send(Connect(5, client_id, True))
-    camp.advance(20 * SECOND)
+    cluster.advance(20 * SECOND)
     assert not other.take(Connack).code
 
 
 def test_a_client_that_takes_bytes_again_does_not_starve_because_that_was_lost() -> None:
-    camp = a_camp()
-    client = camp["n1"].client(camp["n2"].names_led("c")[0])
+    cluster = a_cluster()
+    client = cluster["n1"].client(cluster["n2"].names_led("c")[0])
     client.connect(session_expiry=EVER)
     client.subscribe("t", qos=1)
-    begin_anew(camp, "n3")
+    begin_anew(cluster, "n3")
     connection = client.connection
     assert connection is not None
-    camp["n1"].node.writable(connection, False, camp.now)
-    camp.advance(SECOND // 100)
-    camp.held = {("n3", "n2"), ("n1", "n2")}
-    camp["n1"].node.writable(connection, True, camp.now)
-    lose(camp)
-    camp.held = {("n3", "n2")}
-    camp.advance(3 * SECOND)
-    camp.held = set()
-    camp.advance(20 * SECOND)
-    publisher = camp["n3"].client("p")
+    cluster["n1"].node.writable(connection, False, cluster.now)
+    cluster.advance(SECOND // 100)
+    cluster.held = {("n3", "n2"), ("n1", "n2")}
+    cluster["n1"].node.writable(connection, True, cluster.now)
+    lose(cluster)
+    cluster.held = {("n3", "n2")}
+    cluster.advance(3 * SECOND)
+    cluster.held = set()
+    cluster.advance(20 * SECOND)
+    publisher = cluster["n3"].client("p")
     publisher.connect()
     publisher.publish("t", b"m", qos=1)
-    camp.advance(20 * SECOND)
+    cluster.advance(20 * SECOND)
     assert client.payloads() == [b"m"]

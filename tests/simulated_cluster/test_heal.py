@@ -11,7 +11,7 @@ from folkmoot.merge.merge_session import STEP_ROWS
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import QUEUE, name_prefix, numbered_key, sequence_of
 from tests.harness.peer import EVER
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
 ROWS = 12_000
@@ -31,18 +31,18 @@ def multiply(site: Site) -> None:
 
 def held_by(site: Site) -> int:
     """How many rows a merge of partition 0 has read of its own copy."""
-    liaison = site.node.liaison
-    assert liaison is not None
-    merging = liaison.replication.merges._active.get(0)
+    cluster_node = site.node.cluster_node
+    assert cluster_node is not None
+    merging = cluster_node.replication.merges._active.get(0)
     return 0 if merging is None else len(merging.own)
 
 
 def test_a_long_queue_is_merged_over_many_turns() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    lone = camp[liaison.fabric.leaders[0]]
-    others = [site for site in camp.live() if site is not lone]
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    lone = cluster[cluster_node.fabric.leaders[0]]
+    others = [site for site in cluster.live() if site is not lone]
     client = lone.client(CLIENT)
     client.connect(session_expiry=EVER)
     client.subscribe("t", qos=1)
@@ -51,12 +51,12 @@ def test_a_long_queue_is_merged_over_many_turns() -> None:
     publisher.connect()
     publisher.publish("t", b"before", qos=1)
     publisher.disconnect()
-    for site in camp.live():
+    for site in cluster.live():
         multiply(site)
     lone.restart()  # so that all leaders have read what is there
-    camp.settle()
-    camp.cut(lone.name, *[site.name for site in others])
-    camp.advance(10 * SECOND)
+    cluster.settle()
+    cluster.cut(lone.name, *[site.name for site in others])
+    cluster.advance(10 * SECOND)
     for site in (lone, others[0]):
         one = site.client(f"at {site.name}")
         one.connect()
@@ -73,11 +73,11 @@ def test_a_long_queue_is_merged_over_many_turns() -> None:
 
         return and_look
 
-    for site in camp.live():
+    for site in cluster.live():
         site.turn = look_at(site, site.turn)  # type: ignore[method-assign]
-    camp.heal()
-    camp.settle()
-    assert sorted(site.node.counters.queue_messages for site in camp.live()) == [0, 0, ROWS + 2]
+    cluster.heal()
+    cluster.settle()
+    assert sorted(site.node.counters.queue_messages for site in cluster.live()) == [0, 0, ROWS + 2]
     steps = [after - before for before, after in itertools.pairwise(read)]
     assert max(steps) <= 2 * PAGE_ROWS  # it goes on when it wakes, and when something was written
     assert len([step for step in steps if not step]) >= 2 * ROWS // STEP_ROWS // 2  # and then the plan was made

@@ -9,19 +9,19 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.packet import V311, Ack, Disconnect, Publish, Will
 from tests.harness.peer import Peer
-from tests.harness.simulated_cluster import Camp
+from tests.harness.simulated_cluster import SimulatedCluster
 
 PARTITIONS = 8
 
 
-def topic_of(camp: Camp, leader: str, but: int = -1) -> tuple[str, int]:
+def topic_of(cluster: SimulatedCluster, leader: str, but: int = -1) -> tuple[str, int]:
     """Return a topic whose retained message is led by a node, and its partition."""
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
     for number in range(1000):
         topic = f"r/{number}"
         partition = hash64(topic.encode()) % PARTITIONS
-        if liaison.fabric.leaders[partition] == leader and partition != but:
+        if cluster_node.fabric.leaders[partition] == leader and partition != but:
             return topic, partition
     raise AssertionError(f"{leader} leads nothing else")
 
@@ -36,44 +36,44 @@ def acks(peer: Peer) -> list[int]:
 
 @pytest.mark.parametrize("qos", [1, 2])
 def test_a_leader_that_hangs_holds_up_only_those_who_need_it(qos: int) -> None:
-    camp = Camp(3, replicas=1, partitions=PARTITIONS)
-    near, _ = topic_of(camp, "n1")
-    far, _ = topic_of(camp, "n3")
-    next_, _ = topic_of(camp, "n2")
-    both, other = camp["n1"].client("both"), camp["n1"].client("other")
+    cluster = SimulatedCluster(3, replicas=1, partitions=PARTITIONS)
+    near, _ = topic_of(cluster, "n1")
+    far, _ = topic_of(cluster, "n3")
+    next_, _ = topic_of(cluster, "n2")
+    both, other = cluster["n1"].client("both"), cluster["n1"].client("other")
     both.connect()
     other.connect()
-    camp["n3"].up = False  # it hangs: nobody knows yet
+    cluster["n3"].up = False  # it hangs: nobody knows yet
     send(both, far, 1, qos)
     send(other, near, 1, qos)
     send(other, next_, 2, qos)
     send(both, near, 2, qos)
-    camp.run()
+    cluster.run()
     assert acks(other) == [1, 2]
     assert acks(both) == [], "acknowledgements of one connection are in the order of its packets [MQTT-4.6.0-2]"
-    late = camp["n1"].client(near)  # so that n1 has its registration
+    late = cluster["n1"].client(near)  # so that n1 has its registration
     late.connect()
     send(late, near, 7, qos)
     assert acks(late) == [7]
-    camp["n3"].up = True
-    camp.run()
+    cluster["n3"].up = True
+    cluster.run()
     assert acks(both) == [1, 2]
 
 
-def spoil(camp: Camp, partition: int) -> None:
+def spoil(cluster: SimulatedCluster, partition: int) -> None:
     """Damage all copies of a partition."""
-    for site in camp.sites.values():
-        assert site.node.liaison is not None
-        site.node.liaison.replication.standing.spoil(partition, "a test")
-    camp.advance(5 * SECOND)
+    for site in cluster.sites.values():
+        assert site.node.cluster_node is not None
+        site.node.cluster_node.replication.replica_states.spoil(partition, "a test")
+    cluster.advance(5 * SECOND)
 
 
 def test_a_partition_without_a_sound_copy_is_refused_and_named() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    far, lost = topic_of(camp, "n3")
-    near, _ = topic_of(camp, "n1", lost)
-    spoil(camp, lost)
-    peer = camp["n1"].client("modern")
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    far, lost = topic_of(cluster, "n3")
+    near, _ = topic_of(cluster, "n1", lost)
+    spoil(cluster, lost)
+    peer = cluster["n1"].client("modern")
     peer.connect()
     send(peer, far, 1)
     answer = peer.expect(Ack)
@@ -82,7 +82,7 @@ def test_a_partition_without_a_sound_copy_is_refused_and_named() -> None:
     assert f"partition {lost} has no leader" in str(answer.properties.reason)
     send(peer, near, 2)
     assert acks(peer) == [2]
-    old = camp["n1"].client("old", version=V311)
+    old = cluster["n1"].client("old", version=V311)
     old.connect()
     send(old, near, 1)
     assert acks(old) == [1]
@@ -91,33 +91,33 @@ def test_a_partition_without_a_sound_copy_is_refused_and_named() -> None:
 
 
 def test_what_waits_for_a_partition_when_its_last_copy_is_found_to_be_damaged_is_given_back() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    far, lost = topic_of(camp, "n3")
-    peer = camp["n1"].client("waits")
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    far, lost = topic_of(cluster, "n3")
+    peer = cluster["n1"].client("waits")
     peer.connect()
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    liaison.fabric.open[lost] = False  # as while its leader takes over
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    cluster_node.fabric.open[lost] = False  # as while its leader takes over
     send(peer, far, 1)
     assert acks(peer) == []
-    spoil(camp, lost)
+    spoil(cluster, lost)
     assert peer.expect(Disconnect).code == reason.SERVER_BUSY
-    other = camp["n1"].client("other")
+    other = cluster["n1"].client("other")
     other.connect()
-    near, _ = topic_of(camp, "n1", lost)
+    near, _ = topic_of(cluster, "n1", lost)
     send(other, near, 1)
     assert acks(other) == [1]
 
 
 def test_a_will_that_nobody_can_retain_holds_up_no_subscription() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    far, lost = topic_of(camp, "n3")
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    far, lost = topic_of(cluster, "n3")
     mortal = next(f"m{n}" for n in range(99) if hash64(b"m%d" % n) % PARTITIONS != lost)
-    peer = camp["n1"].client(mortal)
+    peer = cluster["n1"].client(mortal)
     peer.connect(will=Will(far.encode(), b"will", 1, True, None))
-    subscriber = camp["n2"].client(next(f"s{n}" for n in range(99) if hash64(b"s%d" % n) % PARTITIONS != lost))
+    subscriber = cluster["n2"].client(next(f"s{n}" for n in range(99) if hash64(b"s%d" % n) % PARTITIONS != lost))
     subscriber.connect()
-    spoil(camp, lost)
+    spoil(cluster, lost)
     peer.lose()
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     assert subscriber.subscribe("other", qos=1) == [1]

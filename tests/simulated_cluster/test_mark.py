@@ -5,7 +5,7 @@ from __future__ import annotations
 from folkmoot.kernel.clock import SECOND
 from folkmoot.partition.mark import partition_origin
 from folkmoot.store.key import MARK, kind_prefix, plain_name_of
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
 
@@ -19,34 +19,34 @@ def origins(site: Site) -> set[bytes]:
     return found
 
 
-def publish(camp: Camp, name: str) -> None:
-    peer = camp[name].client(f"p-{name}")
+def publish(cluster: SimulatedCluster, name: str) -> None:
+    peer = cluster[name].client(f"p-{name}")
     peer.connect()
     for number in range(20):
         peer.publish(f"t/{number}", b"x", qos=1, retain=True)
 
 
 def test_a_node_that_was_forgotten_leaves_no_marks() -> None:
-    camp = Camp(4, partitions=PARTITIONS)
+    cluster = SimulatedCluster(4, partitions=PARTITIONS)
     for name in ("n1", "n2", "n3", "n4"):
-        publish(camp, name)
-    assert {b"n4", b"n1"} <= set().union(*[origins(site) for site in camp.live()])
-    camp["n4"].kill()
-    camp.settle()
-    assert b"n4" in set().union(*[origins(site) for site in camp.live()]), "it may come back"
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    liaison.membership.forget("n4", camp.now)
-    camp.advance(2 * SECOND)
-    left = set().union(*[origins(site) for site in camp.live()])
+        publish(cluster, name)
+    assert {b"n4", b"n1"} <= set().union(*[origins(site) for site in cluster.live()])
+    cluster["n4"].kill()
+    cluster.settle()
+    assert b"n4" in set().union(*[origins(site) for site in cluster.live()]), "it may come back"
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    cluster_node.membership.forget("n4", cluster.now)
+    cluster.advance(2 * SECOND)
+    left = set().union(*[origins(site) for site in cluster.live()])
     assert b"n4" not in left
     assert left & {b"n1", b"n2", b"n3"}
 
 
 def test_a_leader_that_takes_over_finds_none_of_nodes_that_were_forgotten_before() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    marks = camp["n1"].node._broker.marks
-    partition = camp["n1"].node._broker.state.leads.index(True)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    marks = cluster["n1"].node._broker.marks
+    partition = cluster["n1"].node._broker.state.leads.index(True)
     marks.take(partition, {b"gone": 7, b"n2": 8, partition_origin(3): 9})
     assert not marks.advance(partition, b"n2", 8)
     assert not marks.advance(partition, partition_origin(3), 9)

@@ -14,7 +14,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Connack, Connect, Disconnect, Will
 from tests.harness.peer import EVER, properties
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
 STEPS = 90
@@ -26,52 +26,52 @@ class Move:
 
     def __init__(self, run: int) -> None:
         self.order = random.Random(run)
-        self.camp = Camp(3, partitions=PARTITIONS)
-        self.partition = self.leaders(self.camp["n1"]).index("n3")
-        self.camp["n3"].kill()
-        self.camp.settle()
-        self.old = self.camp[self.leaders(self.camp["n1"])[self.partition]]
+        self.cluster = SimulatedCluster(3, partitions=PARTITIONS)
+        self.partition = self.leaders(self.cluster["n1"]).index("n3")
+        self.cluster["n3"].kill()
+        self.cluster.settle()
+        self.old = self.cluster[self.leaders(self.cluster["n1"])[self.partition]]
         number = next(n for n in range(99) if hash64(b"c%d" % n) % PARTITIONS == self.partition)
         self.client_id = f"c{number}"
-        self.watch = self.camp["n1" if self.old.name == "n2" else "n2"].client("watch")
+        self.watch = self.cluster["n1" if self.old.name == "n2" else "n2"].client("watch")
         self.watch.connect(session_expiry=EVER)
         self.watch.subscribe("#", qos=2)
 
     def leaders(self, site: Site) -> list[str]:
-        assert site.node.liaison is not None
-        return site.node.liaison.fabric.leaders
+        assert site.node.cluster_node is not None
+        return site.node.cluster_node.fabric.leaders
 
     def come_back(self) -> None:
         """The node comes back and gets what it lacks; the view that lets it lead is proposed, and all stands still."""
-        self.camp["n3"].revive()
+        self.cluster["n3"].revive()
         begun = self.proposals()
         for _ in range(1000):
-            self.camp.freeze()
-            self.camp.now += SECOND // 100
-            for site in self.camp.live():
+            self.cluster.freeze()
+            self.cluster.now += SECOND // 100
+            for site in self.cluster.live():
                 site.turn()
             if self.proposals() == begun + 2:  # the first took it in
                 return
-            self.camp.thaw()
-            self.camp.run()
+            self.cluster.thaw()
+            self.cluster.run()
         raise AssertionError("nothing is proposed")
 
     def proposals(self) -> int:
-        return sum(site.kinds().count("view_proposed") for site in self.camp.sites.values())
+        return sum(site.kinds().count("view_proposed") for site in self.cluster.sites.values())
 
     def step(self, count: int) -> None:
         idle = 0
         while count and idle < 100:
             idle += 1
-            if self.camp.unit(self.order.randrange(9)):
+            if self.cluster.unit(self.order.randrange(9)):
                 count -= 1
                 idle = 0
 
     def finish(self) -> None:
-        self.camp.thaw()
-        self.camp.settle()
-        self.camp.advance(SECOND)
-        assert self.leaders(self.camp["n1"])[self.partition] == "n3"
+        self.cluster.thaw()
+        self.cluster.settle()
+        self.cluster.advance(SECOND)
+        assert self.leaders(self.cluster["n1"])[self.partition] == "n3"
 
 
 @pytest.mark.parametrize("expiry", [0, EVER])
@@ -89,7 +89,7 @@ def test_the_will_of_a_client_that_comes_meanwhile_is_not_due(near: bool, expiry
         assert peer.expect(Connack).code == 0, run
         assert move.watch.payloads() == [], run
         peer.disconnect()
-        move.camp.advance(SECOND)
+        move.cluster.advance(SECOND)
         assert move.watch.payloads() == [], run
 
 

@@ -11,30 +11,30 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt import reason
 from folkmoot.mqtt.packet import PUBREC, Ack, Disconnect, Packet, Publish, Will
 from tests.harness.peer import EVER, Peer
-from tests.harness.simulated_cluster import Camp
+from tests.harness.simulated_cluster import SimulatedCluster
 
 PARTITIONS = 8
 
 
-def named(camp: Camp, prefix: str, leader: str) -> str:
+def named(cluster: SimulatedCluster, prefix: str, leader: str) -> str:
     """Return a name of which the node leads the partition."""
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    leaders = liaison.fabric.leaders
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    leaders = cluster_node.fabric.leaders
     names = [f"{prefix}{number}" for number in range(99)]
     return next(name for name in names if leaders[hash64(name.encode()) % PARTITIONS] == leader)
 
 
-def stage(will: Will | None = None) -> tuple[Camp, Peer, str]:
+def stage(will: Will | None = None) -> tuple[SimulatedCluster, Peer, str]:
     """A client at n3 whose session is at n1, and a topic of n2."""
-    camp = Camp(3, replicas=1, partitions=PARTITIONS)
-    peer = camp["n3"].client(named(camp, "c", "n1"))
+    cluster = SimulatedCluster(3, replicas=1, partitions=PARTITIONS)
+    peer = cluster["n3"].client(named(cluster, "c", "n1"))
     peer.connect(session_expiry=EVER, will=will)
-    return camp, peer, named(camp, "t", "n2")
+    return cluster, peer, named(cluster, "t", "n2")
 
 
-def retained(camp: Camp, topic: str) -> list[bytes]:
-    reader = camp["n2"].client("reader")
+def retained(cluster: SimulatedCluster, topic: str) -> list[bytes]:
+    reader = cluster["n2"].client("reader")
     reader.connect()
     reader.subscribe(topic, qos=1)
     return reader.payloads()
@@ -43,16 +43,16 @@ def retained(camp: Camp, topic: str) -> list[bytes]:
 @pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize("held", [("n1", "n2"), ("n3", "n1")])
 def test_it_does_not_overtake_one_of_qos_2(qos: int, held: tuple[str, str]) -> None:
-    camp, peer, topic = stage()
-    camp.held = {held}
+    cluster, peer, topic = stage()
+    cluster.held = {held}
     peer.send(
         Publish(topic.encode(), b"1", 2, True, packet_id=1),
         Publish(topic.encode(), b"2", qos, True, packet_id=2 * qos),
         Publish(b"other", b"3", 0, False),
     )
-    camp.held = set()
-    camp.run()
-    assert retained(camp, topic) == [b"2"]
+    cluster.held = set()
+    cluster.run()
+    assert retained(cluster, topic) == [b"2"]
     peer.take(Ack, 1)
     if qos:
         peer.take(Ack, 2)
@@ -60,28 +60,28 @@ def test_it_does_not_overtake_one_of_qos_2(qos: int, held: tuple[str, str]) -> N
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_one_of_qos_2_does_not_overtake_it(qos: int) -> None:
-    camp, peer, topic = stage()
-    camp.held = {("n3", "n2")}
+    cluster, peer, topic = stage()
+    cluster.held = {("n3", "n2")}
     peer.send(
         Publish(topic.encode(), b"1", qos, True, packet_id=2 * qos),
         Publish(topic.encode(), b"2", 2, True, packet_id=1),
     )
     assert not [packet for packet in peer.inbox if isinstance(packet, Ack) and packet.kind == PUBREC]
-    camp.held = set()
-    camp.run()
-    assert retained(camp, topic) == [b"2"]
+    cluster.held = set()
+    cluster.run()
+    assert retained(cluster, topic) == [b"2"]
     peer.take(Ack, 1)
 
 
 def test_what_waits_when_the_client_goes_is_published() -> None:
-    camp, peer, topic = stage()
-    camp.held = {("n1", "n2")}
+    cluster, peer, topic = stage()
+    cluster.held = {("n1", "n2")}
     peer.send(Publish(topic.encode(), b"1", 2, True, packet_id=1), Publish(topic.encode(), b"2", 1, True, packet_id=2))
     peer.lose()
-    camp.held = set()
-    camp.run()
-    assert len(retained(camp, topic)) == 1
-    assert camp["n3"].node.counters.publishers_paused == 0
+    cluster.held = set()
+    cluster.run()
+    assert len(retained(cluster, topic)) == 1
+    assert cluster["n3"].node.counters.publishers_paused == 0
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_what_waits_when_the_client_goes_is_published() -> None:
     ],
 )
 def test_what_still_waits_when_the_client_goes_hides_no_goodbye(last: list[Packet], wills: list[bytes]) -> None:
-    camp, peer, topic = stage(Will(b"will", b"will", 1, False))
-    heir = camp["n2"].client("heir")
+    cluster, peer, topic = stage(Will(b"will", b"will", 1, False))
+    heir = cluster["n2"].client("heir")
     heir.connect()
     heir.subscribe("will", qos=1)
-    camp.held = {("n1", "n2")}
+    cluster.held = {("n1", "n2")}
     peer.send(
         Publish(topic.encode(), b"1", 2, True, packet_id=1),
         Publish(topic.encode(), b"2", 1, True, packet_id=2),  # behind the first one, or when the client has gone
@@ -105,7 +105,7 @@ def test_what_still_waits_when_the_client_goes_hides_no_goodbye(last: list[Packe
         *last,
     )
     peer.lose()
-    camp.held = set()
-    camp.run()
+    cluster.held = set()
+    cluster.run()
     assert heir.payloads() == wills
-    assert camp["n3"].node.counters.publishers_paused == 0
+    assert cluster["n3"].node.counters.publishers_paused == 0

@@ -10,25 +10,25 @@ from folkmoot.mqtt.packet import Publish
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.table import store_partition
 from tests.harness.peer import EVER, properties
-from tests.harness.simulated_cluster import Camp
+from tests.harness.simulated_cluster import SimulatedCluster
 
 PRODUCED = properties(user_properties=[("folkmoot-producer", "p"), ("folkmoot-seq", "1")])
 
 
 @pytest.mark.parametrize("group", ["g", "h", "i", "j", "k"])
 def test_a_member_of_a_group_gets_it_once(group: str) -> None:
-    camp = Camp(2, partitions=16)
-    member = camp["n1"].client("member")
+    cluster = SimulatedCluster(2, partitions=16)
+    member = cluster["n1"].client("member")
     member.connect(session_expiry=EVER)
     member.subscribe(f"$share/{group}/t", qos=1)
-    publisher = camp["n1"].client("publisher")
+    publisher = cluster["n1"].client("publisher")
     publisher.connect(session_expiry=EVER)
     publisher.send(Publish(b"t", b"once", 1, False, False, 1, PRODUCED))
-    camp.run()
-    camp["n2"].kill()
-    camp.advance(5 * SECOND)
+    cluster.run()
+    cluster["n2"].kill()
+    cluster.advance(5 * SECOND)
     publisher.send(Publish(b"t", b"once", 1, False, True, 1, PRODUCED))
-    camp.run()
+    cluster.run()
     assert member.payloads() == [b"once"]
 
 
@@ -38,11 +38,11 @@ def test_a_new_leader_stores_what_its_own_client_has_sent_wherever_the_topic_is_
     client_id, topic = (
         next(f"{stem}{n}" for n in range(999) if hash64(f"{stem}{n}".encode()) % partitions == 0) for stem in "ct"
     )
-    camp = Camp(3, partitions=partitions, streams=[StreamConfig(stream, b"#", 1)])
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    assert liaison.view is not None
-    leader, heir = [camp[node_id] for node_id in liaison.view.replicas[0][:2]]
+    cluster = SimulatedCluster(3, partitions=partitions, streams=[StreamConfig(stream, b"#", 1)])
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    assert cluster_node.view is not None
+    leader, heir = [cluster[node_id] for node_id in cluster_node.view.replicas[0][:2]]
     other = heir.client("other")
     other.connect()
     turn = heir.turn
@@ -60,9 +60,9 @@ def test_a_new_leader_stores_what_its_own_client_has_sent_wherever_the_topic_is_
     leader.up = False
     client.send(Publish(topic.encode(), b"kept", 1, True, False, 1, PRODUCED))
     leader.kill()
-    camp.advance(5 * SECOND)
+    cluster.advance(5 * SECOND)
     reader = heir.client("reader")
     reader.connect()
     reader.subscribe(f"$stream/{stream}/earliest/#", qos=1)
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     assert reader.payloads().count(b"kept") == 1

@@ -8,16 +8,16 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt.packet import PUBACK, Ack, Publish, Suback, Subscribe
 from folkmoot.streams.config import StreamConfig
 from tests.harness.peer import Peer
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 WIDE = StreamConfig("wide", b"w/#", 6)
 BRIEF = StreamConfig("brief", b"b/#", 4, retention_us=5 * SECOND)
 TOPICS = 12
 
 
-def fill(camp: Camp, count: int, topic: str = "w", first: int = 0) -> Peer:
+def fill(cluster: SimulatedCluster, count: int, topic: str = "w", first: int = 0) -> Peer:
     """Publish `count` numbers on a dozen topics; return their publisher."""
-    peer = camp["n1"].client("filler")
+    peer = cluster["n1"].client("filler")
     peer.connect()
     for number in range(first, first + count):
         peer.publish(f"{topic}/{number % TOPICS}", b"%d" % number, qos=1)
@@ -25,8 +25,8 @@ def fill(camp: Camp, count: int, topic: str = "w", first: int = 0) -> Peer:
 
 
 @pytest.fixture
-def camp() -> Camp:
-    return Camp(3, replicas=2, streams=[WIDE, BRIEF])
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(3, replicas=2, streams=[WIDE, BRIEF])
 
 
 def reader(site: Site, client_id: str = "r", *, lasting: bool = False, window: int | None = None) -> Peer:
@@ -50,9 +50,9 @@ def values(peer: Peer) -> list[int]:
 
 
 @pytest.mark.parametrize("lasting", [False, True])
-def test_every_node_replays_the_whole_stream_and_goes_on(camp: Camp, lasting: bool) -> None:
-    source = fill(camp, 100)
-    peers = [reader(site, site.name, lasting=lasting) for site in camp.live()]
+def test_every_node_replays_the_whole_stream_and_goes_on(cluster: SimulatedCluster, lasting: bool) -> None:
+    source = fill(cluster, 100)
+    peers = [reader(site, site.name, lasting=lasting) for site in cluster.live()]
     for peer in peers:
         assert peer.subscribe("$stream/wide/earliest/#", qos=1) == [1]
         assert values(peer) == list(range(100))
@@ -62,20 +62,20 @@ def test_every_node_replays_the_whole_stream_and_goes_on(camp: Camp, lasting: bo
         assert values(peer) == list(range(100, 140))
 
 
-def test_what_comes_is_there_within_a_tenth_of_a_second(camp: Camp) -> None:
-    source = fill(camp, 1)
-    peer = reader(camp["n2"])
+def test_what_comes_is_there_within_a_tenth_of_a_second(cluster: SimulatedCluster) -> None:
+    source = fill(cluster, 1)
+    peer = reader(cluster["n2"])
     peer.subscribe("$stream/wide/latest/#", qos=1)
-    camp.advance(30 * SECOND)
+    cluster.advance(30 * SECOND)
     for number in range(TOPICS):
         source.send(Publish(b"w/%d" % number, b"%d" % number, 1, packet_id=number + 100))
-    camp.advance(SECOND // 10)
+    cluster.advance(SECOND // 10)
     assert values(peer) == list(range(TOPICS))
 
 
-def test_latest_begins_with_what_comes_after_suback(camp: Camp) -> None:
-    source = fill(camp, 50)
-    for site in camp.live():
+def test_latest_begins_with_what_comes_after_suback(cluster: SimulatedCluster) -> None:
+    source = fill(cluster, 50)
+    for site in cluster.live():
         peer = reader(site, site.name)
         assert peer.subscribe("$stream/wide/latest/#", qos=1) == [1]
         assert values(peer) == []
@@ -84,52 +84,52 @@ def test_latest_begins_with_what_comes_after_suback(camp: Camp) -> None:
         assert values(peer) == list(range(TOPICS))
 
 
-def test_an_offset_and_a_time_begin_there_in_every_partition(camp: Camp) -> None:
-    fill(camp, 60)
-    camp.advance(20 * SECOND)
-    fill(camp, 60, first=60)
-    whole = reader(camp["n3"], "whole")
+def test_an_offset_and_a_time_begin_there_in_every_partition(cluster: SimulatedCluster) -> None:
+    fill(cluster, 60)
+    cluster.advance(20 * SECOND)
+    fill(cluster, 60, first=60)
+    whole = reader(cluster["n3"], "whole")
     whole.subscribe("$stream/wide/earliest/#", qos=1)
     ends: dict[str, int] = {}
     for packet in whole.publishes():
         assert packet.properties is not None
         names = dict(packet.properties.user_properties)
         ends[names["folkmoot-partition"]] = int(names["folkmoot-offset"]) + 1
-    for site in camp.live():
+    for site in cluster.live():
         peer = reader(site, site.name)
         peer.subscribe("$stream/wide/5/#", qos=1)
         assert len(values(peer)) == sum(max(0, end - 5) for end in ends.values())
-        peer.subscribe("$stream/wide/2020-09-13T12:26:55Z/#", qos=1)  # the camp begins at 12:26:40
+        peer.subscribe("$stream/wide/2020-09-13T12:26:55Z/#", qos=1)  # the cluster begins at 12:26:40
         assert values(peer) == list(range(60, 120))
 
 
-def test_an_offset_that_is_gone_ends_the_subscription_and_says_why(camp: Camp) -> None:
-    fill(camp, 60, "b")
-    camp.advance(25 * SECOND)
-    fill(camp, 5, "b")
+def test_an_offset_that_is_gone_ends_the_subscription_and_says_why(cluster: SimulatedCluster) -> None:
+    fill(cluster, 60, "b")
+    cluster.advance(25 * SECOND)
+    fill(cluster, 5, "b")
     refused = ended = 0
-    for site in camp.live():
+    for site in cluster.live():
         peer = reader(site, site.name)
         if peer.subscribe("$stream/brief/0/#", qos=1) == [0x8F]:
             refused += 1
         else:
-            camp.advance(SECOND)
+            cluster.advance(SECOND)
             peer.expect_close(0x83)
             ended += 1
     assert refused + ended == 3
 
 
-def test_retention_that_overtakes_a_reader_is_said(camp: Camp) -> None:
-    source = fill(camp, 200, "b")
-    peer = camp["n2"].client("r", acks=False)
+def test_retention_that_overtakes_a_reader_is_said(cluster: SimulatedCluster) -> None:
+    source = fill(cluster, 200, "b")
+    peer = cluster["n2"].client("r", acks=False)
     peer.connect(receive_max=2)
     peer.subscribe("$stream/brief/earliest/#", qos=1)
     first = peer.publishes()
-    camp.advance(25 * SECOND)
+    cluster.advance(25 * SECOND)
     source.publish("b/1", b"0", qos=1)
     peer.acks = True
     peer.send(*[Ack(PUBACK, packet.packet_id) for packet in first])
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     peer.expect_close(0x83)
 
 
@@ -137,114 +137,114 @@ def test_retention_that_overtakes_a_reader_is_said(camp: Camp) -> None:
 @pytest.mark.parametrize("victim", ["n1", "n2"])
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_leader_that_dies_in_the_middle_takes_no_record_with_it(replicas: int, victim: str, lasting: bool) -> None:
-    camp = Camp(3, replicas=replicas, streams=[WIDE])
-    fill(camp, 100)
-    peer = camp["n3"].client("r", acks=False)
+    cluster = SimulatedCluster(3, replicas=replicas, streams=[WIDE])
+    fill(cluster, 100)
+    peer = cluster["n3"].client("r", acks=False)
     peer.connect(receive_max=4, session_expiry=1000 if lasting else None)
     peer.subscribe("$stream/wide/earliest/#", qos=1)
     held = peer.publishes()
     assert len(held) == 4
-    camp[victim].kill()
+    cluster[victim].kill()
     peer.acks = True
     peer.send(*[Ack(PUBACK, packet.packet_id) for packet in held])
-    camp.settle()
-    source = camp["n3"].client("another")
+    cluster.settle()
+    source = cluster["n3"].client("another")
     source.connect()
     for number in range(100, 112):
         source.publish(f"w/{number}", b"%d" % number, qos=1)
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     assert {int(packet.payload) for packet in held} | {*values(peer)} == set(range(112))
 
 
-def test_a_lasting_reader_goes_on_at_another_node(camp: Camp) -> None:
-    fill(camp, 100)
-    peer = camp["n1"].client("r", acks=False)
+def test_a_lasting_reader_goes_on_at_another_node(cluster: SimulatedCluster) -> None:
+    fill(cluster, 100)
+    peer = cluster["n1"].client("r", acks=False)
     peer.connect(receive_max=3, session_expiry=1000)
     peer.subscribe("$stream/wide/earliest/#", qos=1)
     held = peer.publishes()
     peer.send(*[Ack(PUBACK, packet.packet_id) for packet in held])
     more = peer.publishes()
     peer.lose()
-    again = camp["n2"].client("r")
+    again = cluster["n2"].client("r")
     again.connect(clean_start=False, session_expiry=1000)
     got = [int(packet.payload) for packet in held] + values(again)
     assert sorted({*got, *[int(packet.payload) for packet in more]}) == list(range(100))
     assert len(got) == len({*got}), "what was acknowledged does not come again"
 
 
-def test_latest_waits_for_a_leader_that_is_away(camp: Camp) -> None:
-    fill(camp, 24)
-    peer = reader(camp["n3"], lasting=False)
-    camp.cut("n2", "n1", "n3")
+def test_latest_waits_for_a_leader_that_is_away(cluster: SimulatedCluster) -> None:
+    fill(cluster, 24)
+    peer = reader(cluster["n3"], lasting=False)
+    cluster.cut("n2", "n1", "n3")
     peer.send(Subscribe(9, [(b"$stream/wide/latest/#", 1)], None))
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     assert peer.inbox == [], "it is not known yet where that begins"
-    camp["n2"].kill()
-    camp.settle()
+    cluster["n2"].kill()
+    cluster.settle()
     assert peer.take(Suback, 9).codes == [1]
-    source = camp["n3"].client("another")
+    source = cluster["n3"].client("another")
     source.connect()
     for number in range(12):
         source.publish(f"w/{number}", b"%d" % number, qos=1)
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     assert values(peer) == list(range(12))
 
 
-def test_a_subscription_that_ends_leaves_no_question_behind(camp: Camp) -> None:
-    fill(camp, 24)
-    for site in camp.live():
+def test_a_subscription_that_ends_leaves_no_question_behind(cluster: SimulatedCluster) -> None:
+    fill(cluster, 24)
+    for site in cluster.live():
         peer = reader(site, site.name, lasting=True)
         peer.subscribe("$stream/wide/earliest/#", "#", qos=1)
         values_before = len(peer.publishes())
         assert values_before == 24
         peer.unsubscribe("$stream/wide/earliest/#", "#")
         peer.disconnect()
-    camp.advance(SECOND)
-    for site in camp.live():
+    cluster.advance(SECOND)
+    for site in cluster.live():
         assert len(site.node._broker.feeds) == 0
         assert len(site.node._broker.inquiries) <= WIDE.partitions  # only the ends of partitions, once per node
 
 
-def one_led_by(camp: Camp, name: str) -> int:
+def one_led_by(cluster: SimulatedCluster, name: str) -> int:
     """Return the number of a stream with one partition, which that node leads."""
-    streams = camp["n1"].node.streams.streams
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    leaders = liaison.fabric.leaders
+    streams = cluster["n1"].node.streams.streams
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    leaders = cluster_node.fabric.leaders
     return next(n for n in range(len(streams)) if leaders[streams[n].logs[0].store_partition] == name)
 
 
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_replay_at_the_end_goes_on_when_its_only_partition_moves_to_a_node_that_has_come_back(lasting: bool) -> None:
-    camp = Camp(3, streams=[StreamConfig(f"s{number}", b"t/%d" % number, 1) for number in range(9)])
-    streams = camp["n1"].node.streams.streams
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    number = one_led_by(camp, "n3")
-    camp["n3"].kill()
-    camp.settle()
-    site = camp[liaison.fabric.leaders[streams[number].logs[0].store_partition]]
+    cluster = SimulatedCluster(3, streams=[StreamConfig(f"s{number}", b"t/%d" % number, 1) for number in range(9)])
+    streams = cluster["n1"].node.streams.streams
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    number = one_led_by(cluster, "n3")
+    cluster["n3"].kill()
+    cluster.settle()
+    site = cluster[cluster_node.fabric.leaders[streams[number].logs[0].store_partition]]
     peer = reader(site, lasting=lasting)
     assert peer.subscribe(f"$stream/s{number}/earliest/#", qos=1) == [1]
-    source = camp["n1"].client("source")
+    source = cluster["n1"].client("source")
     source.connect()
     source.publish(f"t/{number}", b"1", qos=1)
     assert values(peer) == [1]
-    camp["n3"].revive()
-    camp.settle()
-    assert liaison.fabric.leaders[streams[number].logs[0].store_partition] == "n3"
+    cluster["n3"].revive()
+    cluster.settle()
+    assert cluster_node.fabric.leaders[streams[number].logs[0].store_partition] == "n3"
     source.publish(f"t/{number}", b"2", qos=1)
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     assert values(peer) == [2]
 
 
 @pytest.mark.parametrize("lasting", [False, True])
 def test_what_was_held_without_a_majority_is_replayed_when_the_others_are_back(lasting: bool) -> None:
-    camp = Camp(3, partitions=1, streams=[StreamConfig("one", b"t", 1)])
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    site = camp[liaison.fabric.leaders[0]]
-    others = [other for other in camp.live() if other is not site]
+    cluster = SimulatedCluster(3, partitions=1, streams=[StreamConfig("one", b"t", 1)])
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    site = cluster[cluster_node.fabric.leaders[0]]
+    others = [other for other in cluster.live() if other is not site]
     peer = reader(site, lasting=lasting)
     assert peer.subscribe("$stream/one/earliest/#", qos=1) == [1]
     source = site.client("source")
@@ -252,12 +252,12 @@ def test_what_was_held_without_a_majority_is_replayed_when_the_others_are_back(l
     source.publish("t", b"1", qos=1)
     for other in others:
         other.kill()
-    camp.settle()
+    cluster.settle()
     source.publish("t", b"2", qos=1)
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     assert values(peer) == [1]
     for other in others:
         other.revive()
-    camp.settle()
-    camp.advance(SECOND)
+    cluster.settle()
+    cluster.advance(SECOND)
     assert values(peer) == [2]

@@ -8,14 +8,14 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Subscribe
 from tests.harness.peer import Peer
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 COUNT = 140
 
 
-def fill(camp: Camp, count: int = COUNT) -> Peer:
+def fill(cluster: SimulatedCluster, count: int = COUNT) -> Peer:
     """Retain `count` messages on as many topics; return their publisher."""
-    peer = camp["n1"].client("filler")
+    peer = cluster["n1"].client("filler")
     peer.connect()
     for number in range(count):
         peer.publish(f"r/{number % 7}/{number}", b"%d" % number, qos=1, retain=True)
@@ -34,9 +34,9 @@ def values(peer: Peer) -> list[int]:
 
 @pytest.mark.parametrize(("nodes", "replicas"), [(3, 1), (3, 2), (5, 1), (5, 2), (3, 3)])
 def test_all_arrive_once_at_every_node(nodes: int, replicas: int) -> None:
-    camp = Camp(nodes, replicas=replicas)
-    fill(camp)
-    for site in camp.live():
+    cluster = SimulatedCluster(nodes, replicas=replicas)
+    fill(cluster)
+    for site in cluster.live():
         for lasting in (False, True):
             peer = subscriber(site, f"{site.name}-{lasting}", lasting=lasting)
             peer.subscribe("r/#", qos=1)
@@ -49,21 +49,21 @@ def test_all_arrive_once_at_every_node(nodes: int, replicas: int) -> None:
 
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_small_window_gets_all_of_them(lasting: bool) -> None:
-    camp = Camp(3, replicas=1)
-    fill(camp)
-    peer = camp["n2"].client("slow")
+    cluster = SimulatedCluster(3, replicas=1)
+    fill(cluster)
+    peer = cluster["n2"].client("slow")
     peer.connect(receive_max=3, session_expiry=100 if lasting else None)
     peer.subscribe("r/#", qos=1)
     assert values(peer) == list(range(COUNT))
 
 
 def test_large_messages_come_in_many_pages() -> None:
-    camp = Camp(3, replicas=1)
-    source = camp["n1"].client("filler")
+    cluster = SimulatedCluster(3, replicas=1)
+    source = cluster["n1"].client("filler")
     source.connect()
     for number in range(60):
         source.publish(f"r/{number}", b"%d" % number + b" " * 20_000, qos=1, retain=True)
-    peer = subscriber(camp["n3"], "reader", lasting=False)
+    peer = subscriber(cluster["n3"], "reader", lasting=False)
     peer.subscribe("#", qos=1)
     assert values(peer) == list(range(60))
 
@@ -72,37 +72,37 @@ def test_large_messages_come_in_many_pages() -> None:
 @pytest.mark.parametrize("victim", ["n1", "n2"])
 @pytest.mark.parametrize("lasting", [False, True])
 def test_a_leader_that_dies_in_the_middle_takes_none_with_it(replicas: int, victim: str, lasting: bool) -> None:
-    camp = Camp(3, replicas=replicas)
-    fill(camp)
-    peer = camp["n3"].client("reader", acks=False)
+    cluster = SimulatedCluster(3, replicas=replicas)
+    fill(cluster)
+    peer = cluster["n3"].client("reader", acks=False)
     peer.connect(receive_max=5, session_expiry=100 if lasting else None)
     peer.subscribe("r/#", qos=1)
     held = peer.publishes()
     assert len(held) == 5
-    camp[victim].kill()
+    cluster[victim].kill()
     peer.acks = True
     for packet in held:
         peer.raw(b"\x40\x02" + packet.packet_id.to_bytes(2, "big"))
-    camp.advance(5 * SECOND)
+    cluster.advance(5 * SECOND)
     got = {int(packet.payload) for packet in held} | set(values(peer))
     assert got == set(range(COUNT))
 
 
 def test_a_subscription_while_a_leader_is_away_gets_all_when_another_has_opened() -> None:
-    camp = Camp(3, replicas=2)
-    fill(camp)
-    peer = subscriber(camp["n3"], "reader", lasting=False)
-    camp["n1"].kill()
+    cluster = SimulatedCluster(3, replicas=2)
+    fill(cluster)
+    peer = subscriber(cluster["n3"], "reader", lasting=False)
+    cluster["n1"].kill()
     peer.send(Subscribe(1, [(b"r/#", 1)], None))
-    camp.advance(5 * SECOND)
+    cluster.advance(5 * SECOND)
     assert values(peer) == list(range(COUNT))
 
 
 @pytest.mark.parametrize("lasting", [False, True])
 def test_the_new_value_is_not_followed_by_the_old_one(lasting: bool) -> None:
-    camp = Camp(3, replicas=1)
-    source = fill(camp)
-    peer = camp["n2"].client("reader", acks=False)
+    cluster = SimulatedCluster(3, replicas=1)
+    source = fill(cluster)
+    peer = cluster["n2"].client("reader", acks=False)
     peer.connect(receive_max=2, session_expiry=100 if lasting else None)
     peer.subscribe("r/#", qos=1)
     held = peer.publishes()
@@ -120,41 +120,41 @@ def test_the_new_value_is_not_followed_by_the_old_one(lasting: bool) -> None:
 
 
 def test_what_has_expired_is_not_sent_and_removed_by_its_leader() -> None:
-    camp = Camp(3, replicas=2)
-    source = camp["n1"].client("filler")
+    cluster = SimulatedCluster(3, replicas=2)
+    source = cluster["n1"].client("filler")
     source.connect()
     for number in range(40):
         source.publish(f"r/{number}", b"%d" % number, qos=1, retain=True, message_expiry=10)
-    camp.advance(11 * SECOND)
-    for site in camp.live():
+    cluster.advance(11 * SECOND)
+    for site in cluster.live():
         peer = subscriber(site, site.name, lasting=False)
         peer.subscribe("r/#", qos=1)
         assert peer.payloads() == []
-    assert sum(site.node.counters.retained_messages for site in camp.live()) == 0
-    assert sum(site.node.counters.dropped_expired for site in camp.live()) == 40
+    assert sum(site.node.counters.retained_messages for site in cluster.live()) == 0
+    assert sum(site.node.counters.dropped_expired for site in cluster.live()) == 40
 
 
 @pytest.mark.parametrize("wait", [0, 1])
 def test_what_was_delivered_live_does_not_come_again_as_retained_when_the_leader_dies(wait: int) -> None:
-    camp = Camp(3, replicas=3)
-    source = fill(camp)
-    liaison = camp["n1"].node.liaison
-    assert liaison is not None
-    leaders = liaison.fabric.leaders
-    name = next(f"r{n}" for n in range(99) if leaders[hash64(b"r%d" % n) % camp.partitions] == "n3")
-    peer = camp["n2"].client(name, acks=False)
+    cluster = SimulatedCluster(3, replicas=3)
+    source = fill(cluster)
+    cluster_node = cluster["n1"].node.cluster_node
+    assert cluster_node is not None
+    leaders = cluster_node.fabric.leaders
+    name = next(f"r{n}" for n in range(99) if leaders[hash64(b"r%d" % n) % cluster.partitions] == "n3")
+    peer = cluster["n2"].client(name, acks=False)
     peer.connect(receive_max=3, session_expiry=100)
     peer.subscribe("r/#", qos=1)
     held = peer.publishes()
     fresh = {number: number + COUNT for number in range(0, COUNT, 9)}
     for number, value in fresh.items():
         source.publish(f"r/{number % 7}/{number}", b"%d" % value, qos=1, retain=True)
-    camp.advance(wait * SECOND)
-    camp["n3"].kill()
+    cluster.advance(wait * SECOND)
+    cluster["n3"].kill()
     peer.acks = True
     for packet in held:
         peer.raw(b"\x40\x02" + packet.packet_id.to_bytes(2, "big"))
-    camp.advance(5 * SECOND)
+    cluster.advance(5 * SECOND)
     came = [int(packet.payload) for packet in held] + values(peer)
     assert len(came) == len(set(came)), "twice"
     assert set(fresh.values()) <= set(came)

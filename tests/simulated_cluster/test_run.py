@@ -12,7 +12,7 @@ from folkmoot.mqtt.packet import PUBACK, PUBREC, PUBREL, V5, V311, Ack, Publish
 from folkmoot.turn.message import encode_run, read_run_head
 from tests.harness.box import Box
 from tests.harness.peer import Peer, properties
-from tests.harness.simulated_cluster import Camp, CampBox, Site
+from tests.harness.simulated_cluster import SimulatedBox, SimulatedCluster, Site
 
 COUNT = 20
 TOPIC = "runs/a"
@@ -83,19 +83,19 @@ def play(box: Box, version: int, qos: int, names: list[str]) -> dict[str, list[t
 @pytest.mark.parametrize("name", [*LISTENERS, "all"])
 def test_three_nodes_give_what_one_gives(version: int, qos: int, name: str) -> None:
     names = list(LISTENERS) if name == "all" else [name]
-    many, one = play(CampBox(), version, qos, names), play(Box(), version, qos, names)
+    many, one = play(SimulatedBox(), version, qos, names), play(Box(), version, qos, names)
     for listener, expected in one.items():
         assert many[listener] == expected, listener
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_runs_keep_their_place_among_other_messages(qos: int) -> None:
-    camp = Camp(3)
-    readers = [camp[name].client(f"r-{name}") for name in ("n2", "n3")]
+    cluster = SimulatedCluster(3)
+    readers = [cluster[name].client(f"r-{name}") for name in ("n2", "n3")]
     for reader in readers:
         reader.connect()
         reader.subscribe("runs/#", qos=qos)
-    source = camp["n1"].client("source")
+    source = cluster["n1"].client("source")
     source.connect()
     special = properties(user_properties=[("a", "b")])
     packets = run_of(qos, [b"1", b"2", b"3"])
@@ -109,30 +109,30 @@ def test_runs_keep_their_place_among_other_messages(qos: int) -> None:
 
 
 def test_a_run_goes_only_to_nodes_that_need_it_and_is_counted() -> None:
-    camp = Camp(3)
-    reader = camp["n2"].client("reader")
+    cluster = SimulatedCluster(3)
+    reader = cluster["n2"].client("reader")
     reader.connect()
     reader.subscribe(TOPIC)
-    source = camp["n1"].client("source")
+    source = cluster["n1"].client("source")
     source.connect()
-    sent, received = messages_between(camp["n1"], camp["n2"])
-    others = camp["n3"].node.counters.cluster_messages_received
+    sent, received = messages_between(cluster["n1"], cluster["n2"])
+    others = cluster["n3"].node.counters.cluster_messages_received
     source.send(*run_of(0, numbered()))
-    assert messages_between(camp["n1"], camp["n2"]) == (sent + COUNT, received + COUNT)
-    assert camp["n3"].node.counters.cluster_messages_received == others
-    assert camp["n1"].node.counters.publish_unmatched == 0
+    assert messages_between(cluster["n1"], cluster["n2"]) == (sent + COUNT, received + COUNT)
+    assert cluster["n3"].node.counters.cluster_messages_received == others
+    assert cluster["n1"].node.counters.publish_unmatched == 0
     reader.disconnect()
     source.send(*run_of(0, numbered()))
-    assert messages_between(camp["n1"], camp["n2"]) == (sent + COUNT, received + COUNT)
-    assert camp["n1"].node.counters.publish_unmatched == COUNT
+    assert messages_between(cluster["n1"], cluster["n2"]) == (sent + COUNT, received + COUNT)
+    assert cluster["n1"].node.counters.publish_unmatched == COUNT
 
 
 def test_packets_that_were_repeated_do_not_cross_again() -> None:
-    camp = Camp(3)
-    reader = camp["n2"].client("reader")
+    cluster = SimulatedCluster(3)
+    reader = cluster["n2"].client("reader")
     reader.connect()
     reader.subscribe(TOPIC, qos=2)
-    source = camp["n1"].client("source")
+    source = cluster["n1"].client("source")
     source.connect()
     source.send(*run_of(2, [b"3", b"4"], 3))
     source.send(*run_of(2, [b"1", b"2", b"3", b"4", b"5", b"6"], 1))
@@ -142,11 +142,11 @@ def test_packets_that_were_repeated_do_not_cross_again() -> None:
 
 
 def test_what_stands_before_a_fault_crosses() -> None:
-    camp = Camp(3)
-    reader = camp["n2"].client("reader")
+    cluster = SimulatedCluster(3)
+    reader = cluster["n2"].client("reader")
     reader.connect()
     reader.subscribe(TOPIC, qos=1)
-    source = camp["n1"].client("source", V311)
+    source = cluster["n1"].client("source", V311)
     source.connect()
     packets = [encode(packet, V311) for packet in run_of(1, [b"1", b"2", b"3"])]
     packets[2] = packets[2][:-3] + b"\0\0" + packets[2][-1:]  # packet id 0
@@ -158,23 +158,23 @@ def test_what_stands_before_a_fault_crosses() -> None:
 
 @pytest.mark.parametrize("version", [V311, V5])
 def test_qos_2_of_a_persistent_session_elsewhere_survives_its_connection(version: int) -> None:
-    camp = Camp(3)
-    leaders = camp["n1"].node.liaison
+    cluster = SimulatedCluster(3)
+    leaders = cluster["n1"].node.cluster_node
     assert leaders is not None
     name = next(
         name
         for name in (f"source-{number}" for number in range(1000))
-        if leaders.fabric.leaders[hash64(name.encode()) % camp.partitions] == "n2"
+        if leaders.fabric.leaders[hash64(name.encode()) % cluster.partitions] == "n2"
     )
-    reader = camp["n1"].client("reader")
+    reader = cluster["n1"].client("reader")
     reader.connect()
     reader.subscribe(TOPIC, qos=2)
-    source = camp["n1"].client(name, version)
+    source = cluster["n1"].client(name, version)
     source.resume()
     source.publish(TOPIC, b"0")  # from now on it is known who gets the topic
     source.send(*run_of(2, [b"1", b"2"]))
     source.lose()
-    again = camp["n3"].client(name, version)
+    again = cluster["n3"].client(name, version)
     again.resume()
     repeated = [Publish(TOPIC.encode(), payload, 2, False, True, number) for number, payload in ((1, b"1"), (2, b"2"))]
     again.send(*repeated)
@@ -182,12 +182,12 @@ def test_qos_2_of_a_persistent_session_elsewhere_survives_its_connection(version
 
 
 def test_a_version_5_client_is_told_that_nobody_listens_anywhere() -> None:
-    camp = Camp(3)
-    source = camp["n1"].client("source")
+    cluster = SimulatedCluster(3)
+    source = cluster["n1"].client("source")
     source.connect()
     source.send(*run_of(1, [b"1", b"2"]))
     assert [packet.code for packet in source.receive() if isinstance(packet, Ack)] == [0x10, 0x10]
-    reader = camp["n3"].client("reader")
+    reader = cluster["n3"].client("reader")
     reader.connect()
     reader.subscribe(TOPIC)
     source.send(*run_of(1, [b"1", b"2"], 5))

@@ -12,10 +12,10 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import PUBCOMP, PUBREC, PUBREL, Ack, Publish
-from folkmoot.node.cluster_node import Liaison
+from folkmoot.node.cluster_node import ClusterNode
 from folkmoot.proxy.relay import BLOCKED, UNBLOCKED
 from tests.harness.peer import EVER, Peer
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
 NAMES = ["n1", "n2", "n3"]
@@ -25,10 +25,10 @@ class Split:
     """Three nodes; `lone` leads the publisher's partition and is about to be cut off, subscribers are everywhere."""
 
     def __init__(self, policy: str) -> None:
-        self.camp = Camp(3, partitions=PARTITIONS, split_policy=policy)
-        self.leaders = self.liaison(self.camp["n1"]).fabric.leaders
-        self.lone = self.camp[self.leaders[0]]
-        self.others = [self.camp[name] for name in NAMES if name != self.lone.name]
+        self.cluster = SimulatedCluster(3, partitions=PARTITIONS, split_policy=policy)
+        self.leaders = self.cluster_node(self.cluster["n1"]).fabric.leaders
+        self.lone = self.cluster[self.leaders[0]]
+        self.others = [self.cluster[name] for name in NAMES if name != self.lone.name]
         self.subscribers: list[Peer] = []
         for partition in range(PARTITIONS):
             peer = self.others[partition % 2].client(client_id_in(partition, 1))
@@ -36,22 +36,22 @@ class Split:
             peer.subscribe("#", qos=2)
             self.subscribers.append(peer)
 
-    def liaison(self, site: Site) -> Liaison:
-        found = site.node.liaison
+    def cluster_node(self, site: Site) -> ClusterNode:
+        found = site.node.cluster_node
         assert found is not None
         return found
 
     def cut(self) -> None:
-        self.camp.cut(self.lone.name, *[site.name for site in self.others])
+        self.cluster.cut(self.lone.name, *[site.name for site in self.others])
 
     def heal(self) -> None:
-        self.camp.heal()
-        self.camp.settle()
-        self.camp.advance(5 * SECOND)
+        self.cluster.heal()
+        self.cluster.settle()
+        self.cluster.advance(5 * SECOND)
 
     def gone_on(self) -> bool:
         """Whether the two others go on without the third."""
-        views = [site.node.liaison.view for site in self.others if site.node.liaison is not None]
+        views = [site.node.cluster_node.view for site in self.others if site.node.cluster_node is not None]
         return all(view is not None and view.member(self.lone.name) is None for view in views)
 
     def move(self, peer: Peer, site: Site) -> None:
@@ -68,7 +68,7 @@ class Split:
                 peer.connection = None
                 peer.resume()
                 peer.inbox[:0] = came
-        self.camp.advance(SECOND)
+        self.cluster.advance(SECOND)
         return {peer.client_id: peer.payloads() for peer in self.subscribers}
 
     def everywhere(self, *payloads: bytes) -> dict[str, list[bytes]]:
@@ -100,7 +100,7 @@ def test_what_a_leader_could_not_commit_and_its_publisher_repeats_elsewhere_come
     publisher.send(Publish(b"t", b"m", 2, False, False, 7, None))
     assert not [packet for packet in publisher.inbox if isinstance(packet, Ack)]
     split.move(publisher, split.others[0])
-    split.camp.advance(5 * SECOND)
+    split.cluster.advance(5 * SECOND)
     assert split.gone_on()
     publisher.resume()
     again(publisher, 7, b"m")
@@ -116,7 +116,7 @@ def test_a_client_that_only_seems_to_be_at_the_smaller_side_is_told_nothing_ther
     ghost.connect(session_expiry=EVER)
     split.cut()
     ghost.send(Publish(b"t", b"m", 2, False, False, 7, None))
-    split.camp.advance(5 * SECOND)
+    split.cluster.advance(5 * SECOND)
     assert split.gone_on()
     assert ghost.closed
     publisher = split.others[0].client(ghost.client_id)
@@ -141,7 +141,7 @@ def test_what_the_smaller_side_takes_back_and_the_larger_one_has_got_in_time_is_
     for site in split.others:
         site.release_writes()
     split.move(publisher, split.others[0])
-    split.camp.advance(5 * SECOND)
+    split.cluster.advance(5 * SECOND)
     assert split.gone_on()
     publisher.resume()
     again(publisher, 7, b"m")
@@ -158,21 +158,21 @@ def test_what_both_sides_have_of_a_message_that_was_on_its_way_comes_once(expiry
     publisher = owner.client(client_id_in(split.leaders.index(owner.name)))
     publisher.connect(session_expiry=expiry)
     publisher.publish("t", b"before", 2)
-    split.camp.freeze()
+    split.cluster.freeze()
     publisher.send(Publish(b"t", b"m", 2, False, False, 7, None))
     for _ in range(20):  # all but what the leader that is about to be cut off has to say
-        for site in split.camp.sites.values():
+        for site in split.cluster.sites.values():
             site.turn()
-        for wire in split.camp.wires:
+        for wire in split.cluster.wires:
             for end in (0, 1):
                 peer = wire.ends[end]
                 if wire.sites[1 - end] is not split.lone and wire.data[end] and peer is not None:
                     chunk = b"".join(wire.data[end])
                     wire.data[end].clear()
-                    wire.sites[end].node.peer_received(peer, chunk, split.camp.now)
+                    wire.sites[end].node.peer_received(peer, chunk, split.cluster.now)
     split.cut()
-    split.camp.thaw()
-    split.camp.advance(5 * SECOND)
+    split.cluster.thaw()
+    split.cluster.advance(5 * SECOND)
     assert split.gone_on()
     publisher.take(Ack, 7)
     split.heal()
@@ -190,9 +190,9 @@ def test_what_a_node_could_not_hand_over_does_not_come_behind_newer_messages(pol
     publisher.publish("t", b"1", 1)
     split.cut()
     publisher.send(Publish(b"t", b"2", 1, False, False, 7, None))
-    split.camp.advance(SECOND)
+    split.cluster.advance(SECOND)
     split.move(publisher, split.others[0])
-    split.camp.advance(5 * SECOND)
+    split.cluster.advance(5 * SECOND)
     publisher.connect(session_expiry=expiry)
     publisher.publish("t", b"3", 1)
     split.heal()
@@ -209,7 +209,7 @@ def test_a_subscriber_that_goes_to_the_smaller_side_in_the_middle_of_a_flow_gets
     publisher = split.others[0].client("more")
     publisher.connect()
     split.cut()
-    split.camp.advance(5 * SECOND)
+    split.cluster.advance(5 * SECOND)
     publisher.publish("t", b"more", 2)
     half = reader.take(Publish)
     assert half.payload == b"more"
@@ -226,11 +226,11 @@ def test_a_subscriber_that_goes_to_the_smaller_side_in_the_middle_of_a_flow_gets
 def test_a_minority_shows_that_it_does_not_write() -> None:
     split = Split("majority")
     split.cut()
-    split.camp.advance(5 * SECOND)
-    liaison = split.lone.node.liaison
-    assert liaison is not None
-    assert not liaison.membership.may_write
-    assert not any(liaison.state.leads)
+    split.cluster.advance(5 * SECOND)
+    cluster_node = split.lone.node.cluster_node
+    assert cluster_node is not None
+    assert not cluster_node.membership.may_write
+    assert not any(cluster_node.state.leads)
     split.lone.client("late").connect(code=0x88)
     split.heal()
     split.lone.client("later").connect()
@@ -243,18 +243,18 @@ def test_a_node_that_is_lost_for_good_can_be_forgotten_by_a_minority() -> None:
     split.subscribers[0].lose()
     publisher.publish("t", b"kept", 2)
     split.cut()
-    split.camp.advance(5 * SECOND)
-    liaison = split.lone.node.liaison
-    assert liaison is not None
+    split.cluster.advance(5 * SECOND)
+    cluster_node = split.lone.node.cluster_node
+    assert cluster_node is not None
     for site in split.others:
-        assert not liaison.membership.may_write
+        assert not cluster_node.membership.may_write
         site.up = False
-        liaison.membership.forget(site.name, split.camp.now)
-        split.camp.advance(2 * SECOND)
-    assert liaison.membership.may_write
+        cluster_node.membership.forget(site.name, split.cluster.now)
+        split.cluster.advance(2 * SECOND)
+    assert cluster_node.membership.may_write
     reader = split.lone.client(split.subscribers[0].client_id)
     reader.resume()
-    split.camp.advance(SECOND)
+    split.cluster.advance(SECOND)
     assert reader.payloads() == [b"kept"]
 
 
@@ -266,22 +266,22 @@ def test_packets_sent_to_a_leader_that_begins_anew_do_not_overtake_those_that_it
     owner, third = split.others
     publisher = owner.client(client_id_in(0))
     publisher.connect(session_expiry=EVER)
-    split.camp.cut(third.name, owner.name, leader.name)
-    split.camp.advance(5 * SECOND)
-    split.camp.heal()
+    split.cluster.cut(third.name, owner.name, leader.name)
+    split.cluster.advance(5 * SECOND)
+    split.cluster.heal()
     order = random.Random(run)
     sent = 0
     for _ in range(400):
-        split.camp.freeze()
+        split.cluster.freeze()
         if sent < 60:
             sent += 1
             publisher.send(Publish(b"t", b"%d" % sent, 2, False, False, sent, None))
         for _ in range(order.randrange(12)):
-            split.camp.unit(order.randrange(9))
-        split.camp.thaw()
-        split.camp.advance(SECOND // 100)
-    split.camp.settle()
-    split.camp.advance(2 * SECOND)
+            split.cluster.unit(order.randrange(9))
+        split.cluster.thaw()
+        split.cluster.advance(SECOND // 100)
+    split.cluster.settle()
+    split.cluster.advance(2 * SECOND)
     answered = {packet.packet_id for packet in publisher.inbox if isinstance(packet, Ack) and packet.kind == PUBREC}
     assert answered == set(range(1, sent + 1))
     expected = [b"%d" % number for number in range(1, sent + 1)]

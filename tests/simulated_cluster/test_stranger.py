@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.status.cluster_picture import picture_of
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 
 def state(site: Site) -> str:
     return picture_of(site.node).state()
 
 
-def rename(camp: Camp, node_id: str, cluster: str) -> None:
+def rename(cluster: SimulatedCluster, node_id: str, name: str) -> None:
     """Start a node again that takes itself for one of this cluster."""
-    camp[node_id].kill()
-    camp[node_id].cluster.name = cluster
-    camp[node_id].revive()
+    cluster[node_id].kill()
+    cluster[node_id].settings.name = name
+    cluster[node_id].revive()
 
 
 def test_a_node_with_another_cluster_name_waits_until_that_is_mended() -> None:
-    camp = Camp(3)
-    rename(camp, "n3", "another")
-    camp.advance(30 * SECOND)
-    assert state(camp["n3"]) == "waiting"
-    assert [state(camp[name]) for name in ("n1", "n2")] == ["member", "member"]
-    rename(camp, "n3", camp["n1"].cluster.name)
-    camp.settle()
-    assert state(camp["n3"]) == "member"
+    cluster = SimulatedCluster(3)
+    rename(cluster, "n3", "another")
+    cluster.advance(30 * SECOND)
+    assert state(cluster["n3"]) == "waiting"
+    assert [state(cluster[name]) for name in ("n1", "n2")] == ["member", "member"]
+    rename(cluster, "n3", cluster["n1"].settings.name)
+    cluster.settle()
+    assert state(cluster["n3"]) == "member"
 
 
 def test_a_node_alone_begins_when_nobody_refuses_it_any_more() -> None:
-    camp = Camp(2)
-    rename(camp, "n2", "another")
-    camp.advance(5 * SECOND)
-    assert state(camp["n2"]) == "waiting"
-    camp["n1"].kill()
-    camp.advance(30 * SECOND)
-    assert state(camp["n2"]) == "member"
+    cluster = SimulatedCluster(2)
+    rename(cluster, "n2", "another")
+    cluster.advance(5 * SECOND)
+    assert state(cluster["n2"]) == "waiting"
+    cluster["n1"].kill()
+    cluster.advance(30 * SECOND)
+    assert state(cluster["n2"]) == "member"

@@ -10,17 +10,17 @@ from folkmoot.leadership.recovery import ROWS_PER_TURN
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import QUEUE, SESSION, name_prefix, numbered_key, plain_key, sequence_of
 from tests.harness.peer import EVER
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
 ROWS = 8 * ROWS_PER_TURN
 PAGE_ROWS = 1024 + 8  # a turn ends with the page that spends what it may read
 
 
-def leader_of(camp: Camp, partition: int) -> str:
-    liaison = camp.live()[0].node.liaison
-    assert liaison is not None
-    return liaison.fabric.leaders[partition]
+def leader_of(cluster: SimulatedCluster, partition: int) -> str:
+    cluster_node = cluster.live()[0].node.cluster_node
+    assert cluster_node is not None
+    return cluster_node.fabric.leaders[partition]
 
 
 def client_in(partition: int) -> str:
@@ -30,12 +30,12 @@ def client_in(partition: int) -> str:
 class Heap:
     """Three nodes; a partition led by `old` where one client that is away has `ROWS` messages waiting."""
 
-    def __init__(self, camp: Camp | None = None) -> None:
-        self.camp = Camp(3, partitions=PARTITIONS) if camp is None else camp
+    def __init__(self, cluster: SimulatedCluster | None = None) -> None:
+        self.cluster = SimulatedCluster(3, partitions=PARTITIONS) if cluster is None else cluster
         self.partition = 0
         self.client_id = client_in(0)
-        self.old = self.camp[leader_of(self.camp, 0)]
-        others = [site for site in self.camp.live() if site is not self.old]
+        self.old = self.cluster[leader_of(self.cluster, 0)]
+        others = [site for site in self.cluster.live() if site is not self.old]
         publisher = others[0].client("publisher")
         publisher.connect()
         client = self.old.client(self.client_id)
@@ -43,9 +43,9 @@ class Heap:
         client.subscribe("t", qos=1)
         client.disconnect()
         publisher.publish("t", b"x", qos=1)
-        replicas = replicas_of(self.camp, self.partition)
+        replicas = replicas_of(self.cluster, self.partition)
         for name in replicas:
-            self.multiply(self.camp[name])
+            self.multiply(self.cluster[name])
 
     def multiply(self, site: Site) -> None:
         """Let a store have the message many times, as if it had been published so often."""
@@ -58,8 +58,8 @@ class Heap:
 
     def read_at(self, site: Site) -> int:
         """How many rows of the partition a node has read in order to lead it."""
-        arrival = site.node._broker.tenure.succession.arrivals.get(self.partition)
-        return 0 if arrival is None else arrival.estate.rows
+        arrival = site.node._broker.leadership.recovery.arrivals.get(self.partition)
+        return 0 if arrival is None else arrival.loader.rows
 
     def is_led_at(self, site: Site) -> bool:
         return site.node._state.leads[self.partition]
@@ -78,8 +78,8 @@ class Heap:
 
 def test_many_rows_are_read_over_many_turns_and_other_partitions_open_meanwhile() -> None:
     heap = Heap()
-    camp = heap.camp
-    read: dict[str, list[int]] = {site.name: [0] for site in camp.live()}
+    cluster = heap.cluster
+    read: dict[str, list[int]] = {site.name: [0] for site in cluster.live()}
     opened_before: list[int] = []
 
     def look_at(site: Site) -> Callable[[], None]:
@@ -92,11 +92,11 @@ def test_many_rows_are_read_over_many_turns_and_other_partitions_open_meanwhile(
 
         return look
 
-    for site in camp.live():
+    for site in cluster.live():
         heap.after_turns(site, look_at(site))
     heap.old.kill()
-    camp.settle()
-    heir = camp[leader_of(camp, heap.partition)]
+    cluster.settle()
+    heir = cluster[leader_of(cluster, heap.partition)]
     assert heir is not heap.old
     assert heap.is_led_at(heir)
     steps = [after - before for before, after in zip(read[heir.name], read[heir.name][1:], strict=False)]
@@ -109,96 +109,96 @@ def test_many_rows_are_read_over_many_turns_and_other_partitions_open_meanwhile(
     assert len(reader.publishes()) > 0
 
 
-def replicas_of(camp: Camp, partition: int) -> list[str]:
-    liaison = camp.live()[0].node.liaison
-    assert liaison is not None
-    assert liaison.view is not None
-    return liaison.view.replicas[partition]
+def replicas_of(cluster: SimulatedCluster, partition: int) -> list[str]:
+    cluster_node = cluster.live()[0].node.cluster_node
+    assert cluster_node is not None
+    assert cluster_node.view is not None
+    return cluster_node.view.replicas[partition]
 
 
 def test_a_partition_that_is_lost_while_it_is_read_leaves_nothing_behind() -> None:
     heap = Heap()
-    camp = heap.camp
-    replicas = replicas_of(camp, heap.partition)
-    heir, other = camp[replicas[1]], camp[replicas[2]]
+    cluster = heap.cluster
+    replicas = replicas_of(cluster, heap.partition)
+    heir, other = cluster[replicas[1]], cluster[replicas[2]]
     lost: list[int] = []
 
     def take_away() -> None:
         assert heir.node.counters.queue_messages == (ROWS if heap.is_led_at(heir) else 0)
         if not lost and ROWS // 4 < heap.read_at(heir) < ROWS:
             lost.append(heap.read_at(heir))
-            liaison = heir.node.liaison
-            assert liaison is not None
+            cluster_node = heir.node.cluster_node
+            assert cluster_node is not None
             members = {other.name: 1}
             leaders = [other.name] * PARTITIONS
-            heir.node._broker.tenure.install(liaison.fabric.epoch + 1, members, leaders, members, [])
+            heir.node._broker.leadership.install(cluster_node.fabric.epoch + 1, members, leaders, members, [])
 
     heap.after_turns(heir, take_away)
     heap.old.kill()
-    camp.run()
+    cluster.run()
     assert lost
     assert not any(heir.node._state.leads)
     assert not heir.node._state.sessions
-    assert not len(heir.node._broker.tenure.succession)
+    assert not len(heir.node._broker.leadership.recovery)
     assert heir.node.counters.queue_messages == heir.node.counters.sessions_persistent == 0
 
 
 def test_a_row_that_one_copy_has_wrong_takes_no_node_down_and_another_leads() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    replicas = replicas_of(camp, 1)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    replicas = replicas_of(cluster, 1)
     client_id = client_in(1)
     key = plain_key(1, SESSION, client_id.encode())
-    client = camp[replicas[2]].client(client_id)
+    client = cluster[replicas[2]].client(client_id)
     client.connect(session_expiry=EVER)
     client.subscribe("t", qos=1)
     batch = Batch(0)
     batch.put(key, bytes(16))
-    camp[replicas[1]].store.apply(batch)
-    camp[replicas[0]].kill()
-    camp.settle()
-    assert [site.name for site in camp.live() if "replica_damaged" in site.kinds()] == [replicas[1]]
-    assert sorted(replicas_of(camp, 1)) == sorted(replicas[1:])  # and it was filled again
-    assert camp[replicas[1]].store.get(key) == camp[replicas[2]].store.get(key)
+    cluster[replicas[1]].store.apply(batch)
+    cluster[replicas[0]].kill()
+    cluster.settle()
+    assert [site.name for site in cluster.live() if "replica_damaged" in site.kinds()] == [replicas[1]]
+    assert sorted(replicas_of(cluster, 1)) == sorted(replicas[1:])  # and it was filled again
+    assert cluster[replicas[1]].store.get(key) == cluster[replicas[2]].store.get(key)
     client.publish("t", b"x", qos=1)
     assert [message.payload for message in client.publishes()] == [b"x"]
 
 
 def test_a_row_that_all_copies_have_wrong_closes_its_partition_and_no_other() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    replicas = replicas_of(camp, 1)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    replicas = replicas_of(cluster, 1)
     key = plain_key(1, SESSION, client_in(1).encode())
-    camp[replicas[0]].node._state.writer.put(1, key, b"")
-    camp.advance(SECOND)
-    assert all(site.store.get(key) is not None for site in camp.live())
-    camp[replicas[0]].kill()
-    camp.advance(5 * SECOND)
-    assert replicas_of(camp, 1) == []
-    camp[replicas[0]].revive()
-    camp.advance(10 * SECOND)
-    assert replicas_of(camp, 1) == []
-    for site in camp.live():
+    cluster[replicas[0]].node._state.writer.put(1, key, b"")
+    cluster.advance(SECOND)
+    assert all(site.store.get(key) is not None for site in cluster.live())
+    cluster[replicas[0]].kill()
+    cluster.advance(5 * SECOND)
+    assert replicas_of(cluster, 1) == []
+    cluster[replicas[0]].revive()
+    cluster.advance(10 * SECOND)
+    assert replicas_of(cluster, 1) == []
+    for site in cluster.live():
         assert site.kinds().count("replica_damaged") == 1
         assert site.kinds().count("cannot_lead") >= 1
         assert site.store.get(key) is not None  # nothing is removed
-    assert sum(site.node._state.leads.count(True) for site in camp.live()) == PARTITIONS - 1
-    client = camp["n1"].client(client_in(2))
+    assert sum(site.node._state.leads.count(True) for site in cluster.live()) == PARTITIONS - 1
+    client = cluster["n1"].client(client_in(2))
     client.connect(session_expiry=EVER)
     client.subscribe("t", qos=1)
-    proposals = sum(site.kinds().count("view_proposed") for site in camp.live())
-    camp.advance(60 * SECOND)
-    assert sum(site.kinds().count("view_proposed") for site in camp.live()) == proposals
+    proposals = sum(site.kinds().count("view_proposed") for site in cluster.live())
+    cluster.advance(60 * SECOND)
+    assert sum(site.kinds().count("view_proposed") for site in cluster.live()) == proposals
 
 
 def test_a_client_of_a_third_node_stays_when_the_view_changes_during_a_takeover() -> None:
     """The heir asks who is connected when a view comes, and again when it has all changes: one client, two answers."""
-    camp = Camp(4, partitions=PARTITIONS)
-    replicas = replicas_of(camp, 0)
-    heap = Heap(camp)
-    third = next(site for site in camp.live() if site.name not in replicas)
+    cluster = SimulatedCluster(4, partitions=PARTITIONS)
+    replicas = replicas_of(cluster, 0)
+    heap = Heap(cluster)
+    third = next(site for site in cluster.live() if site.name not in replicas)
     client = third.client(next(f"d{number}" for number in range(999) if hash64(b"d%d" % number) % PARTITIONS == 0))
     client.connect(session_expiry=EVER)
     client.subscribe("u", qos=1)
-    heir, other = camp[replicas[1]], camp[replicas[2]]
+    heir, other = cluster[replicas[1]], cluster[replicas[2]]
 
     def kill_another() -> None:
         if other.up and ROWS // 4 < heap.read_at(heir) < ROWS:
@@ -206,7 +206,7 @@ def test_a_client_of_a_third_node_stays_when_the_view_changes_during_a_takeover(
 
     heap.after_turns(heir, kill_another)
     heap.old.kill()
-    camp.settle()
+    cluster.settle()
     assert not other.up
     assert heap.is_led_at(heir)
     assert client.receive() == []

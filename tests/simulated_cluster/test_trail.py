@@ -8,16 +8,16 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.hash import hash64
 from folkmoot.mqtt.packet import Connack, Connect, Disconnect, Publish
 from tests.harness.peer import EVER, Peer, properties
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 8
 
 
-def name_led_by(camp: Camp, node_id: str, prefix: str) -> str:
+def name_led_by(cluster: SimulatedCluster, node_id: str, prefix: str) -> str:
     """A client id whose session a node leads."""
-    liaison = camp.live()[0].node.liaison
-    assert liaison is not None
-    leaders = liaison.fabric.leaders
+    cluster_node = cluster.live()[0].node.cluster_node
+    assert cluster_node is not None
+    leaders = cluster_node.fabric.leaders
     names = (f"{prefix}{number}" for number in range(999))
     return next(name for name in names if leaders[hash64(name.encode()) % PARTITIONS] == node_id)
 
@@ -26,17 +26,17 @@ class Move:
     """Three nodes; somebody at n3 subscribes, and a client publishes at n1."""
 
     def __init__(self, leader: str, expiry: int, kept: bool) -> None:
-        self.camp = Camp(3, partitions=PARTITIONS)
-        self.reader = self.camp["n3"].client(name_led_by(self.camp, "n3", "reader"))
+        self.cluster = SimulatedCluster(3, partitions=PARTITIONS)
+        self.reader = self.cluster["n3"].client(name_led_by(self.cluster, "n3", "reader"))
         self.reader.connect(session_expiry=EVER if kept else 0)
         self.reader.subscribe("t", qos=2)
         self.expiry = expiry
-        self.client_id = name_led_by(self.camp, leader, "writer")
+        self.client_id = name_led_by(self.cluster, leader, "writer")
         self.writer = self.at("n1")
         self.writer.connect(session_expiry=expiry)
 
     def at(self, name: str) -> Peer:
-        return self.camp[name].client(self.client_id)
+        return self.cluster[name].client(self.client_id)
 
     def ask(self, site: Site) -> Peer:
         """Let the client come again at a node; tell nothing of the answer."""
@@ -61,19 +61,19 @@ def is_in(peer: Peer) -> bool:
 @pytest.mark.parametrize("end", ["goodbye", "loss", "takeover"])
 def test_what_it_publishes_there_does_not_overtake(leader: str, expiry: int, kept: bool, qos: int, end: str) -> None:
     move = Move(leader, expiry, kept)
-    move.camp.held = {("n1", "n3")}
+    move.cluster.held = {("n1", "n3")}
     move.writer.send(Publish(b"t", b"1", qos, False, False, 7 if qos else 0))
     if end == "goodbye":
         move.writer.send(Disconnect(0))
         assert move.writer.closed, "at once, whatever the leader of its session knows"
     elif end == "loss":
         move.writer.lose()
-    writer = move.ask(move.camp["n2"])
+    writer = move.ask(move.cluster["n2"])
     early = is_in(writer)
     if early:
         writer.send(Publish(b"t", b"2", qos, False, False, 8 if qos else 0))
-    move.camp.held = set()
-    move.camp.advance(SECOND)
+    move.cluster.held = set()
+    move.cluster.advance(SECOND)
     assert is_in(writer)
     if not early:
         writer.publish("t", b"2", qos)
@@ -87,42 +87,42 @@ def test_who_has_published_nothing_of_late_comes_in_at_once(leader: str, qos: in
     move.writer.publish("t", b"1", qos)
     move.writer.lose()
     move.at("n1").connect()
-    move.camp.held = {("n1", "n3")}
-    assert is_in(move.ask(move.camp["n2"]))
+    move.cluster.held = {("n1", "n3")}
+    assert is_in(move.ask(move.cluster["n2"]))
     assert move.got() == [b"1"]
 
 
 def test_a_node_that_hangs_lets_nobody_wait_longer_than_it_is_a_member() -> None:
     move = Move("n1", 0, True)
-    move.camp["n3"].up = False
+    move.cluster["n3"].up = False
     move.writer.send(Publish(b"t", b"1", 1, False, False, 7))
     move.writer.lose()
-    writer = move.ask(move.camp["n2"])
+    writer = move.ask(move.cluster["n2"])
     assert not is_in(writer)
-    move.camp.advance(3 * SECOND)
+    move.cluster.advance(3 * SECOND)
     assert is_in(writer)
 
 
 def test_a_way_that_stays_closed_is_awaited_five_seconds() -> None:
     move = Move("n1", 0, False)
-    move.camp.held = {("n1", "n3")}
+    move.cluster.held = {("n1", "n3")}
     move.writer.publish("t", b"1", 1)
     move.writer.lose()
-    writer = move.ask(move.camp["n2"])
-    for node in move.camp.live():  # it is heard by its beats, which nothing holds
+    writer = move.ask(move.cluster["n2"])
+    for node in move.cluster.live():  # it is heard by its beats, which nothing holds
         assert node.up
-    move.camp.advance(4 * SECOND)
+    move.cluster.advance(4 * SECOND)
     assert not is_in(writer)
-    move.camp.advance(2 * SECOND)
+    move.cluster.advance(2 * SECOND)
     assert is_in(writer)
 
 
 @pytest.mark.parametrize("expiry", [0, EVER])
 def test_a_try_that_came_to_nothing_hides_no_older_connection_from_the_next_leader(expiry: int) -> None:
     move = Move("n3", expiry, False)
-    move.camp["n3"].up = False
-    move.ask(move.camp["n1"]).lose()  # the leader has been asked, and hangs
-    last = move.ask(move.camp["n2"])
-    move.camp.advance(5 * SECOND)
+    move.cluster["n3"].up = False
+    move.ask(move.cluster["n1"]).lose()  # the leader has been asked, and hangs
+    last = move.ask(move.cluster["n2"])
+    move.cluster.advance(5 * SECOND)
     assert is_in(last)
     assert move.writer.closed, "it is fenced, for its node has told of it"

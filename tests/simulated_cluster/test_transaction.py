@@ -15,7 +15,7 @@ from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.streams.config import StreamConfig
 from tests.harness.desk import Desk, app_in
 from tests.harness.peer import EVER, Peer
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 PARTITIONS = 4
 STREAM = StreamConfig("s", b"t/#", 2)
@@ -26,20 +26,20 @@ MESSAGES = NUMBERS * CHUNKS * PER_CHUNK
 KEY = encode_commit([(b"p", CHUNKS)])
 
 
-def leader_of(camp: Camp, partition: int) -> Site:
-    liaison = camp.live()[0].node.liaison
-    assert liaison is not None
-    return camp[liaison.fabric.leaders[partition]]
+def leader_of(cluster: SimulatedCluster, partition: int) -> Site:
+    cluster_node = cluster.live()[0].node.cluster_node
+    assert cluster_node is not None
+    return cluster[cluster_node.fabric.leaders[partition]]
 
 
 class Stand:
     """Three nodes; an app whose home is partition 0, led by `leader`; readers in all partitions at other nodes."""
 
     def __init__(self, **arguments: object) -> None:
-        self.camp = Camp(3, partitions=PARTITIONS, streams=[STREAM], **arguments)  # type: ignore[arg-type]
+        self.cluster = SimulatedCluster(3, partitions=PARTITIONS, streams=[STREAM], **arguments)  # type: ignore[arg-type]
         self.app = app_in(0, PARTITIONS)
-        self.leader = leader_of(self.camp, 0)
-        self.others = [site for site in self.camp.live() if site is not self.leader]
+        self.leader = leader_of(self.cluster, 0)
+        self.others = [site for site in self.cluster.live() if site is not self.leader]
         self.readers: list[Peer] = []
         for number in range(8):
             reader = self.others[number % 2].client(f"r{number}")
@@ -60,7 +60,7 @@ class Stand:
             for chunk in range(CHUNKS):
                 first = PER_CHUNK * (CHUNKS * number + chunk)
                 payloads = [b"%d" % n for n in range(first, first + PER_CHUNK)]
-                site = self.camp.live()[chunk % len(self.camp.live())]
+                site = self.cluster.live()[chunk % len(self.cluster.live())]
                 assert status(self.desk(site).stage(number, "p", chunk, "t/x", payloads, 2)) == FOUND
 
     def commit(self, site: Site, number: int) -> Answer | None:
@@ -83,7 +83,7 @@ class Stand:
             assert self.got[reader.client_id] == expected, reader
         ends = 0
         for index in range(STREAM.partitions):
-            for site in self.camp.live():
+            for site in self.cluster.live():
                 log = site.node.streams.streams[0].logs[index]
                 if site.node.leads_stream(log):
                     ends += log.readable_end
@@ -114,50 +114,50 @@ def test_every_node_takes_orders_and_answers_when_all_have_it() -> None:
 def test_the_leader_dies_at_any_moment_and_each_message_comes_once(rounds: int) -> None:
     stand = Stand()
     stand.stage()
-    camp = stand.camp
-    camp.freeze()
+    cluster = stand.cluster
+    cluster.freeze()
     calls = []
     for number in range(NUMBERS):
         desk = stand.desk(stand.others[0])
         calls.append(desk.give(COMMIT, [number], KEY))
     for _ in range(rounds):
-        camp.step()
-    camp.thaw()
+        cluster.step()
+    cluster.thaw()
     stand.leader.kill()
-    camp.settle()
+    cluster.settle()
     for number in range(NUMBERS):
         assert status(stand.commit(stand.others[1], number)) == FOUND
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     stand.check()
 
 
 @pytest.mark.parametrize("rounds", range(4, 28, 6))
 def test_two_leaders_die_one_after_the_other(rounds: int) -> None:
     stand = Stand(replicas=3)
-    camp = stand.camp
-    camp.add("n4")
-    camp.add("n5")
-    camp.settle()
-    stand.leader = leader_of(camp, 0)
+    cluster = stand.cluster
+    cluster.add("n4")
+    cluster.add("n5")
+    cluster.settle()
+    stand.leader = leader_of(cluster, 0)
     stand.stage()
     for number in range(NUMBERS):
-        assert status(stand.commit(camp.live()[0], number)) == FOUND
-        camp.freeze()
+        assert status(stand.commit(cluster.live()[0], number)) == FOUND
+        cluster.freeze()
         for _ in range(rounds):
-            camp.step()
-        camp.thaw()
-        leader = leader_of(camp, 0)
+            cluster.step()
+        cluster.thaw()
+        leader = leader_of(cluster, 0)
         stand.collect()
         for reader in stand.readers[:-1]:
             if reader in leader.peers:
                 reader.lose()
-                reader.box = next(site for site in camp.live() if site is not leader)
+                reader.box = next(site for site in cluster.live() if site is not leader)
                 reader.box.peers.append(reader)
         if stand.live in leader.peers:
             stand.readers.remove(stand.live)
         leader.kill()
-        camp.settle()
-    camp.advance(SECOND)
+        cluster.settle()
+    cluster.advance(SECOND)
     stand.check()
 
 
@@ -165,7 +165,7 @@ def test_a_stage_that_is_not_whole_at_the_new_leader_is_named() -> None:
     stand = Stand()
     stand.stage()
     stand.leader.kill()
-    stand.camp.settle()
+    stand.cluster.settle()
     refused = stand.desk(stand.others[0]).commit(0, ("p", CHUNKS + 1))
     assert refused is not None
     assert refused.status == CONFLICT
@@ -175,14 +175,14 @@ def test_a_stage_that_is_not_whole_at_the_new_leader_is_named() -> None:
 def test_a_leader_that_others_may_have_put_out_refuses_nothing_for_good() -> None:
     """What was staged while it did not hear is at the others: it must not say that it is not there."""
     stand = Stand()
-    camp = stand.camp
-    camp.cut(stand.leader.name, *[site.name for site in stand.others])
+    cluster = stand.cluster
+    cluster.cut(stand.leader.name, *[site.name for site in stand.others])
     desk = stand.desk(stand.leader)
     calls = [desk.give(COMMIT, [0], KEY), desk.give(FORGET, [])]
     for call in calls:
         assert isinstance(call, Call)
         assert not call.over
-    camp.advance(10 * SECOND)
+    cluster.advance(10 * SECOND)
     for call in calls:
         assert isinstance(call, Call)
         assert call.over
@@ -195,23 +195,23 @@ def test_a_leader_that_is_put_apart_takes_its_removals_back() -> None:
     """It has removed chunks that nobody else knows to be gone: the other side publishes them, and nobody twice."""
     stand = Stand()
     stand.stage()
-    camp = stand.camp
+    cluster = stand.cluster
     leader = stand.leader
-    camp.freeze()
+    cluster.freeze()
     for number in range(NUMBERS):
         stand.desk(leader).give(COMMIT, [number], KEY)
     for _ in range(3):
-        camp.step()
-    camp.cut(leader.name, *[site.name for site in stand.others])
-    camp.thaw()
-    camp.advance(10 * SECOND)
+        cluster.step()
+    cluster.cut(leader.name, *[site.name for site in stand.others])
+    cluster.thaw()
+    cluster.advance(10 * SECOND)
     assert status(stand.desk(leader).commit(0, ("p", CHUNKS))) == BUSY
     for number in range(NUMBERS):
         assert status(stand.commit(stand.others[0], number)) == FOUND
-    camp.advance(SECOND)
-    camp.heal()
-    camp.settle()
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
+    cluster.heal()
+    cluster.settle()
+    cluster.advance(SECOND)
     stand.check()
     assert status(stand.commit(leader, NUMBERS - 1)) == FOUND
 
@@ -220,22 +220,22 @@ def test_a_leader_that_is_put_apart_takes_its_removals_back() -> None:
 def test_a_split_while_it_is_published_brings_nothing_twice(rounds: int) -> None:
     stand = Stand()
     stand.stage()
-    camp = stand.camp
+    cluster = stand.cluster
     leader = stand.leader
-    camp.freeze()
+    cluster.freeze()
     for number in range(NUMBERS):
         stand.desk(leader).give(COMMIT, [number], KEY)
     for _ in range(rounds):
-        camp.step()
-    camp.cut(leader.name, *[site.name for site in stand.others])
-    camp.thaw()
-    camp.advance(10 * SECOND)
+        cluster.step()
+    cluster.cut(leader.name, *[site.name for site in stand.others])
+    cluster.thaw()
+    cluster.advance(10 * SECOND)
     for number in range(NUMBERS):
         assert status(stand.commit(stand.others[0], number)) == FOUND
-    camp.advance(SECOND)
-    camp.heal()
-    camp.settle()
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
+    cluster.heal()
+    cluster.settle()
+    cluster.advance(SECOND)
     stand.check(in_stream=2 * MESSAGES)  # records from the moment of the cut are appended anew, docs/limits.md
 
 
@@ -247,41 +247,41 @@ def packets_rows(site: Site) -> list[tuple[bytes, bytes]]:
 def test_a_chunk_that_cannot_be_read_is_published_from_another_copy() -> None:
     stand = Stand()
     stand.stage()
-    stand.camp["n1"].run()
+    stand.cluster["n1"].run()
     key, value = packets_rows(stand.leader)[1]
     damaged = Batch(0)
     damaged.put(key, value[:VERSION_BYTES] + b"\xff" + value[VERSION_BYTES + 1 :])
     stand.leader.store.apply(damaged)
     for number in range(NUMBERS):
         stand.commit(stand.others[0], number)
-    stand.camp.advance(5 * SECOND)
+    stand.cluster.advance(5 * SECOND)
     assert "unreadable" in stand.leader.kinds()
-    stand.camp.settle()
+    stand.cluster.settle()
     for number in range(NUMBERS):
         assert status(stand.commit(stand.others[0], number)) == FOUND
-    stand.camp.advance(SECOND)
+    stand.cluster.advance(SECOND)
     stand.check()
 
 
 def test_an_older_member_switches_transactions_off() -> None:
-    camp = Camp(2, partitions=PARTITIONS)
+    cluster = SimulatedCluster(2, partitions=PARTITIONS)
     old = Site.__new__(Site)
-    camp._running = True
-    old.__init__(camp, "n3")  # type: ignore[misc]
-    assert old.node.liaison is not None
-    old.node.liaison.peers._greeter.hello.features = []
-    camp._running = False
-    camp.sites["n3"] = old
-    camp.settle()
-    app = next(app_in(home, PARTITIONS) for home in range(PARTITIONS) if leader_of(camp, home) is not old)
-    refused = Desk(camp["n1"], app, PARTITIONS).stage(0, "p", 0, "t/x", [b"1"])
+    cluster._running = True
+    old.__init__(cluster, "n3")  # type: ignore[misc]
+    assert old.node.cluster_node is not None
+    old.node.cluster_node.peers._greeter.hello.features = []
+    cluster._running = False
+    cluster.sites["n3"] = old
+    cluster.settle()
+    app = next(app_in(home, PARTITIONS) for home in range(PARTITIONS) if leader_of(cluster, home) is not old)
+    refused = Desk(cluster["n1"], app, PARTITIONS).stage(0, "p", 0, "t/x", [b"1"])
     assert refused is not None
     assert refused.status == BUSY
     assert "version" in refused.text
 
 
 def test_homes_differ_from_those_of_clients_and_topics() -> None:
-    camp = Camp(1, partitions=256)
+    cluster = SimulatedCluster(1, partitions=256)
     homes = {home_of(b"app%d" % n, 256) for n in range(64)}
-    clients = {camp["n1"].node._state.partition_of(b"app%d" % n) for n in range(64)}
+    clients = {cluster["n1"].node._state.partition_of(b"app%d" % n) for n in range(64)}
     assert homes != clients

@@ -8,7 +8,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt.kind import PUBACK
 from folkmoot.mqtt.packet import Ack, Disconnect, Publish, Will
 from tests.harness.peer import EVER, Peer
-from tests.harness.simulated_cluster import Camp
+from tests.harness.simulated_cluster import SimulatedCluster
 
 
 def acks(peer: Peer) -> list[int]:
@@ -20,61 +20,63 @@ def payloads(peer: Peer) -> list[bytes]:
 
 
 @pytest.fixture
-def camp() -> Camp:
-    return Camp(3)
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(3)
 
 
 @pytest.fixture
-def reader(camp: Camp) -> Peer:
-    found = camp["n1"].client("reader")
+def reader(cluster: SimulatedCluster) -> Peer:
+    found = cluster["n1"].client("reader")
     found.connect(session_expiry=EVER)
     return found
 
 
-def test_what_comes_first_at_one_who_was_put_out_is_not_acknowledged(camp: Camp, reader: Peer) -> None:
-    writer = camp["n3"].client("writer")
+def test_what_comes_first_at_one_who_was_put_out_is_not_acknowledged(cluster: SimulatedCluster, reader: Peer) -> None:
+    writer = cluster["n3"].client("writer")
     writer.connect()
-    camp["n3"].up = False
-    camp.advance(5 * SECOND)
+    cluster["n3"].up = False
+    cluster.advance(5 * SECOND)
     reader.subscribe("t/#", qos=1)
-    camp["n3"].up = True
+    cluster["n3"].up = True
     writer.send(Publish(b"t/1", b"m", 1, False, False, 7))
-    camp.advance(5 * SECOND)
+    cluster.advance(5 * SECOND)
     assert acks(writer) == []
     assert writer.closed, "it comes again, and sends it again"
 
 
-def test_one_who_was_not_put_out_goes_on_when_all_have_answered(camp: Camp, reader: Peer) -> None:
+def test_one_who_was_not_put_out_goes_on_when_all_have_answered(cluster: SimulatedCluster, reader: Peer) -> None:
     reader.subscribe("t/#", qos=1)
-    writer = camp["n3"].client("writer")
+    writer = cluster["n3"].client("writer")
     writer.connect()
-    camp["n3"].up = False
-    camp.advance(SECOND)
-    camp["n3"].up = True
-    camp["n2"].up = False
+    cluster["n3"].up = False
+    cluster.advance(SECOND)
+    cluster["n3"].up = True
+    cluster["n2"].up = False
     writer.send(Publish(b"t/1", b"m", 1, False, False, 7))
-    camp.run()
+    cluster.run()
     assert acks(writer) == [], "n2 has not answered"
-    camp["n2"].up = True
-    camp.advance(SECOND)
+    cluster["n2"].up = True
+    cluster.advance(SECOND)
     assert acks(writer) == [7]
     assert payloads(reader) == [b"m"]
 
 
-def test_a_goodbye_that_waited_is_heard_before_the_end_of_its_connection(camp: Camp, reader: Peer) -> None:
+def test_a_goodbye_that_waited_is_heard_before_the_end_of_its_connection(
+    cluster: SimulatedCluster, reader: Peer
+) -> None:
     reader.subscribe("will/#", qos=1)
-    leaving = camp["n3"].client("leaving")
+    leaving = cluster["n3"].client("leaving")
     leaving.connect(will=Will(b"will/leaving", b"lost", 1))
-    dying = camp["n3"].client("dying")
+    dying = cluster["n3"].client("dying")
     dying.connect(will=Will(b"will/dying", b"lost", 1))
-    camp["n3"].up = False
-    camp.advance(SECOND)
-    camp["n3"].up = True
-    camp["n2"].up = False
+    cluster["n3"].up = False
+    cluster.advance(SECOND)
+    cluster["n3"].up = True
+    cluster["n2"].up = False
     leaving.send(Disconnect(0))
     leaving.lose()
     dying.send(Publish(b"t/1", b"m", 0, False, False, 0))
     dying.lose()
-    camp["n2"].up = True
-    camp.advance(5 * SECOND)
+    cluster["n2"].up = True
+    cluster.advance(5 * SECOND)
     assert [packet.topic for packet in reader.publishes()] == [b"will/dying"]

@@ -7,7 +7,7 @@ import pytest
 from folkmoot.kernel.clock import SECOND
 from folkmoot.mqtt.packet import Subscribe, Will
 from tests.harness.peer import EVER, Peer
-from tests.harness.simulated_cluster import Camp
+from tests.harness.simulated_cluster import SimulatedCluster
 
 PARTITIONS = 16
 
@@ -18,25 +18,25 @@ def will(payload: bytes) -> Will:
 
 @pytest.mark.parametrize("expiry_s", [0, EVER])
 def test_a_client_that_goes_to_the_other_side_has_two_wills_and_each_is_published_once(expiry_s: int) -> None:
-    camp = Camp(5, partitions=PARTITIONS, replicas=1, split_policy="majority")
-    here = camp["n1"]
-    client_id = camp["n4"].names_led("c")[0]  # the other side has no copy of its partition
-    watcher = here.client(camp["n1"].names_led("w")[0])
+    cluster = SimulatedCluster(5, partitions=PARTITIONS, replicas=1, split_policy="majority")
+    here = cluster["n1"]
+    client_id = cluster["n4"].names_led("c")[0]  # the other side has no copy of its partition
+    watcher = here.client(cluster["n1"].names_led("w")[0])
     watcher.connect(session_expiry=EVER)
     watcher.subscribe("will", qos=1)
-    camp["n5"].client(client_id).connect(will=will(b"first"), session_expiry=expiry_s)
-    camp.cut("n4", "n1", "n2", "n3")
-    camp.cut("n5", "n1", "n2", "n3")
-    camp.advance(5 * SECOND)
-    second = camp["n2"].client(client_id)
+    cluster["n5"].client(client_id).connect(will=will(b"first"), session_expiry=expiry_s)
+    cluster.cut("n4", "n1", "n2", "n3")
+    cluster.cut("n5", "n1", "n2", "n3")
+    cluster.advance(5 * SECOND)
+    second = cluster["n2"].client(client_id)
     second.connect(will=will(b"second"), session_expiry=expiry_s)
-    camp.advance(SECOND)
-    camp.heal()
-    camp.settle()
-    camp.advance(5 * SECOND)
+    cluster.advance(SECOND)
+    cluster.heal()
+    cluster.settle()
+    cluster.advance(5 * SECOND)
     assert watcher.payloads() == [b"first"]
     second.lose()
-    camp.advance(5 * SECOND)
+    cluster.advance(5 * SECOND)
     assert watcher.payloads() == [b"second"]
 
 
@@ -44,27 +44,27 @@ class Halves:
     """n4 and n5 are apart from the others; the partition of client `client_id` is begun anew by those, and heals."""
 
     def __init__(self) -> None:
-        self.camp = camp = Camp(5, partitions=PARTITIONS, replicas=1)
-        here = camp["n1"]
-        self.client_id = camp["n4"].names_led("c")[0]
-        self.watcher = here.client(camp["n1"].names_led("w")[0])
+        self.cluster = cluster = SimulatedCluster(5, partitions=PARTITIONS, replicas=1)
+        here = cluster["n1"]
+        self.client_id = cluster["n4"].names_led("c")[0]
+        self.watcher = here.client(cluster["n1"].names_led("w")[0])
         self.watcher.connect(session_expiry=EVER)
         self.watcher.subscribe("will", qos=1)
-        camp.cut("n4", "n1", "n2", "n3")
-        camp.cut("n5", "n1", "n2", "n3")
-        camp.advance(5 * SECOND)
+        cluster.cut("n4", "n1", "n2", "n3")
+        cluster.cut("n5", "n1", "n2", "n3")
+        cluster.advance(5 * SECOND)
 
     def connect(self, at: str, payload: bytes, expiry_s: int = 0) -> Peer:
         """Connect the client at a node, with a will if there is a payload."""
-        peer = self.camp[at].client(self.client_id)
+        peer = self.cluster[at].client(self.client_id)
         peer.connect(will=will(payload) if payload else None, session_expiry=expiry_s)
-        self.camp.advance(SECOND)
+        self.cluster.advance(SECOND)
         return peer
 
     def heal(self) -> None:
-        self.camp.heal()
-        self.camp.settle()
-        self.camp.advance(5 * SECOND)
+        self.cluster.heal()
+        self.cluster.settle()
+        self.cluster.advance(5 * SECOND)
 
 
 @pytest.mark.parametrize("at", ["n4", "n5"])
@@ -76,7 +76,7 @@ def test_of_two_connections_of_one_transient_client_one_stays_and_the_will_of_th
     assert halves.watcher.payloads() == gone
     (stays,) = [name for name in peers if name not in gone]
     peers[stays].lose()
-    halves.camp.advance(5 * SECOND)
+    halves.cluster.advance(5 * SECOND)
     assert halves.watcher.payloads() == [stays]
 
 
@@ -89,7 +89,7 @@ def test_a_connection_without_a_will_does_not_get_that_of_another(places: tuple[
     assert halves.watcher.payloads() == ([b"will"] if peers[has].closed else [])
     if not peers[has].closed:
         peers[has].lose()
-        halves.camp.advance(5 * SECOND)
+        halves.cluster.advance(5 * SECOND)
         assert halves.watcher.payloads() == [b"will"]
 
 
@@ -100,30 +100,30 @@ def test_who_says_goodbye_while_the_sides_are_merged_has_no_will(
     places: tuple[str, str], expiry_s: int, leaves: int
 ) -> None:
     halves = Halves()
-    camp = halves.camp
+    cluster = halves.cluster
     peers = [halves.connect(at, b"will %d" % number, expiry_s) for number, at in enumerate(places)]
-    others = [site for site in camp.live() if site.name != "n1"]
+    others = [site for site in cluster.live() if site.name != "n1"]
     for site in others:
         site.hold_writes()
-    camp.heal()
+    cluster.heal()
     for _ in range(200):
-        camp.advance(SECOND // 50)
-        view = camp["n1"].liaison.view
+        cluster.advance(SECOND // 50)
+        view = cluster["n1"].cluster_node.view
         if view is not None and len(view.members) == 5:
             break
     assert not peers[leaves].closed
     peers[leaves].disconnect()
-    camp.advance(SECOND // 10)
+    cluster.advance(SECOND // 10)
     for site in others:
         site.release_writes()
-    camp.settle()
-    camp.advance(5 * SECOND)
+    cluster.settle()
+    cluster.advance(5 * SECOND)
     other = peers[1 - leaves]
     expected = [b"will %d" % (1 - leaves)]
     assert halves.watcher.payloads() == (expected if other.closed else [])
     if not other.closed:
         other.lose()
-        camp.advance(5 * SECOND)
+        cluster.advance(5 * SECOND)
         assert halves.watcher.payloads() == expected
 
 
@@ -131,20 +131,20 @@ class Healing:
     """n3 was alone; its partitions are merged, and cannot go on as its disk stands still: not all routes are known."""
 
     def __init__(self) -> None:
-        self.camp = camp = Camp(3, partitions=PARTITIONS, replicas=1)
-        here, third = self.here, self.third = camp["n1"], camp["n3"]
+        self.cluster = cluster = SimulatedCluster(3, partitions=PARTITIONS, replicas=1)
+        here, third = self.here, self.third = cluster["n1"], cluster["n3"]
         of_third = third.names_led("x")[:4]
-        camp.cut("n3", "n1", "n2")
-        camp.advance(5 * SECOND)
+        cluster.cut("n3", "n1", "n2")
+        cluster.advance(5 * SECOND)
         for name in of_third:
             third.client(name).connect(session_expiry=EVER)
             here.client(f"{name}-").connect(session_expiry=EVER)
         for name in here.names_led("y")[:8]:
             here.client(name).connect(session_expiry=EVER)
-        camp.advance(SECOND)
+        cluster.advance(SECOND)
         third.hold_writes()
-        camp.heal()
-        camp.advance(4 * SECOND)
+        cluster.heal()
+        cluster.advance(4 * SECOND)
         assert here.node._state.routes_known
         assert not here.node._state.routes_whole
         self.client_id, watching = here.names_led("c")[0], here.names_led("w")[0]
@@ -154,8 +154,8 @@ class Healing:
 
     def settle(self) -> None:
         self.third.release_writes()
-        self.camp.settle()
-        self.camp.advance(5 * SECOND)
+        self.cluster.settle()
+        self.cluster.advance(5 * SECOND)
 
 
 @pytest.mark.parametrize("expiry_s", [0, EVER])
@@ -164,21 +164,21 @@ def test_while_sides_are_merged_elsewhere_a_client_that_comes_again_with_another
     expiry_s: int, lost: bool
 ) -> None:
     healing = Healing()
-    camp = healing.camp
+    cluster = healing.cluster
     first = healing.here.client(healing.client_id)
     first.connect(will=will(b"first"), session_expiry=expiry_s)
     if lost:
         first.lose()
     second = healing.here.client(healing.client_id)
     second.connect(clean_start=False, will=will(b"second"), session_expiry=expiry_s)
-    camp.advance(SECOND // 2)
+    cluster.advance(SECOND // 2)
     healing.settle()
     assert healing.watcher.payloads() == [b"first"]
     assert not second.closed
     healing.here.kill()
     healing.here.revive()
-    camp.settle()
-    camp.advance(5 * SECOND)
+    cluster.settle()
+    cluster.advance(5 * SECOND)
     healing.watcher.resume()
-    camp.advance(SECOND)
+    cluster.advance(SECOND)
     assert healing.watcher.payloads() == [b"second"]

@@ -14,7 +14,7 @@ import pytest
 from folkmoot.cli.version import is_compiled
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox, box, make_boxes
-from tests.harness.simulated_cluster import CampBox
+from tests.harness.simulated_cluster import SimulatedBox
 
 __all__ = ["box", "make"]
 
@@ -37,5 +37,5 @@ def make(request: pytest.FixtureRequest) -> Iterator[MakeBox]:
     """Make boxes with arguments of `Box`; `bystander=False` leaves the bystander out."""
     if request.param == 3 and (why := DIFFERENT.get(request.function.__name__)) is not None:
         pytest.skip(why)
-    with make_boxes(Box if request.param == 1 else CampBox) as made:
+    with make_boxes(Box if request.param == 1 else SimulatedBox) as made:
         yield made

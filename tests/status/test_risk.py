@@ -1,4 +1,4 @@
-"""What an operator may not do by a slip of the hand: with real cores in a camp, and for pictures that a test draws."""
+"""What an operator may not do by mistake: with real cores in a cluster, and for pictures that a test draws."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.status.cluster_picture import picture_of
 from folkmoot.status.status import NodeStatus
 from tests.harness.picture import Drawn, Roles
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 ALL: Roles = [["a", "b"], ["b", "a"]]
 
@@ -23,9 +23,9 @@ def status(site: Site) -> dict[str, Any]:
     return of(site).status()
 
 
-def rest(camp: Camp) -> None:
-    camp.run()
-    camp.advance(5 * SECOND)
+def rest(cluster: SimulatedCluster) -> None:
+    cluster.run()
+    cluster.advance(5 * SECOND)
 
 
 def empty(site: Site) -> None:
@@ -79,107 +79,107 @@ def test_who_has_the_only_copies_is_not_forgotten_by_a_slip() -> None:
 
 
 @pytest.fixture
-def camp() -> Camp:
-    return Camp(2, replicas=1)
+def cluster() -> SimulatedCluster:
+    return SimulatedCluster(2, replicas=1)
 
 
-def test_what_is_missing_is_told_until_it_is_back(camp: Camp) -> None:
-    lost = [p for p, entry in enumerate(of(camp["n1"]).partitions()) if entry["leader"] == "n2"]
+def test_what_is_missing_is_told_until_it_is_back(cluster: SimulatedCluster) -> None:
+    lost = [p for p, entry in enumerate(of(cluster["n1"]).partitions()) if entry["leader"] == "n2"]
     assert lost
-    assert "the only copy" in of(camp["n1"]).evict("n2", camp.now)
-    rest(camp)
-    assert status(camp["n1"])["copies_missing"] == []
-    assert of(camp["n1"]).evict("n2", camp.now, True) == ""
-    rest(camp)
-    assert status(camp["n1"])["copies_missing"] == [{"nodes": ["n2"], "partitions": lost}]
-    assert told(camp["n1"]) == ["copies_missing"]
-    assert "n2 runs and is heard" in of(camp["n1"]).forget("n2", camp.now)
-    camp["n2"].kill()
-    rest(camp)
-    assert "only copies" in of(camp["n1"]).forget("n2", camp.now)
-    camp["n1"].kill()
-    camp["n1"].revive()
-    rest(camp)
-    assert status(camp["n1"])["copies_missing"] == [{"nodes": ["n2"], "partitions": lost}], "also after a restart"
-    camp["n2"].revive()
-    camp.settle()
-    for site in camp.live():
+    assert "the only copy" in of(cluster["n1"]).evict("n2", cluster.now)
+    rest(cluster)
+    assert status(cluster["n1"])["copies_missing"] == []
+    assert of(cluster["n1"]).evict("n2", cluster.now, True) == ""
+    rest(cluster)
+    assert status(cluster["n1"])["copies_missing"] == [{"nodes": ["n2"], "partitions": lost}]
+    assert told(cluster["n1"]) == ["copies_missing"]
+    assert "n2 runs and is heard" in of(cluster["n1"]).forget("n2", cluster.now)
+    cluster["n2"].kill()
+    rest(cluster)
+    assert "only copies" in of(cluster["n1"]).forget("n2", cluster.now)
+    cluster["n1"].kill()
+    cluster["n1"].revive()
+    rest(cluster)
+    assert status(cluster["n1"])["copies_missing"] == [{"nodes": ["n2"], "partitions": lost}], "also after a restart"
+    cluster["n2"].revive()
+    cluster.settle()
+    for site in cluster.live():
         assert status(site)["copies_missing"] == []
         assert status(site)["last_loss"] is None
-    assert told(camp["n1"])[-1] == "copies_back"
+    assert told(cluster["n1"])[-1] == "copies_back"
 
 
-def test_a_loss_by_force_stays_in_the_status(camp: Camp) -> None:
-    lost = len([entry for entry in of(camp["n1"]).partitions() if entry["leader"] == "n2"])
-    camp["n2"].kill()
-    rest(camp)
-    assert of(camp["n1"]).forget("n2", camp.now, True) == ""
-    rest(camp)
-    found = status(camp["n1"])
+def test_a_loss_by_force_stays_in_the_status(cluster: SimulatedCluster) -> None:
+    lost = len([entry for entry in of(cluster["n1"]).partitions() if entry["leader"] == "n2"])
+    cluster["n2"].kill()
+    rest(cluster)
+    assert of(cluster["n1"]).forget("n2", cluster.now, True) == ""
+    rest(cluster)
+    found = status(cluster["n1"])
     assert (found["copies_missing"], found["last_loss"]["partitions"]) == ([], lost)
     assert found["last_loss"]["nodes"] == ["n2"]
-    assert camp.now - 10 * SECOND < found["last_loss"]["time_us"] <= camp.now
-    assert told(camp["n1"]) == ["copies_missing", "copies_lost"]
-    late = camp.add("n3")
-    camp.settle()
+    assert cluster.now - 10 * SECOND < found["last_loss"]["time_us"] <= cluster.now
+    assert told(cluster["n1"]) == ["copies_missing", "copies_lost"]
+    late = cluster.add("n3")
+    cluster.settle()
     assert status(late)["last_loss"] == found["last_loss"], "all members tell it"
     assert "copies_lost" not in told(late)
 
 
 def test_a_dead_node_whose_copies_others_have_is_forgotten_without_force() -> None:
-    camp = Camp(3, replicas=2)
-    camp["n3"].kill()
-    camp.settle()
-    assert status(camp["n1"])["copies_missing"] == []
-    assert of(camp["n1"]).forget("n3", camp.now) == ""
-    rest(camp)
-    assert status(camp["n1"])["last_loss"] is None
-    assert told(camp["n1"]) == []
+    cluster = SimulatedCluster(3, replicas=2)
+    cluster["n3"].kill()
+    cluster.settle()
+    assert status(cluster["n1"])["copies_missing"] == []
+    assert of(cluster["n1"]).forget("n3", cluster.now) == ""
+    rest(cluster)
+    assert status(cluster["n1"])["last_loss"] is None
+    assert told(cluster["n1"]) == []
 
 
 def test_an_emptied_disk_is_told_as_a_loss() -> None:
-    camp = Camp(2, replicas=1)
-    camp["n2"].kill()
-    empty(camp["n2"])
-    camp["n2"].revive()
-    camp.settle()
-    assert status(camp["n1"])["last_loss"]["nodes"] == ["n2"]
-    assert status(camp["n1"])["copies_missing"] == []
+    cluster = SimulatedCluster(2, replicas=1)
+    cluster["n2"].kill()
+    empty(cluster["n2"])
+    cluster["n2"].revive()
+    cluster.settle()
+    assert status(cluster["n1"])["last_loss"]["nodes"] == ["n2"]
+    assert status(cluster["n1"])["copies_missing"] == []
 
 
-def lose_power(camp: Camp) -> None:
+def lose_power(cluster: SimulatedCluster) -> None:
     """Three of five nodes go; the others make a view and go before they begin anything, or the second has stored it."""
-    camp["n5"].hold_writes()
-    camp.freeze()
+    cluster["n5"].hold_writes()
+    cluster.freeze()
     for name in ("n1", "n2", "n3"):
-        camp[name].kill()
+        cluster[name].kill()
     for _ in range(1_000):
-        if "copies_missing" in told(camp["n4"]):
+        if "copies_missing" in told(cluster["n4"]):
             break
-        if not camp.step():
-            camp.now += SECOND // 100
-    assert "copies_missing" in told(camp["n4"])
-    assert camp["n4"].turn()  # its new view goes to the disk, and it has heard nothing of the other one's
-    camp["n4"].kill()
-    camp["n5"].kill()
-    camp.thaw()
+        if not cluster.step():
+            cluster.now += SECOND // 100
+    assert "copies_missing" in told(cluster["n4"])
+    assert cluster["n4"].turn()  # its new view goes to the disk, and it has heard nothing of the other one's
+    cluster["n4"].kill()
+    cluster["n5"].kill()
+    cluster.thaw()
 
 
 def test_a_power_cut_in_two_blows_loses_nothing() -> None:
-    camp = Camp(5, partitions=32)
-    lose_power(camp)
-    for site in camp.sites.values():
+    cluster = SimulatedCluster(5, partitions=32)
+    lose_power(cluster)
+    for site in cluster.sites.values():
         site.revive()
-    camp.settle()
-    for site in camp.live():
+    cluster.settle()
+    for site in cluster.live():
         assert (status(site)["last_loss"], status(site)["copies_missing"]) == (None, [])
 
 
 def test_planned_restarts_with_enough_copies_are_no_news() -> None:
-    camp = Camp(3)
+    cluster = SimulatedCluster(3)
     for name in ("n1", "n2", "n3"):
-        camp[name].kill()
-        rest(camp)
-        camp[name].revive()
-        camp.settle()
-    assert [told(site) for site in camp.live()] == [[], [], []]
+        cluster[name].kill()
+        rest(cluster)
+        cluster[name].revive()
+        cluster.settle()
+    assert [told(site) for site in cluster.live()] == [[], [], []]

@@ -1,4 +1,4 @@
-"""For whom a node waits: the sentences of health and status, seen by real nodes of a camp."""
+"""For whom a node waits: the sentences of health and status, seen by real nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from folkmoot.status.picture import AlonePicture
 from folkmoot.status.status import NodeStatus
 from folkmoot.status.wait import wait_of
 from tests.harness.box import Box
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 
 def of(site: Site) -> NodeStatus:
@@ -18,66 +18,66 @@ def of(site: Site) -> NodeStatus:
 
 
 def test_who_serves_waits_for_nobody() -> None:
-    camp = Camp(2)
-    assert [of(site).status()["waits"] for site in camp.live()] == ["", ""]
+    cluster = SimulatedCluster(2)
+    assert [of(site).status()["waits"] for site in cluster.live()] == ["", ""]
     assert wait_of(AlonePicture(Box().node)) == ""
 
 
 def test_the_half_of_two_names_whom_it_waits_for() -> None:
-    camp = Camp(2, split_policy="majority")
-    camp["n2"].kill()
-    camp.advance(5 * SECOND)
-    status = of(camp["n1"])
+    cluster = SimulatedCluster(2, split_policy="majority")
+    cluster["n2"].kill()
+    cluster.advance(5 * SECOND)
+    status = of(cluster["n1"])
     assert status.status()["partitions"]["open"] == 0  # type: ignore[index]
     assert status.unready() == status.status()["waits"] == "no majority: 1 of 2 members heard; waits for n2"
 
 
 def test_a_minority_that_is_cut_off_names_all_others() -> None:
-    camp = Camp(5, split_policy="majority")
-    camp.cut("n1", "n3", "n4", "n5")
-    camp.cut("n2", "n3", "n4", "n5")
-    camp.advance(10 * SECOND)
-    assert of(camp["n1"]).unready() == "no majority: 2 of 5 members heard; waits for n3, n4, n5"
+    cluster = SimulatedCluster(5, split_policy="majority")
+    cluster.cut("n1", "n3", "n4", "n5")
+    cluster.cut("n2", "n3", "n4", "n5")
+    cluster.advance(10 * SECOND)
+    assert of(cluster["n1"]).unready() == "no majority: 2 of 5 members heard; waits for n3, n4, n5"
 
 
 def test_one_that_starts_alone_names_the_members_that_it_knew_and_what_their_addresses_answer() -> None:
-    camp = Camp(3, split_policy="majority")
-    for site in camp.live():
+    cluster = SimulatedCluster(3, split_policy="majority")
+    for site in cluster.live():
         site.kill()
-    camp["n1"].revive()
-    camp.advance(5 * SECOND)
-    why = of(camp["n1"]).unready().split("; ")
+    cluster["n1"].revive()
+    cluster.advance(5 * SECOND)
+    why = of(cluster["n1"]).unready().split("; ")
     assert why[0] == "it waits for the cluster to take it in"
     assert why[1:3] == ["no majority: 1 of 3 members heard", "waits for n2, n3"]
     assert why[3:] == ["n2:1: nobody listens", "n3:1: nobody listens"]
 
 
 def test_a_first_start_alone_needs_more_of_its_seeds() -> None:
-    camp = Camp(1, split_policy="majority")
-    camp["n1"].kill()
-    site = camp.add("n2")
-    camp.advance(5 * SECOND)
+    cluster = SimulatedCluster(1, split_policy="majority")
+    cluster["n1"].kill()
+    site = cluster.add("n2")
+    cluster.advance(5 * SECOND)
     assert "a first view needs more than half of the seeds and this node; n1:1: nobody listens" in of(site).unready()
 
 
 def test_one_that_waits_a_moment_before_it_goes_on_alone_names_whom_it_hopes_for() -> None:
-    camp = Camp(2, join_wait_us=10 * SECOND)
-    camp["n1"].kill()
-    camp["n2"].kill()
-    camp["n1"].revive()
-    camp.advance(SECOND)
-    assert "; n2 of its last view is not heard; n2:1: nobody listens" in of(camp["n1"]).unready()
-    camp.advance(12 * SECOND)
-    assert of(camp["n1"]).unready() == ""
+    cluster = SimulatedCluster(2, join_wait_us=10 * SECOND)
+    cluster["n1"].kill()
+    cluster["n2"].kill()
+    cluster["n1"].revive()
+    cluster.advance(SECOND)
+    assert "; n2 of its last view is not heard; n2:1: nobody listens" in of(cluster["n1"]).unready()
+    cluster.advance(12 * SECOND)
+    assert of(cluster["n1"]).unready() == ""
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_who_is_left_out_for_its_full_disk_says_so(full: bool) -> None:
-    camp = Camp(3)
-    site = camp["n3"]
+    cluster = SimulatedCluster(3)
+    site = cluster["n3"]
     site.storage(full)
-    assert site.node.liaison is not None
-    site.node.stalled("disk", camp.now, camp.now)
-    camp.advance(10 * SECOND)
+    assert site.node.cluster_node is not None
+    site.node.stalled("disk", cluster.now, cluster.now)
+    cluster.advance(10 * SECOND)
     assert of(site).unready().startswith("the cluster has left it out")
     assert ("its disk is full" in of(site).unready()) == full

@@ -13,7 +13,7 @@ from folkmoot.turn.overload import FALL_US, LEVEL_MAX, Pressures, next_level
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
 from tests.harness.peer import EVER, Peer
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 AGE_US = SECOND // 4  # of what waits, per level
 PARTITIONS = 8
@@ -344,10 +344,10 @@ def test_a_full_disk_is_no_overload(make: MakeBox) -> None:
 # -- several nodes ------------------------------------------------------------------------------------------------
 
 
-def leader_of(camp: Camp, at: int) -> Site:
-    liaison = camp.live()[0].node.liaison
-    assert liaison is not None
-    return camp[liaison.fabric.leaders[at]]
+def leader_of(cluster: SimulatedCluster, at: int) -> Site:
+    cluster_node = cluster.live()[0].node.cluster_node
+    assert cluster_node is not None
+    return cluster[cluster_node.fabric.leaders[at]]
 
 
 def named(at: int, nth: int = 0) -> str:
@@ -355,77 +355,79 @@ def named(at: int, nth: int = 0) -> str:
     return [f"c{number}" for number in range(300) if hash64(f"c{number}".encode()) % PARTITIONS == at][nth]
 
 
-def levels(camp: Camp) -> list[int]:
-    return [site.node.counters.cluster_overload for site in camp.live()]
+def levels(cluster: SimulatedCluster) -> list[int]:
+    return [site.node.counters.cluster_overload for site in cluster.live()]
 
 
 def test_one_slow_disk_slows_the_publishers_of_all_nodes_and_no_subscriber() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
     sleepers = []
     for number in range(PARTITIONS):
-        peer = camp["n1"].client(named(number))
+        peer = cluster["n1"].client(named(number))
         peer.connect(session_expiry=EVER)
         peer.subscribe("t", qos=1)
         peer.lose()
         sleepers.append(peer)
-    readers = [site.client(f"reader-{site.name}") for site in camp.live()]
+    readers = [site.client(f"reader-{site.name}") for site in cluster.live()]
     for reader in readers:
         reader.connect()
         reader.subscribe("live", qos=1)
-    publishers = [site.client(f"publisher-{site.name}") for site in camp.live()]
+    publishers = [site.client(f"publisher-{site.name}") for site in cluster.live()]
     for publisher in publishers:
         publisher.connect()
-    camp["n3"].hold_writes()
+    cluster["n3"].hold_writes()
     sent = 0
     for _ in range(50):
         for publisher in publishers:
             publisher.send(Publish(b"t", b"%d" % sent, 1, packet_id=publisher.packet_id()))
             sent += 1
-        camp.advance(30 * MILLISECOND)
-    assert min(levels(camp)) >= 5, levels(camp)
+        cluster.advance(30 * MILLISECOND)
+    assert min(levels(cluster)) >= 5, levels(cluster)
     assert all(publisher.paused for publisher in publishers)
-    newcomer = camp["n2"].client("newcomer")
+    newcomer = cluster["n2"].client("newcomer")
     newcomer.connect()
     for reader in readers:
         reader.ping()
     newcomer.send(Publish(b"live", b"now", 1, packet_id=1))
     assert [reader.payloads() for reader in readers] == [[b"now"]] * 3
-    camp["n3"].release_writes()
-    camp.advance(3 * SECOND)
-    assert levels(camp) == [0, 0, 0]
+    cluster["n3"].release_writes()
+    cluster.advance(3 * SECOND)
+    assert levels(cluster) == [0, 0, 0]
     for publisher in publishers:
         assert len([ack for ack in publisher.receive() if isinstance(ack, Ack)]) == 50
     for peer in sleepers:
         peer.connect(clean_start=False, session_expiry=EVER)
-        camp.run()
+        cluster.run()
         assert sorted(map(int, peer.payloads())) == list(range(sent))
 
 
-def link_bytes(camp: Camp) -> int:
+def link_bytes(cluster: SimulatedCluster) -> int:
     found = []
-    for site in camp.live():
-        assert site.node.liaison is not None
-        found += [site.node.liaison.peers.backlog_bytes(other.name) for other in camp.live() if other is not site]
+    for site in cluster.live():
+        assert site.node.cluster_node is not None
+        found += [
+            site.node.cluster_node.peers.backlog_bytes(other.name) for other in cluster.live() if other is not site
+        ]
     return max(found)
 
 
-def kinds(camp: Camp) -> set[str]:
-    return {event.kind for site in camp.sites.values() for event in site.events}
+def kinds(cluster: SimulatedCluster) -> set[str]:
+    return {event.kind for site in cluster.sites.values() for event in site.events}
 
 
 @pytest.mark.parametrize("qos", [0, 1])
 def test_a_node_that_takes_nothing_gets_no_more_than_its_link_may_hold(qos: int) -> None:
     """Messages for transient subscribers are answered by nobody: only the link tells that they do not arrive."""
     most = 1 << 20
-    camp = Camp(3, partitions=PARTITIONS, link_buffer_bytes_max=most, silence_us=60 * SECOND)
-    far, near = camp["n3"].client("far"), camp["n1"].client("near")
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, link_buffer_bytes_max=most, silence_us=60 * SECOND)
+    far, near = cluster["n3"].client("far"), cluster["n1"].client("near")
     for reader in (far, near):
         reader.connect()
         reader.subscribe("live", qos=qos)
-    publishers = [camp["n1"].client(f"p{number}") for number in range(4)]
+    publishers = [cluster["n1"].client(f"p{number}") for number in range(4)]
     for publisher in publishers:
         publisher.connect()
-    camp.cut("n3", "n1", "n2")
+    cluster.cut("n3", "n1", "n2")
     sent = 0
     heard = 0
     for _ in range(100):
@@ -435,27 +437,27 @@ def test_a_node_that_takes_nothing_gets_no_more_than_its_link_may_hold(qos: int)
                 sent += 1
                 if not publisher.paused and sent % 5 == 0:
                     break
-        camp.advance(5 * MILLISECOND)
+        cluster.advance(5 * MILLISECOND)
         heard += len(near.payloads())
-        assert link_bytes(camp) < most
+        assert link_bytes(cluster) < most
     assert sent * 2000 > most // 2, "the link held, because publishers were held"
     assert any(publisher.paused for publisher in publishers)
-    camp.heal()
+    cluster.heal()
     for _ in range(20):
-        camp.advance(SECOND // 5)
+        cluster.advance(SECOND // 5)
         heard += len(near.payloads())
     assert heard == sent, "who was there got everything"
     if qos:
         assert len(far.payloads()) == sent
-    assert "peer_too_slow" not in kinds(camp)
-    assert levels(camp) == [0, 0, 0]
+    assert "peer_too_slow" not in kinds(cluster)
+    assert levels(cluster) == [0, 0, 0]
 
 
 def test_what_goes_to_persistent_clients_of_a_slow_node_waits_in_their_queues() -> None:
     most = 1 << 20
-    camp = Camp(3, partitions=PARTITIONS, link_buffer_bytes_max=most, silence_us=60 * SECOND, replicas=1)
-    leader = leader_of(camp, 0)
-    far = next(site for site in camp.live() if site is not leader)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, link_buffer_bytes_max=most, silence_us=60 * SECOND, replicas=1)
+    leader = leader_of(cluster, 0)
+    far = next(site for site in cluster.live() if site is not leader)
     readers = []
     for nth in range(8):
         peer = far.client(named(0, nth))
@@ -464,37 +466,37 @@ def test_what_goes_to_persistent_clients_of_a_slow_node_waits_in_their_queues() 
         readers.append(peer)
     publisher = leader.client("p")
     publisher.connect()
-    camp.cut(far.name, *[site.name for site in camp.live() if site is not far])
+    cluster.cut(far.name, *[site.name for site in cluster.live() if site is not far])
     for number in range(150):
         publisher.send(Publish(b"t", b"%d " % number + bytes(4000), 1, packet_id=number + 1))
-        camp.advance(5 * MILLISECOND)
-        assert link_bytes(camp) < most
-    camp.heal()
-    camp.advance(3 * SECOND)
+        cluster.advance(5 * MILLISECOND)
+        assert link_bytes(cluster) < most
+    cluster.heal()
+    cluster.advance(3 * SECOND)
     for peer in readers:
         assert [int(payload.split()[0]) for payload in peer.payloads()] == list(range(150))
-    assert "peer_too_slow" not in kinds(camp)
+    assert "peer_too_slow" not in kinds(cluster)
 
 
 def test_what_waits_for_the_leader_of_a_session_has_a_limit() -> None:
-    camp = Camp(3, partitions=PARTITIONS, silence_us=60 * SECOND)
-    leader = leader_of(camp, 0)
-    site = next(site for site in camp.live() if site is not leader)
-    other = next(one for one in camp.live() if one not in (site, leader))
+    cluster = SimulatedCluster(3, partitions=PARTITIONS, silence_us=60 * SECOND)
+    leader = leader_of(cluster, 0)
+    site = next(site for site in cluster.live() if site is not leader)
+    other = next(one for one in cluster.live() if one not in (site, leader))
     reader = other.client("reader")
     reader.connect()
     reader.subscribe("t", qos=2)
     peer = site.client(named(0), version=V311)
     peer.connect(clean_start=False)
-    camp.cut(leader.name, *[one.name for one in camp.live() if one is not leader])
+    cluster.cut(leader.name, *[one.name for one in cluster.live() if one is not leader])
     sent = 0
     while not peer.paused:
         sent += 1
         assert sent < 200
         peer.send(Publish(b"t", bytes(20_000), 2, packet_id=sent))
     assert 50 < sent < 60
-    camp.heal()
-    camp.advance(3 * SECOND)
+    cluster.heal()
+    cluster.advance(3 * SECOND)
     assert not peer.paused
     assert len([ack for ack in peer.receive() if isinstance(ack, Ack)]) == sent
     assert len(reader.payloads()) == sent

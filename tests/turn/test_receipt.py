@@ -17,7 +17,7 @@ from folkmoot.turn.receipt import PLACES_MAX
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox
 from tests.harness.peer import EVER, Peer, properties
-from tests.harness.simulated_cluster import Camp, Site
+from tests.harness.simulated_cluster import SimulatedCluster, Site
 
 ASK = [("folkmoot-receipt", "1")]
 PARTITIONS = 8
@@ -244,10 +244,10 @@ def test_a_receipt_waits_in_its_place(make: MakeBox) -> None:
 # -- three nodes --------------------------------------------------------------------------------------------------
 
 
-def leader_of(camp: Camp, at: int) -> Site:
-    liaison = camp.live()[0].node.liaison
-    assert liaison is not None
-    return camp[liaison.fabric.leaders[at]]
+def leader_of(cluster: SimulatedCluster, at: int) -> Site:
+    cluster_node = cluster.live()[0].node.cluster_node
+    assert cluster_node is not None
+    return cluster[cluster_node.fabric.leaders[at]]
 
 
 def named(at: int, nth: int = 0) -> str:
@@ -256,10 +256,10 @@ def named(at: int, nth: int = 0) -> str:
 
 
 def test_every_node_names_the_same_change_and_all_replicas() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
     for number in range(PARTITIONS):
-        sleeper(camp["n1"], named(number), "t")
-    for site in camp.live():
+        sleeper(cluster["n1"], named(number), "t")
+    for site in cluster.live():
         peer = site.client()
         peer.connect()
         for qos in (1, 2):
@@ -267,29 +267,29 @@ def test_every_node_names_the_same_change_and_all_replicas() -> None:
             assert set(found) == set(range(PARTITIONS))
             for at, (replicas, epoch, sequence) in found.items():
                 assert replicas == 3
-                for other in camp.live():
+                for other in cluster.live():
                     assert has(other, at, epoch, sequence)
 
 
 def test_a_publisher_whose_node_leads_nothing_of_it() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
     at = 0
-    sleeper(camp["n1"], named(at), "t")
-    site = next(site for site in camp.live() if site is not leader_of(camp, at))
+    sleeper(cluster["n1"], named(at), "t")
+    site = next(site for site in cluster.live() if site is not leader_of(cluster, at))
     peer = site.client()
     peer.connect()
     ((found, (replicas, epoch, sequence)),) = places(publish(peer, "t")).items()
     assert (found, replicas) == (at, 3)
-    assert has(leader_of(camp, at), at, epoch, sequence)
+    assert has(leader_of(cluster, at), at, epoch, sequence)
 
 
 def test_a_publisher_whose_session_is_elsewhere() -> None:
-    """QoS 2 of a persistent session goes through the session's leader, and its errand to the others."""
-    camp = Camp(3, partitions=PARTITIONS)
+    """QoS 2 of a persistent session goes through the session's leader, and its outbox entry to the others."""
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
     for number in range(PARTITIONS):
-        sleeper(camp["n1"], named(number), "t")
+        sleeper(cluster["n1"], named(number), "t")
     for number in range(PARTITIONS):
-        site = next(site for site in camp.live() if site is not leader_of(camp, number))
+        site = next(site for site in cluster.live() if site is not leader_of(cluster, number))
         peer = site.client(named(number, 1))
         peer.connect(session_expiry=EVER)
         for qos in (1, 2):
@@ -297,14 +297,14 @@ def test_a_publisher_whose_session_is_elsewhere() -> None:
             assert set(found) == set(range(PARTITIONS))
             assert all(replicas == 3 for replicas, _, _ in found.values())
             for at, (_, epoch, sequence) in found.items():
-                assert has(leader_of(camp, at), at, epoch, sequence)
+                assert has(leader_of(cluster, at), at, epoch, sequence)
 
 
 def test_retained_messages_elsewhere() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
     for number in range(PARTITIONS):
         topic = f"kept/{number}"
-        for site in camp.live():
+        for site in cluster.live():
             peer = site.client()
             peer.connect()
             found = places(publish(peer, topic, 2, retain=True))
@@ -313,11 +313,11 @@ def test_retained_messages_elsewhere() -> None:
 
 
 def test_only_transient_subscribers_elsewhere() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    other = camp["n2"].client()
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    other = cluster["n2"].client()
     other.connect()
     other.subscribe("t", qos=2)
-    for site in camp.live():
+    for site in cluster.live():
         peer = site.client()
         peer.connect()
         for qos in (1, 2):
@@ -327,24 +327,24 @@ def test_only_transient_subscribers_elsewhere() -> None:
 
 
 def test_fewer_nodes_are_fewer_copies() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    sleeper(camp["n1"], named(0), "t")
-    camp["n3"].kill()
-    camp.settle()
-    peer = camp["n2"].client()
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    sleeper(cluster["n1"], named(0), "t")
+    cluster["n3"].kill()
+    cluster.settle()
+    peer = cluster["n2"].client()
     peer.connect()
     assert [replicas for replicas, _, _ in places(publish(peer, "t")).values()] == [2]
-    camp["n1"].kill()
-    camp.settle()
+    cluster["n1"].kill()
+    cluster.settle()
     assert [replicas for replicas, _, _ in places(publish(peer, "t")).values()] == [1]
 
 
 def test_a_request_that_meets_a_new_leader_has_a_receipt_too() -> None:
     """The leader dies after it was asked: the next one is asked again and says where the message is."""
-    camp = Camp(3, partitions=PARTITIONS)
-    sleeper(camp["n1"], named(0), "t")
-    leader = leader_of(camp, 0)
-    site = next(site for site in camp.live() if site is not leader)
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    sleeper(cluster["n1"], named(0), "t")
+    leader = leader_of(cluster, 0)
+    site = next(site for site in cluster.live() if site is not leader)
     peer = site.client()
     peer.connect()
     leader.hold_writes()
@@ -352,34 +352,34 @@ def test_a_request_that_meets_a_new_leader_has_a_receipt_too() -> None:
     peer.send(Publish(b"t", b"m", 1, packet_id=packet_id, properties=properties(user_properties=ASK)))
     assert peer.receive() == []
     leader.kill()
-    camp.settle()
+    cluster.settle()
     ((at, (replicas, epoch, sequence)),) = places(peer.take(Ack, packet_id)).items()
     assert at == 0
     assert replicas == 2
-    assert leader_of(camp, 0) is not leader
+    assert leader_of(cluster, 0) is not leader
     assert epoch > 0
     assert sequence > 0
 
 
 def test_nodes_that_cannot_say_where_switch_receipts_off() -> None:
-    camp = Camp(2, partitions=PARTITIONS)
-    sleeper(camp["n1"], named(0), "t")
+    cluster = SimulatedCluster(2, partitions=PARTITIONS)
+    sleeper(cluster["n1"], named(0), "t")
     old = Site.__new__(Site)
-    camp._running = True
-    old.__init__(camp, "n3")  # type: ignore[misc]
-    assert old.node.liaison is not None
-    old.node.liaison.peers._greeter.hello.features = []
-    camp._running = False
-    camp.sites["n3"] = old
-    camp.settle()
-    peer = camp["n2"].client()
+    cluster._running = True
+    old.__init__(cluster, "n3")  # type: ignore[misc]
+    assert old.node.cluster_node is not None
+    old.node.cluster_node.peers._greeter.hello.features = []
+    cluster._running = False
+    cluster.sites["n3"] = old
+    cluster.settle()
+    peer = cluster["n2"].client()
     peer.connect()
     assert pairs_of(publish(peer, "t")) == []
-    assert status_of(camp["n2"].node)["features"] == {feature: ["n3"] for feature in FEATURES}
-    camp["n3"].kill()
-    camp.settle()
+    assert status_of(cluster["n2"].node)["features"] == {feature: ["n3"] for feature in FEATURES}
+    cluster["n3"].kill()
+    cluster.settle()
     assert len(places(publish(peer, "t"))) == 1
-    assert status_of(camp["n2"].node)["features"] == {feature: [] for feature in FEATURES}
+    assert status_of(cluster["n2"].node)["features"] == {feature: [] for feature in FEATURES}
 
 
 # -- features -----------------------------------------------------------------------------------------------------
@@ -395,8 +395,8 @@ def test_a_feature_is_on_when_all_members_have_it() -> None:
     assert features_on(mine, ["n2", "unheard"], told) == []
 
 
-def test_the_nodes_of_a_camp_have_receipts() -> None:
-    camp = Camp(3, partitions=PARTITIONS)
-    for site in camp.live():
-        assert site.node.liaison is not None
-        assert site.node.liaison.fabric.can(RECEIPTS)
+def test_the_nodes_of_a_cluster_have_receipts() -> None:
+    cluster = SimulatedCluster(3, partitions=PARTITIONS)
+    for site in cluster.live():
+        assert site.node.cluster_node is not None
+        assert site.node.cluster_node.fabric.can(RECEIPTS)

@@ -160,7 +160,7 @@ class Broker(Neighbours):
         self.orders.committed()
         self.publications.committed()
         self.feeds.committed()
-        self.exchange.committed()
+        self.forward_receiver.committed()
         self.completed()
 
     def completed(self) -> None:
@@ -202,7 +202,7 @@ class Broker(Neighbours):
         record = self.commits.fail(token)
         if record is not None:
             self._fail(record)
-        self.exchange.fail(token, partition)
+        self.forward_receiver.fail(token, partition)
         self.orders.fail(partition)
 
     def take_back(self) -> None:
@@ -233,12 +233,12 @@ class Broker(Neighbours):
             self.admission.go_on(client_id)
         self.shared.pass_on_lost()
         if self.shared.homeless:
-            self.errands.pass_on()
+            self.entries.pass_on()
         self._unfeed()
         if self.routes.events_changed:
-            self.herald.refresh()
+            self.event_publisher.refresh()
         if self.state.listening:
-            self.herald.step()
+            self.event_publisher.step()
         if self.retained.news:
             self.feeds.remember(self.retained.news)
             self.retained.news.clear()
@@ -280,7 +280,7 @@ class Broker(Neighbours):
         self.interest.flush()
         for confirmation in self.barrier.take(self.commits.committed_token):
             self.fabric.send(confirmation.node_id, CONFIRM, varint(confirmation.number))
-        self.requests.flush()
+        self.forward_sender.flush()
         self.trails.speak()
         self.relays.flush()
         self.hosting.flush()
@@ -362,13 +362,13 @@ class Broker(Neighbours):
             or self.purges.runnable(self.commits.durable_token)
             or self.producers.busy()
             or self.publications.runnable()
-            or self.herald.runnable()
+            or self.event_publisher.runnable()
             or self.state.writer.dirty  # rows came when the turn had ended
         )
 
     def _due(self, kind: int, subject: int | str) -> None:
         if kind == TIMER_EVENTS:
-            self.herald.tick()
+            self.event_publisher.tick()
         elif kind == TIMER_TABLES:
             self.tables.due()
         elif kind == TIMER_RETENTION:

@@ -6,13 +6,13 @@ from collections import deque
 
 import msgspec
 
-from folkmoot.channel.forward_sender import Requests
-from folkmoot.delivery.forward_receiver import Exchange
+from folkmoot.channel.forward_sender import ForwardSender
+from folkmoot.delivery.forward_receiver import ForwardReceiver
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint
 from folkmoot.leadership.hosting import STRANGER, Hosting
-from folkmoot.leadership.leadership import Tenure
+from folkmoot.leadership.leadership import Leadership
 from folkmoot.leadership.waking import Waking
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.protocol.closing import Closing
@@ -56,31 +56,31 @@ class Switch:
         fabric: Fabric,
         waking: Waking,
         interest: Interest,
-        requests: Requests,
+        forward_sender: ForwardSender,
         relays: Relays,
         connecting: Connecting,
         ingress: Ingress,
         closing: Closing,
-        exchange: Exchange,
+        forward_receiver: ForwardReceiver,
         hosting: Hosting,
         orders: Orders,
-        tenure: Tenure,
+        leadership: Leadership,
     ) -> None:
         self.state = state
         self.fabric = fabric
         self.waking = waking
         self.interest = interest
-        self.requests = requests
+        self.forward_sender = forward_sender
         self.relays = relays
         self.connecting = connecting
         self.ingress = ingress
         self.closing = closing
-        self.exchange = exchange
+        self.forward_receiver = forward_receiver
         self.hosting = hosting
         self.inquiries = orders.calls.inquiries
         self.answers = orders.answers
         self.orders = orders
-        self.tenure = tenure
+        self.leadership = leadership
         self._entered: dict[str, int] = {}  # by node: the view in which it said what comes now
         self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not members here yet
 
@@ -121,14 +121,14 @@ class Switch:
     def _dispatch(self, node_id: str, kind: int, body: bytes) -> None:
         if kind == ENTER:
             self._entered[node_id] = get_varint(body, 0)[0]
-        elif self._entered.get(node_id, 0) < self.tenure.met.get(node_id, 0):
+        elif self._entered.get(node_id, 0) < self.leadership.met.get(node_id, 0):
             # It was said before all began anew with this node, which may have been at the other side of a split: its
             # links have kept it, and its broker says again what still counts.
             self.state.counters.cluster_messages_void += 1
         elif kind == REQUESTS:
-            self.exchange.receive(node_id, body, self._entered.get(node_id, 0))
+            self.forward_receiver.receive(node_id, body, self._entered.get(node_id, 0))
         elif kind == DONE:
-            self.requests.done(node_id, body)
+            self.forward_sender.done(node_id, body)
         elif kind == RELAY:
             self.hosting.packets(node_id, body)
         elif kind == OUTPUT:
@@ -140,8 +140,8 @@ class Switch:
                 return
             number = self.interest.receive(node_id, body)
             self.inquiries.opened()  # its node may lead again what it has refused to answer for
-            self.tenure.routes.refresh()  # what else comes in this turn already goes where it says
-            self.requests.barrier.announced(node_id, number, self.requests.commits.newest_token())
+            self.leadership.routes.refresh()  # what else comes in this turn already goes where it says
+            self.forward_sender.barrier.announced(node_id, number, self.forward_sender.commits.newest_token())
         elif kind == CONFIRM:
             self.interest.confirmed(node_id, get_varint(body, 0)[0])
         elif kind == HOST:
@@ -173,7 +173,7 @@ class Switch:
             elif epoch > self.fabric.epoch:
                 self._keep(node_id, kind, body)
         elif kind == ATTACHED:
-            self.tenure.told(node_id, body)
+            self.leadership.told(node_id, body)
 
     def _output(self, node_id: str, body: bytes) -> None:
         """Bytes for a client came from its session, and how far its packets are taken care of."""

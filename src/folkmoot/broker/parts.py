@@ -6,13 +6,13 @@ The order in which they are built is the order in which they may use each other.
 from __future__ import annotations
 
 from folkmoot.broker.dispatch import Switch
-from folkmoot.channel.forward_sender import Requests
+from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.channel.outbox import Outbox
-from folkmoot.delivery.event_publisher import Herald
+from folkmoot.delivery.event_publisher import EventPublisher
 from folkmoot.delivery.express import Express
-from folkmoot.delivery.forward_receiver import Exchange
+from folkmoot.delivery.forward_receiver import ForwardReceiver
 from folkmoot.delivery.keeping import Keeping
-from folkmoot.delivery.outbox_publish import Errands
+from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.delivery.publication import Publications
 from folkmoot.delivery.publish import Publishing
 from folkmoot.delivery.purge import Purges
@@ -22,7 +22,7 @@ from folkmoot.delivery.sys import SysTopics
 from folkmoot.delivery.transaction import Transactions
 from folkmoot.feed.feed import Feeds
 from folkmoot.leadership.hosting import Hosting
-from folkmoot.leadership.leadership import Tenure
+from folkmoot.leadership.leadership import Leadership
 from folkmoot.leadership.restore import Restore
 from folkmoot.leadership.waking import Waking
 from folkmoot.partition.backlog import Backlog
@@ -76,12 +76,12 @@ class Delivery:
         self.overload = Overload(state, self.commits)
         self.interest = Interest(fabric, self.commits, state.partitions)
         self.barrier = Barrier()
-        self.requests = Requests(state, fabric, self.commits, self.barrier)
+        self.forward_sender = ForwardSender(state, fabric, self.commits, self.barrier)
         self.inquiries = Inquiries(fabric)
         self.tails = Tails(self.inquiries)
-        self.outbox = Outbox(state, fabric, self.commits, self.requests)
+        self.outbox = Outbox(state, fabric, self.commits, self.forward_sender)
         self.relays = Relays(state, fabric, self.commits)
-        self.trails = Trails(state, fabric, self.requests, self.outbox, self.relays)
+        self.trails = Trails(state, fabric, self.forward_sender, self.outbox, self.relays)
         self.marks = Marks(state)
         self.bodies = Bodies(state)
         self.queue = Queue(state, fabric, self.commits, Backlog(state, self.bodies))
@@ -89,11 +89,13 @@ class Delivery:
         self.shared = Shared(state, self.queue, self.routes)
         self.retained = Retained(state)
         self.producers = Producers(state, self.commits)
-        self.keeping = Keeping(state, fabric, self.requests, self.bodies, self.queue, self.retained, self.producers)
+        self.keeping = Keeping(
+            state, fabric, self.forward_sender, self.bodies, self.queue, self.retained, self.producers
+        )
         self.publishing = Publishing(
             state,
             fabric,
-            self.requests,
+            self.forward_sender,
             self.keeping,
             self.queue,
             self.routes,
@@ -101,12 +103,12 @@ class Delivery:
             self.retained,
             self.producers,
         )
-        self.errands = Errands(state, self.outbox, self.publishing)
+        self.entries = OutboxPublishing(state, self.outbox, self.publishing)
         self.transactions = Transactions(state, fabric, self.commits)
-        self.publications = Publications(state, self.commits, self.errands, self.transactions)
-        self.runs = Runs(state, self.routes, self.publishing, self.requests)
-        self.exchange = Exchange(
-            state, fabric, self.commits, self.marks, self.requests, self.outbox, self.publishing, self.runs
+        self.publications = Publications(state, self.commits, self.entries, self.transactions)
+        self.runs = Runs(state, self.routes, self.publishing, self.forward_sender)
+        self.forward_receiver = ForwardReceiver(
+            state, fabric, self.commits, self.marks, self.forward_sender, self.outbox, self.publishing, self.runs
         )
 
 
@@ -117,8 +119,8 @@ class Clients(Delivery):
         super().__init__(state, fabric, streams)
         self.waking = Waking(fabric, self.commits)
         self.sys = SysTopics(state, self.queue, self.publishing)
-        self.herald = Herald(state, fabric, self.routes, self.publishing, streams)
-        self.wills = Wills(state, self.errands)
+        self.event_publisher = EventPublisher(state, fabric, self.routes, self.publishing, streams)
+        self.wills = Wills(state, self.entries)
         self.purges = Purges(state, self.bodies, self.shared)
         self.lifecycle = Lifecycle(state, self.trails, self.queue, self.routes, self.shared, self.wills, self.purges)
         self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
@@ -142,7 +144,7 @@ class Clients(Delivery):
         self.subscribing = Subscribing(state, self.commits, self.routes, self.feeds, self.retained, streams, self.sys)
         self.acknowledging = Acknowledging(state, fabric, self.commits)
         self.inbound = Inbound(
-            state, self.commits, self.relays, self.routes, self.publishing, self.errands, self.acknowledging
+            state, self.commits, self.relays, self.routes, self.publishing, self.entries, self.acknowledging
         )
         self.control = Control(
             state,
@@ -195,11 +197,11 @@ class Neighbours(Clients):
             self.control,
             self.restore,
         )
-        self.tenure = Tenure(
+        self.leadership = Leadership(
             state,
             fabric,
             self.interest,
-            self.requests,
+            self.forward_sender,
             self.relays,
             self.marks,
             self.outbox,
@@ -213,7 +215,7 @@ class Neighbours(Clients):
             self.closing,
             self.attaching,
             self.admission,
-            self.exchange,
+            self.forward_receiver,
             self.restore,
             self.hosting,
             self.inquiries,
@@ -225,13 +227,13 @@ class Neighbours(Clients):
             fabric,
             self.waking,
             self.interest,
-            self.requests,
+            self.forward_sender,
             self.relays,
             self.connecting,
             self.ingress,
             self.closing,
-            self.exchange,
+            self.forward_receiver,
             self.hosting,
             self.orders,
-            self.tenure,
+            self.leadership,
         )

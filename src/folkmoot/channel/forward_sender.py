@@ -3,7 +3,7 @@
 The node where a message is published numbers it, and keeps each partition's part until the partition's leader says
 that it is committed. When a partition changes hands its parts wait, and go to the new leader in the same order as soon
 as that one is open; what it knows already it does not apply again (`mark`). Every part names one partition, because
-partitions move one by one. The answering side is `exchange`. DESIGN section 7.
+partitions move one by one. The answering side is `forward_receiver`. DESIGN section 7.
 
 Errands (`outbox`) go the same way. They are numbered by the partition whose they are, and what they have for nodes is
 confirmed too: it comes once to each, whoever sends it.
@@ -29,40 +29,40 @@ from folkmoot.turn.message import (
     RETAIN,
     RUN,
     WITH_RECEIPT,
-    Errand,
-    Parcel,
-    Share,
+    Envelope,
+    OutboxEntry,
+    Task,
     encode_application,
-    encode_parcel,
+    encode_envelope,
     get_places,
 )
 from folkmoot.turn.receipt import Receipt
 from folkmoot.turn.state import State
 from folkmoot.turn.way import Ways
 
-__all__ = ["Part", "Requests", "first_number"]
+__all__ = ["Part", "ForwardSender", "first_number"]
 
 _OF_NODE: Final = -1  # in place of a partition: what is for the transient subscribers of a node
 
 
 def first_number(epoch: int) -> int:
-    """Return the number below which are all that were given to requests or errands in earlier views."""
+    """Return the number below which are all that were given to requests or outbox entries in earlier views."""
     return counter_of(epoch) << NUMBER_BITS
 
 
 class Part:
     """A partition's part in a message, until it is committed; given: a leader was asked for it, in vain perhaps."""
 
-    def __init__(self, parcel: Parcel, share: Share) -> None:
-        self.parcel = parcel
-        self.share = share
+    def __init__(self, envelope: Envelope, task: Task) -> None:
+        self.envelope = envelope
+        self.task = task
         self.given = False
 
     def __repr__(self) -> str:
-        return f"Part({self.parcel.sequence} {self.share!r})"
+        return f"Part({self.envelope.sequence} {self.task!r})"
 
 
-class Requests:
+class ForwardSender:
     """The requests of this node that are not committed."""
 
     def __init__(self, state: State, fabric: Fabric, commits: Commits, barrier: Barrier) -> None:
@@ -73,13 +73,13 @@ class Requests:
         self.ways = Ways(0)
         self.order = 0  # the newest place among all that is sent
         self._sequence = 0
-        self._outgoing: dict[str, list[Parcel]] = {}  # of this turn, per node
+        self._outgoing: dict[str, list[Envelope]] = {}  # of this turn, per node
         self._sent: dict[str, dict[int, list[Part]]] = {}  # per node, by number of the message: what is not committed
         self._parked: dict[int, list[Part]] = {}  # by partition without an open leader
-        # Of errands, to be taken: what is for partitions and clients of this very node, and those that are done
+        # Of outbox entries, to be taken: what is for partitions and clients of this very node, and those that are done
         self.own: list[Part] = []
-        self.own_live: list[Parcel] = []
-        self.finished: list[Errand] = []
+        self.own_live: list[Envelope] = []
+        self.finished: list[OutboxEntry] = []
 
     @property
     def busy(self) -> bool:
@@ -109,7 +109,7 @@ class Requests:
         producer: bytes,
         number: int,
         flags: int,
-        shares: list[Share],
+        tasks: list[Task],
         nodes: dict[str, list[bytes]],
         connection: Connection | None = None,
     ) -> None:
@@ -119,78 +119,78 @@ class Requests:
         """
         self._sequence += 1
         self.order += 1
-        blank = Parcel(self._sequence, self.state.writer.token, flags, encode_application(message, producer, number))
+        blank = Envelope(self._sequence, self.state.writer.token, flags, encode_application(message, producer, number))
         blank.order = self.order
         blank.connection = connection
         if connection is not None:
             connection.asked = self.ways.newest + 1
-        if message.retain and [share for share in shares if share.bits & RETAIN]:
+        if message.retain and [task for task in tasks if task.bits & RETAIN]:
             blank.ticket = self.barrier.begin()
         _ask_for(blank, self.commits.receipts.current)
-        parcels: dict[str, Parcel] = {}
+        envelopes: dict[str, Envelope] = {}
         for node_id, groups in nodes.items():
             if message.qos == 0 and self.fabric.is_flooded(node_id):
                 self.state.counters.dropped_qos0_slow += 1
             else:
-                parcels[node_id] = _live(blank, groups)
-        for share in shares:
-            self._give(blank, share, parcels)
-        if shares:
-            self.commits.ask(len(shares), len(shares) * len(blank.body))
-        for node_id, parcel in parcels.items():
-            self._outgoing.setdefault(node_id, []).append(parcel)
+                envelopes[node_id] = _live(blank, groups)
+        for task in tasks:
+            self._give(blank, task, envelopes)
+        if tasks:
+            self.commits.ask(len(tasks), len(tasks) * len(blank.body))
+        for node_id, envelope in envelopes.items():
+            self._outgoing.setdefault(node_id, []).append(envelope)
 
     def publish_run(self, body: bytes, nodes: list[str], connection: Connection) -> None:
         """Hand a run of packets to nodes with transient subscribers, after all that goes there before it."""
         self._sequence += 1
         connection.asked = self.ways.newest + 1
         for node_id in nodes:
-            self._outgoing.setdefault(node_id, []).append(Parcel(self._sequence, 0, LIVE | RUN, body))
+            self._outgoing.setdefault(node_id, []).append(Envelope(self._sequence, 0, LIVE | RUN, body))
 
-    def hand(self, errand: Errand) -> None:
-        """Hand an errand, whose row is committed, to all whom it concerns."""
+    def hand(self, entry: OutboxEntry) -> None:
+        """Hand an outbox entry, whose row is committed, to all whom it concerns."""
         self.order += 1
-        blank = Parcel(errand.sequence, 0, errand.flags | OF_PARTITION, errand.body)
-        blank.home = errand.home
+        blank = Envelope(entry.sequence, 0, entry.flags | OF_PARTITION, entry.body)
+        blank.home = entry.home
         blank.order = self.order
-        blank.errand = errand
-        blank.ticket = errand.ticket
-        _ask_for(blank, errand.receipt)
-        errand.left = len(errand.shares) + len(errand.nodes)
-        parcels: dict[str, Parcel] = {}
-        for node_id, groups in errand.nodes.items():
+        blank.entry = entry
+        blank.ticket = entry.ticket
+        _ask_for(blank, entry.receipt)
+        entry.left = len(entry.tasks) + len(entry.nodes)
+        envelopes: dict[str, Envelope] = {}
+        for node_id, groups in entry.nodes.items():
             if node_id == self.fabric.node_id:
                 self.own_live.append(_live(blank, groups))
             elif node_id in self.fabric.others:
-                parcels[node_id] = _live(blank, groups)
+                envelopes[node_id] = _live(blank, groups)
             else:
-                self._end_errand(errand)  # it is gone, and its transient subscribers with it
-        for share in errand.shares:
-            if self.state.leads[share.partition]:
-                self.own.append(Part(blank, share))
+                self._end_entry(entry)  # it is gone, and its transient subscribers with it
+        for task in entry.tasks:
+            if self.state.leads[task.partition]:
+                self.own.append(Part(blank, task))
             else:
-                self._give(blank, share, parcels)
-        for node_id, parcel in parcels.items():
-            self._outgoing.setdefault(node_id, []).append(parcel)
+                self._give(blank, task, envelopes)
+        for node_id, envelope in envelopes.items():
+            self._outgoing.setdefault(node_id, []).append(envelope)
 
-    def _give(self, blank: Parcel, share: Share, parcels: dict[str, Parcel]) -> None:
-        partition = share.partition
+    def _give(self, blank: Envelope, task: Task, envelopes: dict[str, Envelope]) -> None:
+        partition = task.partition
         leader = self.fabric.leaders[partition]
         parked = self._parked.get(partition)
         if parked is not None or not self.fabric.open[partition] or leader == self.fabric.node_id:
-            if not leader and share.bits & RETAIN:
+            if not leader and task.bits & RETAIN:
                 self.barrier.end(blank.ticket)  # nobody can keep it: no subscription waits for that
             if parked is None:
                 parked = []
                 self._parked[partition] = parked
-            parked.append(Part(blank, share))
+            parked.append(Part(blank, task))
             _count(blank, 1)
             return
-        parcel = parcels.get(leader)
-        if parcel is None:
-            parcel = _copy(blank)
-            parcels[leader] = parcel
-        parcel.shares.append(share)
+        envelope = envelopes.get(leader)
+        if envelope is None:
+            envelope = _copy(blank)
+            envelopes[leader] = envelope
+        envelope.tasks.append(task)
 
     def flush(self) -> None:
         """Send what this turn has collected, one message per node."""
@@ -199,14 +199,14 @@ class Requests:
         outgoing = self._outgoing
         self._outgoing = {}
         number = self.ways.next()
-        for node_id, parcels in outgoing.items():
-            out = [varint(number), varint(len(parcels))]
+        for node_id, envelopes in outgoing.items():
+            out = [varint(number), varint(len(envelopes))]
             parts: list[Part] = []
-            for parcel in parcels:
-                encode_parcel(parcel, out)
-                parts.extend([Part(parcel, share) for share in parcel.shares])
-                if parcel.errand is not None and parcel.flags & LIVE:
-                    parts.append(Part(parcel, Share(_OF_NODE, 0)))
+            for envelope in envelopes:
+                encode_envelope(envelope, out)
+                parts.extend([Part(envelope, task) for task in envelope.tasks])
+                if envelope.entry is not None and envelope.flags & LIVE:
+                    parts.append(Part(envelope, Task(_OF_NODE, 0)))
             if parts:
                 self._sent.setdefault(node_id, {})[number] = parts
             else:
@@ -225,44 +225,44 @@ class Requests:
         places = get_places(body, pos)
         unread = self.state.partitions in refused  # there is none of that number: it stands for all of the message
         for part in self._sent.get(node_id, {}).pop(number, []):
-            if unread and part.parcel.errand is None:
-                self.commits.fail(part.parcel.token)
+            if unread and part.envelope.entry is None:
+                self.commits.fail(part.envelope.token)
                 self.end(part)
                 continue
-            if part.share.partition in refused:
+            if part.task.partition in refused:
                 self.park(part)
                 continue
-            receipt = part.parcel.receipt
+            receipt = part.envelope.receipt
             if receipt is not None:
-                place = places.get((part.parcel.sequence, part.share.partition))
+                place = places.get((part.envelope.sequence, part.task.partition))
                 if place is not None:
-                    receipt.places[part.share.partition] = place
+                    receipt.places[part.task.partition] = place
             self.end(part)
 
     def end(self, part: Part) -> None:
         """Nobody waits for a part any more: it is committed, has failed, or was dropped."""
-        errand = part.parcel.errand
-        if part.share.bits & RETAIN:
-            self.barrier.end(part.parcel.ticket)
-        if errand is None:
-            self.commits.answered(part.parcel.token, 1, len(part.parcel.body))
+        entry = part.envelope.entry
+        if part.task.bits & RETAIN:
+            self.barrier.end(part.envelope.ticket)
+        if entry is None:
+            self.commits.answered(part.envelope.token, 1, len(part.envelope.body))
         else:
-            self._end_errand(errand)
+            self._end_entry(entry)
 
-    def _end_errand(self, errand: Errand) -> None:
-        errand.left -= 1
-        if not errand.left:
-            self.finished.append(errand)
+    def _end_entry(self, entry: OutboxEntry) -> None:
+        entry.left -= 1
+        if not entry.left:
+            self.finished.append(entry)
 
     def park(self, part: Part) -> None:
         """Let a part that was given to a leader wait for the partition's next one, in its place."""
         part.given = True
-        parked = self._parked.setdefault(part.share.partition, [])
+        parked = self._parked.setdefault(part.task.partition, [])
         at = len(parked)
-        while at and parked[at - 1].parcel.order > part.parcel.order:
+        while at and parked[at - 1].envelope.order > part.envelope.order:
             at -= 1
         parked.insert(at, part)
-        _count(part.parcel, 1)
+        _count(part.envelope, 1)
 
     # -- partitions move ----------------------------------------------------------------------------------------------
 
@@ -274,22 +274,22 @@ class Requests:
         """No node can lead a partition: whoever waits for it must ask again, and will be told so. Errands wait."""
         self._recall(partition)
         parked = self._parked.pop(partition, [])
-        waiting = [part for part in parked if part.parcel.errand is not None]
+        waiting = [part for part in parked if part.envelope.entry is not None]
         if waiting:
             self._parked[partition] = waiting
         for part in parked:
-            _count(part.parcel, -1)
-            self.barrier.end(part.parcel.ticket)  # who subscribes waits for what can come
-            if part.parcel.errand is None:
-                self.commits.fail(part.parcel.token)
+            _count(part.envelope, -1)
+            self.barrier.end(part.envelope.ticket)  # who subscribes waits for what can come
+            if part.envelope.entry is None:
+                self.commits.fail(part.envelope.token)
                 self.end(part)
 
     def _recall(self, partition: int) -> None:
         for messages in self._sent.values():
             for number, parts in messages.items():
-                mine = [part for part in parts if part.share.partition == partition]
+                mine = [part for part in parts if part.task.partition == partition]
                 if mine:
-                    messages[number] = [part for part in parts if part.share.partition != partition]
+                    messages[number] = [part for part in parts if part.task.partition != partition]
                     for part in mine:
                         self.park(part)
 
@@ -298,7 +298,7 @@ class Requests:
         self.ways.forget(node_id)
         for parts in self._sent.pop(node_id, {}).values():
             for part in parts:
-                if part.share.partition == _OF_NODE:
+                if part.task.partition == _OF_NODE:
                     self.end(part)
                 else:
                     self.park(part)
@@ -308,23 +308,23 @@ class Requests:
         self.ways.forget(node_id)
         for parts in self._sent.pop(node_id, {}).values():
             for part in parts:
-                if part.share.partition == _OF_NODE:
-                    self._outgoing.setdefault(node_id, []).append(_live(part.parcel, part.parcel.groups))
+                if part.task.partition == _OF_NODE:
+                    self._outgoing.setdefault(node_id, []).append(_live(part.envelope, part.envelope.groups))
                 else:
                     self.park(part)
 
     def drop_all(self) -> None:
-        """Forget all requests: who waits for them is not here any more; errands are rows, and come again."""
+        """Forget all requests: who waits for them is not here any more; outbox entries are rows, and come again."""
         for messages in self._sent.values():
             for parts in messages.values():
                 self._drop(parts)
         for parts in self._parked.values():
             self._drop(parts)
             for part in parts:
-                _count(part.parcel, -1)
-        for parcels in self._outgoing.values():
-            for parcel in parcels:
-                self._drop([Part(parcel, share) for share in parcel.shares])
+                _count(part.envelope, -1)
+        for envelopes in self._outgoing.values():
+            for envelope in envelopes:
+                self._drop([Part(envelope, task) for task in envelope.tasks])
         self.ways = Ways(self.ways.newest)
         self._sent.clear()
         self._parked.clear()
@@ -332,7 +332,7 @@ class Requests:
 
     def _drop(self, parts: list[Part]) -> None:
         for part in parts:
-            if part.parcel.errand is None:
+            if part.envelope.entry is None:
                 self.end(part)
 
     def opened(self, partition: int) -> list[Part]:
@@ -344,54 +344,54 @@ class Requests:
         self._recall(partition)
         parts: list[Part] = []
         for part in self._parked.pop(partition, []):
-            _count(part.parcel, -1)
+            _count(part.envelope, -1)
             if _is_void(part):
                 self.end(part)
-            elif part.parcel.errand is None or not part.parcel.errand.over:
+            elif part.envelope.entry is None or not part.envelope.entry.over:
                 parts.append(part)
         leader = self.fabric.leaders[partition]
         if leader == self.fabric.node_id:
             return parts
         for part in parts:
-            again = _copy(part.parcel)
-            again.shares.append(part.share)
+            again = _copy(part.envelope)
+            again.tasks.append(part.task)
             if part.given:
                 again.flags |= ASKED_AGAIN
             self._outgoing.setdefault(leader, []).append(again)
         return []
 
 
-def _copy(parcel: Parcel) -> Parcel:
+def _copy(envelope: Envelope) -> Envelope:
     """Return a parcel with the same message, for nobody yet."""
-    copy = Parcel(parcel.sequence, parcel.token, parcel.flags & ~LIVE, parcel.body)
-    copy.home = parcel.home
-    copy.order = parcel.order
-    copy.ticket = parcel.ticket
-    copy.errand = parcel.errand
-    copy.connection = parcel.connection
-    copy.receipt = parcel.receipt
+    copy = Envelope(envelope.sequence, envelope.token, envelope.flags & ~LIVE, envelope.body)
+    copy.home = envelope.home
+    copy.order = envelope.order
+    copy.ticket = envelope.ticket
+    copy.entry = envelope.entry
+    copy.connection = envelope.connection
+    copy.receipt = envelope.receipt
     return copy
 
 
-def _ask_for(blank: Parcel, receipt: Receipt | None) -> None:
+def _ask_for(blank: Envelope, receipt: Receipt | None) -> None:
     if receipt is not None:
         blank.receipt = receipt
         blank.flags |= WITH_RECEIPT
 
 
-def _live(blank: Parcel, groups: list[bytes]) -> Parcel:
-    parcel = _copy(blank)
-    parcel.flags |= LIVE
-    parcel.groups = groups
-    return parcel
+def _live(blank: Envelope, groups: list[bytes]) -> Envelope:
+    envelope = _copy(blank)
+    envelope.flags |= LIVE
+    envelope.groups = groups
+    return envelope
 
 
-def _count(parcel: Parcel, parked: int) -> None:
-    if parcel.connection is not None:
-        parcel.connection.parked += parked
+def _count(envelope: Envelope, parked: int) -> None:
+    if envelope.connection is not None:
+        envelope.connection.parked += parked
 
 
 def _is_void(part: Part) -> bool:
     """Whether nobody was told of it, and its client has perhaps gone on elsewhere."""
-    connection = part.parcel.connection
-    return connection is not None and connection.broken and part.parcel.order > connection.promised
+    connection = part.envelope.connection
+    return connection is not None and connection.broken and part.envelope.order > connection.promised

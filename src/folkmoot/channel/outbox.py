@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from folkmoot.channel.forward_sender import Requests, first_number
+from folkmoot.channel.forward_sender import ForwardSender, first_number
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.session.connection import Connection
@@ -28,33 +28,33 @@ from folkmoot.turn.message import (
     ASKED_AGAIN,
     FROM_CLIENT,
     RETAIN,
-    Errand,
-    Parcel,
-    Share,
-    decode_parcel,
+    Envelope,
+    OutboxEntry,
+    Task,
+    decode_envelope,
     encode_application,
-    encode_parcel,
+    encode_envelope,
     get_names,
     put_names,
 )
 from folkmoot.turn.state import State
 
-__all__ = ["Outbox", "decode_errand", "encode_errand"]
+__all__ = ["Outbox", "decode_outbox_entry", "encode_outbox_entry"]
 
 _FORMAT: Final = b"\x01"
 
 
 class Outbox:
-    """The errands of the partitions that this node leads, from their rows until all have confirmed."""
+    """The outbox entries of the partitions that this node leads, from their rows until all have confirmed."""
 
-    def __init__(self, state: State, fabric: Fabric, commits: Commits, requests: Requests) -> None:
+    def __init__(self, state: State, fabric: Fabric, commits: Commits, forward_sender: ForwardSender) -> None:
         self.state = state
         self.fabric = fabric
         self.commits = commits
-        self.requests = requests
+        self.forward_sender = forward_sender
         self._next: list[int] = [0] * state.partitions
-        self._errands: list[dict[int, Errand]] = [{} for _ in range(state.partitions)]
-        self._unsent: deque[tuple[int, Errand]] = deque()  # their turn is not committed: (token, errand)
+        self._entries: list[dict[int, OutboxEntry]] = [{} for _ in range(state.partitions)]
+        self._unsent: deque[tuple[int, OutboxEntry]] = deque()  # their turn is not committed: (token, entry)
 
     def is_needed(self, home: int) -> bool:
         """Whether what `home` has for others needs a row: alone, all that a turn changes is one batch."""
@@ -62,16 +62,16 @@ class Outbox:
 
     def busy(self, home: int) -> bool:
         """Whether something is under way, which later messages must not overtake."""
-        return bool(self._errands[home])
+        return bool(self._entries[home])
 
     def is_open(self, home: int, sequence: int) -> bool:
-        """Whether an errand, or one before it, is under way; False as well when that is another leader's business."""
-        errands = self._errands[home]
-        return bool(errands) and next(iter(errands)) <= sequence
+        """Whether an entry, or one before it, is under way; False as well when that is another leader's business."""
+        entries = self._entries[home]
+        return bool(entries) and next(iter(entries)) <= sequence
 
     def count(self, home: int) -> int:
         """Return how many messages are under way."""
-        return len(self._errands[home])
+        return len(self._entries[home])
 
     def follow(self, session: Session, connection: Connection) -> None:
         """Let what a client publishes from now on come behind all that its partition has promised (A3)."""
@@ -86,7 +86,7 @@ class Outbox:
         producer: bytes,
         number: int,
         flags: int,
-        shares: list[Share],
+        tasks: list[Task],
         nodes: dict[str, list[bytes]],
         revocable: bool = False,
         connection: Connection | None = None,
@@ -98,29 +98,29 @@ class Outbox:
         """
         sequence = self._next[home]
         self._next[home] = sequence + 1
-        errand = Errand(home, sequence, flags, encode_application(message, producer, number))
-        errand.shares = shares
-        errand.nodes = nodes
+        entry = OutboxEntry(home, sequence, flags, encode_application(message, producer, number))
+        entry.tasks = tasks
+        entry.nodes = nodes
         if connection is not None:
-            connection.promised = self.requests.order
-            connection.errand = sequence
-        errand.receipt = self.commits.receipts.current
-        key = self._key(errand)
-        self.state.writer.put(home, key, encode_errand(errand))
+            connection.promised = self.forward_sender.order
+            connection.outbox_entry = sequence
+        entry.receipt = self.commits.receipts.current
+        key = self._key(entry)
+        self.state.writer.put(home, key, encode_outbox_entry(entry))
         if revocable or (flags & FROM_CLIENT and not producer):
             self.state.revocable.append((self.state.writer.token, home, key))
-        self._add(errand)
+        self._add(entry)
 
-    def _key(self, errand: Errand) -> bytes:
-        return numbered_key(kind_prefix(errand.home, OUTBOX), errand.sequence)
+    def _key(self, entry: OutboxEntry) -> bytes:
+        return numbered_key(kind_prefix(entry.home, OUTBOX), entry.sequence)
 
-    def _add(self, errand: Errand) -> None:
-        self._errands[errand.home][errand.sequence] = errand
-        self.commits.ask(1, len(errand.body))
-        errand.token = self.state.writer.token
-        if [share for share in errand.shares if share.bits & RETAIN]:
-            errand.ticket = self.requests.barrier.begin()
-        self._unsent.append((errand.token, errand))
+    def _add(self, entry: OutboxEntry) -> None:
+        self._entries[entry.home][entry.sequence] = entry
+        self.commits.ask(1, len(entry.body))
+        entry.token = self.state.writer.token
+        if [task for task in entry.tasks if task.bits & RETAIN]:
+            entry.ticket = self.forward_sender.barrier.begin()
+        self._unsent.append((entry.token, entry))
 
     # -- under way ----------------------------------------------------------------------------------------------------
 
@@ -128,40 +128,40 @@ class Outbox:
         """More turns are committed: what they have promised goes on its way."""
         unsent = self._unsent
         while unsent and unsent[0][0] <= self.commits.committed_token:
-            errand = unsent.popleft()[1]
-            if not errand.over:
-                self.requests.hand(errand)
+            entry = unsent.popleft()[1]
+            if not entry.over:
+                self.forward_sender.hand(entry)
 
     def finish(self) -> None:
-        """Forget the errands that all have confirmed; `complete` is to be asked afterwards."""
-        requests = self.requests
-        if requests.finished:
-            finished = requests.finished
-            requests.finished = []
-            for errand in finished:
-                if not errand.over:
-                    del self._errands[errand.home][errand.sequence]
-                    self.state.writer.delete(errand.home, self._key(errand))
-                    self._end(errand)
+        """Forget the entries that all have confirmed; `complete` is to be asked afterwards."""
+        forward_sender = self.forward_sender
+        if forward_sender.finished:
+            finished = forward_sender.finished
+            forward_sender.finished = []
+            for entry in finished:
+                if not entry.over:
+                    del self._entries[entry.home][entry.sequence]
+                    self.state.writer.delete(entry.home, self._key(entry))
+                    self._end(entry)
 
-    def _end(self, errand: Errand) -> None:
-        errand.over = True
-        self.requests.barrier.end(errand.ticket)
-        self.commits.answered(errand.token, 1, len(errand.body))
+    def _end(self, entry: OutboxEntry) -> None:
+        entry.over = True
+        self.forward_sender.barrier.end(entry.ticket)
+        self.commits.answered(entry.token, 1, len(entry.body))
 
     # -- leaders come and go ------------------------------------------------------------------------------------------
 
-    def begin(self, home: int, errands: list[Errand]) -> None:
+    def begin(self, home: int, entries: list[OutboxEntry]) -> None:
         """This node begins to lead a partition, in the view that is installed.
 
-        errands: as its rows say, in order; they go on their way when all replicas have them.
+        entries: as its rows say, in order; they go on their way when all replicas have them.
         """
         self._next[home] = first_number(self.fabric.epoch) + 1
-        for errand in errands:
-            self._next[home] = max(self._next[home], errand.sequence + 1)
-            errand.flags |= ASKED_AGAIN
+        for entry in entries:
+            self._next[home] = max(self._next[home], entry.sequence + 1)
+            entry.flags |= ASKED_AGAIN
             if not self.fabric.planted.outbox_forgotten:
-                self._add(errand)
+                self._add(entry)
 
     def renumber(self) -> None:
         """A view was installed: no number is given in two of them, so that it tells on which side of a split it was."""
@@ -171,25 +171,25 @@ class Outbox:
 
     def forget(self, home: int) -> None:
         """This node leads the partition no more: its new leader goes on with what is under way."""
-        errands = self._errands[home]
-        self._errands[home] = {}
-        for errand in errands.values():
-            self._end(errand)
+        entries = self._entries[home]
+        self._entries[home] = {}
+        for entry in entries.values():
+            self._end(entry)
 
 
-def encode_errand(errand: Errand) -> bytes:
+def encode_outbox_entry(entry: OutboxEntry) -> bytes:
     """Return the value of an OUTBOX row: the nodes with their groups, then a parcel with the shares and the message."""
-    out: list[bytes] = [_FORMAT, varint(len(errand.nodes))]
-    for node_id, groups in errand.nodes.items():
+    out: list[bytes] = [_FORMAT, varint(len(entry.nodes))]
+    for node_id, groups in entry.nodes.items():
         put_names(out, [node_id.encode()])
         put_names(out, groups)
-    parcel = Parcel(errand.sequence, 0, errand.flags, errand.body)
-    parcel.shares = errand.shares
-    encode_parcel(parcel, out)
+    envelope = Envelope(entry.sequence, 0, entry.flags, entry.body)
+    envelope.tasks = entry.tasks
+    encode_envelope(envelope, out)
     return b"".join(out)
 
 
-def decode_errand(home: int, sequence: int, data: bytes) -> Errand:
+def decode_outbox_entry(home: int, sequence: int, data: bytes) -> OutboxEntry:
     """Read the value of an OUTBOX row; raises CorruptStore."""
     if data[:1] != _FORMAT:
         raise CorruptStore(f"an outbox row has format {data[:1].hex() or 'nothing'}; this version reads format 1")
@@ -202,13 +202,13 @@ def decode_errand(home: int, sequence: int, data: bytes) -> Errand:
             pos = get_names(data, pos, names)
             pos = get_names(data, pos, groups)
             nodes[names[0].decode()] = groups
-        parcel, pos = decode_parcel(data, pos)
+        envelope, pos = decode_envelope(data, pos)
     except (IndexError, UnicodeDecodeError):
         raise CorruptStore("an outbox row is damaged: it ends too early") from None
     if pos != len(data):
         raise CorruptStore("an outbox row is damaged: it is too long")
     # Its number is that of its key: the merge of two sides of a split gives new ones.
-    errand = Errand(home, sequence, parcel.flags, parcel.body)
-    errand.nodes = nodes
-    errand.shares = parcel.shares
-    return errand
+    entry = OutboxEntry(home, sequence, envelope.flags, envelope.body)
+    entry.nodes = nodes
+    entry.tasks = envelope.tasks
+    return entry

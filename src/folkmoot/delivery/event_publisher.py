@@ -21,7 +21,7 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.latency import SAMPLE, Figures
 from folkmoot.turn.state import TIMER_EVENTS, State
 
-__all__ = ["KINDS", "SCHEMA", "Herald"]
+__all__ = ["KINDS", "SCHEMA", "EventPublisher"]
 
 SCHEMA: Final = 1
 KINDS: Final[list[str]] = [
@@ -58,7 +58,7 @@ _HEARD: Final[dict[str, str]] = {
 _RENAMED: Final[dict[str, str]] = {"node": "peer", "incarnation": "peer_incarnation", "time_us": "began_us"}
 
 
-class Herald:
+class EventPublisher:
     """Publishes the events of this node."""
 
     def __init__(self, state: State, fabric: Fabric, routes: Routes, publishing: Publishing, streams: Streams) -> None:
@@ -126,7 +126,7 @@ class Herald:
             self._tell_overload(state.overload_own)
         if not state.news or not self._may_publish():
             return
-        full = state.storage_full or self.publishing.requests.commits.is_full()
+        full = state.storage_full or self.publishing.forward_sender.commits.is_full()
         for _ in range(_TURN_MAX):
             if not state.news:
                 return

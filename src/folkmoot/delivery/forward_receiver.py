@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from folkmoot.channel.forward_sender import Part, Requests
+from folkmoot.channel.forward_sender import ForwardSender, Part
 from folkmoot.channel.outbox import Outbox
 from folkmoot.delivery.publish import Publishing
 from folkmoot.delivery.run import Runs
@@ -27,16 +27,16 @@ from folkmoot.turn.message import (
     RUN,
     WITH_RECEIPT,
     Application,
-    Parcel,
-    Share,
+    Envelope,
+    Task,
     decode_application,
-    decode_parcel,
+    decode_envelope,
     put_places,
 )
 from folkmoot.turn.receipt import Place
 from folkmoot.turn.state import State
 
-__all__ = ["Exchange"]
+__all__ = ["ForwardReceiver"]
 
 
 class _Group:
@@ -55,13 +55,13 @@ class _Group:
 class _Waiting:
     """A part that waits until this node has taken over its partition."""
 
-    def __init__(self, group: _Group, parcel: Parcel, share: Share) -> None:
+    def __init__(self, group: _Group, envelope: Envelope, task: Task) -> None:
         self.group = group
-        self.parcel = parcel
-        self.share = share
+        self.envelope = envelope
+        self.task = task
 
 
-class Exchange:
+class ForwardReceiver:
     """Requests of other nodes, and those of this one for partitions that have come to it."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Exchange:
         fabric: Fabric,
         commits: Commits,
         marks: Marks,
-        requests: Requests,
+        forward_sender: ForwardSender,
         outbox: Outbox,
         publishing: Publishing,
         runs: Runs,
@@ -79,12 +79,14 @@ class Exchange:
         self.fabric = fabric
         self.commits = commits
         self.marks = marks
-        self.requests = requests
+        self.forward_sender = forward_sender
         self.outbox = outbox
         self.publishing = publishing
         self.runs = runs
         self._applied: deque[tuple[int, Part]] = deque()  # own ones, perhaps not committed: (token, part)
-        self._live: dict[int, int] = {}  # by partition: the newest errand that this node's transient subscribers got
+        self._live: dict[
+            int, int
+        ] = {}  # by partition: the newest outbox entry that this node's transient subscribers got
         self._waiting: dict[int, list[_Waiting]] = {}  # by partition that this node takes over
         self._finished: deque[_Group] = deque()  # applied, perhaps not committed, in the order of their tokens
         # Partitions with rows that must be read and cannot be: they take nothing until they are opened anew. A mark
@@ -98,35 +100,35 @@ class Exchange:
         for waiting in self._waiting.pop(partition, []):
             waiting.group.refused.append(partition)
             self._one_less(waiting.group)
-        for entry in [entry for entry in self._applied if entry[1].share.partition == partition]:
+        for entry in [entry for entry in self._applied if entry[1].task.partition == partition]:
             self._applied.remove(entry)  # its new leader knows whether it has it
-            self.requests.park(entry[1])
+            self.forward_sender.park(entry[1])
 
     def foreign(self, partition: int) -> None:
-        """A partition goes on as it was at another side of a split, which has used the same numbers for its errands."""
+        """A partition goes on as it was at another side of a split, which used the same numbers for its entries."""
         self._live.pop(partition, None)
 
     def opened(self, partition: int) -> None:
         """The leader of a partition takes requests: those that wait go to it, or are applied here."""
-        for part in self.requests.opened(partition):
+        for part in self.forward_sender.opened(partition):
             self._apply_own(part)
         if self.state.leads[partition]:
             for waiting in self._waiting.pop(partition, []):
-                self._apply_for(waiting.group, waiting.parcel, waiting.share)
+                self._apply_for(waiting.group, waiting.envelope, waiting.task)
                 self._one_less(waiting.group)
 
     def _apply_own(self, part: Part) -> None:
         try:
-            place = self._apply(self.fabric.node_id, part.parcel, part.share, part.given)
+            place = self._apply(self.fabric.node_id, part.envelope, part.task, part.given)
         except CorruptStore as fault:
-            self._close(part.share.partition, fault)
-            self.requests.park(part)
+            self._close(part.task.partition, fault)
+            self.forward_sender.park(part)
             return
-        if place is not None and part.parcel.receipt is not None:
-            part.parcel.receipt.places[place.partition] = place
+        if place is not None and part.envelope.receipt is not None:
+            part.envelope.receipt.places[place.partition] = place
         token = self.commits.newest_token()
         if token <= self.commits.committed_token:
-            self.requests.end(part)
+            self.forward_sender.end(part)
         else:
             self._applied.append((token, part))
 
@@ -142,54 +144,54 @@ class Exchange:
             self._answer(group)
             return
         answered = False
-        for parcel in self._decode(group, body, pos, count):
-            if parcel.flags & RUN:
-                self.runs.deliver(parcel.body)
-            elif parcel.flags & LIVE:
-                self._deliver(parcel)
-                answered = answered or parcel.home >= 0
-            for share in parcel.shares:
+        for envelope in self._decode(group, body, pos, count):
+            if envelope.flags & RUN:
+                self.runs.deliver(envelope.body)
+            elif envelope.flags & LIVE:
+                self._deliver(envelope)
+                answered = answered or envelope.home >= 0
+            for task in envelope.tasks:
                 answered = True
-                self._take(group, parcel, share, epoch)
+                self._take(group, envelope, task, epoch)
         group.read = True
         if answered and not group.left:
             self._finish(group)
 
-    def _decode(self, group: _Group, body: bytes, pos: int, count: int) -> list[Parcel]:
+    def _decode(self, group: _Group, body: bytes, pos: int, count: int) -> list[Envelope]:
         """Read all of a message before anything of it is done; tell who sent it when that is not possible."""
-        parcels: list[Parcel] = []
+        envelopes: list[Envelope] = []
         try:
             for _ in range(count):
-                parcel, pos = decode_parcel(body, pos)
-                if not parcel.flags & RUN:
-                    parcel.application = decode_application(parcel.body, parcel.flags)
-                parcels.append(parcel)
+                envelope, pos = decode_envelope(body, pos)
+                if not envelope.flags & RUN:
+                    envelope.application = decode_application(envelope.body, envelope.flags)
+                envelopes.append(envelope)
         except (IndexError, ValueError, CorruptStore):
             self.fabric.send(group.node_id, DONE, varint(group.number) + varint(1) + varint(self.state.partitions))
             raise
-        return parcels
+        return envelopes
 
-    def _deliver(self, parcel: Parcel) -> None:
-        if parcel.home >= 0:
-            if parcel.sequence <= self._live.get(parcel.home, 0):
+    def _deliver(self, envelope: Envelope) -> None:
+        if envelope.home >= 0:
+            if envelope.sequence <= self._live.get(envelope.home, 0):
                 self.state.counters.cluster_requests_repeated += 1
                 return
-            self._live[parcel.home] = parcel.sequence
-        application = _application_of(parcel)
-        self.publishing.deliver(application, parcel.groups)
+            self._live[envelope.home] = envelope.sequence
+        application = _application_of(envelope)
+        self.publishing.deliver(application, envelope.groups)
         self.state.counters.cluster_messages_received += 1
 
-    def _take(self, group: _Group, parcel: Parcel, share: Share, epoch: int) -> None:
-        partition = share.partition
+    def _take(self, group: _Group, envelope: Envelope, task: Task, epoch: int) -> None:
+        partition = task.partition
         if partition >= self.state.partitions:
             self.state.event(ERROR, "peer_nonsense", {"node": group.node_id, "what": f"partition {partition}"})
         elif epoch < self.fabric.since[partition]:
             # Of what was sent before, some may have been refused already: all of it comes again, in order (A1, A3).
             group.refused.append(partition)
         elif self.state.leads[partition]:
-            self._apply_for(group, parcel, share)
+            self._apply_for(group, envelope, task)
         elif self.fabric.leaders[partition] == self.fabric.node_id:
-            self._waiting.setdefault(partition, []).append(_Waiting(group, parcel, share))
+            self._waiting.setdefault(partition, []).append(_Waiting(group, envelope, task))
             group.left += 1
         else:
             group.refused.append(partition)
@@ -199,53 +201,53 @@ class Exchange:
             self._closed[partition] = True
             self.spoiled.append((partition, str(fault)))
 
-    def _apply_for(self, group: _Group, parcel: Parcel, share: Share) -> None:
+    def _apply_for(self, group: _Group, envelope: Envelope, task: Task) -> None:
         try:
-            place = self._apply(group.node_id, parcel, share, False)
+            place = self._apply(group.node_id, envelope, task, False)
         except CorruptStore as fault:
-            self._close(share.partition, fault)
-            group.refused.append(share.partition)
+            self._close(task.partition, fault)
+            group.refused.append(task.partition)
             return
         if place is not None:
-            group.places.append((parcel.sequence, place))
+            group.places.append((envelope.sequence, place))
 
-    def _apply(self, node_id: str, parcel: Parcel, share: Share, given: bool) -> Place | None:
+    def _apply(self, node_id: str, envelope: Envelope, task: Task, given: bool) -> Place | None:
         """Apply a request unless it is known; return where it is, if its publisher wants to know and it is stored.
 
         given: an earlier leader was asked as well, though the parcel does not say so. Raises CorruptStore when what
         must be read cannot be: then it has done nothing, and comes again.
         """
-        if share.partition in self._closed:
+        if task.partition in self._closed:
             raise CorruptStore("a row of the partition cannot be read")
-        origin = node_id.encode() if parcel.home < 0 else partition_origin(parcel.home)
-        known = self.marks.newest(share.partition, origin)
-        if not self.marks.advance(share.partition, origin, parcel.sequence) and not self.fabric.planted.unmarked:
+        origin = node_id.encode() if envelope.home < 0 else partition_origin(envelope.home)
+        known = self.marks.newest(task.partition, origin)
+        if not self.marks.advance(task.partition, origin, envelope.sequence) and not self.fabric.planted.unmarked:
             self.state.counters.cluster_requests_repeated += 1
-            if not parcel.flags & WITH_RECEIPT:
+            if not envelope.flags & WITH_RECEIPT:
                 return None
-            epoch, sequence = self.state.writer.position(share.partition)
-            return Place(share.partition, epoch, sequence, 0)
+            epoch, sequence = self.state.writer.position(task.partition)
+            return Place(task.partition, epoch, sequence, 0)
         self.state.counters.cluster_messages_received += 1
-        application = _application_of(parcel)
-        application.message.asked_again = given or parcel.flags & ASKED_AGAIN != 0
-        source = origin_of(origin, parcel.sequence)
+        application = _application_of(envelope)
+        application.message.asked_again = given or envelope.flags & ASKED_AGAIN != 0
+        source = origin_of(origin, envelope.sequence)
         try:
-            return self._perform(parcel, application, share, source)
+            return self._perform(envelope, application, task, source)
         except CorruptStore:
-            self.marks.take_back(share.partition, origin, known)
+            self.marks.take_back(task.partition, origin, known)
             raise
 
-    def _perform(self, parcel: Parcel, application: Application, share: Share, source: bytes) -> Place | None:
-        if not parcel.flags & WITH_RECEIPT:
-            self.publishing.apply(application, share, source)
+    def _perform(self, envelope: Envelope, application: Application, task: Task, source: bytes) -> Place | None:
+        if not envelope.flags & WITH_RECEIPT:
+            self.publishing.apply(application, task, source)
             return None
         receipts = self.commits.receipts
         receipt = receipts.begin()
         try:
-            self.publishing.apply(application, share, source)
+            self.publishing.apply(application, task, source)
         finally:
             receipts.end()
-        return receipt.places.get(share.partition)
+        return receipt.places.get(task.partition)
 
     def _one_less(self, group: _Group) -> None:
         group.left -= 1
@@ -260,23 +262,23 @@ class Exchange:
             self._finished.append(group)
 
     def committed(self) -> None:
-        """More turns are committed: tell those who asked for what they did, and go on with errands."""
+        """More turns are committed: tell those who asked for what they did, and go on with outbox entries."""
         finished = self._finished
         while finished and finished[0].token <= self.commits.committed_token:
             self._answer(finished.popleft())
         applied = self._applied
         while applied and applied[0][0] <= self.commits.committed_token:
-            self.requests.end(applied.popleft()[1])
+            self.forward_sender.end(applied.popleft()[1])
         self.outbox.committed()
-        requests = self.requests
-        if requests.own_live or requests.own:
-            parcels = requests.own_live
-            requests.own_live = []
-            for parcel in parcels:
-                self._deliver(parcel)
-                requests.end(Part(parcel, Share(-1, 0)))
-            parts = requests.own
-            requests.own = []
+        forward_sender = self.forward_sender
+        if forward_sender.own_live or forward_sender.own:
+            envelopes = forward_sender.own_live
+            forward_sender.own_live = []
+            for envelope in envelopes:
+                self._deliver(envelope)
+                forward_sender.end(Part(envelope, Task(-1, 0)))
+            parts = forward_sender.own
+            forward_sender.own = []
             for part in parts:
                 self._apply_own(part)
         self.outbox.finish()
@@ -299,7 +301,7 @@ class Exchange:
         self.fabric.send(group.node_id, DONE, b"".join(out))
 
 
-def _application_of(parcel: Parcel) -> Application:
+def _application_of(envelope: Envelope) -> Application:
     """Return the message; of another node's parcel it has been read."""
-    application = parcel.application
-    return decode_application(parcel.body, parcel.flags) if application is None else application
+    application = envelope.application
+    return decode_application(envelope.body, envelope.flags) if application is None else application

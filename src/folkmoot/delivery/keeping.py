@@ -1,14 +1,14 @@
 """Keeping: what partitions that are led here store of a message, retained, in streams and in queues (A1, A8, A9).
 
 Owns whether a partition takes a message from its idempotent producer, asked once per message and partition. Never
-decides who gets it: that is `publish`, and `errand` for what goes together with a change of one partition.
+decides who gets it: that is `publish`, and `entry` for what goes together with a change of one partition.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.channel.forward_sender import Requests
+from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.producer import Producers
 from folkmoot.partition.queue import Queue
@@ -40,7 +40,7 @@ class Keeping:
         self,
         state: State,
         fabric: Fabric,
-        requests: Requests,
+        forward_sender: ForwardSender,
         bodies: Bodies,
         queue: Queue,
         retained: Retained,
@@ -48,8 +48,8 @@ class Keeping:
     ) -> None:
         self.state = state
         self.fabric = fabric
-        self.barrier = requests.barrier
-        self.receipts = requests.commits.receipts
+        self.barrier = forward_sender.barrier
+        self.receipts = forward_sender.commits.receipts
         self.bodies = bodies
         self.queue = queue
         self.retained = retained

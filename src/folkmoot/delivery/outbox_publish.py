@@ -1,6 +1,6 @@
 """Publishing what must go together with a change of one partition: QoS 2 of persistent sessions, wills, lost messages.
 
-What the partition itself has for a message is in that same change; all the rest becomes one errand (`outbox`). Without
+What the partition itself has for a message is in that same change; all the rest becomes one entry (`outbox`). Without
 others in the view a turn is one batch, and nothing of this is needed.
 """
 
@@ -15,15 +15,15 @@ from folkmoot.delivery.shared import ANYWHERE, Lost
 from folkmoot.routing.route import Group, Route
 from folkmoot.session.session import Session
 from folkmoot.store.message import Message
-from folkmoot.turn.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Share
+from folkmoot.turn.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
 from folkmoot.turn.state import State
 
-__all__ = ["Errands"]
+__all__ = ["OutboxPublishing"]
 
 _NO_HOME: Final = -1  # in place of the partition whose own part goes into the change itself
 
 
-class Errands:
+class OutboxPublishing:
     """Publishes on behalf of partitions that this node leads."""
 
     def __init__(self, state: State, outbox: Outbox, publishing: Publishing) -> None:
@@ -34,7 +34,7 @@ class Errands:
         self.shared = publishing.shared
         self.node_id = publishing.fabric.node_id
         # Of the message in hand
-        self._shares: dict[int, Share] = {}
+        self._tasks: dict[int, Task] = {}
         self._nodes: dict[str, list[bytes]] = {}
 
     def publish(self, home: int, message: Message, publisher: Session | None, producer: bytes, number: int) -> int:
@@ -43,7 +43,7 @@ class Errands:
         if not self.outbox.is_needed(home):
             return publishing.publish(message, publisher, producer, number)
         self.keeping.begin()
-        self._shares = {}
+        self._tasks = {}
         self._nodes = {}
         route = publishing.routes.lookup(message.topic)
         result = 0
@@ -77,7 +77,7 @@ class Errands:
         if not self.outbox.is_needed(home):
             return publishing.publish(message, None, b"", 0)
         self.keeping.begin()
-        self._shares = {}
+        self._tasks = {}
         self._nodes = {}
         route = publishing.routes.lookup(message.topic)
         result = 0
@@ -89,13 +89,13 @@ class Errands:
         result |= self._durable(_NO_HOME, route, message, None, b"", 0)
         self._groups(_NO_HOME, route, message)
         self._to_nodes(route)
-        shares = self._shares
+        tasks = self._tasks
         nodes = self._nodes
-        if not shares and not nodes:
+        if not tasks and not nodes:
             self.state.counters.publish_unmatched += 1
             return result
-        self.outbox.put(home, message, b"", 0, 0, list(shares.values()), nodes, True)
-        self.state.counters.cluster_messages_sent += len(shares) + len(nodes)
+        self.outbox.put(home, message, b"", 0, 0, list(tasks.values()), nodes, True)
+        self.state.counters.cluster_messages_sent += len(tasks) + len(nodes)
         return result | MATCHED | STORED
 
     def _to_nodes(self, route: Route) -> None:
@@ -105,19 +105,19 @@ class Errands:
         for node_id in route.nodes:
             self._nodes.setdefault(node_id, [])
 
-    def _share(self, partition: int) -> Share:
-        share = self._shares.get(partition)
-        if share is None:
-            share = Share(partition, 0)
-            self._shares[partition] = share
-        return share
+    def _task(self, partition: int) -> Task:
+        task = self._tasks.get(partition)
+        if task is None:
+            task = Task(partition, 0)
+            self._tasks[partition] = task
+        return task
 
     def _share_out(self, name: bytes, node_id: str, partition: int) -> None:
         """Let a member of a group get it: at a node, or (without one) in a partition."""
         if node_id:
             self._nodes.setdefault(node_id, []).append(name)
         else:
-            self._share(partition).groups.append(name)
+            self._task(partition).groups.append(name)
 
     def _retain(self, home: int, message: Message, producer: bytes, number: int) -> int:
         partition = self.state.partition_of(message.topic)
@@ -125,7 +125,7 @@ class Errands:
             return self.keeping.retain(message, producer, number)
         if self.state.leads[partition] and not self.keeping.retained.has_room(message):
             return REFUSED
-        self._share(partition).bits |= RETAIN
+        self._task(partition).bits |= RETAIN
         return STORED
 
     def _logs(self, home: int, route: Route, message: Message, producer: bytes, number: int) -> int:
@@ -139,9 +139,9 @@ class Errands:
             self.keeping.stream(mine, message, producer, number)
         for log in route.logs:
             if log.store_partition != home:
-                self._share(log.store_partition).bits |= STREAM
+                self._task(log.store_partition).bits |= STREAM
         for partition in route.away_logs:
-            self._share(partition).bits |= STREAM
+            self._task(partition).bits |= STREAM
         return MATCHED | STORED
 
     def _durable(
@@ -151,10 +151,10 @@ class Errands:
         result = self.keeping.store(mine, message, publisher, producer, number) if mine else 0
         for target in route.durable:
             if target.session.partition != home:
-                self._share(target.session.partition).bits |= QUEUE
+                self._task(target.session.partition).bits |= QUEUE
                 result |= MATCHED | STORED
         for partition in route.away:
-            self._share(partition).bits |= QUEUE
+            self._task(partition).bits |= QUEUE
             result |= MATCHED | STORED
         return result
 
@@ -182,23 +182,23 @@ class Errands:
         if not session.durable:
             self._nodes.setdefault(self.node_id, []).append(group.name)
         elif session.partition != home:
-            self._share(session.partition).groups.append(group.name)
+            self._task(session.partition).groups.append(group.name)
         else:
             self.shared.offer(member, group, message, home)
 
     def _promise(self, home: int, message: Message, publisher: Session | None, producer: bytes, number: int) -> int:
         """Have all others get it; this node's transient subscribers alone need no promise: they end with it."""
-        shares = self._shares
+        tasks = self._tasks
         nodes = self._nodes
-        if not shares and not nodes:
+        if not tasks and not nodes:
             return 0
         flags = 0 if publisher is None else FROM_CLIENT
         connection = None if publisher is None else publisher.connection
-        if not shares and len(nodes) == 1 and self.node_id in nodes and not self.outbox.busy(home):
+        if not tasks and len(nodes) == 1 and self.node_id in nodes and not self.outbox.busy(home):
             self.publishing.deliver(Application(message, producer, number, flags), nodes[self.node_id])
             return 0
-        self.outbox.put(home, message, producer, number, flags, list(shares.values()), nodes, False, connection)
-        self.state.counters.cluster_messages_sent += len(shares) + len(nodes)
+        self.outbox.put(home, message, producer, number, flags, list(tasks.values()), nodes, False, connection)
+        self.state.counters.cluster_messages_sent += len(tasks) + len(nodes)
         return STORED
 
     # -- messages of lost members -------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class Errands:
                     self.state.counters.publish_unmatched += 1
 
     def _pass_on(self, lost: Lost) -> bool:
-        self._shares = {}
+        self._tasks = {}
         self._nodes = {}
         group = self.publishing.routes.groups.get(lost.group)
         member = None if group is None else self.shared.choose(group, ANYWHERE)
@@ -227,15 +227,15 @@ class Errands:
                 if self.shared.offer(member, group, lost.message, partition):
                     return True
             else:
-                self._share(partition).groups.append(group.name)
-        if not self._shares:
+                self._task(partition).groups.append(group.name)
+        if not self._tasks:
             place = self.shared.choose_place(lost.group, None, places) if places else None
             if place is None:
                 return False
             self._share_out(lost.group, place.place.node_id, place.place.partition)
         if lost.home >= 0:
-            self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, list(self._shares.values()), self._nodes)
+            self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, list(self._tasks.values()), self._nodes)
         else:
-            requests = self.publishing.requests
-            requests.publish(lost.message, b"", 0, TO_GROUPS, list(self._shares.values()), self._nodes)
+            forward_sender = self.publishing.forward_sender
+            forward_sender.publish(lost.message, b"", 0, TO_GROUPS, list(self._tasks.values()), self._nodes)
         return True

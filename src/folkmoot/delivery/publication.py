@@ -1,7 +1,7 @@
 """Publishing what is committed: a chunk per turn, in the order of an app's numbers, parts and chunks.
 
 One change of the home partition removes a chunk, says how far the app is, and promises the chunk's messages to all who
-shall have them (`errand.Errands.entrust`). So whoever leads next, after whatever crash, goes on with the chunk behind
+shall have them (`OutboxPublishing.entrust`). So whoever leads next, after whatever crash, goes on with the chunk behind
 the last one that is certain, and promises that are certain are kept once (`outbox`). It never runs ahead: little may be
 under way, and nothing goes on while a disk is full. docs/adr/0010.
 """
@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 
 from folkmoot.delivery.keeping import REFUSED
-from folkmoot.delivery.outbox_publish import Errands
+from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.delivery.transaction import Transactions
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, WARNING
@@ -48,12 +48,12 @@ class _Step:
 class Publications:
     """The work of publishing. spoiled: partitions with a row that cannot be read, and why: to be taken."""
 
-    def __init__(self, state: State, commits: Commits, errands: Errands, transactions: Transactions) -> None:
+    def __init__(self, state: State, commits: Commits, entries: OutboxPublishing, transactions: Transactions) -> None:
         self.state = state
         self.fabric = transactions.fabric
         self.commits = commits
-        self.errands = errands
-        self.outbox = errands.outbox
+        self.entries = entries
+        self.outbox = entries.outbox
         self.transactions = transactions
         self.spoiled: list[tuple[int, str]] = []
         self._steps: deque[_Step] = deque()
@@ -139,14 +139,14 @@ class Publications:
 
     def _entrust(self, app: App, message: Message) -> None:
         try:
-            refused = self.errands.entrust(app.partition, message) & REFUSED != 0
+            refused = self.entries.entrust(app.partition, message) & REFUSED != 0
         except CorruptStore as fault:
             self.state.event(ERROR, "unreadable", {"what": str(fault)})
             refused = True
         if refused:  # it cannot be kept for those who come later; all others get it
             self.state.event(WARNING, "transaction_not_retained", {"topic": message.topic.decode()})
             message.retain = False
-            self.errands.entrust(app.partition, message)
+            self.entries.entrust(app.partition, message)
 
     def _remember(self, app: App, committed: Committed, part: bytes, chunk: Chunk, value: bytes) -> _Step:
         """Keep what the change removes, to put it back if it turns out to be in no copy that counts."""

@@ -6,7 +6,7 @@ here store of it is `keeping`.
 
 from __future__ import annotations
 
-from folkmoot.channel.forward_sender import Requests
+from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.delivery.keeping import MATCHED, REFUSED, STORED, Keeping
 from folkmoot.delivery.shared import Lost, Shared
 from folkmoot.partition.producer import Producers
@@ -17,7 +17,7 @@ from folkmoot.session.session import Session
 from folkmoot.session.subscription import Target
 from folkmoot.store.message import Message
 from folkmoot.turn.fabric import Fabric
-from folkmoot.turn.message import CHOOSE, FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Share
+from folkmoot.turn.message import CHOOSE, FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
 from folkmoot.turn.state import State
 
 __all__ = ["Publishing"]
@@ -30,7 +30,7 @@ class Publishing:
         self,
         state: State,
         fabric: Fabric,
-        requests: Requests,
+        forward_sender: ForwardSender,
         keeping: Keeping,
         queue: Queue,
         routes: Routes,
@@ -40,8 +40,8 @@ class Publishing:
     ) -> None:
         self.state = state
         self.fabric = fabric
-        self.requests = requests
-        self.receipts = requests.commits.receipts
+        self.forward_sender = forward_sender
+        self.receipts = forward_sender.commits.receipts
         self.keeping = keeping
         self.queue = queue
         self.routes = routes
@@ -102,55 +102,55 @@ class Publishing:
         kept_here: bool,
     ) -> int:
         """Hand the message to those nodes that need it, and to no others."""
-        shares: dict[int, Share] = {}
+        tasks: dict[int, Task] = {}
         nodes: dict[str, list[bytes]] = {}
         for partition in route.away:
-            shares[partition] = Share(partition, QUEUE)
+            tasks[partition] = Task(partition, QUEUE)
         for partition in route.away_logs:
-            self._share(shares, partition).bits |= STREAM
+            self._task(tasks, partition).bits |= STREAM
         for node_id in route.nodes:
             nodes[node_id] = []
         for name, places in route.shared.items():
             if name not in self._local_groups and not (producer and self._entrust(name, message, producer, sequence)):
                 place = self.shared.choose_place(name, None, places)
                 assert place is not None, "a shared subscription elsewhere has members"
-                self._share_out(name, place.place.node_id, place.place.partition, shares, nodes)
+                self._share_out(name, place.place.node_id, place.place.partition, tasks, nodes)
         for name, node_id, partition in self._chosen:
-            self._share_out(name, node_id, partition, shares, nodes)
+            self._share_out(name, node_id, partition, tasks, nodes)
         for name in self._choices:
-            share = self._share(shares, self.state.partition_of(name))
-            share.bits |= CHOOSE
-            share.choices.append(name)
-        result = MATCHED if shares or nodes else 0
+            task = self._task(tasks, self.state.partition_of(name))
+            task.bits |= CHOOSE
+            task.choices.append(name)
+        result = MATCHED if tasks or nodes else 0
         if not kept_here:
-            self._share(shares, self.state.partition_of(message.topic)).bits |= RETAIN
+            self._task(tasks, self.state.partition_of(message.topic)).bits |= RETAIN
         flags = 0 if publisher is None else FROM_CLIENT
         connection = None if publisher is None else publisher.connection
-        self.requests.publish(message, producer, sequence, flags, list(shares.values()), nodes, connection)
-        self.state.counters.cluster_messages_sent += len(shares) + len(nodes)
-        return result | STORED if shares else result
+        self.forward_sender.publish(message, producer, sequence, flags, list(tasks.values()), nodes, connection)
+        self.state.counters.cluster_messages_sent += len(tasks) + len(nodes)
+        return result | STORED if tasks else result
 
-    def _share(self, shares: dict[int, Share], partition: int) -> Share:
-        share = shares.get(partition)
-        if share is None:
-            share = Share(partition, 0)
-            shares[partition] = share
-        return share
+    def _task(self, tasks: dict[int, Task], partition: int) -> Task:
+        task = tasks.get(partition)
+        if task is None:
+            task = Task(partition, 0)
+            tasks[partition] = task
+        return task
 
     def _share_out(
         self,
         name: bytes,
         node_id: str,
         partition: int,
-        shares: dict[int, Share],
+        tasks: dict[int, Task],
         nodes: dict[str, list[bytes]],
     ) -> None:
         if node_id:
             nodes.setdefault(node_id, []).append(name)
         else:
-            self._share(shares, partition).groups.append(name)
+            self._task(tasks, partition).groups.append(name)
 
-    def apply(self, application: Application, share: Share, origin: bytes) -> None:
+    def apply(self, application: Application, task: Task, origin: bytes) -> None:
         """Store a message that another node, or this one before a partition came to it, has for one partition."""
         message = application.message
         producer, sequence = application.producer, application.number
@@ -158,28 +158,28 @@ class Publishing:
         publisher = self.state.sessions.get(message.publisher) if application.flags & FROM_CLIENT else None
         if producer:
             self.keeping.begin()
-        if share.bits & RETAIN:
+        if task.bits & RETAIN:
             self.keeping.retain(message, producer, sequence)
-        if share.bits & STREAM:
+        if task.bits & STREAM:
             self.keeping.stream(
-                [log for log in route.logs if log.store_partition == share.partition], message, producer, sequence
+                [log for log in route.logs if log.store_partition == task.partition], message, producer, sequence
             )
         message.origin = origin
-        if share.bits & QUEUE:
+        if task.bits & QUEUE:
             self.keeping.store(
-                [target for target in route.durable if target.session.partition == share.partition],
+                [target for target in route.durable if target.session.partition == task.partition],
                 message,
                 publisher,
                 producer,
                 sequence,
             )
-        for name in share.choices:
-            if self.keeping.takes(share.partition, producer, sequence):
-                self._lose(name, message, share.partition)
-        for name in share.groups:
+        for name in task.choices:
+            if self.keeping.takes(task.partition, producer, sequence):
+                self._lose(name, message, task.partition)
+        for name in task.groups:
             group = self.routes.groups.get(name)
-            if group is None or not self.shared.deliver(group, message, share.partition):
-                self._lose(name, message, share.partition)  # its members have gone meanwhile
+            if group is None or not self.shared.deliver(group, message, task.partition):
+                self._lose(name, message, task.partition)  # its members have gone meanwhile
 
     def _lose(self, name: bytes, message: Message, partition: int) -> None:
         """Have a member of a group found at the end of the turn; the partition keeps the message until it is there."""
@@ -225,7 +225,7 @@ class Publishing:
                     continue
             knows = self.state.partition_of(group.name)
             if publisher is not None and publisher.durable:
-                knows = publisher.partition  # as it does where there are other nodes, see `errand`
+                knows = publisher.partition  # as it does where there are other nodes, see `entry`
             if not self.keeping.takes(knows, producer, sequence):
                 result |= MATCHED | STORED
                 continue

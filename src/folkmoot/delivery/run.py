@@ -12,7 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from folkmoot.channel.forward_sender import Requests
+from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.delivery.publish import Publishing
 from folkmoot.kernel.pack import U16
 from folkmoot.routing.route import Route, Routes
@@ -70,23 +70,23 @@ class Run:
 class Runs:
     """Gives runs to those who get them."""
 
-    def __init__(self, state: State, routes: Routes, publishing: Publishing, requests: Requests) -> None:
+    def __init__(self, state: State, routes: Routes, publishing: Publishing, forward_sender: ForwardSender) -> None:
         self.state = state
         self.counters = state.counters
         self.routes = routes
         self.publishing = publishing
-        self.requests = requests
+        self.forward_sender = forward_sender
 
     def hand_over(self, run: Run, pos: i64, end: i64, nodes: list[str], connection: Connection) -> None:
         """Pass the packets in `data[pos:end]` on to other nodes, packed once; in order with all that goes there."""
         count = int((end - pos) // run.total)
-        fabric = self.requests.fabric
+        fabric = self.forward_sender.fabric
         if fabric.choked and not run.qos:
             heard = [node_id for node_id in nodes if not fabric.is_flooded(node_id)]
             self.counters.dropped_qos0_slow += count * (len(nodes) - len(heard))
             nodes = heard
         body = encode_run(run.publisher, run.v5, int(run.total), int(run.head), run.data[pos:end])
-        self.requests.publish_run(body, nodes, connection)
+        self.forward_sender.publish_run(body, nodes, connection)
         self.counters.cluster_messages_sent += count * len(nodes)
 
     def deliver(self, body: bytes) -> None:

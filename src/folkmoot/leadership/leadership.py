@@ -1,6 +1,6 @@
 """Beginning and ending to lead partitions, while their clients stay connected (DESIGN sections 6 to 9).
 
-A new leader asks all members who is connected and reads the rows (`succession`), gives the connected clients their
+A new leader asks all members who is connected and reads the rows (`recovery`), gives the connected clients their
 sessions back, settles the others, and only then takes requests. An old leader forgets what it had in memory and passes
 packets on from then on. Clients notice a pause.
 """
@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import msgspec
 
-from folkmoot.channel.forward_sender import Requests
+from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.channel.outbox import Outbox
-from folkmoot.delivery.forward_receiver import Exchange
+from folkmoot.delivery.forward_receiver import ForwardReceiver
 from folkmoot.delivery.purge import Purges
 from folkmoot.feed.feed import Feeds
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.pack import varint
 from folkmoot.leadership.hosting import Hosting
-from folkmoot.leadership.recovery import Arrival, Succession
+from folkmoot.leadership.recovery import Arrival, Recovery
 from folkmoot.leadership.restore import Restore
 from folkmoot.mqtt.connect import decode_connect
 from folkmoot.partition.body import Bodies
@@ -42,10 +42,10 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import ENTER
 from folkmoot.turn.state import State
 
-__all__ = ["Tenure"]
+__all__ = ["Leadership"]
 
 
-class Tenure:
+class Leadership:
     """Which partitions this node leads, and what changes with them."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Tenure:
         state: State,
         fabric: Fabric,
         interest: Interest,
-        requests: Requests,
+        forward_sender: ForwardSender,
         relays: Relays,
         marks: Marks,
         outbox: Outbox,
@@ -67,7 +67,7 @@ class Tenure:
         closing: Closing,
         attaching: Attaching,
         admission: Admission,
-        exchange: Exchange,
+        forward_receiver: ForwardReceiver,
         restore: Restore,
         hosting: Hosting,
         inquiries: Inquiries,
@@ -77,7 +77,7 @@ class Tenure:
         self.state = state
         self.fabric = fabric
         self.interest = interest
-        self.requests = requests
+        self.forward_sender = forward_sender
         self.relays = relays
         self.marks = marks
         self.outbox = outbox
@@ -91,14 +91,14 @@ class Tenure:
         self.closing = closing
         self.attaching = attaching
         self.admission = admission
-        self.exchange = exchange
+        self.forward_receiver = forward_receiver
         self.restore = restore
         self.hosting = hosting
         self.inquiries = inquiries
         self.orders = orders
         self.streams = streams
         self.met: dict[str, int] = {}  # in which view all began anew with a node
-        self.succession = Succession(relays, restore, fabric.planted)
+        self.recovery = Recovery(relays, restore, fabric.planted)
         self._led = 0  # partitions since it was told last
 
     # -- views --------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Tenure:
         merging: partitions that open anew, whoever leads them: what they had at the other side of a split comes first.
         """
         fabric = self.fabric
-        self.requests.begin(epoch)
+        self.forward_sender.begin(epoch)
         muted = fabric.unmute()  # they have not heard all that this node has said; it may have heard all that they have
         for node_id in members:
             fabric.send(node_id, ENTER, varint(epoch))
@@ -131,28 +131,28 @@ class Tenure:
                 fabric.since[partition] = epoch
                 if self.state.leads[partition]:
                     self.leave(partition)
-                self.requests.moved(partition)
+                self.forward_sender.moved(partition)
                 self.interest.moved(partition)
                 if partition in merging and leader in met:
-                    self.exchange.foreign(partition)
+                    self.forward_receiver.foreign(partition)
                     self.interest.foreign[partition] = None
-                self.exchange.moved(partition)
+                self.forward_receiver.moved(partition)
                 self.relays.moved(partition)
             if not leader:
-                self.requests.give_up(partition)
+                self.forward_sender.give_up(partition)
                 self.interest.foreign.pop(partition, None)
         self.routes.forget_all()
         for node_id in gone:
-            self.requests.gone(node_id)
+            self.forward_sender.gone(node_id)
             self.interest.gone(node_id)
-            self.requests.barrier.forget(node_id)
+            self.forward_sender.barrier.forget(node_id)
             self.hosting.gone(node_id)
             self.orders.gone(node_id)
         if len(fresh) == len(members):
             self.hosting.informed = False  # nobody has told yet
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
         for node_id in fresh:
-            self.requests.renew(node_id)
+            self.forward_sender.renew(node_id)
             self.interest.tell(node_id, led, True)
         self.met.update(dict.fromkeys(met, epoch))
         self.routes.forget_all()
@@ -167,9 +167,9 @@ class Tenure:
             fabric.open[partition] = False
             fabric.holds[partition] = False
             fabric.leaders[partition] = ""
-        self.succession.clear()
+        self.recovery.clear()
         self.hosting.stand_down()
-        self.requests.drop_all()
+        self.forward_sender.drop_all()
         self.lifecycle.trails.clear()
         self.closing.dismiss_all(why)
         if self.streams.dirty:
@@ -181,7 +181,7 @@ class Tenure:
                 self.relays.forget(relay)
         for node_id in fabric.others:
             self.interest.gone(node_id)
-            self.requests.barrier.forget(node_id)
+            self.forward_sender.barrier.forget(node_id)
             self.orders.gone(node_id)
         fabric.others = []
         self.inquiries.installed()
@@ -197,8 +197,8 @@ class Tenure:
 
     def _again(self) -> None:
         """Ask anew, in the new view, who is connected."""
-        wanted = [one for one in self.succession.arrivals if self.fabric.leaders[one] == self.fabric.node_id]
-        self.succession.clear()
+        wanted = [one for one in self.recovery.arrivals if self.fabric.leaders[one] == self.fabric.node_id]
+        self.recovery.clear()
         self._tell()
         if wanted:
             self.prepare(wanted)
@@ -208,7 +208,7 @@ class Tenure:
     def opened(self, partition: int) -> None:
         """Another node has begun to lead a partition."""
         self.fabric.open[partition] = True
-        self.exchange.opened(partition)
+        self.forward_receiver.opened(partition)
         self.relays.opened(partition)
         self.inquiries.opened()
 
@@ -218,7 +218,7 @@ class Tenure:
         """This node has all changes of these partitions and may lead them: ask who is connected."""
         begun = [partition for partition in partitions if not self.state.leads[partition]]  # it may have done so
         for partition in begun:
-            self.succession.begin(partition, self.fabric.others)
+            self.recovery.begin(partition, self.fabric.others)
         if begun:
             self.hosting.expecting = True
             self.hosting.want(begun)
@@ -227,15 +227,15 @@ class Tenure:
         """A node tells who is connected to it. Raises ValueError for nonsense."""
         told = msgspec.msgpack.decode(body, type=tuple[int, list[int], list[HOST_ENTRY]])
         if told[0] == self.fabric.epoch:
-            self.succession.told(node_id, told[1], told[2])
+            self.recovery.told(node_id, told[1], told[2])
 
     def lead(self, partitions: list[int], homes: dict[str, tuple[bool, list[str]]]) -> None:
-        """Lead partitions from now on; those that cannot be read are in `succession.spoiled`.
+        """Lead partitions from now on; those that cannot be read are in `recovery.spoiled`.
 
         homes: clients that may be connected at these nodes only (True), or anywhere but there (False).
         """
         arrivals = self._take(partitions)
-        led = [arrival.estate.partition for arrival in arrivals]
+        led = [arrival.loader.partition for arrival in arrivals]
         self.routes.forget_all()  # what clients have sent already is handled next, with these partitions here
         for partition in led:
             for relay in self.relays.of_partition(partition):
@@ -248,33 +248,33 @@ class Tenure:
         self.routes.forget_all()
         self.restore.settle()
         self.hosting.let_in()
-        self.hosting.catch_up(len(self.succession) > 0)
+        self.hosting.catch_up(len(self.recovery) > 0)
         if led:
             for node_id in self.fabric.others:
                 self.interest.tell(node_id, led, False)
         self.inquiries.opened()
         for partition in led:
-            self.exchange.opened(partition)
+            self.forward_receiver.opened(partition)
             for relay in self.relays.of_partition(partition):
                 self.relays.forget(relay)
                 connection = relay.connection
                 if connection.state == REGISTERING:
                     self.admission.admit(connection, relay.assigned)
         self._led += len(led)
-        if not len(self.succession):
+        if not len(self.recovery):
             self._tell()
 
     def _take(self, partitions: list[int]) -> list[Arrival]:
         """Give what was read of partitions its place; return those of which that could be done."""
         arrivals: list[Arrival] = []
         for partition in partitions:
-            arrival = self.succession.arrivals[partition]
+            arrival = self.recovery.arrivals[partition]
             try:
-                self.restore.take(arrival.estate)
+                self.restore.take(arrival.loader)
             except CorruptStore as fault:
-                self.succession.spoil(arrival, fault)
+                self.recovery.spoil(arrival, fault)
                 continue
-            del self.succession.arrivals[partition]
+            del self.recovery.arrivals[partition]
             self.interest.lead(partition)
             self.fabric.open[partition] = True
             arrivals.append(arrival)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.channel.outbox import decode_errand
+from folkmoot.channel.outbox import decode_outbox_entry
 from folkmoot.delivery.purge import Purge
 from folkmoot.delivery.transaction import Holdings
 from folkmoot.feed.replay import CURSOR_STREAM
@@ -52,9 +52,9 @@ from folkmoot.store.row import (
 )
 from folkmoot.store.transaction import decode_parts, decode_staged, decode_transaction, place_of
 from folkmoot.store.writer import VERSION_BYTES
-from folkmoot.turn.message import Errand
+from folkmoot.turn.message import OutboxEntry
 
-__all__ = ["Estate", "Filter"]
+__all__ = ["PartitionLoader", "Filter"]
 
 _PAGE_ROWS: Final = 1024
 _PAGE_ROWS_FIRST: Final = 16
@@ -77,7 +77,7 @@ class Filter:
         self.cursor: CursorRow | None = None
 
 
-class Estate:
+class PartitionLoader:
     """One partition; `partitions`: how many the store has."""
 
     def __init__(self, partition: int, reader: Reader, partitions: int) -> None:
@@ -96,7 +96,7 @@ class Estate:
         self.retained_bytes = 0
         self.producers = 0
         self.marks: dict[bytes, int] = {}
-        self.errands: list[Errand] = []
+        self.entries: list[OutboxEntry] = []
         self.holdings = Holdings()
         self.queue_messages = 0
         self.queue_bytes = 0
@@ -109,7 +109,7 @@ class Estate:
     def weight(self) -> int:
         """About how many rows' time it takes to open the partition: for each of these something is put in its place."""
         staged = len(self.holdings.staged)
-        return len(self.sessions) + len(self.filters) + len(self.strays) + len(self.errands) + len(self.purges) + staged
+        return len(self.sessions) + len(self.filters) + len(self.strays) + len(self.entries) + len(self.purges) + staged
 
     def read(self, budget: int) -> int:
         """Read on for about as long as `budget` rows take; return what is left of it. Raises CorruptStore, StoreError.
@@ -176,7 +176,7 @@ class Estate:
         elif kind == MARK:
             self.marks[plain_name_of(key)] = get_u64(value, VERSION_BYTES)
         elif kind == OUTBOX:
-            self.errands.append(decode_errand(self.partition, sequence_of(key), value[VERSION_BYTES:]))
+            self.entries.append(decode_outbox_entry(self.partition, sequence_of(key), value[VERSION_BYTES:]))
         elif kind == BODY:
             self.body_next = max(self.body_next, sequence_of(key) + 1)
         else:

@@ -2,7 +2,7 @@
 
 A large partition takes many turns to read, and everything else goes on meanwhile; each opens by itself as soon as it is
 read and all members have told who is connected. Those for which clients of this node wait come first. What a new view
-takes away again has changed nothing that others see. Beginning to lead is `tenure`'s.
+takes away again has changed nothing that others see. Beginning to lead is `leadership`'s.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.planted import Planted
-from folkmoot.leadership.loader import Estate
+from folkmoot.leadership.loader import PartitionLoader
 from folkmoot.leadership.restore import Restore
 from folkmoot.proxy.relay import HOST_ENTRY, Relays
 
-__all__ = ["OPENED_PER_TURN", "ROWS_PER_TURN", "Arrival", "Succession"]
+__all__ = ["OPENED_PER_TURN", "ROWS_PER_TURN", "Arrival", "Recovery"]
 
 # Per turn, so that heartbeats, peers and clients of other partitions wait for some tens of milliseconds at most: a row
 # takes 2 to 4 us to read in compiled code, and what is put in its place when a partition opens (a session, a
@@ -27,14 +27,14 @@ OPENED_PER_TURN: Final = 2048
 class Arrival:
     """A partition to be led: who has not told yet who is connected there, who is, and what its rows amount to."""
 
-    def __init__(self, estate: Estate, others: list[str]) -> None:
-        self.estate = estate
+    def __init__(self, loader: PartitionLoader, others: list[str]) -> None:
+        self.loader = loader
         self.awaited: dict[str, None] = dict.fromkeys(others)
         self.attached: list[tuple[str, HOST_ENTRY]] = []
         self.spoiled = False  # its rows cannot be read: it stays closed until another view says who leads it
 
 
-class Succession:
+class Recovery:
     """Partitions by number, in the order in which they came.
 
     Its questions name the partitions that `may` go on: of the others this node may still get newer changes.
@@ -88,7 +88,7 @@ class Succession:
             if arrival is None:
                 return
             try:
-                budget = arrival.estate.read(budget)
+                budget = arrival.loader.read(budget)
             except CorruptStore as fault:
                 self.spoil(arrival, fault)
 
@@ -112,7 +112,7 @@ class Succession:
     def spoil(self, arrival: Arrival, fault: CorruptStore) -> None:
         """The rows of a partition cannot be read."""
         arrival.spoiled = True
-        self.spoiled.append((arrival.estate.partition, str(fault)))
+        self.spoiled.append((arrival.loader.partition, str(fault)))
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
@@ -123,14 +123,14 @@ class Succession:
         for partition in may:
             arrival = self.arrivals.get(partition)
             if arrival is not None and self._is_due(arrival):
-                weight += arrival.estate.weight
+                weight += arrival.loader.weight
                 if partitions and weight > OPENED_PER_TURN:
                     break
                 partitions.append(partition)
         return partitions
 
     def _is_due(self, arrival: Arrival) -> bool:
-        return arrival.estate.whole and not arrival.spoiled and (self._planted.unasked or not arrival.awaited)
+        return arrival.loader.whole and not arrival.spoiled and (self._planted.unasked or not arrival.awaited)
 
     def runnable(self, may: list[int]) -> bool:
         """Whether there is something to read or to open."""
@@ -142,4 +142,4 @@ class Succession:
 
 
 def _is_unread(arrival: Arrival) -> bool:
-    return not arrival.estate.whole and not arrival.spoiled
+    return not arrival.loader.whole and not arrival.spoiled

@@ -1,6 +1,6 @@
 """Beginning to lead partitions: their rows become sessions, subscriptions, queues and wills again.
 
-First the rows of a partition are read (`estate`), page by page. When it opens, what was found takes its place, then
+First the rows of a partition are read (`loader`), page by page. When it opens, what was found takes its place, then
 clients that are still connected take their sessions, then those of the others are settled: only then is it known who
 gets the wills that this publishes.
 """
@@ -15,7 +15,7 @@ from folkmoot.feed.replay import CURSOR_STREAM, ReplayFeed, parse_replay
 from folkmoot.feed.retained_feed import RetainedFeed
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
-from folkmoot.leadership.loader import Estate, Filter
+from folkmoot.leadership.loader import Filter, PartitionLoader
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.mark import Marks
 from folkmoot.partition.producer import Producers
@@ -71,42 +71,42 @@ class Restore:
         # Wills of transient sessions, which end unless their client shows up, and those that are left (`left_name`)
         self.strays: dict[str, Session] = {}
 
-    def begin(self, partition: int) -> Estate:
+    def begin(self, partition: int) -> PartitionLoader:
         """Begin to read a partition: nobody changes its rows meanwhile."""
-        return Estate(partition, self.state.reader, self.state.partitions)
+        return PartitionLoader(partition, self.state.reader, self.state.partitions)
 
     def load(self, partition: int) -> None:
         """Read a partition whole and lead it; raises CorruptStore when a row cannot be read."""
-        estate = self.begin(partition)
-        while not estate.whole:
-            estate.read(1)
-        self.take(estate)
+        loader = self.begin(partition)
+        while not loader.whole:
+            loader.read(1)
+        self.take(loader)
 
-    def take(self, estate: Estate) -> None:
+    def take(self, loader: PartitionLoader) -> None:
         """Lead a partition from now on, with what was found in it.
 
         Raises CorruptStore when its streams cannot be read; then nothing has changed.
         """
         state = self.state
-        partition = estate.partition
+        partition = loader.partition
         self._open_streams(partition)
         state.leads[partition] = True
-        for session in estate.sessions.values():
+        for session in loader.sessions.values():
             _find_ends(session, state.apart)
             state.sessions[session.client_id] = session
             self._fresh.append(session)
-        for found in estate.filters:
+        for found in loader.filters:
             self._subscribe(found)
-        self.bodies.take(partition, estate.bodies, estate.body_next)
-        self.retained.take(partition, estate.retained_count, estate.retained_bytes)
-        self.producers.counts[partition] = estate.producers
-        self.marks.take(partition, estate.marks)
-        self.outbox.begin(partition, estate.errands)
-        self.transactions.take(partition, estate.holdings)
-        for purge in estate.purges.values():
+        self.bodies.take(partition, loader.bodies, loader.body_next)
+        self.retained.take(partition, loader.retained_count, loader.retained_bytes)
+        self.producers.counts[partition] = loader.producers
+        self.marks.take(partition, loader.marks)
+        self.outbox.begin(partition, loader.entries)
+        self.transactions.take(partition, loader.holdings)
+        for purge in loader.purges.values():
             self.purges.add(purge)
-        self._count(estate)
-        self.strays.update(estate.strays)
+        self._count(loader)
+        self.strays.update(loader.strays)
 
     def _open_streams(self, partition: int) -> None:
         state = self.state
@@ -117,13 +117,13 @@ class Restore:
             self.streams.abandon_in(partition)
             raise
 
-    def _count(self, estate: Estate) -> None:
+    def _count(self, loader: PartitionLoader) -> None:
         counters = self.state.counters
-        counters.sessions_persistent += len(estate.sessions)
-        counters.queue_messages += estate.queue_messages
-        counters.queue_bytes += estate.queue_bytes
-        counters.wills_pending += len(estate.strays)
-        for session in estate.sessions.values():
+        counters.sessions_persistent += len(loader.sessions)
+        counters.queue_messages += loader.queue_messages
+        counters.queue_bytes += loader.queue_bytes
+        counters.wills_pending += len(loader.strays)
+        for session in loader.sessions.values():
             if session.will is not None:
                 counters.wills_pending += 1
 

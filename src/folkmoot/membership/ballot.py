@@ -15,7 +15,7 @@ from folkmoot.kernel.pack import varint
 from folkmoot.membership.compose import chain_for, compose
 from folkmoot.membership.detector import Detector
 from folkmoot.membership.heartbeat import Request
-from folkmoot.membership.member_state import Seat
+from folkmoot.membership.member_state import MemberState
 from folkmoot.membership.planner import departs, ended
 from folkmoot.membership.proposal import (
     Prepare,
@@ -46,7 +46,7 @@ _MUTE_US: Final = 10 * SECOND
 class Ballot:
     """One node's part in agreeing."""
 
-    def __init__(self, seat: Seat, detector: Detector) -> None:
+    def __init__(self, member_state: MemberState, detector: Detector) -> None:
         self.proposal: Proposal | None = None
         self.retry_us: int = 0  # no proposal before
         self.muted: dict[str, int] = {}  # who did not answer, though heard: left out until then
@@ -55,29 +55,29 @@ class Ballot:
         self.left: list[str] = []
         self.crowded: list[str] = []
         self._told_end = False
-        self._seat = seat
+        self._member_state = member_state
         self._detector = detector
 
     def propose(self, ids: list[str], now: int) -> None:
         """Ask these nodes, this one included, for a view with them as members."""
-        seat = self._seat
-        if seat.counter >= COUNTER_MAX:
+        member_state = self._member_state
+        if member_state.counter >= COUNTER_MAX:
             self._exhausted()
             return
         members = self.members(ids)
-        seat.counter += 1
-        epoch = make_epoch(seat.counter, seat.proposer)
-        seat.promised = epoch
-        seat.promised_us = now
+        member_state.counter += 1
+        epoch = make_epoch(member_state.counter, member_state.proposer)
+        member_state.promised = epoch
+        member_state.promised_us = now
         self.proposal = Proposal(epoch, members, now)
         self.proposal.crowded = [member.node_id for member in members if member.node_id in self.crowded]
-        self.proposal.few = seat.is_few(members)
+        self.proposal.few = member_state.is_few(members)
         body = self._prepare(self.proposal)
         for member in members:
-            if member.node_id != seat.me.node_id:
-                seat.out.append((member.node_id, PREPARE, body))
-        seat.event(INFO, "view_proposed", {"view": seat.counter, "epoch": epoch, "members": ids})
-        self._promised(seat.me.node_id, self._promise(epoch), now)
+            if member.node_id != member_state.me.node_id:
+                member_state.out.append((member.node_id, PREPARE, body))
+        member_state.event(INFO, "view_proposed", {"view": member_state.counter, "epoch": epoch, "members": ids})
+        self._promised(member_state.me.node_id, self._promise(epoch), now)
 
     def ask_again(self, node_id: str) -> None:
         """Ask a node once more for its promise: the question, or the answer, may be lost with the link before.
@@ -85,10 +85,10 @@ class Ballot:
         If it was the answer, the node refuses now, and another view is proposed at once.
         """
         if self.proposal is not None and node_id in self.proposal.missing():
-            self._seat.out.append((node_id, PREPARE, self._prepare(self.proposal)))
+            self._member_state.out.append((node_id, PREPARE, self._prepare(self.proposal)))
 
     def _prepare(self, proposal: Proposal) -> bytes:
-        base = 0 if self._seat.base is None else self._seat.base.epoch
+        base = 0 if self._member_state.base is None else self._member_state.base.epoch
         members = [(member.node_id, member.incarnation) for member in proposal.members]
         return encode_prepare(Prepare(proposal.epoch, base, members))
 
@@ -104,7 +104,9 @@ class Ballot:
     def _exhausted(self) -> None:
         if not self._told_end:
             self._told_end = True
-            self._seat.event(ERROR, "views_exhausted", {"why": f"{COUNTER_MAX:,} views were made, no number is left"})
+            self._member_state.event(
+                ERROR, "views_exhausted", {"why": f"{COUNTER_MAX:,} views were made, no number is left"}
+            )
 
     def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         """Take a message of this protocol; raises ValueError when it is none."""
@@ -114,7 +116,7 @@ class Ballot:
             # A late one may name a view that this node has replaced meanwhile: then it cannot even be read.
             epoch = promised_epoch(body)
             if self.proposal is not None and epoch == self.proposal.epoch:
-                self._promised(node_id, decode_promise(body, self._seat.base), now)
+                self._promised(node_id, decode_promise(body, self._member_state.base), now)
         elif kind == REFUSE:
             epoch, counter, why = decode_refuse(body)
             self._refused(node_id, epoch, counter, why, now)
@@ -124,12 +126,12 @@ class Ballot:
     def late(self, now: int) -> None:
         """Give up a proposal that somebody does not answer who is heard all the time; leave those out of the next."""
         proposal = self.proposal
-        if proposal is None or now - proposal.started_us < self._seat.config.promise_us:
+        if proposal is None or now - proposal.started_us < self._member_state.config.promise_us:
             return
         silent = proposal.missing()
         for node_id in silent:
             self.muted[node_id] = now + _MUTE_US
-        self._seat.event(WARNING, "view_unanswered", {"epoch": proposal.epoch, "silent": silent})
+        self._member_state.event(WARNING, "view_unanswered", {"epoch": proposal.epoch, "silent": silent})
         self.proposal = None
 
     def mute(self, now: int) -> list[str]:
@@ -152,44 +154,49 @@ class Ballot:
         return False
 
     def _member(self, node_id: str) -> Member | None:
-        seat = self._seat
-        if node_id == seat.me.node_id:
-            return seat.me
+        member_state = self._member_state
+        if node_id == member_state.me.node_id:
+            return member_state.me
         member = self._detector.peer(node_id).member
-        if member is None and seat.view is not None:
-            return seat.view.member(node_id)  # others vouch for it; a link is still to come
+        if member is None and member_state.view is not None:
+            return member_state.view.member(node_id)  # others vouch for it; a link is still to come
         return member
 
     def _promise(self, epoch: int) -> Promise:
-        seat = self._seat
+        member_state = self._member_state
         return Promise(
-            epoch, seat.may_write(), seat.base, seat.holdings.holdings(), list(seat.filled), seat.config.replicas
+            epoch,
+            member_state.may_write(),
+            member_state.base,
+            member_state.holdings.holdings(),
+            list(member_state.filled),
+            member_state.config.replicas,
         )
 
     def _asked(self, node_id: str, prepare: Prepare, now: int) -> None:
-        seat = self._seat
+        member_state = self._member_state
         why = ""
-        if (seat.me.node_id, seat.me.incarnation) not in prepare.members:
+        if (member_state.me.node_id, member_state.me.incarnation) not in prepare.members:
             why = "it is for another start of this node"
-        elif prepare.epoch <= seat.promised:
+        elif prepare.epoch <= member_state.promised:
             why = "a later view was promised"
-        elif counter_of(prepare.epoch) <= counter_of(seat.epoch()):
+        elif counter_of(prepare.epoch) <= counter_of(member_state.epoch()):
             # The same counter made elsewhere: a view with both would give numbers of requests a second time (ADR 8).
             why = "a view with this number is installed"
-        elif not is_sane(counter_of(prepare.epoch), seat.counter):
+        elif not is_sane(counter_of(prepare.epoch), member_state.counter):
             why = "nobody has made so many views"
         if not why:
             why = self._keeps(node_id, [one for one, _incarnation in prepare.members], now)
         if why:
-            seat.out.append((node_id, REFUSE, encode_refuse(prepare.epoch, seat.counter, why)))
+            member_state.out.append((node_id, REFUSE, encode_refuse(prepare.epoch, member_state.counter, why)))
             return
-        seat.promised = prepare.epoch
-        seat.promised_us = now
-        seat.counter = max(seat.counter, counter_of(prepare.epoch))
+        member_state.promised = prepare.epoch
+        member_state.promised_us = now
+        member_state.counter = max(member_state.counter, counter_of(prepare.epoch))
         if self.proposal is not None:
             self.proposal = None
             self._later(now)
-        seat.out.append((node_id, PROMISE, encode_promise(self._promise(prepare.epoch), prepare.base)))
+        member_state.out.append((node_id, PROMISE, encode_promise(self._promise(prepare.epoch), prepare.base)))
 
     def _keeps(self, node_id: str, ids: list[str], now: int) -> str:
         """Return why a member of a view with a majority, where one is needed, does not follow a node of another view.
@@ -197,9 +204,9 @@ class Ballot:
         It would leave behind some of those that it hears, for no more than they are; or take in who comes and goes,
         which is for the lowest id of the view that works to judge. Who asks serves nobody: it waits, and asks again.
         """
-        seat = self._seat
-        view = seat.view
-        if view is None or seat.config.split_policy != "majority" or not seat.may_write():
+        member_state = self._member_state
+        view = member_state.view
+        if view is None or member_state.config.split_policy != "majority" or not member_state.may_write():
             return ""
         asker = view.member(node_id)
         if asker is not None and self._sees(asker, view):
@@ -211,7 +218,7 @@ class Ballot:
             return ""
         if left and len([one for one in view.known if one in ids]) <= count:
             return f"{_KEPT}{left[0]} would be left behind"
-        if seen[0].node_id == seat.me.node_id:
+        if seen[0].node_id == member_state.me.node_id:
             for one in ids:
                 peer = self._detector.peers.get(one)
                 if view.member(one) is None and peer is not None and not peer.calm(now):
@@ -220,7 +227,7 @@ class Ballot:
 
     def _sees(self, member: Member, view: View) -> bool:
         """Tell whether a member of the view is here, and in it: others may not have seen yet that it was cut off."""
-        if member.node_id == self._seat.me.node_id:
+        if member.node_id == self._member_state.me.node_id:
             return True
         peer = self._detector.peer(member.node_id)
         if not self._detector.hears & peer.bit or peer.incarnation() != member.incarnation or departs(peer):
@@ -230,22 +237,22 @@ class Ballot:
 
     def _later(self, now: int) -> None:
         """Wait a random while, so that two proposers do not meet again."""
-        self.retry_us = now + _RETRY_US + self._seat.rng.below(4 * _RETRY_US)
+        self.retry_us = now + _RETRY_US + self._member_state.rng.below(4 * _RETRY_US)
 
     def _refused(self, node_id: str, epoch: int, counter: int, why: str, now: int) -> None:
-        if is_sane(counter, self._seat.counter):
-            self._seat.counter = max(self._seat.counter, counter)
+        if is_sane(counter, self._member_state.counter):
+            self._member_state.counter = max(self._member_state.counter, counter)
         if self.proposal is None or epoch != self.proposal.epoch:
             return
-        self._seat.event(INFO, "view_refused", {"epoch": epoch, "node": node_id, "why": why})
+        self._member_state.event(INFO, "view_refused", {"epoch": epoch, "node": node_id, "why": why})
         self.proposal = None
         self._later(now)
         if why.startswith(_KEPT):
-            self.retry_us += self._seat.config.view_pause_us
+            self.retry_us += self._member_state.config.view_pause_us
 
     def _copies(self, proposal: Proposal) -> int:
         """Return how many copies there shall be: the most that any member is set to, so that a slip loses nothing."""
-        most = self._seat.config.replicas
+        most = self._member_state.config.replicas
         for promise in proposal.promises.values():
             most = max(most, promise.copies)
         return most
@@ -258,29 +265,31 @@ class Ballot:
         proposal.promises[node_id] = promise
         if proposal.missing():
             return
-        seat = self._seat
-        view = compose(proposal, seat.partitions, self._copies(proposal), self.requests, self.leaving, self.left)
-        view.proposer = seat.me.node_id
+        member_state = self._member_state
+        view = compose(
+            proposal, member_state.partitions, self._copies(proposal), self.requests, self.leaving, self.left
+        )
+        view.proposer = member_state.me.node_id
         peers = self._detector.peers
         view.doubtful = [lost.node_id for lost in view.absent if not ended(peers.get(lost.node_id), lost)]
-        chain = chain_for(proposal, view, seat.recent)
+        chain = chain_for(proposal, view, member_state.recent)
         body = encode_commit(chain)
         for member in proposal.members:
-            if member.node_id != seat.me.node_id:
-                seat.out.append((member.node_id, COMMIT, body))
+            if member.node_id != member_state.me.node_id:
+                member_state.out.append((member.node_id, COMMIT, body))
         self.proposal = None
-        seat.install(chain, now)
+        member_state.install(chain, now)
 
     def _committed(self, node_id: str, body: bytes, now: int) -> None:
-        seat = self._seat
+        member_state = self._member_state
         chain = decode_commit(body)
-        if chain[-1].epoch != seat.promised:
+        if chain[-1].epoch != member_state.promised:
             return  # a later one was promised meanwhile: this view must not come to life here
         for view in chain:
-            if len(view.replicas) != seat.partitions:
+            if len(view.replicas) != member_state.partitions:
                 raise ValueError("a view has another number of partitions")
-        if seat.install(chain, now):
-            seat.out.append((node_id, INSTALLED, varint(seat.epoch())))
+        if member_state.install(chain, now):
+            member_state.out.append((node_id, INSTALLED, varint(member_state.epoch())))
 
 
 def installed_epoch(body: bytes) -> int:

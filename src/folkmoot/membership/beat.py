@@ -11,7 +11,7 @@ from typing import Final
 from folkmoot.kernel.clock import SECOND
 from folkmoot.membership.detector import Detector, Peer
 from folkmoot.membership.heartbeat import MEMBER, Heartbeat, encode_heartbeat
-from folkmoot.membership.member_state import Seat
+from folkmoot.membership.member_state import MemberState
 from folkmoot.peer.kind import HEARTBEAT
 
 __all__ = ["Beater"]
@@ -27,9 +27,9 @@ _LEARNED_MAX: Final = 4096
 class Beater:
     """The heart of one node."""
 
-    def __init__(self, seat: Seat, detector: Detector) -> None:
+    def __init__(self, member_state: MemberState, detector: Detector) -> None:
         self.load: dict[str, int] = {}
-        self._seat = seat
+        self._member_state = member_state
         self._detector = detector
         self._load_changed = False
         self._beats = 0
@@ -38,7 +38,7 @@ class Beater:
 
     def interval(self) -> int:
         """Return the time between two beats, in microseconds."""
-        config = self._seat.config
+        config = self._member_state.config
         stretched = config.heartbeat_us * max(_NODES_PER_BEAT, len(self._detector.peers)) // _NODES_PER_BEAT
         return max(1, min(stretched, config.silence_us // _BEATS_PER_SILENCE))
 
@@ -77,8 +77,8 @@ class Beater:
 
     def wants(self) -> list[str]:
         """Return the addresses to be kept connected: seeds, members, those that are away, those that others see."""
-        wanted: dict[str, bool] = dict.fromkeys(self._seat.config.seeds, True)
-        view = self._seat.view
+        wanted: dict[str, bool] = dict.fromkeys(self._member_state.config.seeds, True)
+        view = self._member_state.view
         if view is not None:
             for member in view.members:
                 wanted[member.address] = True
@@ -86,50 +86,56 @@ class Beater:
                 wanted[member.address] = True
         for address in self._learned:
             wanted[address] = True
-        wanted.pop(self._seat.me.address, None)
-        wanted.pop(self._seat.config.peer_address, None)
+        wanted.pop(self._member_state.me.address, None)
+        wanted.pop(self._member_state.config.peer_address, None)
         wanted.pop("", None)
         return list(wanted)
 
     def _send(self, ids: list[str], now: int, load: bool) -> None:
-        seat = self._seat
+        member_state = self._member_state
         same = b""
         behind = b""
-        outside = b""
+        bootstrap = b""
         for node_id in ids:
             peer = self._detector.peers[node_id]
             if not peer.connected or peer.member is None:
                 continue
             if not self._in_view(peer):
-                outside = outside or self._body(False, False, now, load)
-                seat.out.append((node_id, HEARTBEAT, outside))
-            elif peer.beat is not None and peer.beat.epoch == seat.epoch():
+                bootstrap = bootstrap or self._body(False, False, now, load)
+                member_state.out.append((node_id, HEARTBEAT, bootstrap))
+            elif peer.beat is not None and peer.beat.epoch == member_state.epoch():
                 same = same or self._body(True, True, now, load)
-                seat.out.append((node_id, HEARTBEAT, same))
+                member_state.out.append((node_id, HEARTBEAT, same))
             else:
                 behind = behind or self._body(True, False, now, load)
-                seat.out.append((node_id, HEARTBEAT, behind))
+                member_state.out.append((node_id, HEARTBEAT, behind))
 
     def _in_view(self, peer: Peer) -> bool:
-        view = self._seat.view
-        if view is None or self._seat.state != MEMBER:
+        view = self._member_state.view
+        if view is None or self._member_state.state != MEMBER:
             return False
         member = view.member(peer.node_id)
         return member is not None and member.incarnation == peer.incarnation()
 
     def _body(self, in_view: bool, same_epoch: bool, now: int, load: bool) -> bytes:
-        seat = self._seat
+        member_state = self._member_state
         detector = self._detector
-        beat = Heartbeat(seat.state, seat.me.incarnation, seat.epoch(), seat.counter, seat.partitions)
+        beat = Heartbeat(
+            member_state.state,
+            member_state.me.incarnation,
+            member_state.epoch(),
+            member_state.counter,
+            member_state.partitions,
+        )
         beat.in_view = in_view
-        beat.stalled = seat.stalled(now)
+        beat.stalled = member_state.stalled(now)
         beat.patient = self._patient
-        beat.news = seat.news or len(seat.filled) > 0
-        beat.leaving = seat.leaving
-        beat.requests = seat.requests[:64]
+        beat.news = member_state.news or len(member_state.filled) > 0
+        beat.leaving = member_state.leaving
+        beat.requests = member_state.requests[:64]
         beat.load = self.load if load else None
         rest = detector.hears & ~detector.me
-        view = seat.view
+        view = member_state.view
         if same_epoch and view is not None:
             for number, member in enumerate(view.members):
                 bit = detector.bit(member.node_id)
@@ -142,7 +148,7 @@ class Beater:
 
     def _addresses(self, in_view: bool) -> list[tuple[str, str]]:
         """Return nodes that the receiver may not know: strangers for members, for strangers everybody."""
-        view = self._seat.view
+        view = self._member_state.view
         found: list[tuple[str, str]] = []
         for node_id in sorted(self._detector.peers):
             peer = self._detector.peers[node_id]

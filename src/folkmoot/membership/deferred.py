@@ -8,24 +8,24 @@ from __future__ import annotations
 
 from folkmoot.membership.detector import Detector
 from folkmoot.membership.heartbeat import EVICT, FORGET, LEAVE, MEMBER, Request
-from folkmoot.membership.member_state import Seat
+from folkmoot.membership.member_state import MemberState
 from folkmoot.membership.planner import Wish, departs, drained, strayed
 from folkmoot.membership.view import View
 from folkmoot.peer.member import LEAVING, Member
 
-__all__ = ["Agenda"]
+__all__ = ["DeferredChanges"]
 
 
-class Agenda:
+class DeferredChanges:
     """What one member would bring into the next view beside who belongs to it.
 
     left: who has gone with nothing left. crowded: whose disks have no room.
     """
 
-    def __init__(self, seat: Seat, detector: Detector) -> None:
+    def __init__(self, member_state: MemberState, detector: Detector) -> None:
         self.left: list[str] = []
         self.crowded: list[str] = []
-        self._seat = seat
+        self._member_state = member_state
         self._detector = detector
         self._astray_since_us: int = -1
 
@@ -35,7 +35,7 @@ class Agenda:
 
     def requests(self, view: View) -> list[Request]:
         """Return what operators asked for, here and at other members."""
-        requests = list(self._seat.requests)
+        requests = list(self._member_state.requests)
         for member in view.members:
             peer = self._detector.peers.get(member.node_id)
             if peer is not None and peer.beat is not None:
@@ -53,8 +53,8 @@ class Agenda:
 
     def _leaves(self, view: View, member: Member) -> bool:
         """Tell whether a member wants to go; one that goes already and was started again has not heard of it yet."""
-        if member.node_id == self._seat.me.node_id:
-            return self._seat.leaving
+        if member.node_id == self._member_state.me.node_id:
+            return self._member_state.leaving
         peer = self._detector.peers.get(member.node_id)
         if peer is None or peer.beat is None:
             return member.state == LEAVING
@@ -76,9 +76,13 @@ class Agenda:
                 wish.reasons.append(f"{member.node_id} leaves")
             elif member.node_id not in leaving and member.state == LEAVING:
                 wish.reasons.append(f"{member.node_id} stays")
-        if self._seat.filled or self._seat.news:
-            wish.reasons.append(f"{self._seat.me.node_id} has news")
-        if view.apart and wish.proposer == self._seat.me.node_id and not self._seat.is_few(view.members):
+        if self._member_state.filled or self._member_state.news:
+            wish.reasons.append(f"{self._member_state.me.node_id} has news")
+        if (
+            view.apart
+            and wish.proposer == self._member_state.me.node_id
+            and not self._member_state.is_few(view.members)
+        ):
             wish.reasons.append("its seeds are found")
         astray = False
         for node_id in wish.ids:
@@ -99,8 +103,8 @@ class Agenda:
         self.crowded = []
         for node_id in wish.ids:
             peer = self._detector.peers.get(node_id)
-            own = node_id == self._seat.me.node_id
-            lacks = self._seat.room.lacks if own else peer is not None and peer.lacks_room()
+            own = node_id == self._member_state.me.node_id
+            lacks = self._member_state.room.lacks if own else peer is not None and peer.lacks_room()
             if lacks:
                 self.crowded.append(node_id)
             if view.member(node_id) is not None and lacks != (node_id in view.crowded):
@@ -118,5 +122,5 @@ class Agenda:
             return
         if self._astray_since_us < 0:
             self._astray_since_us = now
-        if now - self._astray_since_us >= self._seat.config.silence_us:
+        if now - self._astray_since_us >= self._member_state.config.silence_us:
             wish.reasons.append("members are in different views")

@@ -20,7 +20,7 @@ from folkmoot.membership.view import View, counter_of
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.member import LEAVING, Member
 
-__all__ = ["STATES", "HoldingsSource", "Seat"]
+__all__ = ["STATES", "HoldingsSource", "MemberState"]
 
 _RECENT_MAX: Final = 4  # views kept for members that missed one
 STATES: Final[list[str]] = ["waiting", "member", "excluded"]
@@ -35,7 +35,7 @@ class HoldingsSource(ABC):
         """Return what this node has of each partition, in their order."""
 
 
-class Seat:
+class MemberState:
     """The state of one node's membership.
 
     out: (node id, kind, body) to be sent. installs: views to be installed, in order. filled: (partition, learner) that

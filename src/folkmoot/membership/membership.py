@@ -12,7 +12,7 @@ from folkmoot.kernel.event import INFO, WARNING, Event
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.ballot import Ballot, installed_epoch
 from folkmoot.membership.beat import Beater
-from folkmoot.membership.bootstrap import Outside
+from folkmoot.membership.bootstrap import Bootstrap
 from folkmoot.membership.detector import NO_ROOM, Detector, Peer
 from folkmoot.membership.heartbeat import (
     DEPART,
@@ -25,10 +25,10 @@ from folkmoot.membership.heartbeat import (
     Request,
     decode_heartbeat,
 )
-from folkmoot.membership.member_state import STATES, HoldingsSource, Seat
-from folkmoot.membership.planner import Roster, departs, drained, is_gone, unsatisfied
+from folkmoot.membership.member_state import STATES, HoldingsSource, MemberState
+from folkmoot.membership.planner import Planner, departs, drained, is_gone, unsatisfied
 from folkmoot.membership.view import View, is_sane
-from folkmoot.membership.watchdog import Inside
+from folkmoot.membership.watchdog import Watchdog
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import COMMIT, HEARTBEAT, INSTALLED, PREPARE, PROMISE, REFUSE
 from folkmoot.peer.member import Member
@@ -57,23 +57,23 @@ class Membership:
     ) -> None:
         """`stored`: the newest view that this node had installed before it was started again."""
         self._config = config
-        self._seat = Seat(me, config, partitions, rng, holdings, stored)
+        self._member_state = MemberState(me, config, partitions, rng, holdings, stored)
         self._detector = Detector(me.node_id, config.silence_us)
-        roster = Roster(me, self._detector, config.link_patience_us, config.split_policy == "majority")
-        self._ballot = Ballot(self._seat, self._detector)
-        self._beater = Beater(self._seat, self._detector)
-        self._inside = Inside(self._seat, self._detector, roster, self._ballot, self._beater)
-        self.outside = Outside(self._seat, self._detector, roster, self._ballot)
+        planner = Planner(me, self._detector, config.link_patience_us, config.split_policy == "majority")
+        self._ballot = Ballot(self._member_state, self._detector)
+        self._beater = Beater(self._member_state, self._detector)
+        self._watchdog = Watchdog(self._member_state, self._detector, planner, self._ballot, self._beater)
+        self.bootstrap = Bootstrap(self._member_state, self._detector, planner, self._ballot)
         self._next_us: int = 0
         self._complained: dict[str, int] = {}
-        self.out: list[tuple[str, int, bytes]] = self._seat.out
-        self.installs: list[View] = self._seat.installs
-        self.events: list[Event] = self._seat.events
+        self.out: list[tuple[str, int, bytes]] = self._member_state.out
+        self.installs: list[View] = self._member_state.installs
+        self.events: list[Event] = self._member_state.events
 
     @property
     def view(self) -> View | None:
         """The view that is installed here, None = none yet since the start."""
-        return None if self._seat.state == WAITING else self._seat.view
+        return None if self._member_state.state == WAITING else self._member_state.view
 
     @property
     def seeks(self) -> bool:
@@ -82,17 +82,17 @@ class Membership:
 
     def know_seeds(self, residents: dict[str, str]) -> None:
         """Learn the ids of the nodes that answer at addresses."""
-        self._seat.met = residents
+        self._member_state.met = residents
 
     @property
     def state(self) -> str:
         """Whether this node is "waiting" for a first view, a "member", or "excluded" from a view that it sees."""
-        return STATES[self._seat.state]
+        return STATES[self._member_state.state]
 
     @property
     def may_write(self) -> bool:
         """Whether writes may be taken here: false without a view, and in a minority under the policy "majority"."""
-        return self._seat.may_write()
+        return self._member_state.may_write()
 
     def is_gone(self, node_id: str) -> bool:
         """Whether a node certainly does not go on beside this one: its process is dead, or it has said goodbye."""
@@ -102,26 +102,26 @@ class Membership:
     @property
     def left(self) -> bool:
         """Whether this node has left: it gave away what it had, said goodbye, and is out."""
-        return self._seat.leaving and self.departed
+        return self._member_state.leaving and self.departed
 
     @property
     def drained(self) -> bool:
         """Whether this node leaves, and has nothing left to give: it may `depart` as soon as it has no clients."""
-        view = self._seat.view
-        return self._seat.state == MEMBER and view is not None and drained(view, self._seat.me.node_id)
+        view = self._member_state.view
+        return self._member_state.state == MEMBER and view is not None and drained(view, self._member_state.me.node_id)
 
     @property
     def departing(self) -> bool:
         """Whether this node has said that it ends."""
-        return self._seat.departing
+        return self._member_state.departing
 
     @property
     def departed(self) -> bool:
         """Whether this node said that it ends, and the others go on without it, or there is nobody who could."""
-        if not self._seat.departing:
+        if not self._member_state.departing:
             return False
-        view = self._seat.view
-        if self._seat.state != MEMBER or view is None:
+        view = self._member_state.view
+        if self._member_state.state != MEMBER or view is None:
             return True
         for member in view.members:
             peer = self._detector.peers.get(member.node_id)
@@ -132,7 +132,7 @@ class Membership:
     @property
     def strangers(self) -> list[str]:
         """Members of views that were made without this node, to be taken: what was between them and it is void."""
-        return self._seat.strangers
+        return self._member_state.strangers
 
     @property
     def wants(self) -> list[str]:
@@ -141,11 +141,11 @@ class Membership:
 
     def up(self, member: Member, now: int) -> None:
         """A peer is connected, again or for the first time."""
-        if member.node_id == self._seat.me.node_id:
+        if member.node_id == self._member_state.me.node_id:
             return
         first = self._detector.up(member, now)
         if first:
-            self._seat.event(INFO, "node_seen", {"node": member.node_id, "incarnation": member.incarnation})
+            self._member_state.event(INFO, "node_seen", {"node": member.node_id, "incarnation": member.incarnation})
         self._beater.greet(member.node_id, now)
         if self._matters():
             self._look(now)
@@ -175,13 +175,13 @@ class Membership:
                 self._beat(peer, decode_heartbeat(body), now)
             elif kind == INSTALLED:
                 epoch = installed_epoch(body)
-                if peer.beat is not None and epoch == self._seat.epoch():
+                if peer.beat is not None and epoch == self._member_state.epoch():
                     peer.beat.epoch = epoch
                     peer.beat.state = MEMBER
             elif kind in _KINDS:
-                before = self._seat.epoch()
+                before = self._member_state.epoch()
                 self._ballot.receive(node_id, kind, body, now)
-                if self._seat.epoch() != before:
+                if self._member_state.epoch() != before:
                     self._installed(now)
         except ValueError as error:
             self._complain(node_id, f"sent what cannot be read: {error}", peer.incarnation())
@@ -191,11 +191,11 @@ class Membership:
         if now < self._next_us and now < self._retry():
             return
         if now >= self._next_us:
-            self.outside.begin(now)
+            self.bootstrap.begin(now)
             self._see_room(now)
             silent = self._detector.tick(now, self._beater.interval())
             self._next_us = now + self._beater.interval()
-            self._beater.beat(now, self.outside.patient(now))
+            self._beater.beat(now, self.bootstrap.patient(now))
             if silent:
                 self._tell(now)
         self._ballot.late(now)
@@ -207,67 +207,69 @@ class Membership:
 
     def stalled(self, what: str, since_us: int) -> None:
         """What this node needs to be of use, its disk, stands still since then; 0 = it goes on."""
-        self._seat.stall(what, since_us)
+        self._member_state.stall(what, since_us)
 
     def set_full(self, full: bool, now: int) -> None:
         """The disk of this node has no room, or has room; without, for long or before a first view, others lead."""
-        self._seat.room.full = full
+        self._member_state.room.full = full
         self._see_room(now)
 
     def _see_room(self, now: int) -> None:
-        if self._seat.room.look(now):
+        if self._member_state.room.look(now):
             self.set_load(self._beater.load)
 
     def filled(self, partition: int, node_id: str, now: int) -> None:
         """A learner of a partition that this node leads is complete; from now on the leader waits for it too."""
-        if (partition, node_id) not in self._seat.filled:
-            self._seat.filled.append((partition, node_id))
+        if (partition, node_id) not in self._member_state.filled:
+            self._member_state.filled.append((partition, node_id))
             self._look(now)
 
     def changed(self, now: int) -> None:
         """The holdings of this node call for a view: a copy was found to be damaged."""
-        self._seat.news = True
+        self._member_state.news = True
         self._look(now)
 
     def leave(self, now: int) -> None:
         """Give away what this node keeps, then go for good: `drained`, then `depart`, then `left`."""
-        self._seat.leaving = True
+        self._member_state.leaving = True
         self._look(now)
 
     def dismiss(self, node_id: str, now: int) -> None:
         """Have another member leave."""
-        member = None if self._seat.view is None else self._seat.view.member(node_id)
-        if node_id == self._seat.me.node_id:
+        member = None if self._member_state.view is None else self._member_state.view.member(node_id)
+        if node_id == self._member_state.me.node_id:
             self.leave(now)
         elif member is not None:
-            self._seat.requests.append(Request(LEAVE, node_id, member.incarnation))
+            self._member_state.requests.append(Request(LEAVE, node_id, member.incarnation))
             self._look(now)
 
     def depart(self, now: int) -> None:
         """End in good order: have a view without this node (expected back, unless it leaves); then `departed`."""
-        if not self._seat.departing:
-            self._seat.departing = True
-            self._seat.requests.append(Request(DEPART, self._seat.me.node_id, self._seat.me.incarnation))
+        if not self._member_state.departing:
+            self._member_state.departing = True
+            self._member_state.requests.append(
+                Request(DEPART, self._member_state.me.node_id, self._member_state.me.incarnation)
+            )
             self._look(now)
             self._tell(now)
 
     def evict(self, node_id: str, now: int) -> None:
         """Put a node out of the view and keep it out until it is started again."""
-        member = None if self._seat.view is None else self._seat.view.member(node_id)
+        member = None if self._member_state.view is None else self._member_state.view.member(node_id)
         if member is not None:
-            self._seat.requests.append(Request(EVICT, node_id, member.incarnation))
+            self._member_state.requests.append(Request(EVICT, node_id, member.incarnation))
             self._look(now)
 
     def forget(self, node_id: str, now: int) -> None:
         """Expect a node that is gone no more: it counts in no majority, and nothing is kept for its return."""
-        view = self._seat.view
+        view = self._member_state.view
         if view is not None and view.member(node_id) is None and node_id in view.known:
-            self._seat.requests.append(Request(FORGET, node_id, 0))
+            self._member_state.requests.append(Request(FORGET, node_id, 0))
             self._look(now)
 
     def suspects(self) -> list[str]:
         """Return the members that this node does not hear."""
-        view = self._seat.view
+        view = self._member_state.view
         if view is None:
             return []
         hears = self._detector.hears
@@ -279,12 +281,12 @@ class Membership:
 
     def set_load(self, load: dict[str, int]) -> None:
         """Set the figures that all others shall see of this node, beside two of its own: 62, names of up to 1 KiB."""
-        lacks = int(self._seat.room.lacks)
+        lacks = int(self._member_state.room.lacks)
         self._beater.set_load({**load, "replicas": self._config.replicas, NO_ROOM: lacks})
 
     def load_of(self, node_id: str) -> dict[str, int]:
         """Return the figures of a node, empty when it sent none."""
-        if node_id == self._seat.me.node_id:
+        if node_id == self._member_state.me.node_id:
             return self._beater.load
         peer = self._detector.peers.get(node_id)
         return {} if peer is None else peer.load
@@ -296,36 +298,38 @@ class Membership:
         return self._ballot.retry_us if self._ballot.retry_us else self._next_us
 
     def _beat(self, peer: Peer, beat: Heartbeat, now: int) -> None:
-        seat = self._seat
-        if beat.partitions != seat.partitions:
-            self._complain(peer.node_id, f"has {beat.partitions} partitions, not {seat.partitions}", beat.incarnation)
+        member_state = self._member_state
+        if beat.partitions != member_state.partitions:
+            self._complain(
+                peer.node_id, f"has {beat.partitions} partitions, not {member_state.partitions}", beat.incarnation
+            )
             return
-        if is_sane(beat.counter, seat.counter):
-            seat.counter = max(seat.counter, beat.counter)
+        if is_sane(beat.counter, member_state.counter):
+            member_state.counter = max(member_state.counter, beat.counter)
         old = peer.beat
-        moved = self._detector.said(peer.node_id, beat, seat.view, now)
+        moved = self._detector.said(peer.node_id, beat, member_state.view, now)
         self._beater.learn(beat.peers, now)
         for request in beat.requests:
-            if request.kind == LEAVE and request.node_id == seat.me.node_id:
-                seat.leaving = seat.leaving or request.incarnation == seat.me.incarnation
+            if request.kind == LEAVE and request.node_id == member_state.me.node_id:
+                member_state.leaving = member_state.leaving or request.incarnation == member_state.me.incarnation
         if old is None or moved or old.epoch != beat.epoch or old.state != beat.state or old.stalled != beat.stalled:
-            if seat.state == MEMBER and not beat.in_view and beat.epoch > seat.epoch():
-                self._inside.see_left_out()
+            if member_state.state == MEMBER and not beat.in_view and beat.epoch > member_state.epoch():
+                self._watchdog.see_left_out()
             if self._matters():
                 self._look(now)
 
     def _matters(self) -> bool:
         """Tell whether news are looked at before the next beat: in a crowd only by those who may have to propose."""
         return len(self._detector.peers) <= _FEW or (
-            self._seat.state == MEMBER and self._seat.me.node_id in self._inside.proposers
+            self._member_state.state == MEMBER and self._member_state.me.node_id in self._watchdog.proposers
         )
 
     def _installed(self, now: int) -> None:
-        view = self._seat.view
+        view = self._member_state.view
         assert view is not None, "a view was installed"
-        self.outside.again(now)
-        self._seat.requests = unsatisfied(self._seat.requests, view)
-        self._inside.installed(view)
+        self.bootstrap.again(now)
+        self._member_state.requests = unsatisfied(self._member_state.requests, view)
+        self._watchdog.installed(view)
         self._detector.prune([*[member.node_id for member in view.members], *view.known])
         if len(self._detector.peers) <= _FEW:
             self._beater.beat(now, False)  # many are told with the next beat, which must not come as a wave
@@ -335,20 +339,20 @@ class Membership:
         """Look at the evidence, and propose a view if one is due and this node is the one to do it."""
         if self._ballot.retry_us and now >= self._ballot.retry_us:
             self._ballot.retry_us = 0
-        before = self._seat.epoch()
-        if self._seat.state == MEMBER:
-            self._inside.look(now)
-        elif not self._seat.departing:
-            self.outside.look(now)
-        if self._seat.epoch() != before:
+        before = self._member_state.epoch()
+        if self._member_state.state == MEMBER:
+            self._watchdog.look(now)
+        elif not self._member_state.departing:
+            self.bootstrap.look(now)
+        if self._member_state.epoch() != before:
             self._installed(now)
 
     def _tell(self, now: int) -> None:
         """Send evidence at once to those who may have to propose, others get it with the next beat."""
-        self._beater.tell(self._inside.proposers, now)
+        self._beater.tell(self._watchdog.proposers, now)
 
     def _complain(self, node_id: str, why: str, incarnation: int) -> None:
         """Note a fault of a node, once per start of it."""
         if self._complained.get(node_id) != incarnation:
             self._complained[node_id] = incarnation
-            self._seat.event(WARNING, "node_refused", {"node": node_id, "why": why})
+            self._member_state.event(WARNING, "node_refused", {"node": node_id, "why": why})

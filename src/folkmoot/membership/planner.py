@@ -18,7 +18,7 @@ from folkmoot.membership.heartbeat import DEPART, EVICT, EXCLUDED, FORGET, LEAVE
 from folkmoot.membership.view import View
 from folkmoot.peer.member import LEAVING, Member
 
-__all__ = ["Roster", "Wish", "departs", "drained", "ended", "is_gone", "strayed", "unsatisfied"]
+__all__ = ["Planner", "Wish", "departs", "drained", "ended", "is_gone", "strayed", "unsatisfied"]
 
 
 class Wish:
@@ -38,7 +38,7 @@ class Wish:
         self.come: list[str] = []
 
 
-class Roster:
+class Planner:
     """Looks at the evidence for one node."""
 
     def __init__(self, me: Member, detector: Detector, patience_us: int, needs_majority: bool = False) -> None:

@@ -110,7 +110,7 @@ class View:
         self.doubtful: list[str] = []
         self.apart: bool = False
         self.yielded: dict[int, list[tuple[str, int, int]]] = {}
-        self.proposer: str = ""  # who proposed it, "" = nobody: a copy that was kept up to date (`Seat.base`)
+        self.proposer: str = ""  # who proposed it, "" = nobody: a copy that was kept up to date (`MemberState.base`)
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
 

@@ -11,26 +11,28 @@ from typing import Final
 from folkmoot.kernel.event import INFO, WARNING
 from folkmoot.membership.ballot import Ballot
 from folkmoot.membership.beat import Beater
-from folkmoot.membership.deferred import Agenda
+from folkmoot.membership.deferred import DeferredChanges
 from folkmoot.membership.detector import Detector
-from folkmoot.membership.member_state import Seat
-from folkmoot.membership.planner import Roster, departs, unsatisfied
+from folkmoot.membership.member_state import MemberState
+from folkmoot.membership.planner import Planner, departs, unsatisfied
 from folkmoot.membership.view import View
 from folkmoot.peer.member import LEAVING
 
-__all__ = ["Inside"]
+__all__ = ["Watchdog"]
 
 _PROPOSERS: Final = 3  # nodes that get evidence at once; all others get it with the next beat
 
 
-class Inside:
+class Watchdog:
     """The watch of one node over the view in which it is; proposers: ids of those who may have to propose the next."""
 
-    def __init__(self, seat: Seat, detector: Detector, roster: Roster, ballot: Ballot, beater: Beater) -> None:
-        self._seat = seat
+    def __init__(
+        self, member_state: MemberState, detector: Detector, planner: Planner, ballot: Ballot, beater: Beater
+    ) -> None:
+        self._member_state = member_state
         self._detector = detector
-        self._roster = roster
-        self._agenda = Agenda(seat, detector)
+        self._planner = planner
+        self._deferred = DeferredChanges(member_state, detector)
         self._ballot = ballot
         self._beater = beater
         self._due_since_us: int = -1  # since when a planned change is due
@@ -39,7 +41,7 @@ class Inside:
     def installed(self, view: View) -> None:
         """Begin anew with a new view."""
         self._due_since_us = -1
-        self._agenda.reset()
+        self._deferred.reset()
         self._stay_if_last(view)
 
     def _stay_if_last(self, view: View) -> None:
@@ -47,49 +49,51 @@ class Inside:
 
         Whoever is away may never come back, and until then nobody would be ready for clients.
         """
-        if view.members[0].node_id == self._seat.me.node_id and all(one.state == LEAVING for one in view.members):
-            self._seat.leaving = False
-            self._seat.event(WARNING, "leave_refused", {"why": "nobody would be left"})
+        if view.members[0].node_id == self._member_state.me.node_id and all(
+            one.state == LEAVING for one in view.members
+        ):
+            self._member_state.leaving = False
+            self._member_state.event(WARNING, "leave_refused", {"why": "nobody would be left"})
 
     def look(self, now: int) -> None:
         """Look at the evidence, and propose a view if one is due and this node is the one to do it."""
-        view = self._seat.view
+        view = self._member_state.view
         assert view is not None, "a member has a view"
-        stalled = self._seat.stalled(now)
-        requests = unsatisfied(self._agenda.requests(view), view)
-        self._roster.lacks_room = self._seat.room.lacks
-        wish = self._roster.survey(view, stalled, requests, self._ballot.mute(now), self._beater.doubt_us(), now)
+        stalled = self._member_state.stalled(now)
+        requests = unsatisfied(self._deferred.requests(view), view)
+        self._planner.lacks_room = self._member_state.room.lacks
+        wish = self._planner.survey(view, stalled, requests, self._ballot.mute(now), self._beater.doubt_us(), now)
         self.proposers = wish.ids[:_PROPOSERS]
-        self._agenda.plan(view, wish, requests, now)
+        self._deferred.plan(view, wish, requests, now)
         if not wish.reasons:
             self._due_since_us = -1
             return
         if self._due_since_us < 0:
             self._due_since_us = now
-        if wish.proposer != self._seat.me.node_id or self._ballot.retry_us:
+        if wish.proposer != self._member_state.me.node_id or self._ballot.retry_us:
             return
         proposal = self._ballot.proposal
         if wish.urgent:
             if proposal is not None and not self._ballot.is_hopeless(wish.ids):
                 return
         else:
-            settled = now - self._due_since_us >= self._seat.config.heartbeat_us
-            paused = now - self._seat.installed_us >= self._seat.config.view_pause_us
+            settled = now - self._due_since_us >= self._member_state.config.heartbeat_us
+            paused = now - self._member_state.installed_us >= self._member_state.config.view_pause_us
             if proposal is not None or not settled or not paused:
                 return
         self._ballot.requests = requests
-        self._ballot.left = self._agenda.left
-        self._ballot.crowded = self._agenda.crowded
-        self._ballot.leaving = self._agenda.leaving(view)
-        self._seat.event(INFO, "view_due", {"reasons": wish.reasons, "urgent": wish.urgent})
+        self._ballot.left = self._deferred.left
+        self._ballot.crowded = self._deferred.crowded
+        self._ballot.leaving = self._deferred.leaving(view)
+        self._member_state.event(INFO, "view_due", {"reasons": wish.reasons, "urgent": wish.urgent})
         self._ballot.propose(wish.ids, now)
 
     def see_left_out(self) -> None:
         """Notice that at least half of the view went on without this node."""
-        view = self._seat.view
+        view = self._member_state.view
         assert view is not None, "a member has a view"
         moved: list[str] = []
-        remain = 0 if self._seat.departing else 1
+        remain = 0 if self._member_state.departing else 1
         for member in view.members:
             peer = self._detector.peers.get(member.node_id)
             if peer is None or peer.beat is None or peer.incarnation() != member.incarnation:
@@ -101,4 +105,4 @@ class Inside:
             elif peer.beat.epoch == view.epoch and peer.serves() and not departs(peer):
                 remain += 1
         if moved and len(moved) >= remain:
-            self._seat.exclude(f"{' and '.join(moved)} went on without this node")
+            self._member_state.exclude(f"{' and '.join(moved)} went on without this node")

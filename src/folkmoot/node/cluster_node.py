@@ -21,7 +21,7 @@ from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace
 from folkmoot.node.promised import Promised
 from folkmoot.node.record import put_view, read_view
-from folkmoot.node.shutdown import Farewell
+from folkmoot.node.shutdown import Shutdown
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import BROKER_FIRST, HEALS, REPLICATION_FIRST
 from folkmoot.peer.member import ACTIVE, Member
@@ -33,7 +33,7 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import Evidence
 from folkmoot.turn.state import State
 
-__all__ = ["Liaison"]
+__all__ = ["ClusterNode"]
 
 
 class _Disks(Evidence):
@@ -46,7 +46,7 @@ class _Disks(Evidence):
         return self.replication.lead.copies_of(partition, sequence)
 
 
-class Liaison:
+class ClusterNode:
     """The cluster's side of one node."""
 
     def __init__(
@@ -72,7 +72,7 @@ class Liaison:
         self.pace = Pace(self.replication.copies)
         self.opening = Opening(state, broker, self.replication)
         self.meter = Meter(state.counters, self.peers, self.replication)
-        self.farewell = Farewell(state, broker, self.membership)
+        self.shutdown = Shutdown(state, broker, self.membership)
         self.chronicle = Chronicle(fabric.node_id, state, self.peers, self.replication)
         self._needs_majority = config.split_policy == "majority"
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
@@ -160,15 +160,15 @@ class Liaison:
             self.membership.changed(now)
         if self._unopened:
             self._look_for_leaders()
-        if self._again and replication.standing.is_written(self._again):
+        if self._again and replication.replica_states.is_written(self._again):
             again = self._again
             self._again = []
-            self.broker.tenure.prepare(again)
+            self.broker.leadership.prepare(again)
         if replication.ready:
             ready = list(replication.ready)
             replication.ready.clear()
             if self._serving:
-                self.broker.tenure.prepare(ready)
+                self.broker.leadership.prepare(ready)
         if not self.state.routes_whole:
             self.broker.know()
         self._void()
@@ -185,7 +185,7 @@ class Liaison:
             if self.fabric.leaders[partition] == self.me.node_id:
                 continue
             if self.replication.leader_open(partition):
-                self.broker.tenure.opened(partition)
+                self.broker.leadership.opened(partition)
             else:
                 still.append(partition)
         self._unopened = still
@@ -201,7 +201,7 @@ class Liaison:
         now = self.state.now
         for node_id in self._members:
             self.membership.heard(node_id, self.peers.last_heard_us(node_id))
-        self.membership.outside.refused_us = self.peers.refused_us
+        self.membership.bootstrap.refused_us = self.peers.refused_us
         self.membership.set_full(self.state.storage_full, now)
         self.membership.set_load({**own_load(self.state), **self.pace.figures(now)})
         levels = [level_of(self.membership.load_of(node_id)) for node_id in self._members]
@@ -210,7 +210,7 @@ class Liaison:
         self.peers.wake(now)
         self.membership.wake(now)
         self.replication.wake(now)
-        self.farewell.step()
+        self.shutdown.step()
         self.meter.step(now)
         self.chronicle.step()
         self.step()
@@ -248,9 +248,9 @@ class Liaison:
         self.state.apart = False
         if self._serving and self._is_torn(view):
             self._begin_apart()
-        elif self._serving and view.begins_anew(self.me.node_id, self.replication.standing.view):
+        elif self._serving and view.begins_anew(self.me.node_id, self.replication.replica_states.view):
             self._serving = False
-            self.broker.tenure.stand_down("this node was forgotten, and begins anew")
+            self.broker.leadership.stand_down("this node was forgotten, and begins anew")
             self.broker.flush()
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
@@ -268,18 +268,18 @@ class Liaison:
             self.fabric.idle = ""
             before = {}
         elif self._broken or self.fabric.muted:
-            self.broker.tenure.leave_all()
+            self.broker.leadership.leave_all()
             before = {node_id: before[node_id] for node_id in before if node_id not in self._broken}
         self._broken.clear()
         partitions = self.state.partitions
         leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
         for partition in range(partitions):
-            held = not self.replication.standing.is_readable(partition)
+            held = not self.replication.replica_states.is_readable(partition)
             self.broker.streams.hold(partition, held)
             self.broker.transactions.hold(partition, held)
         merging = list(view.branches)
-        self.broker.tenure.install(view.epoch, members, leaders if leaders else [""] * partitions, before, merging)
+        self.broker.leadership.install(view.epoch, members, leaders if leaders else [""] * partitions, before, merging)
         self.broker.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
         self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
@@ -288,7 +288,7 @@ class Liaison:
 
     def _is_torn(self, view: View) -> bool:
         """Whether members were lost that may go on by themselves, and count for more than those who are left."""
-        before = self.replication.standing.view
+        before = self.replication.replica_states.view
         if before is None or view.has_majority_or_tie():
             return False
         return any(before.member(node_id) is not None for node_id in view.doubtful)
@@ -301,7 +301,7 @@ class Liaison:
         self._serving = False
         self.state.apart = True
         self.broker.take_back()
-        self.broker.tenure.stand_down("this is the smaller side of a split")
+        self.broker.leadership.stand_down("this is the smaller side of a split")
         self.broker.flush()
 
     def _meet(self, view: View, members: dict[str, int]) -> None:
@@ -335,7 +335,7 @@ class Liaison:
             why = "the cluster goes on without this node" if excluded else "this side of the split has no majority"
             self.fabric.idle = why
             self.broker.flush()
-            self.broker.tenure.stand_down(why)
+            self.broker.leadership.stand_down(why)
 
     def _keep_connected(self) -> None:
         if self.membership.seeks:

@@ -11,7 +11,7 @@ from folkmoot.membership.ring import Ring
 from folkmoot.membership.view import View
 from folkmoot.metrics.counters import Counters, Histograms
 from folkmoot.node.birth import Birth, read_birth, write_birth
-from folkmoot.node.cluster_node import Liaison
+from folkmoot.node.cluster_node import ClusterNode
 from folkmoot.node.config import NodeConfig
 from folkmoot.node.effect import Effects
 from folkmoot.node.severity import temper
@@ -65,9 +65,9 @@ class Node:
         if config.cluster is not None:
             fabric.planted = Planted(config.cluster.planted)
         self._broker = Broker(self._state, fabric, self.streams)
-        self.liaison: Liaison | None = None
+        self.cluster_node: ClusterNode | None = None
         if config.cluster is not None:
-            self.liaison = Liaison(
+            self.cluster_node = ClusterNode(
                 config.cluster, self._state, fabric, self._broker, self.birth.incarnation, config.version
             )
 
@@ -81,17 +81,17 @@ class Node:
         self._tick(now)
         self._state.started_us = self._state.now
         self._state.counters.started_us = self._state.now
-        if self.liaison is not None:
-            self.liaison.open()
+        if self.cluster_node is not None:
+            self.cluster_node.open()
         write_birth(self._state.writer, self.birth, self.config)
         self._broker.open()
         fields: dict[str, object] = {"node": self.config.node_id, "start": self.view.epoch}
-        if self.liaison is None:
+        if self.cluster_node is None:
             fields["sessions"] = len(self._state.sessions)
             fields["queued"] = self._state.counters.queue_messages
             fields["retained"] = self._state.counters.retained_messages
         else:  # what is in them is known, and told by `leads`, where they are led
-            fields["copies"] = self.liaison.replication.standing.count(COMPLETE)
+            fields["copies"] = self.cluster_node.replication.replica_states.count(COMPLETE)
         self._state.event(INFO, "opened", fields)
 
     def connect(self, handle: object, info: PeerInfo, now: int) -> Connection:
@@ -123,14 +123,14 @@ class Node:
         """The disk is full, or nearly, or has room again."""
         self._tick(now)
         self._broker.storage(full, why)
-        if self.liaison is not None:
-            self.liaison.membership.set_full(full, self._state.now)
+        if self.cluster_node is not None:
+            self.cluster_node.membership.set_full(full, self._state.now)
 
     def written(self, token: int, now: int) -> None:
         """The batch with this token, and all before it, are durable."""
         self._tick(now)
-        if self.liaison is not None:
-            self.liaison.written(token)
+        if self.cluster_node is not None:
+            self.cluster_node.written(token)
             return
         self._broker.written(token)
         self._broker.committed(token)
@@ -140,13 +140,13 @@ class Node:
         self._tick(now)
         self._state.counters.wakes += 1
         self._broker.wake()
-        if self.liaison is not None:
-            self.liaison.wake()
+        if self.cluster_node is not None:
+            self.cluster_node.wake()
 
     def next_wake(self) -> int:
         """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
         due = self._state.timers.next_due()
-        return due if self.liaison is None else min(due, self.liaison.next_wake())
+        return due if self.cluster_node is None else min(due, self.cluster_node.next_wake())
 
     # -- streams ------------------------------------------------------------------------------------------------------
 
@@ -205,97 +205,97 @@ class Node:
     def peer_connected(self, handle: object, address: str, outgoing: bool, now: int) -> PeerConnection:
         """A network connection to another node stands: dialled to `address`, or accepted from it."""
         self._tick(now)
-        liaison = self._liaison()
-        peer = liaison.peers.connected(handle, address, outgoing, self._state.now)
-        liaison.step()
+        cluster_node = self._cluster_node()
+        peer = cluster_node.peers.connected(handle, address, outgoing, self._state.now)
+        cluster_node.step()
         return peer
 
     def peer_received(self, peer: PeerConnection, data: bytes, now: int) -> None:
         """Bytes came from another node, in chunks of any size."""
         self._tick(now)
-        liaison = self._liaison()
-        liaison.peers.received(peer, data, self._state.now)
-        liaison.step()
+        cluster_node = self._cluster_node()
+        cluster_node.peers.received(peer, data, self._state.now)
+        cluster_node.step()
 
     def peer_writable(self, peer: PeerConnection, flag: bool, now: int) -> None:
         """The connection takes no more bytes for now (False), or takes them again (True)."""
         self._tick(now)
-        self._liaison().peers.writable(peer, flag, self._state.now)
+        self._cluster_node().peers.writable(peer, flag, self._state.now)
 
     def peer_lost(self, peer: PeerConnection, why: str, now: int) -> None:
         """The connection is gone, by whatever cause; may be called twice."""
         self._tick(now)
-        liaison = self._liaison()
-        liaison.peers.lost(peer, why, self._state.now)
-        liaison.step()
+        cluster_node = self._cluster_node()
+        cluster_node.peers.lost(peer, why, self._state.now)
+        cluster_node.step()
 
     def dial_failed(self, address: str, why: str, refused: bool, now: int) -> None:
         """An address of `Effects.dials` could not be reached; `refused`: its host lives and nobody listens."""
         self._tick(now)
-        liaison = self._liaison()
-        liaison.peers.dial_failed(address, why, refused, self._state.now)
-        liaison.step()
+        cluster_node = self._cluster_node()
+        cluster_node.peers.dial_failed(address, why, refused, self._state.now)
+        cluster_node.step()
 
     def stalled(self, what: str, since_us: int, now: int) -> None:
         """The "disk" stands still since then; 0 = it goes on."""
         self._tick(now)
-        if self.liaison is not None:
-            self.liaison.membership.stalled(what, since_us)
+        if self.cluster_node is not None:
+            self.cluster_node.membership.stalled(what, since_us)
 
     def leave(self, now: int) -> None:
         """Hand over all that this node has, say goodbye, and go for good; then `left`, and the process may end."""
         self._tick(now)
-        self._liaison().membership.leave(self._state.now)
+        self._cluster_node().membership.leave(self._state.now)
 
     @property
     def left(self) -> bool:
         """Whether this node has left its cluster, and nothing depends on it any more."""
-        return self.liaison is not None and self.liaison.membership.left
+        return self.cluster_node is not None and self.cluster_node.membership.left
 
     def seek(self, seeds: list[str], now: int) -> None:
         """Take these peer addresses for those to ask first, from now on."""
         self._tick(now)
-        liaison = self._liaison()
-        liaison.config.seeds = list(seeds)
-        liaison.config.seeds_unknown = False
-        liaison.step()
+        cluster_node = self._cluster_node()
+        cluster_node.config.seeds = list(seeds)
+        cluster_node.config.seeds_unknown = False
+        cluster_node.step()
 
     @property
     def found(self) -> bool:
         """Whether this node is in a view with others, or knows of no others."""
-        liaison = self.liaison
-        if liaison is None:
+        cluster_node = self.cluster_node
+        if cluster_node is None:
             return True
-        view = liaison.membership.view
-        if view is None or liaison.membership.state != "member":
+        view = cluster_node.membership.view
+        if view is None or cluster_node.membership.state != "member":
             return False
-        config = liaison.config
+        config = cluster_node.config
         return len(view.members) > 1 or not [seed for seed in config.seeds if seed != config.peer_address]
 
     @property
     def closing(self) -> bool:
         """Whether this node is about to leave, and should accept no more connections."""
-        return self.liaison is not None and self.liaison.membership.drained
+        return self.cluster_node is not None and self.cluster_node.membership.drained
 
     def depart(self, now: int) -> None:
         """Have the others go on without this node, which said goodbye (`stop`) and will be back; then `departed`."""
         self._tick(now)
-        if self.liaison is not None:
-            self.liaison.membership.depart(self._state.now)
+        if self.cluster_node is not None:
+            self.cluster_node.membership.depart(self._state.now)
 
     @property
     def departed(self) -> bool:
         """Whether the others go on without this node, or there are none who could."""
-        return self.liaison is None or self.liaison.membership.departed
+        return self.cluster_node is None or self.cluster_node.membership.departed
 
     def lagged(self, late_us: int, now: int) -> None:
         """The event loop came to a timer so late."""
         self._tick(now)
         self._broker.overload.lag_us = late_us
 
-    def _liaison(self) -> Liaison:
-        assert self.liaison is not None, "a node alone has no peers"
-        return self.liaison
+    def _cluster_node(self) -> ClusterNode:
+        assert self.cluster_node is not None, "a node alone has no peers"
+        return self.cluster_node
 
     def stop(self, now: int) -> None:
         """Say goodbye to all clients.
@@ -312,12 +312,12 @@ class Node:
         state.counters.turns += 1
         effects = Effects()
         effects.write = self._broker.seal()
-        liaison = self.liaison
-        if liaison is not None:
-            liaison.seal(effects.write)
-            liaison.take_effects(effects)
-            events = liaison.take_events()
-            temper(events, liaison.membership)
+        cluster_node = self.cluster_node
+        if cluster_node is not None:
+            cluster_node.seal(effects.write)
+            cluster_node.take_effects(effects)
+            events = cluster_node.take_events()
+            temper(events, cluster_node.membership)
             state.events.extend(events)
         self._broker.overload.step()
         effects.outputs = list(state.outputs)
@@ -339,7 +339,7 @@ class Node:
         effects.checks = list(state.checks)
         state.checks.clear()
         if state.listening and state.events:
-            self._broker.herald.overhear(state.events)
+            self._broker.event_publisher.overhear(state.events)
         if state.meter.on:
             state.meter.turn_end(state.now)
         effects.events = list(state.events)
@@ -349,12 +349,12 @@ class Node:
             effects.calls = list(calls.ended)
             calls.ended.clear()
         effects.grown = calls.take_growth()
-        effects.more = self._broker.more() or (liaison is not None and liaison.more())
+        effects.more = self._broker.more() or (cluster_node is not None and cluster_node.more())
         return effects
 
     def _tick(self, now: int) -> None:
         passed_us = now - self._state.now
         if passed_us > 0:
             self._state.now = now
-            if self.liaison is not None and passed_us > self.liaison.stood_us:
+            if self.cluster_node is not None and passed_us > self.cluster_node.stood_us:
                 self._broker.waking.begin()

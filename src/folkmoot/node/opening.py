@@ -18,7 +18,7 @@ class Opening:
 
     def __init__(self, state: State, broker: Broker, replication: Replication) -> None:
         self.state = state
-        self.tenure = broker.tenure
+        self.leadership = broker.leadership
         self.streams = broker.streams
         self.transactions = broker.transactions
         self.publications = broker.publications
@@ -26,26 +26,26 @@ class Opening:
 
     def step(self) -> bool:
         """Read on, a turn's share, and open what is read; return whether something was opened, or was found damaged."""
-        succession = self.tenure.succession
+        recovery = self.leadership.recovery
         damaged = self._spoil()
-        if not len(succession):
+        if not len(recovery):
             return damaged
         may = self._startable()
-        succession.read(may)
-        partitions = succession.due(may)
+        recovery.read(may)
+        partitions = recovery.due(may)
         if partitions:
             self._open(partitions)
-        for partition, why in succession.spoiled:
+        for partition, why in recovery.spoiled:
             self.replication.takeover.give_up(partition, why)
-        succession.spoiled.clear()
+        recovery.spoiled.clear()
         return damaged or bool(partitions)
 
     def _spoil(self) -> bool:
         """Say which partitions take nothing because of a row that cannot be read: another copy must lead them."""
         found = False
-        for spoiled in (self.tenure.exchange.spoiled, self.publications.spoiled):
+        for spoiled in (self.leadership.forward_receiver.spoiled, self.publications.spoiled):
             for partition, why in spoiled:
-                self.replication.standing.spoil(partition, why)
+                self.replication.replica_states.spoil(partition, why)
             found = found or bool(spoiled)
             spoiled.clear()
         return found
@@ -55,20 +55,20 @@ class Opening:
         homes: dict[str, tuple[bool, list[str]]] = {}
         for partition in partitions:
             replication.start(partition, self.state.now)
-            held = not replication.standing.is_readable(partition)
+            held = not replication.replica_states.is_readable(partition)
             self.streams.hold(partition, held)
             self.transactions.hold(partition, held)
             homes.update(replication.merges.take_homes(partition))
-        self.tenure.lead(partitions, homes)
+        self.leadership.lead(partitions, homes)
 
     def runnable(self) -> bool:
         """Whether there is something to do at once."""
-        succession = self.tenure.succession
-        if self.tenure.exchange.spoiled or self.publications.spoiled:
+        recovery = self.leadership.recovery
+        if self.leadership.forward_receiver.spoiled or self.publications.spoiled:
             return True
-        return len(succession) > 0 and succession.runnable(self._startable())
+        return len(recovery) > 0 and recovery.runnable(self._startable())
 
     def _startable(self) -> list[int]:
         """Return the partitions to be led of which nothing newer can come from others any more."""
         takeover = self.replication.takeover
-        return [partition for partition in self.tenure.succession.arrivals if takeover.may_start(partition)]
+        return [partition for partition in self.leadership.recovery.arrivals if takeover.may_start(partition)]

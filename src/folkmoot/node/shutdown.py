@@ -14,13 +14,13 @@ from folkmoot.kernel.event import INFO
 from folkmoot.membership.membership import Membership
 from folkmoot.turn.state import State
 
-__all__ = ["Farewell"]
+__all__ = ["Shutdown"]
 
 _NOTICE_US: Final = SECOND  # for the driver to accept no more, and for load balancers to see that this node is leaving
 _PATIENCE_US: Final = 5 * SECOND  # for clients that do not go, and for answers that do not come
 
 
-class Farewell:
+class Shutdown:
     """The end of one node's membership."""
 
     def __init__(self, state: State, broker: Broker, membership: Membership) -> None:
@@ -51,4 +51,4 @@ class Farewell:
 
     def _quiet(self) -> bool:
         """Whether no client is here, no leader of a partition owes an answer, and all know who has gone."""
-        return not self._state.connections and not self._broker.requests.busy and not self._broker.trails.busy
+        return not self._state.connections and not self._broker.forward_sender.busy and not self._broker.trails.busy

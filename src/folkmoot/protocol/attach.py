@@ -10,7 +10,7 @@ from folkmoot.kernel.event import INFO
 from folkmoot.mqtt.packet import Connect
 from folkmoot.partition.queue import Queue
 from folkmoot.protocol.lifecycle import EXPIRY_NEVER, Lifecycle
-from folkmoot.protocol.presence import arrival
+from folkmoot.protocol.presence import connected_fields
 from folkmoot.proxy.relay import token_of
 from folkmoot.session.connection import OPEN, REGISTERING, Connection
 from folkmoot.session.session import PACKET_IDS, Session
@@ -169,4 +169,4 @@ class Attaching:
         self.state.event(INFO, "connected", fields)
         connection.opened_us = self.state.now
         if self.state.listening:
-            self.state.tell("connected", arrival(connection, fields["expiry_s"]))
+            self.state.tell("connected", connected_fields(connection, fields["expiry_s"]))

@@ -14,7 +14,7 @@ from folkmoot.mqtt import reason
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import Connack, Disconnect, Properties
 from folkmoot.protocol.lifecycle import Lifecycle
-from folkmoot.protocol.presence import refusal
+from folkmoot.protocol.presence import refused_fields
 from folkmoot.session.connection import CLOSED, CLOSING, NEW, OPEN, Connection
 from folkmoot.turn.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, State
 
@@ -46,7 +46,7 @@ class Closing:
                 self.state.counters.sent_connack += 1
         self._note(connection, "connect_refused", code, why)
         if self.state.listening:
-            self.state.tell("refused", refusal(connection, code, why))
+            self.state.tell("refused", refused_fields(connection, code, why))
         if connection.state != CLOSING and connection.state != CLOSED:
             self.goodbye(connection)  # a leader that has been asked publishes no will of it
 

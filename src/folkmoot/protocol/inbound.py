@@ -7,7 +7,7 @@ packets may spare is `ingress`.
 from __future__ import annotations
 
 from folkmoot.delivery.keeping import STORED
-from folkmoot.delivery.outbox_publish import Errands
+from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.delivery.publish import Publishing
 from folkmoot.kernel.pack import get_u16
 from folkmoot.mqtt import reason
@@ -45,7 +45,7 @@ class Inbound:
         relays: Relays,
         routes: Routes,
         publishing: Publishing,
-        errands: Errands,
+        entries: OutboxPublishing,
         acknowledging: Acknowledging,
     ) -> None:
         self.state = state
@@ -57,7 +57,7 @@ class Inbound:
         self.receipts = commits.receipts
         self.routes = routes
         self.publishing = publishing
-        self.errands = errands
+        self.entries = entries
         self.acknowledging = acknowledging
         self.scrutiny = Scrutiny(state, commits, relays.fabric, routes)
 
@@ -263,7 +263,7 @@ class Inbound:
         ordered = session.ordered_token > self.commits.complete_token or (message.qos == 2 and message.retain)
         if message.qos < 2 and not producer and not ordered:
             return self.publishing.publish(message, session, b"", 0)
-        result = self.errands.publish(session.partition, message, session, producer, number)
+        result = self.entries.publish(session.partition, message, session, producer, number)
         if ordered:
             connection.fast = False
             session.ordered_token = self.commits.newest_token()

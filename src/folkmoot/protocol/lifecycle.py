@@ -8,7 +8,7 @@ from folkmoot.delivery.purge import Purges
 from folkmoot.delivery.shared import Shared
 from folkmoot.kernel.clock import SECOND
 from folkmoot.partition.queue import Queue
-from folkmoot.protocol.presence import farewell
+from folkmoot.protocol.presence import disconnected_fields
 from folkmoot.protocol.will import Wills
 from folkmoot.proxy.trail import Trails
 from folkmoot.routing.route import Routes
@@ -80,7 +80,7 @@ class Lifecycle:
         connection.broken = not goodbye
         if connection.opened_us and connection.remote is None:
             if self.state.listening:
-                self.state.tell("disconnected", farewell(connection, self.state.now))
+                self.state.tell("disconnected", disconnected_fields(connection, self.state.now))
             connection.opened_us = 0
         self.trails.begin(connection, goodbye)
         session = connection.session

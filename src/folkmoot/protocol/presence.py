@@ -5,15 +5,15 @@ from __future__ import annotations
 from folkmoot.mqtt import reason
 from folkmoot.session.connection import Connection
 
-__all__ = ["arrival", "farewell", "refusal"]
+__all__ = ["connected_fields", "disconnected_fields", "refused_fields"]
 
 
-def arrival(connection: Connection, expiry_s: object) -> dict[str, object]:
+def connected_fields(connection: Connection, expiry_s: object) -> dict[str, object]:
     """Return the fields of `connected`; expiry_s: how long the session outlives it, None for ever."""
     return {**_who(connection), "expiry_s": expiry_s}
 
 
-def farewell(connection: Connection, now: int) -> dict[str, object]:
+def disconnected_fields(connection: Connection, now: int) -> dict[str, object]:
     """Return the fields of `disconnected`; `clean`: the client said goodbye with an ordinary reason code."""
     by = "client" if connection.said >= 0 else connection.end_by or "node"
     code = connection.said if by == "client" else connection.end_code
@@ -31,7 +31,7 @@ def farewell(connection: Connection, now: int) -> dict[str, object]:
     }
 
 
-def refusal(connection: Connection, code: int, why: str) -> dict[str, object]:
+def refused_fields(connection: Connection, code: int, why: str) -> dict[str, object]:
     """Return the fields of `refused`."""
     return {**_who(connection), "code": code, "reason": reason.name(code), "why": why}
 

@@ -6,7 +6,7 @@ that a crash does neither or both.
 
 from __future__ import annotations
 
-from folkmoot.delivery.outbox_publish import Errands
+from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.kernel.clock import SECOND
 from folkmoot.proxy.relay import token_of
 from folkmoot.session.session import Session, Will
@@ -21,10 +21,10 @@ __all__ = ["Wills"]
 class Wills:
     """The wills of all sessions in the partitions that this node leads."""
 
-    def __init__(self, state: State, errands: Errands) -> None:
+    def __init__(self, state: State, entries: OutboxPublishing) -> None:
         self.state = state
-        self.errands = errands
-        self._planted = errands.publishing.fabric.planted
+        self.entries = entries
+        self._planted = entries.publishing.fabric.planted
         self._held: list[Session] = []  # their wills are due, and wait until it is known who subscribes
 
     def go_on(self) -> None:
@@ -42,7 +42,7 @@ class Wills:
         """A client connects with a will: store it [MQTT-3.1.2-7]."""
         session.will = will
         connection = session.connection
-        if connection is not None and not self.errands.publishing.fabric.alone:
+        if connection is not None and not self.entries.publishing.fabric.alone:
             will.token = token_of(connection, self.state)  # it may have to ask another leader before it is let in
         self._put(session, will)
         self.state.counters.wills_pending += 1
@@ -120,5 +120,5 @@ class Wills:
             # the expiry of a will counts from its publication: until then the row holds the interval
             self.state.now + message.expires_us if message.expires_us else 0,
         )
-        self.errands.publish(session.partition, fresh, None, b"", 0)
+        self.entries.publish(session.partition, fresh, None, b"", 0)
         self.state.counters.wills_published += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.channel.forward_sender import Requests
+from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.channel.outbox import Outbox
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.feature import FENCES
@@ -51,10 +51,12 @@ class Trail:
 class Trails:
     """Connections that have ended, and whose messages are on their way to other nodes."""
 
-    def __init__(self, state: State, fabric: Fabric, requests: Requests, outbox: Outbox, relays: Relays) -> None:
+    def __init__(
+        self, state: State, fabric: Fabric, forward_sender: ForwardSender, outbox: Outbox, relays: Relays
+    ) -> None:
         self.state = state
         self.fabric = fabric
-        self.requests = requests
+        self.forward_sender = forward_sender
         self.outbox = outbox
         self.relays = relays
         self._trails: list[Trail] = []
@@ -72,9 +74,11 @@ class Trails:
 
     def is_left_by(self, connection: Connection) -> bool:
         """Whether something that was published over a connection is on its way."""
-        if connection.errand and self.outbox.is_open(self._home(connection), connection.errand):
+        if connection.outbox_entry and self.outbox.is_open(self._home(connection), connection.outbox_entry):
             return True
-        return connection.asked > 0 and (self.requests.is_asking(connection) or len(self._deaf_to(connection)) > 0)
+        return connection.asked > 0 and (
+            self.forward_sender.is_asking(connection) or len(self._deaf_to(connection)) > 0
+        )
 
     def begin(self, connection: Connection, goodbye: bool) -> None:
         """A connection has ended: tell the leader of its session, at once or when all has arrived."""
@@ -107,11 +111,11 @@ class Trails:
         """Return the nodes that may not have got all that needs no answer."""
         if not self.fabric.can(FENCES):
             return []
-        return self.requests.ways.deaf_to(connection.asked)
+        return self.forward_sender.ways.deaf_to(connection.asked)
 
     def speak(self) -> None:
         """Let fences follow what was sent; to be called when all requests of the turn are sent."""
-        ways = self.requests.ways
+        ways = self.forward_sender.ways
         for trail in self._trails:
             for node_id in self._deaf_to(trail.connection):
                 if ways.fence(node_id, trail.connection.asked):

@@ -25,7 +25,7 @@ from folkmoot.replica.notice import (
     encode_sequences,
 )
 from folkmoot.replica.page import bytes_of, digest_of, read_page
-from folkmoot.replica.replica_states import REPLICA, Standing
+from folkmoot.replica.replica_states import REPLICA, ReplicaStates
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT
 from folkmoot.store.key import partition_end, partition_start
 from folkmoot.store.writer import version_of
@@ -76,8 +76,8 @@ class _Copy:
 class Copies:
     """All partitions that are being filled here, a few at a time."""
 
-    def __init__(self, standing: Standing) -> None:
-        self.standing = standing
+    def __init__(self, replica_states: ReplicaStates) -> None:
+        self.replica_states = replica_states
         self.active: dict[int, _Copy] = {}
         self.bytes_copied = 0
         self.bytes_seen = 0  # copied, or found to be here already
@@ -90,11 +90,11 @@ class Copies:
 
     def installed(self) -> None:
         """A new view: copies go on when their leader says so."""
-        standing = self.standing
+        replica_states = self.replica_states
         for partition in list(self.active):
-            if standing.follows(partition):
+            if replica_states.follows(partition):
                 copy = self.active[partition]
-                copy.source = standing.leaders[partition]
+                copy.source = replica_states.leaders[partition]
                 copy.waiting = True
                 copy.asked = False
             else:
@@ -102,11 +102,11 @@ class Copies:
 
     def _forget(self, partition: int) -> None:
         del self.active[partition]
-        self.standing.copying.pop(partition, None)
+        self.replica_states.copying.pop(partition, None)
 
     def begin(self, source: str, notice: CopyNotice) -> None:
         """The leader says from where on it sends changes: copy all, or go on."""
-        standing = self.standing
+        replica_states = self.replica_states
         partition = notice.partition
         copy = self.active.get(partition)
         if notice.resume:
@@ -114,41 +114,41 @@ class Copies:
                 copy.source = source
                 copy.waiting = False
                 self.step()
-            elif not notice.seq and not standing.head_seqs[partition]:
-                standing.writer.adopt(partition, 0, 0, COMPLETE)
-            elif standing.states[partition] != COMPLETE:  # else it was told meanwhile that all is here
+            elif not notice.seq and not replica_states.head_seqs[partition]:
+                replica_states.writer.adopt(partition, 0, 0, COMPLETE)
+            elif replica_states.states[partition] != COMPLETE:  # else it was told meanwhile that all is here
                 self._ask_anew(source, partition)
             return
-        mine = standing.holding(partition)
+        mine = replica_states.holding(partition)
         branch = Holding(COMPLETE, notice.epoch, notice.seq, notice.history)
         had = includes(branch, mine)
         if not notice.taken and had != YES:
             # What nobody has taken over is lost with this copy: those who wait for it must not think otherwise.
-            standing.pending.abandon(partition)
+            replica_states.pending.abandon(partition)
             if had == NO:  # ordinary when a leader dies: nobody has been told of them
                 why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}: nobody was told"
-                standing.event(INFO, "branch_overwritten", partition, why)
+                replica_states.event(INFO, "branch_overwritten", partition, why)
             else:
                 why = f"nobody can tell whether {source} has the changes up to {mine.epoch}:{mine.seq} here"
-                standing.event(WARNING, "branch_overwritten", partition, why)
-        if standing.roles[partition] == REPLICA:
-            standing.unfit.append(partition)  # while it is one, nothing is committed
-        standing.cut(partition, notice.epoch, notice.seq, notice.history)
-        standing.copying[partition] = True
-        self.active[partition] = _Copy(partition, source, standing.writer.token, branch)
+                replica_states.event(WARNING, "branch_overwritten", partition, why)
+        if replica_states.roles[partition] == REPLICA:
+            replica_states.unfit.append(partition)  # while it is one, nothing is committed
+        replica_states.cut(partition, notice.epoch, notice.seq, notice.history)
+        replica_states.copying[partition] = True
+        self.active[partition] = _Copy(partition, source, replica_states.writer.token, branch)
         self.active[partition].taken = notice.taken
         self.active[partition].expected = had == NO
         self.active[partition].left = notice.left
 
     def _ask_anew(self, source: str, partition: int) -> None:
-        self.standing.copying.pop(partition, None)
-        report = self.standing.report(partition)
-        self.standing.out.append((source, FETCH, u64(self.standing.epoch) + encode_report(report)))
+        self.replica_states.copying.pop(partition, None)
+        report = self.replica_states.report(partition)
+        self.replica_states.out.append((source, FETCH, u64(self.replica_states.epoch) + encode_report(report)))
 
     def touch(self, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
         """A live change was written here."""
         copy = self.active.get(partition)
-        if copy is None or copy.done_token or self.standing.planted.untouched:
+        if copy is None or copy.done_token or self.replica_states.planted.untouched:
             return
         for kind, key, value in ops:
             if kind == DELETE_RANGE:
@@ -164,8 +164,8 @@ class Copies:
 
     def step(self) -> None:
         """Ask for the next pages, of all who give at the same time: each has less to do beside its clients."""
-        standing = self.standing
-        parallel = standing.config.copy_parallel
+        replica_states = self.replica_states
+        parallel = replica_states.config.copy_parallel
         unfinished = [copy for copy in self.active.values() if not copy.waiting and not copy.done_token]
         if not unfinished:
             return
@@ -179,16 +179,16 @@ class Copies:
                 return
             parallel -= 1
             running[copy.source] = count + 1
-            if not copy.asked and standing.pending.written >= copy.readable:
+            if not copy.asked and replica_states.pending.written >= copy.readable:
                 self._ask(copy)
 
     def _ask(self, copy: _Copy) -> None:
-        standing = self.standing
+        replica_states = self.replica_states
         end = partition_end(copy.partition)
         digest = b""
         copy.unreadable = False
         try:
-            copy.rows, end = read_page(standing.reader, copy.cursor, end, standing.config.page_bytes)
+            copy.rows, end = read_page(replica_states.reader, copy.cursor, end, replica_states.config.page_bytes)
             digest = digest_of(copy.rows)
         except CorruptStore:
             copy.rows = []
@@ -196,7 +196,7 @@ class Copies:
         copy.asked = True
         copy.asked_end = end
         pull = PullNotice(copy.partition, copy.cursor, end, digest)
-        standing.out.append((copy.source, PULL, encode_pull(standing.epoch, pull)))
+        replica_states.out.append((copy.source, PULL, encode_pull(replica_states.epoch, pull)))
 
     def page(self, source: str, page: PageNotice) -> None:
         """A page has come, or the word that it is equal."""
@@ -245,7 +245,7 @@ class Copies:
         if ops:
             size = bytes_of([(key, value) for _, key, value in ops])
             self.bytes_copied += size
-            self.standing.writer.raw(ops, size)
+            self.replica_states.writer.raw(ops, size)
 
     def _clear(self, copy: _Copy, page: PageNotice) -> list[tuple[int, bytes, bytes]]:
         """Return the removal of all rows in the page's range, read or not, between those that live changes have put."""
@@ -260,26 +260,26 @@ class Copies:
         return ops
 
     def _finish(self, copy: _Copy) -> None:
-        standing = self.standing
+        replica_states = self.replica_states
         partition = copy.partition
-        copy.done_token = standing.writer.token
+        copy.done_token = replica_states.writer.token
         copy.touched.clear()
         copy.ranges.clear()
-        epoch, seq = standing.writer.position(partition)
-        standing.writer.adopt(partition, epoch, seq, COMPLETE)
-        standing.followed.append((partition, seq, standing.generations[partition]))
+        epoch, seq = replica_states.writer.position(partition)
+        replica_states.writer.adopt(partition, epoch, seq, COMPLETE)
+        replica_states.followed.append((partition, seq, replica_states.generations[partition]))
         if copy.strange and not copy.taken:
             why = f"{copy.strange} rows were of changes that {copy.source} does not have"
-            standing.event(INFO if copy.expected else WARNING, "branch_dropped", partition, why)
-        standing.event(INFO, "replica_filled", partition, f"from {copy.source}")
+            replica_states.event(INFO if copy.expected else WARNING, "branch_dropped", partition, why)
+        replica_states.event(INFO, "replica_filled", partition, f"from {copy.source}")
 
     def written(self) -> None:
         """Something is on the disk here: tell of copies that are done, and read on."""
-        standing = self.standing
+        replica_states = self.replica_states
         for partition in list(self.active):
             copy = self.active[partition]
-            if copy.done_token and copy.done_token <= standing.pending.written:
+            if copy.done_token and copy.done_token <= replica_states.pending.written:
                 self._forget(partition)
-                body = encode_sequences(standing.epoch, [(partition, standing.durable[partition])])
-                standing.out.append((copy.source, FILLED, body))
+                body = encode_sequences(replica_states.epoch, [(partition, replica_states.durable[partition])])
+                replica_states.out.append((copy.source, FILLED, body))
         self.step()

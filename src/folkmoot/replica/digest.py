@@ -17,7 +17,7 @@ from folkmoot.peer.kind import DIGEST
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import CompareNotice, encode_compare
 from folkmoot.replica.page import read_page
-from folkmoot.replica.replica_states import OPEN, Standing
+from folkmoot.replica.replica_states import OPEN, ReplicaStates
 from folkmoot.replica.window import page_sum, row_sum, sum_bytes, window_of
 from folkmoot.store.key import partition_end, partition_start
 
@@ -36,8 +36,8 @@ _LONGER: Final = b"longer"
 class Digests:
     """One comparison at a time as a leader; questions that wait for the disk as a follower."""
 
-    def __init__(self, standing: Standing, lead: Lead) -> None:
-        self.standing = standing
+    def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
+        self.replica_states = replica_states
         self.lead = lead
         self.compared = 0
         self.different = 0
@@ -62,51 +62,53 @@ class Digests:
 
     def due_us(self) -> int:
         """Return when the next comparison is due, NEVER when there is nobody to compare with."""
-        if self.standing.solo or not self.standing.config.digest_us:
+        if self.replica_states.solo or not self.replica_states.config.digest_us:
             return NEVER
         return self._next_us
 
     def step(self) -> None:
         """Ask for the next page."""
-        standing = self.standing
-        if self.due_us() > standing.now:
+        replica_states = self.replica_states
+        if self.due_us() > replica_states.now:
             return
-        self._next_us = standing.now + standing.config.digest_us
+        self._next_us = replica_states.now + replica_states.config.digest_us
         if self._question is not None:
             self._patience -= 1
             if self._patience > 0:
                 return
             self.passed_over += 1
             self._question = None
-        for _ in range(standing.partitions):
+        for _ in range(replica_states.partitions):
             if self._ask():
                 return
 
     def _ask(self) -> bool:
         """Ask about a page of the current partition, or go to the next; whether there was something to ask or read."""
-        standing = self.standing
+        replica_states = self.replica_states
         partition = self._partition
-        others = self.lead.healthy(partition) if standing.phases[partition] == OPEN else []
-        if not others or standing.durable[partition] < 0:
+        others = self.lead.healthy(partition) if replica_states.phases[partition] == OPEN else []
+        if not others or replica_states.durable[partition] < 0:
             self._next_partition()
             return False
-        seq = standing.durable[partition]
+        seq = replica_states.durable[partition]
         start = self._cursor or partition_start(partition)
         try:
-            rows, end = read_page(standing.reader, start, partition_end(partition), standing.config.page_bytes)
+            rows, end = read_page(
+                replica_states.reader, start, partition_end(partition), replica_states.config.page_bytes
+            )
         except CorruptStore as fault:
-            standing.spoil(partition, str(fault))
+            replica_states.spoil(partition, str(fault))
             self._next_partition()
             return True
         self._question = CompareNotice(_ASK, partition, start, end, seq, b"")
-        self._question.upto = standing.head_seqs[partition]
+        self._question.upto = replica_states.head_seqs[partition]
         self._rows = rows
         self._expected = others
         self._answers = {}
         self._patience = _PATIENCE
-        body = encode_compare(standing.epoch, self._question)
+        body = encode_compare(replica_states.epoch, self._question)
         for node_id in others:
-            standing.out.append((node_id, DIGEST, body))
+            replica_states.out.append((node_id, DIGEST, body))
         if end == partition_end(partition):
             self._next_partition()
         else:
@@ -114,53 +116,53 @@ class Digests:
         return True
 
     def _next_partition(self) -> None:
-        self._partition = (self._partition + 1) % self.standing.partitions
+        self._partition = (self._partition + 1) % self.replica_states.partitions
         if not self._partition:
             if self._round_began_us:
-                self.round_us = max(self.standing.now - self._round_began_us, 1)
-            self._round_began_us = self.standing.now
+                self.round_us = max(self.replica_states.now - self._round_began_us, 1)
+            self._round_began_us = self.replica_states.now
         self._cursor = b""
 
     def receive(self, node_id: str, notice: CompareNotice) -> None:
         """A question, an answer or a verdict."""
-        standing = self.standing
+        replica_states = self.replica_states
         if notice.what == _ANSWER or notice.what == _CANNOT:
             self._answered(node_id, notice)
-        elif standing.leaders[notice.partition] == node_id:
+        elif replica_states.leaders[notice.partition] == node_id:
             if notice.what == _ASK:
                 if not self._answer(node_id, notice) and len(self._waiting) < _WAITING_MAX:
                     self._waiting.append((node_id, notice))
-            elif notice.what == _VERDICT and standing.states[notice.partition] == COMPLETE:
-                standing.spoil(notice.partition, "rows differ from those of the other replicas")
+            elif notice.what == _VERDICT and replica_states.states[notice.partition] == COMPLETE:
+                replica_states.spoil(notice.partition, "rows differ from those of the other replicas")
 
     def _answer(self, node_id: str, question: CompareNotice) -> bool:
         """Answer, unless that has to wait for the disk."""
-        standing = self.standing
+        replica_states = self.replica_states
         partition = question.partition
         notice = CompareNotice(_CANNOT, partition, question.start, question.end, question.seq, b"")
-        newest = standing.head_seqs[partition]
+        newest = replica_states.head_seqs[partition]
         # The leader's page may show all that it had sent when it asked; a link that lost some of it answers nothing.
-        whole = standing.states[partition] == COMPLETE and partition not in standing.copying
+        whole = replica_states.states[partition] == COMPLETE and partition not in replica_states.copying
         if whole and newest >= question.upto:
-            if standing.durable[partition] < question.seq:
+            if replica_states.durable[partition] < question.seq:
                 return False
             try:
                 notice.digest = self._digest(question, newest)
                 notice.upto = newest
                 notice.what = _ANSWER if notice.digest else _CANNOT
             except CorruptStore as fault:
-                standing.spoil(partition, str(fault))
-        standing.out.append((node_id, DIGEST, encode_compare(standing.epoch, notice)))
+                replica_states.spoil(partition, str(fault))
+        replica_states.out.append((node_id, DIGEST, encode_compare(replica_states.epoch, notice)))
         return True
 
     def _digest(self, question: CompareNotice, newest: int) -> bytes:
         """Return the digest of what was not changed since the question's position; nothing when that is not known."""
-        standing = self.standing
-        window = window_of(standing.recent, question.partition, question.seq, newest)
+        replica_states = self.replica_states
+        window = window_of(replica_states.recent, question.partition, question.seq, newest)
         if window is None:
             return b""
         # The leader's page may hold few rows where this copy has many: one that does not fit a page differs anyway.
-        rows, end = read_page(standing.reader, question.start, question.end, 2 * standing.config.page_bytes)
+        rows, end = read_page(replica_states.reader, question.start, question.end, 2 * replica_states.config.page_bytes)
         if end != question.end:
             return _LONGER if window.empty() else b""
         return sum_bytes(page_sum(rows, window))
@@ -188,11 +190,11 @@ class Digests:
 
     def _own_digest(self, question: CompareNotice, upto: int) -> bytes:
         """Return this node's digest without what was changed up to a position; nothing when that is not known."""
-        window = window_of(self.standing.recent, question.partition, question.seq, upto)
+        window = window_of(self.replica_states.recent, question.partition, question.seq, upto)
         return b"" if window is None else sum_bytes(page_sum(self._rows, window))
 
     def _judge(self, question: CompareNotice) -> None:
-        standing = self.standing
+        replica_states = self.replica_states
         equal = 0
         differing: list[CompareNotice] = []
         names: list[str] = []
@@ -214,14 +216,14 @@ class Digests:
         if not differing:
             return
         self.different += 1
-        if standing.planted.deaf_digests:
+        if replica_states.planted.deaf_digests:
             return
         if not equal and len(differing) > 1 and self._agree(question, differing):
-            standing.spoil(question.partition, "rows differ from those of all other replicas")
+            replica_states.spoil(question.partition, "rows differ from those of all other replicas")
             return
         verdict = CompareNotice(_VERDICT, question.partition, question.start, question.end, question.seq, b"")
         for node_id in names:
-            standing.out.append((node_id, DIGEST, encode_compare(standing.epoch, verdict)))
+            replica_states.out.append((node_id, DIGEST, encode_compare(replica_states.epoch, verdict)))
 
     def _agree(self, question: CompareNotice, answers: list[CompareNotice]) -> bool:
         """Tell whether several answers, of different positions, are about the same rows: then this node stands alone.
@@ -229,10 +231,10 @@ class Digests:
         What the later ones leave out is taken off the earlier ones as this node has it.
         """
         latest = max([answer.upto for answer in answers])
-        left_out = window_of(self.standing.recent, question.partition, question.seq, latest)
+        left_out = window_of(self.replica_states.recent, question.partition, question.seq, latest)
         found: dict[bytes, bool] = {}
         for answer in answers:
-            window = window_of(self.standing.recent, question.partition, question.seq, answer.upto)
+            window = window_of(self.replica_states.recent, question.partition, question.seq, answer.upto)
             if window is None or left_out is None:
                 return False
             total = int.from_bytes(answer.digest, "little")

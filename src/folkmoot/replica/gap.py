@@ -12,7 +12,7 @@ from folkmoot.kernel.clock import NEVER, SECOND
 from folkmoot.kernel.pack import u64
 from folkmoot.peer.kind import FETCH
 from folkmoot.replica.notice import encode_report
-from folkmoot.replica.replica_states import Standing
+from folkmoot.replica.replica_states import ReplicaStates
 
 __all__ = ["Gaps"]
 
@@ -22,8 +22,8 @@ _PATIENCE_US: Final = SECOND  # for what was asked for
 class Gaps:
     """The partitions of which something is missing here, with the time when their leader was asked for it."""
 
-    def __init__(self, standing: Standing) -> None:
-        self.standing = standing
+    def __init__(self, replica_states: ReplicaStates) -> None:
+        self.replica_states = replica_states
         self._asked: dict[int, int] = {}
 
     def installed(self) -> None:
@@ -45,15 +45,15 @@ class Gaps:
 
     def step(self) -> None:
         """Ask again for what has not come."""
-        now = self.standing.now
+        now = self.replica_states.now
         for partition in [one for one, asked_us in self._asked.items() if now - asked_us >= _PATIENCE_US]:
-            if self.standing.follows(partition):
+            if self.replica_states.follows(partition):
                 self._ask(partition)
             else:
                 del self._asked[partition]
 
     def _ask(self, partition: int) -> None:
-        standing = self.standing
-        self._asked[partition] = standing.now
-        body = u64(standing.epoch) + encode_report(standing.report(partition))
-        standing.out.append((standing.leaders[partition], FETCH, body))
+        replica_states = self.replica_states
+        self._asked[partition] = replica_states.now
+        body = u64(replica_states.epoch) + encode_report(replica_states.report(partition))
+        replica_states.out.append((replica_states.leaders[partition], FETCH, body))

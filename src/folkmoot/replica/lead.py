@@ -15,7 +15,7 @@ from folkmoot.membership.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holdin
 from folkmoot.peer.kind import COPY, OPENED, SETTLED, SHIP
 from folkmoot.replica.change import Change, encode_change
 from folkmoot.replica.notice import CopyNotice, Report, encode_copy, encode_sequences
-from folkmoot.replica.replica_states import MERGING, Standing
+from folkmoot.replica.replica_states import MERGING, ReplicaStates
 from folkmoot.store.key import partition_end, partition_start
 
 __all__ = ["Follower", "Lead"]
@@ -46,14 +46,14 @@ class Follower:
 class Lead:
     """The partitions that this node leads, and their followers in the installed view."""
 
-    def __init__(self, standing: Standing) -> None:
-        self.standing = standing
-        self.followers: list[list[Follower]] = [[] for _ in range(standing.partitions)]
+    def __init__(self, replica_states: ReplicaStates) -> None:
+        self.replica_states = replica_states
+        self.followers: list[list[Follower]] = [[] for _ in range(replica_states.partitions)]
         self.reports: dict[str, dict[int, Report]] = {}  # of this view, by node and partition
         self.opening: list[int] = []  # to be told to all
         self.filled: list[tuple[int, str]] = []
-        self.opening_seqs: list[int] = [0] * standing.partitions
-        self.taken: list[list[Holding]] = [[] for _ in range(standing.partitions)]  # branches that were merged
+        self.opening_seqs: list[int] = [0] * replica_states.partitions
+        self.taken: list[list[Holding]] = [[] for _ in range(replica_states.partitions)]  # branches that were merged
         self._settlements: dict[str, list[tuple[int, int]]] = {}
         self._ships: dict[str, list[bytes]] = {}
 
@@ -70,7 +70,7 @@ class Lead:
         kept: nodes that have not been started again since the view before: of these who counted counts.
         """
         counted = [f.node_id for f in self.followers[partition] if f.counts and f.node_id in kept]
-        me = self.standing.node_id
+        me = self.replica_states.node_id
         followers = [Follower(node_id, True) for node_id in replicas if node_id != me]
         for node_id in learners:
             if node_id != me:
@@ -81,7 +81,7 @@ class Lead:
 
     def follower(self, partition: int, node_id: str) -> Follower | None:
         """Return a follower of a partition that this node has opened, or merges; else None."""
-        if self.standing.phases[partition] >= MERGING:
+        if self.replica_states.phases[partition] >= MERGING:
             for follower in self.followers[partition]:
                 if follower.node_id == node_id:
                     return follower
@@ -94,7 +94,7 @@ class Lead:
         follower = self.follower(partition, node_id)
         if follower is not None:
             self.join(partition, follower, report)
-        if self.standing.phases[partition] >= MERGING and self.standing.settled[partition]:
+        if self.replica_states.phases[partition] >= MERGING and self.replica_states.settled[partition]:
             self._settle_with(partition, node_id, report)
 
     def join_known(self, partition: int) -> None:
@@ -108,22 +108,22 @@ class Lead:
 
     def join(self, partition: int, follower: Follower, report: Report) -> None:
         """Send a follower what it lacks, or have it copy the partition, and all that comes from now on."""
-        standing = self.standing
+        replica_states = self.replica_states
         holding = report.holding
         if self.keeps_out(partition, report):
-            view = standing.view
+            view = replica_states.view
             if view is None or follower.node_id not in view.branches.get(partition, []):
                 # It went on while the view was made: the next one names it, and then its changes are taken in.
-                standing.unfit.append(partition)
+                replica_states.unfit.append(partition)
             return
         follower.streaming = True
         follower.complete = False
         follower.told = False
-        follower.target = standing.head_seqs[partition]
+        follower.target = replica_states.head_seqs[partition]
         changes = self._lacking(partition, report) if holding.state != DAMAGED else None
         if changes is None:
             follower.durable = -1
-            follower.copy_seq = standing.head_seqs[partition]
+            follower.copy_seq = replica_states.head_seqs[partition]
             self._start_copy(partition, follower, False, self._has(partition, holding))
             return
         self.send_changes(follower.node_id, partition, changes)
@@ -143,43 +143,43 @@ class Lead:
         holding = report.holding
         if holding.state != COMPLETE or not report.apart:
             return False
-        mine = self.standing.holding(partition)
+        mine = self.replica_states.holding(partition)
         new = includes(mine, holding) == NO and not self._has(partition, holding)
         return new and not knows_epoch(mine, holding.epoch)
 
     def _has(self, partition: int, holding: Holding) -> bool:
         """Whether the changes of a copy are here, in their order or taken in from a branch."""
-        for known in [self.standing.holding(partition), *self.taken[partition]]:
+        for known in [self.replica_states.holding(partition), *self.taken[partition]]:
             if includes(known, holding) == YES:
                 return True
         return False
 
     def _lacking(self, partition: int, report: Report) -> list[Change] | None:
         """Return the changes that follow a report's position, or None when it is not known to lead here."""
-        standing = self.standing
+        replica_states = self.replica_states
         holding = report.holding
-        seq = standing.head_seqs[partition]
-        if holding.seq == seq and holding.epoch == standing.head_epochs[partition]:
+        seq = replica_states.head_seqs[partition]
+        if holding.seq == seq and holding.epoch == replica_states.head_epochs[partition]:
             return []
         if holding.state == NONE and holding.seq:
             return None
-        if includes(standing.holding(partition), holding) != YES:
+        if includes(replica_states.holding(partition), holding) != YES:
             return None
-        return standing.recent.after(partition, holding.seq)
+        return replica_states.recent.after(partition, holding.seq)
 
     def _start_copy(self, partition: int, follower: Follower, resume: bool, taken: bool = True) -> None:
-        standing = self.standing
-        epoch = standing.head_epochs[partition]
-        history = standing.histories[partition]
-        notice = CopyNotice(partition, resume, epoch, standing.head_seqs[partition], history)
+        replica_states = self.replica_states
+        epoch = replica_states.head_epochs[partition]
+        history = replica_states.histories[partition]
+        notice = CopyNotice(partition, resume, epoch, replica_states.head_seqs[partition], history)
         notice.taken = taken
-        notice.left = standing.reader.bytes_between(partition_start(partition), partition_end(partition))
-        standing.out.append((follower.node_id, COPY, encode_copy(standing.epoch, notice)))
+        notice.left = replica_states.reader.bytes_between(partition_start(partition), partition_end(partition))
+        replica_states.out.append((follower.node_id, COPY, encode_copy(replica_states.epoch, notice)))
 
     def send_changes(self, node_id: str, partition: int, changes: list[Change]) -> None:
         """Send changes to one node, in frames that are not too long."""
-        out = self.standing.out
-        head = u64(self.standing.epoch)
+        out = self.replica_states.out
+        head = u64(self.replica_states.epoch)
         parts: list[bytes] = [head]
         size = 0
         for change in changes:
@@ -201,25 +201,27 @@ class Lead:
                     encoded = encode_change(partition, change)
                 ships = self._ships.get(follower.node_id)
                 if ships is None:
-                    self._ships[follower.node_id] = [u64(self.standing.epoch), encoded]
+                    self._ships[follower.node_id] = [u64(self.replica_states.epoch), encoded]
                 else:
                     ships.append(encoded)
 
     def flush(self) -> None:
         """End of turn: one frame of changes per node, then what was opened and settled."""
-        standing = self.standing
+        replica_states = self.replica_states
         if self._ships:
             for node_id, parts in self._ships.items():
-                standing.out.append((node_id, SHIP, b"".join(parts)))
+                replica_states.out.append((node_id, SHIP, b"".join(parts)))
             self._ships.clear()
         if self.opening:
-            body = encode_sequences(standing.epoch, [(p, standing.writer.sequence(p)) for p in self.opening])
+            body = encode_sequences(
+                replica_states.epoch, [(p, replica_states.writer.sequence(p)) for p in self.opening]
+            )
             self.opening.clear()
-            for node_id in standing.others:
-                standing.out.append((node_id, OPENED, body))
+            for node_id in replica_states.others:
+                replica_states.out.append((node_id, OPENED, body))
         if self._settlements:
             for node_id, entries in self._settlements.items():
-                standing.out.append((node_id, SETTLED, encode_sequences(standing.epoch, entries)))
+                replica_states.out.append((node_id, SETTLED, encode_sequences(replica_states.epoch, entries)))
             self._settlements.clear()
 
     def durable(self, node_id: str, entries: list[tuple[int, int]]) -> None:
@@ -248,15 +250,15 @@ class Lead:
             return
         if not follower.counts:
             follower.counts = True
-            follower.target = self.standing.head_seqs[partition]
+            follower.target = self.replica_states.head_seqs[partition]
         if follower.durable >= follower.target:
             follower.told = True
             self.filled.append((partition, follower.node_id))
 
     def committed_seq(self, partition: int) -> int:
         """Return the sequence up to which a partition is on the disks of all its replicas."""
-        low = self.standing.durable[partition]
-        if self.standing.planted.leader_alone:
+        low = self.replica_states.durable[partition]
+        if self.replica_states.planted.leader_alone:
             return low
         for follower in self.followers[partition]:
             if follower.counts:
@@ -267,11 +269,11 @@ class Lead:
 
     def copies_of(self, partition: int, seq: int) -> int:
         """Return how many nodes have what was committed up to `seq` on their disks, whoever leads the partition now."""
-        standing = self.standing
-        if standing.solo:
+        replica_states = self.replica_states
+        if replica_states.solo:
             return 1
-        if standing.phases[partition] < MERGING or standing.durable[partition] < seq:
-            view = standing.view
+        if replica_states.phases[partition] < MERGING or replica_states.durable[partition] < seq:
+            view = replica_states.view
             return 1 if view is None or not view.replicas else len(view.replicas[partition])
         count = 1
         for follower in self.followers[partition]:
@@ -281,25 +283,25 @@ class Lead:
 
     def advance(self, partition: int) -> None:
         """Something has become durable: commit what can be."""
-        standing = self.standing
-        if standing.phases[partition] < MERGING or standing.fresh:
+        replica_states = self.replica_states
+        if replica_states.phases[partition] < MERGING or replica_states.fresh:
             return
         low = self.committed_seq(partition)
-        standing.pending.reach(partition, low)
-        standing.recent.hold(partition, low)
-        if not standing.settled[partition] and low >= self.opening_seqs[partition]:
+        replica_states.pending.reach(partition, low)
+        replica_states.recent.hold(partition, low)
+        if not replica_states.settled[partition] and low >= self.opening_seqs[partition]:
             self._settle(partition)
 
     def _settle(self, partition: int) -> None:
-        self.standing.settled[partition] = True
-        for node_id in self.standing.others:
+        self.replica_states.settled[partition] = True
+        for node_id in self.replica_states.others:
             report = self.reports.get(node_id, {}).get(partition)
             if report is not None:
                 self._settle_with(partition, node_id, report)
 
     def _settle_with(self, partition: int, node_id: str, report: Report) -> None:
         """Tell a node whether what it had of a partition is part of what all replicas have now."""
-        taken = self._has(partition, report.holding) or self.standing.planted.own_tail
+        taken = self._has(partition, report.holding) or self.replica_states.planted.own_tail
         self._settlements.setdefault(node_id, []).append((partition, 1 if taken else 0))
 
     def missing(self, partition: int) -> int:

@@ -24,7 +24,7 @@ from folkmoot.replica.intake import Intake
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.offer import AskNotice, OfferNotice, encode_ask
 from folkmoot.replica.page import read_page
-from folkmoot.replica.replica_states import MERGING, OPEN, Standing
+from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
 from folkmoot.store.batch import PUT
 from folkmoot.store.key import (
     CHUNK,
@@ -55,14 +55,14 @@ class Merges:
     heals: receipts of the newest heals, oldest first.
     """
 
-    def __init__(self, standing: Standing, lead: Lead) -> None:
-        self.standing = standing
+    def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
+        self.replica_states = replica_states
         self.lead = lead
         self.done: list[int] = []
         self._homes: dict[int, dict[str, tuple[bool, list[str]]]] = {}
         self.heals: list[dict[str, object]] = []
         self._active: dict[int, Intake] = {}
-        self._marks: list[dict[bytes, bytes]] = [{} for _ in range(standing.partitions)]  # how far: by key
+        self._marks: list[dict[bytes, bytes]] = [{} for _ in range(replica_states.partitions)]  # how far: by key
         self._heal = Receipt()
         self._began_us = 0
         self._sources: dict[str, bool] = {}
@@ -82,14 +82,14 @@ class Merges:
         taken: list[Holding] = []
         marks: dict[bytes, bytes] = {}
         try:
-            self.standing.stamps.load(partition)
-            for key, value in self.standing.reader.scan(prefix, end_of(prefix), _TAKEN_MAX * 4):
+            self.replica_states.stamps.load(partition)
+            for key, value in self.replica_states.reader.scan(prefix, end_of(prefix), _TAKEN_MAX * 4):
                 holding, cursor = decode_mark(key, value)
                 marks[key] = cursor
                 if cursor == _DONE:
                     taken.append(holding)
         except (CorruptStore, ValueError, IndexError) as fault:
-            self.standing.spoil(partition, f"what was merged before cannot be read: {fault}")
+            self.replica_states.spoil(partition, f"what was merged before cannot be read: {fault}")
             return False
         self.lead.taken[partition] = taken
         self._marks[partition] = marks
@@ -107,7 +107,7 @@ class Merges:
                 found.insert(place, (node_id, report.holding))
         if not self._active:
             self._heal = Receipt()
-            self._began_us = self.standing.now
+            self._began_us = self.replica_states.now
             self._sources = {}
         self._active[partition] = Intake([node_id for node_id, _holding in found])
         self.step()
@@ -124,10 +124,10 @@ class Merges:
         running = 0
         rows = sum([len(merging.rows) + len(merging.own) for merging in self._active.values()])
         for partition in list(self._active):
-            if running >= self.standing.config.copy_parallel:
+            if running >= self.replica_states.config.copy_parallel:
                 return
             merging = self._active[partition]
-            if self.standing.phases[partition] != MERGING:
+            if self.replica_states.phases[partition] != MERGING:
                 del self._active[partition]
                 continue
             if running and rows > _ROWS_HELD and not merging.source:
@@ -138,10 +138,10 @@ class Merges:
 
     def _settled(self, partition: int) -> bool:
         """Whether the store shows all that was written, and the replicas follow."""
-        recent = self.standing.recent
+        recent = self.replica_states.recent
         if recent.held_bytes > max(recent.bytes_max, _TURN_BYTES):
             return False
-        return self.standing.durable[partition] >= self.standing.writer.sequence(partition)
+        return self.replica_states.durable[partition] >= self.replica_states.writer.sequence(partition)
 
     def _go_on(self, partition: int, merging: Intake) -> None:
         if merging.planned:
@@ -175,7 +175,7 @@ class Merges:
         del self._active[partition]
         self.done.append(partition)
         # What the branches had, and did not tell anybody, is settled when all replicas have what was taken in.
-        self.lead.opening_seqs[partition] = self.standing.writer.sequence(partition)
+        self.lead.opening_seqs[partition] = self.replica_states.writer.sequence(partition)
         self.lead.join_known(partition)
         self.lead.advance(partition)
         if not self._active:
@@ -186,7 +186,7 @@ class Merges:
         return None if report is None else report.holding
 
     def _seen(self, partition: int) -> list[Holding]:
-        return [self.standing.holding(partition), *self.lead.taken[partition]]
+        return [self.replica_states.holding(partition), *self.lead.taken[partition]]
 
     def _is_taken(self, partition: int, holding: Holding) -> bool:
         for known in self._seen(partition):
@@ -196,7 +196,7 @@ class Merges:
 
     def _ask(self, partition: int, merging: Intake) -> None:
         ask = AskNotice(partition, merging.cursor, self._seen(partition))
-        self.standing.out.append((merging.source, ASK, encode_ask(self.standing.epoch, ask)))
+        self.replica_states.out.append((merging.source, ASK, encode_ask(self.replica_states.epoch, ask)))
 
     def offered(self, node_id: str, offer: OfferNotice) -> None:
         """A page of a branch has come."""
@@ -224,7 +224,7 @@ class Merges:
         """What cannot be read is lost, as with any damaged copy: if it is so again, and no other node has it either."""
         if merging.offered and merging.reached < partition_end(partition):
             del self._active[partition]  # the branch is sound, this copy is not
-            self.standing.spoil(partition, why)
+            self.replica_states.spoil(partition, why)
             return
         source = merging.source
         merging.tries[source] = merging.tries.get(source, 0) + 1
@@ -233,7 +233,7 @@ class Merges:
             merging.source = ""
             self._next(partition, merging)
             return
-        self.standing.event(ERROR, "branch_lost", partition, why)
+        self.replica_states.event(ERROR, "branch_lost", partition, why)
         merging.receipt = Receipt()  # not that of the branch before
         merging.receipt.drop(why, 1)
         merging.units = []
@@ -252,10 +252,10 @@ class Merges:
             self._end_plan(partition, merging)
 
     def _begin_plan(self, partition: int, merging: Intake) -> None:
-        standing = self.standing
+        replica_states = self.replica_states
         holding = self._holding_of(merging.source, partition)
         assert holding is not None, "it was asked because of its report"
-        fork = fork_of(standing.view, merging.lineage)
+        fork = fork_of(replica_states.view, merging.lineage)
         mine = Side(merging.own, self._seen(partition), fork)
         others = [holding]
         for key, value in merging.rows.items():
@@ -264,11 +264,11 @@ class Merges:
                 if cursor == _DONE:
                     others.append(other)
         theirs = Side(merging.rows, others, fork)
-        number = (counter_of(standing.epoch) << NUMBER_BITS) + 1
+        number = (counter_of(replica_states.epoch) << NUMBER_BITS) + 1
         mine.meet(holding)
-        theirs.meet(standing.holding(partition))
+        theirs.meet(replica_states.holding(partition))
         merge = Merge(partition, mine, theirs, holding.epoch, number)
-        merge.foreign = foreign_homes(standing.view, standing.node_id, merging.source)
+        merge.foreign = foreign_homes(replica_states.view, replica_states.node_id, merging.source)
         merging.merge = merge
         merging.steps = merge.steps()
 
@@ -288,18 +288,18 @@ class Merges:
 
     def _read_own(self, partition: int, merging: Intake) -> None:
         """Read a page of the rows of this copy, but for the records of streams: they are only appended to."""
-        standing = self.standing
+        replica_states = self.replica_states
         chunks = kind_prefix(partition, CHUNK)
         behind = end_of(chunks)
         start = merging.reached
         end = chunks if start < chunks else partition_end(partition)
-        page, following = read_page(standing.reader, start, end, standing.config.page_bytes)
+        page, following = read_page(replica_states.reader, start, end, replica_states.config.page_bytes)
         merging.own.update({key: value for key, value in page if key[2] != HISTORY and key[2] != STREAM})
         merging.reached = behind if following == chunks else following
 
     def _write(self, partition: int, merging: Intake) -> None:
         """Write the next units, and how far that is."""
-        writer = self.standing.writer
+        writer = self.replica_states.writer
         size = 0
         while merging.next < len(merging.units) and size < _TURN_BYTES:
             unit = merging.units[merging.next]
@@ -324,14 +324,14 @@ class Merges:
         taken.append(holding)
         while len(taken) > _TAKEN_MAX:
             oldest = taken.pop(0)
-            self.standing.writer.delete(partition, mark_key(partition, oldest))
+            self.replica_states.writer.delete(partition, mark_key(partition, oldest))
         self._heal.add(merging.receipt)
         fields = merging.receipt.fields()
         fields["partition"] = partition
         fields["from"] = [merging.source]
         fields["branch"] = f"{holding.epoch}:{holding.seq}"
         level = WARNING if merging.receipt.dropped else INFO
-        self.standing.events.append(Event(level, "branch_merged", fields))
+        self.replica_states.events.append(Event(level, "branch_merged", fields))
         merging.planned = False
         merging.offered = False
         merging.source = ""
@@ -341,15 +341,15 @@ class Merges:
         if not self._sources:
             return
         fields = self._heal.fields()
-        fields["epoch"] = self.standing.epoch
+        fields["epoch"] = self.replica_states.epoch
         fields["from"] = sorted(self._sources)
         fields["time_us"] = self._began_us
-        fields["took_us"] = self.standing.now - self._began_us
+        fields["took_us"] = self.replica_states.now - self._began_us
         self.heals.append(fields)
         if len(self.heals) > _HEALS_MAX:
             del self.heals[0]
         # Where the other side had nothing of its own, as after a common stop, nobody need look.
-        self.standing.events.append(Event(INFO if self._heal.is_empty() else WARNING, "healed", dict(fields)))
+        self.replica_states.events.append(Event(INFO if self._heal.is_empty() else WARNING, "healed", dict(fields)))
 
     def take_homes(self, partition: int) -> dict[str, tuple[bool, list[str]]]:
         """Return the clients of a merged partition whose connections may stay at these nodes only, or not there.
@@ -360,18 +360,18 @@ class Merges:
 
     def tidy(self) -> None:
         """When all who are known are back and have what is here, nothing has to be remembered for anybody's return."""
-        view = self.standing.view
+        view = self.replica_states.view
         if view is None or not view.replicas or not view.is_whole():
             return
-        for partition in range(self.standing.partitions):
-            led = self.standing.phases[partition] == OPEN and not view.learners[partition]
-            if led and (self._marks[partition] or self.standing.stamps.count(partition)):
+        for partition in range(self.replica_states.partitions):
+            led = self.replica_states.phases[partition] == OPEN and not view.learners[partition]
+            if led and (self._marks[partition] or self.replica_states.stamps.count(partition)):
                 self._sweep(partition)
 
     def _sweep(self, partition: int) -> None:
         for kind in (STAMP, MERGED):
             prefix = kind_prefix(partition, kind)
-            self.standing.writer.delete_range(partition, prefix, end_of(prefix))
+            self.replica_states.writer.delete_range(partition, prefix, end_of(prefix))
         self.lead.taken[partition] = []
         self._marks[partition] = {}
-        self.standing.stamps.forget(partition)
+        self.replica_states.stamps.forget(partition)

@@ -17,7 +17,7 @@ from folkmoot.membership.view import LINEAGE_MAX, View
 from folkmoot.peer.cursor import Cursor, put_bytes, put_text
 from folkmoot.peer.kind import OFFER
 from folkmoot.replica.page import read_page
-from folkmoot.replica.replica_states import Standing
+from folkmoot.replica.replica_states import ReplicaStates
 from folkmoot.store.key import CHUNK, HISTORY, RETAINED, STREAM, partition_end, partition_start
 from folkmoot.store.writer import VERSION_BYTES, version_of
 
@@ -113,8 +113,8 @@ def decode_offer(body: bytes, partitions: int) -> OfferNotice:
 class Offers:
     """The branches that this node has, and the questions of leaders that wait for its disk."""
 
-    def __init__(self, standing: Standing) -> None:
-        self.standing = standing
+    def __init__(self, replica_states: ReplicaStates) -> None:
+        self.replica_states = replica_states
         self.sides: dict[int, View] = {}  # in which a branch here was made
         self._waiting: list[tuple[str, AskNotice]] = []
 
@@ -124,18 +124,18 @@ class Offers:
 
     def note_sides(self) -> None:
         """A view comes to life after another one: remember with whom the branches here were made."""
-        view = self.standing.view
-        lived = self.standing.lived
+        view = self.replica_states.view
+        lived = self.replica_states.lived
         if view is None or lived is None or not lived.replicas:
             return
-        me = self.standing.node_id
+        me = self.replica_states.node_id
         for partition, nodes in view.branches.items():
             if me in nodes and me in lived.replicas[partition]:
                 self.sides[partition] = lived
 
     def asked(self, node_id: str, ask: AskNotice) -> None:
         """The leader of a partition wants to know what is here."""
-        if self.standing.leaders[ask.partition] == node_id and not self._answer(node_id, ask):
+        if self.replica_states.leaders[ask.partition] == node_id and not self._answer(node_id, ask):
             self._waiting.append((node_id, ask))
 
     def written(self) -> None:
@@ -146,22 +146,22 @@ class Offers:
 
     def _answer(self, node_id: str, ask: AskNotice) -> bool:
         """Answer, unless that has to wait for the disk."""
-        standing = self.standing
+        replica_states = self.replica_states
         partition = ask.partition
-        if standing.durable[partition] < standing.writer.sequence(partition):
+        if replica_states.durable[partition] < replica_states.writer.sequence(partition):
             return False
         made = self.sides.get(partition)
-        side = [standing.node_id] if made is None else [member.node_id for member in made.members]
+        side = [replica_states.node_id] if made is None else [member.node_id for member in made.members]
         offer = OfferNotice(partition, ask.start, b"", side, [])
         offer.lineage = [] if made is None else made.ancestry()
         try:
             end = partition_end(partition)
-            rows, following = read_page(standing.reader, ask.start, end, standing.config.page_bytes)
+            rows, following = read_page(replica_states.reader, ask.start, end, replica_states.config.page_bytes)
             offer.end = following
-            offer.rows = _offered(rows, ask.seen, standing.holding(partition))
+            offer.rows = _offered(rows, ask.seen, replica_states.holding(partition))
         except CorruptStore as fault:
-            standing.event(ERROR, "branch_unreadable", partition, str(fault))
-        standing.out.append((node_id, OFFER, encode_offer(standing.epoch, offer)))
+            replica_states.event(ERROR, "branch_unreadable", partition, str(fault))
+        replica_states.out.append((node_id, OFFER, encode_offer(replica_states.epoch, offer)))
         return True
 
 

@@ -7,28 +7,28 @@ from folkmoot.replica.copy import Copies
 from folkmoot.replica.digest import Digests
 from folkmoot.replica.drop import Drops
 from folkmoot.replica.lead import Lead
-from folkmoot.replica.replica_states import LEADER, MERGING, OPEN, Standing
+from folkmoot.replica.replica_states import LEADER, MERGING, OPEN, ReplicaStates
 from folkmoot.replica.source import Source
 
 __all__ = ["progress_of"]
 
 
 def progress_of(
-    standing: Standing, lead: Lead, copies: Copies, source: Source, drops: Drops, digests: Digests
+    replica_states: ReplicaStates, lead: Lead, copies: Copies, source: Source, drops: Drops, digests: Digests
 ) -> dict[str, int]:
     """Return counts of partitions, bytes since the start, pages compared."""
     under_replicated = 0
-    for partition in range(standing.partitions):
-        if standing.phases[partition] == OPEN and lead.missing(partition):
+    for partition in range(replica_states.partitions):
+        if replica_states.phases[partition] == OPEN and lead.missing(partition):
             under_replicated += 1
     return {
-        "leading": standing.phases.count(OPEN),
-        "taking_over": standing.roles.count(LEADER) - standing.phases.count(OPEN),
-        "merging": standing.phases.count(MERGING),
+        "leading": replica_states.phases.count(OPEN),
+        "taking_over": replica_states.roles.count(LEADER) - replica_states.phases.count(OPEN),
+        "merging": replica_states.phases.count(MERGING),
         "waiting_for_replicas": under_replicated,
         "filling": len(copies.active),
         "dropping": len(drops.active),
-        "damaged": standing.states.count(DAMAGED),
+        "damaged": replica_states.states.count(DAMAGED),
         "copied_bytes": copies.bytes_copied,
         "copy_bytes_left": copies.bytes_left(),
         "copy_bytes_seen": copies.bytes_seen,
@@ -40,6 +40,6 @@ def progress_of(
         "digests_different": digests.different,
         "digests_passed_over": digests.passed_over,
         "digest_round_us": digests.round_us,
-        "recent_bytes": standing.recent.bytes,
-        "commit_latency_us": standing.pending.latency_us,
+        "recent_bytes": replica_states.recent.bytes,
+        "commit_latency_us": replica_states.pending.latency_us,
     }

@@ -38,7 +38,7 @@ __all__ = [
     "OPEN",
     "REPLICA",
     "TAKING",
-    "Standing",
+    "ReplicaStates",
 ]
 
 # Roles in the installed view
@@ -56,7 +56,7 @@ MERGED: Final = 4  # has them on its disk; the broker may start
 OPEN: Final = 5  # serves
 
 
-class Standing:
+class ReplicaStates:
     """State of all partitions at one node, in lists indexed by partition.
 
     head_epochs, head_seqs: position up to the last sealed turn; durable: sequence up to which rows are on the disk;

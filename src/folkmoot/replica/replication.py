@@ -49,7 +49,7 @@ from folkmoot.replica.notice import (
 )
 from folkmoot.replica.offer import Offers, decode_ask, decode_offer
 from folkmoot.replica.progress import progress_of
-from folkmoot.replica.replica_states import MERGING, OPEN, Standing
+from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
 from folkmoot.replica.role import Roles
 from folkmoot.replica.source import Source
 from folkmoot.replica.takeover import Takeover
@@ -72,18 +72,18 @@ class Replication:
     """
 
     def __init__(self, node_id: str, partitions: int, config: ClusterConfig, reader: Reader, writer: Writer) -> None:
-        self.standing = Standing(node_id, partitions, config, reader, writer)
-        self.lead = Lead(self.standing)
-        self.merges = Merges(self.standing, self.lead)
-        self.offers = Offers(self.standing)
-        self.takeover = Takeover(self.standing, self.lead, self.merges)
-        self.copies = Copies(self.standing)
-        self.gaps = Gaps(self.standing)
-        self.source = Source(self.standing, self.lead)
-        self.drops = Drops(self.standing)
-        self.digests = Digests(self.standing, self.lead)
-        self.roles = Roles(self.standing, self.lead, self.takeover)
-        self.turns = Turns(self.standing, self.lead)
+        self.replica_states = ReplicaStates(node_id, partitions, config, reader, writer)
+        self.lead = Lead(self.replica_states)
+        self.merges = Merges(self.replica_states, self.lead)
+        self.offers = Offers(self.replica_states)
+        self.takeover = Takeover(self.replica_states, self.lead, self.merges)
+        self.copies = Copies(self.replica_states)
+        self.gaps = Gaps(self.replica_states)
+        self.source = Source(self.replica_states, self.lead)
+        self.drops = Drops(self.replica_states)
+        self.digests = Digests(self.replica_states, self.lead)
+        self.roles = Roles(self.replica_states, self.lead, self.takeover)
+        self.turns = Turns(self.replica_states, self.lead)
         self.dropped_frames = 0
         self._early = Early()
         self._again = False
@@ -94,7 +94,7 @@ class Replication:
     @property
     def committed_token(self) -> int:
         """The newest token such that its changes, and those of all before it, are durable on all their replicas."""
-        return self.standing.pending.committed
+        return self.replica_states.pending.committed
 
     @property
     def ready(self) -> list[int]:
@@ -114,39 +114,39 @@ class Replication:
     @property
     def unfit(self) -> list[int]:
         """Partitions whose copy here turned out damaged or too far behind: membership has to make a new view."""
-        return self.standing.unfit
+        return self.replica_states.unfit
 
     @property
     def abandoned(self) -> list[tuple[int, int]]:
         """(token, partition): changes that no other leader has taken over; what waits for them has failed."""
-        return self.standing.pending.abandoned
+        return self.replica_states.pending.abandoned
 
     @property
     def out(self) -> list[tuple[str, int, bytes]]:
         """Messages to other nodes, in order: (node, kind, body), to be taken after `seal`."""
-        return self.standing.out
+        return self.replica_states.out
 
     @property
     def events(self) -> list[Event]:
         """Facts for the log, to be taken."""
-        return self.standing.events
+        return self.replica_states.events
 
     def leads(self, partition: int) -> bool:
         """Whether this node serves a partition: it has been started here."""
-        return self.standing.phases[partition] == OPEN
+        return self.replica_states.phases[partition] == OPEN
 
     def leader_open(self, partition: int) -> bool:
         """Whether the leader of a partition serves it in this view."""
-        return self.standing.opened[partition]
+        return self.replica_states.opened[partition]
 
     def holdings(self) -> list[Holding]:
         """Return what this node has of each partition, for a promise: for a while nothing of it is dropped."""
-        self.drops.quiet_since_us = self.standing.now
-        return [self.standing.holding(partition) for partition in range(self.standing.partitions)]
+        self.drops.quiet_since_us = self.replica_states.now
+        return [self.replica_states.holding(partition) for partition in range(self.replica_states.partitions)]
 
     def progress(self) -> dict[str, int]:
         """Return figures for status and metrics: counts of partitions, bytes since the start, pages compared."""
-        figures = progress_of(self.standing, self.lead, self.copies, self.source, self.drops, self.digests)
+        figures = progress_of(self.replica_states, self.lead, self.copies, self.source, self.drops, self.digests)
         figures["dropped_frames"] = self.dropped_frames
         return figures
 
@@ -162,9 +162,9 @@ class Replication:
 
         `stored`: the newest view that was installed here before the start.
         """
-        self.standing.now = now
-        self.standing.lived = stored
-        self.standing.open()
+        self.replica_states.now = now
+        self.replica_states.lived = stored
+        self.replica_states.open()
 
     def next_wake(self) -> int:
         """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
@@ -177,9 +177,9 @@ class Replication:
 
     def wake(self, now: int) -> None:
         """Do a page of what goes on beside the traffic."""
-        self.standing.now = now
+        self.replica_states.now = now
         self._again = False
-        if self.standing.fresh:
+        if self.replica_states.fresh:
             self._go_on()
         self.source.step()
         self.digests.step()
@@ -194,31 +194,31 @@ class Replication:
 
     def written(self, token: int, now: int) -> None:
         """The batch with this token, and all before it, are durable."""
-        standing = self.standing
-        standing.now = now
-        if standing.fresh:
+        replica_states = self.replica_states
+        replica_states.now = now
+        if replica_states.fresh:
             self._go_on()
         self.turns.written(token)
         self.takeover.written()
-        if not standing.solo:
+        if not replica_states.solo:
             self.copies.written()
             self.offers.written()
             self.takeover.merge()
             self.source.step()
             self.digests.written()
-        standing.pending.advance(now)
+        replica_states.pending.advance(now)
 
     def start(self, partition: int, now: int) -> None:
         """Serve a partition from now on, unless another view has taken it away meanwhile."""
-        self.standing.now = now
+        self.replica_states.now = now
         self._untidy = self.takeover.start(partition) or self._untidy
 
     # -- the end of a turn --------------------------------------------------------------------------------------------
 
     def seal(self, batch: Batch | None, now: int) -> None:
         """End the turn, after `Writer.take` and before the batch goes to the disk: it may get more rows here."""
-        self.standing.now = now
-        if self.standing.fresh:
+        self.replica_states.now = now
+        if self.replica_states.fresh:
             self._go_on()
             self._again = True  # what was committed by this is to be looked at
         self.turns.seal(batch)
@@ -231,28 +231,30 @@ class Replication:
         Views that are installed one after the other, with no other call between, count as one change: only the last of
         them comes to life.
         """
-        standing = self.standing
-        standing.now = now
-        if standing.view is not None and view.epoch <= standing.epoch:
+        replica_states = self.replica_states
+        replica_states.now = now
+        if replica_states.view is not None and view.epoch <= replica_states.epoch:
             return
-        previous = standing.view
-        if view.begins_anew(standing.node_id, previous if previous is not None else standing.lived):
-            standing.renounce()
-        was_solo = standing.solo and not standing.fresh
-        for partition in list(standing.writer.touched):
-            if standing.phases[partition] >= MERGING:
-                history = standing.note_epoch(partition)
+        previous = replica_states.view
+        if view.begins_anew(replica_states.node_id, previous if previous is not None else replica_states.lived):
+            replica_states.renounce()
+        was_solo = replica_states.solo and not replica_states.fresh
+        for partition in list(replica_states.writer.touched):
+            if replica_states.phases[partition] >= MERGING:
+                history = replica_states.note_epoch(partition)
                 if history:
-                    standing.writer.put(partition, history_key(partition), history)
+                    replica_states.writer.put(partition, history_key(partition), history)
         if was_solo:
-            standing.sync_heads()
-        standing.view = view
-        standing.epoch = view.epoch
-        standing.others = [member.node_id for member in view.members if member.node_id != standing.node_id]
-        standing.solo = not standing.others
-        standing.writer.enter(view.epoch)
-        standing.bases = [standing.writer.sequence(partition) for partition in range(standing.partitions)]
-        if was_solo and not standing.solo:
+            replica_states.sync_heads()
+        replica_states.view = view
+        replica_states.epoch = view.epoch
+        replica_states.others = [member.node_id for member in view.members if member.node_id != replica_states.node_id]
+        replica_states.solo = not replica_states.others
+        replica_states.writer.enter(view.epoch)
+        replica_states.bases = [
+            replica_states.writer.sequence(partition) for partition in range(replica_states.partitions)
+        ]
+        if was_solo and not replica_states.solo:
             self.turns.join()
         self.gaps.installed()
         self._untidy = True
@@ -261,58 +263,60 @@ class Replication:
         self.lead.installed()
         self.takeover.installed()
         kept = self.roles.kept(previous, view)
-        for partition in range(standing.partitions):
+        for partition in range(replica_states.partitions):
             self.roles.assign(partition, previous, view, kept)
         self.copies.installed()
         self.source.installed()
         self.drops.installed()
         self.digests.installed()
-        standing.fresh = True
+        replica_states.fresh = True
 
     def _go_on(self) -> None:
         """The newest of the views that came together comes to life: reports leave, what waited for it is handled.
 
         The views before it do not: who promised the newest has let others believe that nothing is committed in them.
         """
-        standing = self.standing
-        standing.fresh = False
-        if standing.solo:
-            standing.recent.clear_all()
+        replica_states = self.replica_states
+        replica_states.fresh = False
+        if replica_states.solo:
+            replica_states.recent.clear_all()
         self.roles.report()
         self.offers.note_sides()
-        standing.lived = standing.view
+        replica_states.lived = replica_states.view
         self.takeover.begun()
-        for partition in range(standing.partitions):
+        for partition in range(replica_states.partitions):
             self.lead.advance(partition)
-        for node_id, kind, body in self._early.take(standing.epoch):
-            self.receive(node_id, kind, body, standing.now)
-        standing.pending.advance(standing.now)
+        for node_id, kind, body in self._early.take(replica_states.epoch):
+            self.receive(node_id, kind, body, replica_states.now)
+        replica_states.pending.advance(replica_states.now)
 
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         """A message between replicas came; those of another view are kept or dropped, nonsense is logged."""
-        standing = self.standing
-        standing.now = now
-        if standing.fresh:
+        replica_states = self.replica_states
+        replica_states.now = now
+        if replica_states.fresh:
             self._go_on()
         try:
             epoch = epoch_of(body)
-            if epoch > standing.epoch:
+            if epoch > replica_states.epoch:
                 self._early.keep(node_id, kind, epoch, body)
-            elif (epoch < standing.epoch and not standing.planted.any_epoch) or node_id not in standing.others:
+            elif (
+                epoch < replica_states.epoch and not replica_states.planted.any_epoch
+            ) or node_id not in replica_states.others:
                 self.dropped_frames += 1
             else:
                 self._receive(node_id, kind, body)
-                if epoch < standing.epoch and kind == SHIP:
+                if epoch < replica_states.epoch and kind == SHIP:
                     self._ack_stale(node_id, epoch, body)
         except ValueError as fault:
             fields: dict[str, object] = {"node": node_id, "kind": kind, "why": str(fault)}
-            standing.events.append(Event(ERROR, "replica_nonsense", fields))
-        standing.pending.advance(now)
+            replica_states.events.append(Event(ERROR, "replica_nonsense", fields))
+        replica_states.pending.advance(now)
 
     def _receive(self, node_id: str, kind: int, body: bytes) -> None:
-        partitions = self.standing.partitions
+        partitions = self.replica_states.partitions
         if kind == SHIP:
             self._shipped(node_id, body)
         elif kind == DURABLE:
@@ -334,7 +338,9 @@ class Replication:
             self.takeover.merge()
         elif kind == COPY:
             notice = decode_copy(body, partitions)
-            if self.standing.leaders[notice.partition] == node_id and self.standing.follows(notice.partition):
+            if self.replica_states.leaders[notice.partition] == node_id and self.replica_states.follows(
+                notice.partition
+            ):
                 self.gaps.closed(notice.partition)
                 self.copies.begin(node_id, notice)
         else:
@@ -342,53 +348,53 @@ class Replication:
 
     def _ack_stale(self, node_id: str, epoch: int, body: bytes) -> None:
         """What a node must never do, for tests that look whether it is noticed."""
-        changes = decode_changes(body, 8, self.standing.partitions)
+        changes = decode_changes(body, 8, self.replica_states.partitions)
         entries = [(partition, change.seq) for partition, change in changes]
-        self.standing.out.append((node_id, DURABLE, encode_sequences(epoch, entries)))
+        self.replica_states.out.append((node_id, DURABLE, encode_sequences(epoch, entries)))
 
     def _receive_role(self, node_id: str, kind: int, body: bytes) -> None:
-        standing = self.standing
-        partitions = standing.partitions
+        replica_states = self.replica_states
+        partitions = replica_states.partitions
         if kind == READY or kind == FETCH:
             for report in decode_report(body, partitions):
-                if standing.leads(report.partition):
+                if replica_states.leads(report.partition):
                     self.lead.report(node_id, report)
-                elif kind == FETCH and standing.leaders[report.partition] == node_id:
+                elif kind == FETCH and replica_states.leaders[report.partition] == node_id:
                     self.takeover.answer(node_id, report)
             if kind == READY:
                 self.takeover.reported(node_id)
         elif kind == OPENED:
             for partition, _seq in decode_sequences(body, partitions):
-                if standing.leaders[partition] == node_id:
-                    standing.opened[partition] = True
+                if replica_states.leaders[partition] == node_id:
+                    replica_states.opened[partition] = True
                     self.drops.look(partition)
         elif kind == SETTLED:
             for partition, taken in decode_sequences(body, partitions):
-                if standing.leaders[partition] == node_id:
+                if replica_states.leaders[partition] == node_id:
                     self._settled(partition, taken == 1)
 
     def _settled(self, partition: int, taken: bool) -> None:
         """All replicas have what the leader has taken over, and what this node had of it is part of that, or not."""
-        standing = self.standing
-        standing.settled[partition] = True
+        replica_states = self.replica_states
+        replica_states.settled[partition] = True
         if taken:
-            standing.pending.reach(partition, _ANY_SEQ)
+            replica_states.pending.reach(partition, _ANY_SEQ)
         else:
-            standing.pending.abandon(partition)
+            replica_states.pending.abandon(partition)
         self.drops.look(partition)
 
     def _shipped(self, node_id: str, body: bytes) -> None:
-        standing = self.standing
-        for partition, change in decode_changes(body, 8, standing.partitions):
-            if standing.leaders[partition] != node_id or not standing.follows(partition):
-                if not (standing.planted.any_epoch and standing.follows(partition)):
+        replica_states = self.replica_states
+        for partition, change in decode_changes(body, 8, replica_states.partitions):
+            if replica_states.leaders[partition] != node_id or not replica_states.follows(partition):
+                if not (replica_states.planted.any_epoch and replica_states.follows(partition)):
                     self.dropped_frames += 1
                     continue
-            follows = change.prev_seq == standing.head_seqs[partition]
-            if follows and change.prev_epoch == standing.head_epochs[partition]:
+            follows = change.prev_seq == replica_states.head_seqs[partition]
+            if follows and change.prev_epoch == replica_states.head_epochs[partition]:
                 self.gaps.closed(partition)
-                self.copies.touch(partition, standing.apply(partition, change))
-            elif standing.planted.gaps and change.seq > standing.head_seqs[partition]:
-                standing.apply(partition, change)
-            elif not standing.has(partition, change):
+                self.copies.touch(partition, replica_states.apply(partition, change))
+            elif replica_states.planted.gaps and change.seq > replica_states.head_seqs[partition]:
+                replica_states.apply(partition, change)
+            elif not replica_states.has(partition, change):
                 self.gaps.found(partition)

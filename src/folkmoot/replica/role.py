@@ -9,7 +9,7 @@ from folkmoot.membership.view import View
 from folkmoot.peer.kind import READY
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import encode_report
-from folkmoot.replica.replica_states import IDLE, LEADER, LEARNER, MERGING, NOBODY, OPEN, REPLICA, Standing
+from folkmoot.replica.replica_states import IDLE, LEADER, LEARNER, MERGING, NOBODY, OPEN, REPLICA, ReplicaStates
 from folkmoot.replica.takeover import Takeover
 
 __all__ = ["Roles"]
@@ -18,8 +18,8 @@ __all__ = ["Roles"]
 class Roles:
     """Changes of roles; `closed`: partitions that this node served and leads no more."""
 
-    def __init__(self, standing: Standing, lead: Lead, takeover: Takeover) -> None:
-        self.standing = standing
+    def __init__(self, replica_states: ReplicaStates, lead: Lead, takeover: Takeover) -> None:
+        self.replica_states = replica_states
         self.lead = lead
         self.takeover = takeover
         self.closed: list[int] = []
@@ -37,47 +37,55 @@ class Roles:
 
     def assign(self, partition: int, previous: View | None, view: View, kept: list[str]) -> None:
         """Take up the role for one partition; kept: members that were not started again since the view before."""
-        standing = self.standing
-        me = standing.node_id
+        replica_states = self.replica_states
+        me = replica_states.node_id
         replicas = view.replicas[partition] if view.replicas else [me]
         learners = view.learners[partition] if view.replicas else []
         leader = replicas[0] if replicas else ""
         if previous is not None:
             self.takeover.remember(partition, previous.replicas[partition] if previous.replicas else [me])
         branches = view.branches.get(partition, [])
-        if not leader and standing.states[partition] == DAMAGED and (previous is None or standing.leaders[partition]):
+        if (
+            not leader
+            and replica_states.states[partition] == DAMAGED
+            and (previous is None or replica_states.leaders[partition])
+        ):
             why = "no member has a copy that can be read; see what replica_damaged has said, and the documentation"
-            standing.event(ERROR, "cannot_lead", partition, why)
-        if leader != standing.leaders[partition] or leader not in kept or branches:
-            standing.settled[partition] = False
-            standing.opened[partition] = False
-        standing.leaders[partition] = leader
+            replica_states.event(ERROR, "cannot_lead", partition, why)
+        if leader != replica_states.leaders[partition] or leader not in kept or branches:
+            replica_states.settled[partition] = False
+            replica_states.opened[partition] = False
+        replica_states.leaders[partition] = leader
         if leader == me:
-            standing.roles[partition] = LEADER
+            replica_states.roles[partition] = LEADER
         elif me in replicas:
-            standing.roles[partition] = REPLICA
+            replica_states.roles[partition] = REPLICA
         else:
-            standing.roles[partition] = LEARNER if me in learners else NOBODY
-        phase = standing.phases[partition]
-        if me in replicas and standing.states[partition] == NONE and not standing.writer.sequence(partition):
-            standing.states[partition] = COMPLETE  # nobody has anything
-        if me in replicas and standing.states[partition] == DAMAGED:
-            standing.unfit.append(partition)  # found since it promised this view: the next has it filled
+            replica_states.roles[partition] = LEARNER if me in learners else NOBODY
+        phase = replica_states.phases[partition]
+        if (
+            me in replicas
+            and replica_states.states[partition] == NONE
+            and not replica_states.writer.sequence(partition)
+        ):
+            replica_states.states[partition] = COMPLETE  # nobody has anything
+        if me in replicas and replica_states.states[partition] == DAMAGED:
+            replica_states.unfit.append(partition)  # found since it promised this view: the next has it filled
         if leader != me:
-            standing.phases[partition] = IDLE
-            standing.recent.free(partition)
+            replica_states.phases[partition] = IDLE
+            replica_states.recent.free(partition)
             self.lead.followers[partition] = []
             self.takeover.lost(partition)
             if phase == OPEN:
                 self.closed.append(partition)
             return
-        standing.recent.lead(partition)
+        replica_states.recent.lead(partition)
         self.lead.gather(partition, replicas, learners, kept)
         if phase == OPEN and not branches:
-            if standing.pending.waits(partition):
+            if replica_states.pending.waits(partition):
                 # From now on others may not be needed to commit it: it is this view's, see `assign.is_branch`.
-                standing.write_history(partition, standing.writer.sequence(partition))
-            if not standing.solo:
+                replica_states.write_history(partition, replica_states.writer.sequence(partition))
+            if not replica_states.solo:
                 self.lead.opening.append(partition)
         elif partition not in self.takeover.ready or phase >= MERGING or branches:
             if phase == OPEN:
@@ -87,13 +95,13 @@ class Roles:
 
     def report(self) -> None:
         """Tell every leader what this node has of its partitions."""
-        standing = self.standing
-        parts: dict[str, list[bytes]] = {node_id: [u64(standing.epoch)] for node_id in standing.others}
-        for partition in range(standing.partitions):
-            leader = standing.leaders[partition]
-            if leader in parts and (standing.holds(partition) or standing.roles[partition] != NOBODY):
-                parts[leader].append(encode_report(standing.report(partition)))
-        leading = dict.fromkeys(standing.leaders)
-        for node_id in standing.others:
+        replica_states = self.replica_states
+        parts: dict[str, list[bytes]] = {node_id: [u64(replica_states.epoch)] for node_id in replica_states.others}
+        for partition in range(replica_states.partitions):
+            leader = replica_states.leaders[partition]
+            if leader in parts and (replica_states.holds(partition) or replica_states.roles[partition] != NOBODY):
+                parts[leader].append(encode_report(replica_states.report(partition)))
+        leading = dict.fromkeys(replica_states.leaders)
+        for node_id in replica_states.others:
             if node_id in leading:
-                standing.out.append((node_id, READY, b"".join(parts[node_id])))
+                replica_states.out.append((node_id, READY, b"".join(parts[node_id])))

@@ -11,7 +11,7 @@ from folkmoot.peer.kind import PAGE
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import PageNotice, PullNotice, encode_page
 from folkmoot.replica.page import bytes_of, digest_of, read_page
-from folkmoot.replica.replica_states import Standing
+from folkmoot.replica.replica_states import ReplicaStates
 from folkmoot.store.key import partition_end
 
 __all__ = ["Source"]
@@ -36,14 +36,14 @@ class Source:
     at once, for disks have to catch up, and other nodes that give to the same one slow down at the same time.
     """
 
-    def __init__(self, standing: Standing, lead: Lead) -> None:
-        self.standing = standing
+    def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
+        self.replica_states = replica_states
         self.lead = lead
         self.bytes_sent = 0
         self.slow = 1  # divides the speed
         self.quiet_us = 0
         self._pulls: deque[tuple[str, PullNotice]] = deque()
-        self._credit = standing.config.page_bytes
+        self._credit = replica_states.config.page_bytes
         self._refilled_us = 0
         self._adjusted_us = 0
         self._asked_us = -_IDLE_US
@@ -57,10 +57,10 @@ class Source:
 
     def pull(self, node_id: str, pull: PullNotice) -> None:
         """A follower asks for a page."""
-        standing = self.standing
-        if standing.now - self._asked_us >= _IDLE_US:
-            self.quiet_us = standing.pending.latency_us
-        self._asked_us = standing.now
+        replica_states = self.replica_states
+        if replica_states.now - self._asked_us >= _IDLE_US:
+            self.quiet_us = replica_states.pending.latency_us
+        self._asked_us = replica_states.now
         if len(self._pulls) < _PULLS_MAX:
             self._pulls.append((node_id, pull))
         self.step()
@@ -70,8 +70,8 @@ class Source:
         if not self._pulls:
             return NEVER
         if self._credit > 0:
-            return self.standing.now + MILLISECOND  # it waits for the disk here, which calls too
-        rate = max(self.standing.config.copy_bytes_per_s // self.slow, 1)
+            return self.replica_states.now + MILLISECOND  # it waits for the disk here, which calls too
+        rate = max(self.replica_states.config.copy_bytes_per_s // self.slow, 1)
         return self._refilled_us + (1 - self._credit) * SECOND // rate + 1
 
     def step(self) -> None:
@@ -86,27 +86,27 @@ class Source:
             follower = self.lead.follower(pull.partition, node_id)
             if follower is None or not follower.streaming:
                 continue
-            if self.standing.durable[pull.partition] < follower.copy_seq:
+            if self.replica_states.durable[pull.partition] < follower.copy_seq:
                 self._pulls.append((node_id, pull))  # the store does not show yet what the copy began with
                 continue
             self._serve(node_id, pull)
 
     def _refill(self) -> None:
-        standing = self.standing
-        now = standing.now
+        replica_states = self.replica_states
+        now = replica_states.now
         if now - self._adjusted_us >= _ADJUST_US:
             self._adjusted_us = now
             self._adjust()
-        rate = standing.config.copy_bytes_per_s // self.slow
+        rate = replica_states.config.copy_bytes_per_s // self.slow
         gained = (now - self._refilled_us) * rate // SECOND
         if gained > 0:
-            self._credit = min(self._credit + gained, max(rate // 20, standing.config.page_bytes))
+            self._credit = min(self._credit + gained, max(rate // 20, replica_states.config.page_bytes))
             self._refilled_us = now
 
     def _adjust(self) -> None:
         """Choose the speed by what commits have taken since the last time; without any, nobody is held up."""
-        pending = self.standing.pending
-        now = self.standing.now
+        pending = self.replica_states.pending
+        now = self.replica_states.now
         latency_us = pending.latency_us
         if self.slow < _SLOW_MAX:
             self._slowest_us = now
@@ -115,7 +115,7 @@ class Source:
         elif latency_us < self.quiet_us or now - self._slowest_us >= _LEARN_US:
             self.quiet_us += (latency_us - self.quiet_us) // _LEARNING
         self._measured = pending.measured
-        if latency_us > max(self.standing.config.copy_latency_us, _LONGER * self.quiet_us):
+        if latency_us > max(self.replica_states.config.copy_latency_us, _LONGER * self.quiet_us):
             self.slow = min(2 * self.slow, _SLOW_MAX)
             self._calm = 0
         else:
@@ -125,11 +125,11 @@ class Source:
                 self.slow = max(self.slow // 2, 1)
 
     def _serve(self, node_id: str, pull: PullNotice) -> None:
-        standing = self.standing
+        replica_states = self.replica_states
         try:
-            rows, end = read_page(standing.reader, pull.start, pull.end, standing.config.page_bytes)
+            rows, end = read_page(replica_states.reader, pull.start, pull.end, replica_states.config.page_bytes)
         except CorruptStore as fault:
-            standing.spoil(pull.partition, str(fault))
+            replica_states.spoil(pull.partition, str(fault))
             return
         equal = end == pull.end and pull.digest == digest_of(rows)
         size = bytes_of(rows)
@@ -137,5 +137,5 @@ class Source:
         self.bytes_sent += 0 if equal else size
         page = PageNotice(pull.partition, pull.start, end, equal, [] if equal else rows)
         partition_last = partition_end(pull.partition)
-        page.left = standing.reader.bytes_between(end, partition_last) if end < partition_last else 0
-        standing.out.append((node_id, PAGE, encode_page(standing.epoch, page)))
+        page.left = replica_states.reader.bytes_between(end, partition_last) if end < partition_last else 0
+        replica_states.out.append((node_id, PAGE, encode_page(replica_states.epoch, page)))

@@ -13,7 +13,7 @@ from folkmoot.peer.kind import DURABLE
 from folkmoot.replica.change import Change, encode_ops
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import encode_sequences
-from folkmoot.replica.replica_states import MERGING, OPEN, Standing
+from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
 from folkmoot.store.batch import DELETE, Batch
 from folkmoot.store.key import META, RETAINED, history_key, partition_of_key
 
@@ -32,50 +32,50 @@ class _Flight:
 class Turns:
     """Batches on their way to the disk."""
 
-    def __init__(self, standing: Standing, lead: Lead) -> None:
-        self.standing = standing
+    def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
+        self.replica_states = replica_states
         self.lead = lead
         self._flight: deque[_Flight] = deque()
 
     def seal(self, batch: Batch | None) -> None:
         """End a turn: send what it changed, and remember what is to be told when it is written."""
-        standing = self.standing
+        replica_states = self.replica_states
         if batch is not None:
-            followed = standing.followed
-            standing.followed = []
-            if standing.solo:
+            followed = replica_states.followed
+            replica_states.followed = []
+            if replica_states.solo:
                 self._seal_alone(batch, followed)
             else:
                 self._seal_shared(batch, followed)
-        if not standing.solo:
+        if not replica_states.solo:
             self.lead.flush()
-            if standing.planted.early_ack:
+            if replica_states.planted.early_ack:
                 self._ack_early()
 
     def written(self, token: int) -> None:
         """The batches up to `token` are on the disk here."""
-        standing = self.standing
-        standing.pending.written = token
+        replica_states = self.replica_states
+        replica_states.pending.written = token
         flight = self._flight
         acks: dict[str, list[tuple[int, int]]] = {}
         while flight and flight[0].token <= token:
             for partition, seq, generation in flight.popleft().parts:
-                if generation == standing.generations[partition] and seq > standing.durable[partition]:
-                    standing.durable[partition] = seq
-                    if standing.phases[partition] >= MERGING:
+                if generation == replica_states.generations[partition] and seq > replica_states.durable[partition]:
+                    replica_states.durable[partition] = seq
+                    if replica_states.phases[partition] >= MERGING:
                         self.lead.advance(partition)
-                    elif standing.follows(partition) and not standing.planted.early_ack:
-                        acks.setdefault(standing.leaders[partition], []).append((partition, seq))
+                    elif replica_states.follows(partition) and not replica_states.planted.early_ack:
+                        acks.setdefault(replica_states.leaders[partition], []).append((partition, seq))
         for node_id, entries in acks.items():
-            standing.out.append((node_id, DURABLE, encode_sequences(standing.epoch, entries)))
+            replica_states.out.append((node_id, DURABLE, encode_sequences(replica_states.epoch, entries)))
 
     def join(self) -> None:
         """Batches that left when this node was alone have to be at the replicas of the new view as well."""
-        standing = self.standing
+        replica_states = self.replica_states
         for flight in self._flight:
-            parts = [(partition, standing.head_seqs[partition]) for partition in dict.fromkeys(flight.touched)]
-            if parts and flight.token > standing.pending.committed:
-                standing.pending.add(flight.token, parts, standing.now)
+            parts = [(partition, replica_states.head_seqs[partition]) for partition in dict.fromkeys(flight.touched)]
+            if parts and flight.token > replica_states.pending.committed:
+                replica_states.pending.add(flight.token, parts, replica_states.now)
         newest: dict[int, bool] = {}
         for flight in reversed(self._flight):
             for partition, _seq, _generation in flight.parts:
@@ -83,83 +83,83 @@ class Turns:
             for partition in flight.touched:
                 if partition not in newest:
                     newest[partition] = True
-                    head = standing.head_seqs[partition]
-                    flight.parts.append((partition, head, standing.generations[partition]))
+                    head = replica_states.head_seqs[partition]
+                    flight.parts.append((partition, head, replica_states.generations[partition]))
             flight.touched = []
-        for partition in list(standing.writer.touched):
+        for partition in list(replica_states.writer.touched):
             newest[partition] = True
-        for partition in range(standing.partitions):
-            if partition not in newest and standing.phases[partition] == OPEN:
-                standing.durable[partition] = standing.head_seqs[partition]
+        for partition in range(replica_states.partitions):
+            if partition not in newest and replica_states.phases[partition] == OPEN:
+                replica_states.durable[partition] = replica_states.head_seqs[partition]
 
     def _seal_alone(self, batch: Batch, followed: list[tuple[int, int, int]]) -> None:
-        standing = self.standing
-        touched = standing.writer.taken
-        epoch = standing.epoch
+        replica_states = self.replica_states
+        touched = replica_states.writer.taken
+        epoch = replica_states.epoch
         for partition in touched:
-            history = standing.histories[partition]
-            if (not history or history[-1][0] != epoch) and standing.phases[partition] == OPEN:
+            history = replica_states.histories[partition]
+            if (not history or history[-1][0] != epoch) and replica_states.phases[partition] == OPEN:
                 self._add_history(batch, partition)
         parts = followed
-        if standing.away():
+        if replica_states.away():
             for partition, ops in self._own_ops(batch).items():
                 self._stamp(batch, partition, ops)
             # What begins anew as a side of a split is read from the store: it has to be there.
-            parts = followed + [(p, standing.writer.sequence(p), standing.generations[p]) for p in touched]
+            parts = followed + [(p, replica_states.writer.sequence(p), replica_states.generations[p]) for p in touched]
         self._flight.append(_Flight(batch.token, touched, parts))
 
     def _stamp(self, batch: Batch, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
         """Note when things changed, for a side of a split that may have changed them too."""
-        standing = self.standing
-        if standing.phases[partition] >= MERGING and not standing.planted.no_stamps:
-            standing.stamps.learn(partition, ops)
-            if standing.phases[partition] == MERGING:
+        replica_states = self.replica_states
+        if replica_states.phases[partition] >= MERGING and not replica_states.planted.no_stamps:
+            replica_states.stamps.learn(partition, ops)
+            if replica_states.phases[partition] == MERGING:
                 return  # when a merge writes a row says nothing of when it was changed: that comes with it
-            epoch, seq = standing.writer.position(partition)
+            epoch, seq = replica_states.writer.position(partition)
             version = u64(epoch) + u64(seq)
-            ops.extend(standing.stamps.note(batch, version, partition, ops, standing.now))
+            ops.extend(replica_states.stamps.note(batch, version, partition, ops, replica_states.now))
 
     def _add_history(self, batch: Batch, partition: int) -> None:
-        standing = self.standing
-        history = standing.note_epoch(partition)
+        replica_states = self.replica_states
+        history = replica_states.note_epoch(partition)
         if history:
-            epoch, seq = standing.writer.position(partition)
+            epoch, seq = replica_states.writer.position(partition)
             batch.put(history_key(partition), u64(epoch) + u64(seq) + history)
 
     def _seal_shared(self, batch: Batch, followed: list[tuple[int, int, int]]) -> None:
-        standing = self.standing
-        for partition in standing.writer.taken:
-            if standing.phases[partition] >= MERGING:
+        replica_states = self.replica_states
+        for partition in replica_states.writer.taken:
+            if replica_states.phases[partition] >= MERGING:
                 self._add_history(batch, partition)
         parts: list[tuple[int, int]] = []
         entries = followed
-        away = standing.away()
+        away = replica_states.away()
         for partition, ops in self._own_ops(batch).items():
             if away:
                 self._stamp(batch, partition, ops)
-            epoch, seq = standing.writer.position(partition)
+            epoch, seq = replica_states.writer.position(partition)
             parts.append((partition, seq))
-            entries.append((partition, seq, standing.generations[partition]))
-            head = standing.head_seqs[partition]
+            entries.append((partition, seq, replica_states.generations[partition]))
+            head = replica_states.head_seqs[partition]
             if seq == head:
                 continue  # it was this node's alone when the turn began: who joined since has been told to copy
-            if standing.planted.clears_kept:
+            if replica_states.planted.clears_kept:
                 ops = [op for op in ops if op[0] != DELETE or op[1][2] != RETAINED]
-            change = Change(standing.head_epochs[partition], head, epoch, seq, encode_ops(ops))
-            standing.recent.add(partition, change)
-            standing.head_epochs[partition] = epoch
-            standing.head_seqs[partition] = seq
-            if standing.phases[partition] >= MERGING:
+            change = Change(replica_states.head_epochs[partition], head, epoch, seq, encode_ops(ops))
+            replica_states.recent.add(partition, change)
+            replica_states.head_epochs[partition] = epoch
+            replica_states.head_seqs[partition] = seq
+            if replica_states.phases[partition] >= MERGING:
                 self.lead.ship(partition, change)
         if parts:
-            standing.pending.add(batch.token, parts, standing.now)
+            replica_states.pending.add(batch.token, parts, replica_states.now)
         self._flight.append(_Flight(batch.token, [], entries))
 
     def _own_ops(self, batch: Batch) -> dict[int, list[tuple[int, bytes, bytes]]]:
         """Return the operations of this node's own changes by partition, in order."""
         own: dict[int, list[tuple[int, bytes, bytes]]] = {}
         ops = batch.ops
-        bounds = [0, *self.standing.writer.foreign, len(ops)]
+        bounds = [0, *self.replica_states.writer.foreign, len(ops)]
         for number in range(0, len(bounds), 2):
             for index in range(bounds[number], bounds[number + 1]):
                 key = ops[index][1]
@@ -174,8 +174,8 @@ class Turns:
         return own
 
     def _ack_early(self) -> None:
-        standing = self.standing
+        replica_states = self.replica_states
         for partition, seq, _generation in self._flight[-1].parts if self._flight else []:
-            if standing.follows(partition):
-                body = encode_sequences(standing.epoch, [(partition, seq)])
-                standing.out.append((standing.leaders[partition], DURABLE, body))
+            if replica_states.follows(partition):
+                body = encode_sequences(replica_states.epoch, [(partition, seq)])
+                replica_states.out.append((replica_states.leaders[partition], DURABLE, body))

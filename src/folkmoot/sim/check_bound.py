@@ -53,8 +53,8 @@ class BoundChecker:
     def look(self, host: Host) -> None:
         """Compare what a node keeps with the limits."""
         node: Any = host.node
-        liaison = getattr(node, "liaison", None)
-        if liaison is None:
+        cluster_node = getattr(node, "liaison", None)
+        if cluster_node is None:
             return
         broker = node._broker
         limits = self.limits
@@ -63,19 +63,19 @@ class BoundChecker:
             host, "bytes that wait for disks", broker.commits.backlog_bytes, limits.write_backlog_bytes_max + spare
         )
         config = node.config.cluster
-        for node_id in sorted(liaison.peers.up_ids()):
-            backlog = liaison.peers.backlog_bytes(node_id)
+        for node_id in sorted(cluster_node.peers.up_ids()):
+            backlog = cluster_node.peers.backlog_bytes(node_id)
             self._check(host, "bytes of a link", backlog, config.link_buffer_bytes_max + _FRAME_BYTES)
-        standing = liaison.replication.standing
+        replica_states = cluster_node.replication.replica_states
         # What replicas may lack is held beyond that: what waits for disks, or what merges write before they wait.
-        held_max = max(limits.write_backlog_bytes_max, standing.recent.bytes_max, _FRAME_BYTES)
-        recent_max = standing.recent.bytes_max + held_max + spare
-        self._check(host, "bytes of recent changes", standing.recent.bytes, recent_max)
+        held_max = max(limits.write_backlog_bytes_max, replica_states.recent.bytes_max, _FRAME_BYTES)
+        recent_max = replica_states.recent.bytes_max + held_max + spare
+        self._check(host, "bytes of recent changes", replica_states.recent.bytes, recent_max)
         self._check(host, "topics with routes", len(broker.routes.cache), limits.route_cache_max)
         early = sum([len(messages) for messages in broker.switch._early.values()])
         self._check(host, "messages that came early", early, _EARLY_MAX)
         for partition in range(node.config.partitions):
-            self._check(host, "stamps", standing.stamps.count(partition), STAMPS_MAX)
+            self._check(host, "stamps", replica_states.stamps.count(partition), STAMPS_MAX)
         for session in node._state.sessions.values():
             waiting = session.queue_count - len(session.inflight)
             self._check(host, "messages of a session", waiting, limits.queue_messages_max + limits.inflight_max)
@@ -92,20 +92,20 @@ class BoundChecker:
 def leftovers(host: Machine) -> str:
     """Say what a node still has under way; empty if it is nothing, or cannot be known."""
     node: Any = host.node
-    liaison = getattr(node, "liaison", None)
-    if liaison is None:
+    cluster_node = getattr(node, "liaison", None)
+    if cluster_node is None:
         return ""
     broker = node._broker
     sizes = {
         "bytes that wait for disks": broker.commits.backlog_bytes,
-        "requests": broker.requests.busy,
-        "requests of others": len(broker.exchange._waiting) + len(broker.exchange._finished),
-        "errands": sum([len(errands) for errands in broker.outbox._errands]),
+        "requests": broker.forward_sender.busy,
+        "requests of others": len(broker.forward_receiver._waiting) + len(broker.forward_receiver._finished),
+        "outbox": sum([len(entries) for entries in broker.outbox._entries]),
         "transactions": len(broker.transactions.waiting),
         "clients that wait": len(broker.admission.early) + len(broker.admission._parked),
         "early messages": len(broker.switch._early) + len(broker.hosting._early),
         "paused publishers": len(broker.commits.paused),
-        "turns that are not committed": len(liaison.replication.standing.pending._turns),
+        "turns that are not committed": len(cluster_node.replication.replica_states.pending._turns),
     }
     found = [f"{int(size)} {what}" for what, size in sizes.items() if size]
     return f"{host.name} still has " + ", ".join(found) if found else ""

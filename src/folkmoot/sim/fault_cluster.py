@@ -187,11 +187,11 @@ class ClusterFaults(Acting):
             return
         node: Any = pair[0].node
         other: Any = pair[1].node
-        for link in node.liaison.peers.links():
+        for link in node.cluster_node.peers.links():
             if link.was_up and link.member.address == other.config.cluster.peer_address:
                 self._note("lost link", pair)
                 self.trouble.lose_link()
-                node.liaison.peers._give_up(link)  # noqa: SLF001 - only a backlog that is too long does this, see A13
+                node.cluster_node.peers._give_up(link)  # noqa: SLF001 - only a backlog that is too long does this, see A13
 
     def slow_down(self) -> None:
         """Make one way between two machines slow."""

@@ -61,8 +61,8 @@ class Seen:
 
 def installed_view(host: Machine) -> View | None:
     """Return the view that the node of a host has installed as the node keeps it: the same object as long as it is."""
-    liaison: Any = getattr(host.node, "liaison", None)
-    view: View | None = getattr(host.node, "view", None) if liaison is None else liaison.view
+    cluster_node: Any = getattr(host.node, "liaison", None)
+    view: View | None = getattr(host.node, "view", None) if cluster_node is None else cluster_node.view
     return view
 
 
@@ -101,10 +101,10 @@ def member_at(host: Machine) -> Node | None:
 
 def leading(host: Machine, partitions: int) -> list[int]:
     """Return the partitions that the node of a host leads at this moment, having started them."""
-    liaison: Any = getattr(host.node, "liaison", None)
-    if liaison is None:
+    cluster_node: Any = getattr(host.node, "liaison", None)
+    if cluster_node is None:
         return []
-    return [partition for partition in range(partitions) if liaison.replication.leads(partition)]
+    return [partition for partition in range(partitions) if cluster_node.replication.leads(partition)]
 
 
 def not_whole(hosts: Sequence[Machine], copies: int) -> str:

@@ -145,7 +145,7 @@ class ClusterPicture(Picture):
 
     def expected(self) -> list[str]:
         """Return the last full membership, of the view that was stored as long as there is no other."""
-        return self._membership.outside.expected()
+        return self._membership.bootstrap.expected()
 
     def unanswered(self) -> dict[str, str]:
         """Return the addresses that it wants to be connected to and is not, and why."""
@@ -175,7 +175,7 @@ class ClusterPicture(Picture):
         """Return the figures of this node's copies and comparisons."""
         replication = self._replication
         damaged = 0
-        for state in replication.standing.states:
+        for state in replication.replica_states.states:
             if state == DAMAGED:
                 damaged += 1
         return {
@@ -228,11 +228,17 @@ class ClusterPicture(Picture):
 
 def picture_of(node: Node) -> Picture:
     """Return where the status of a node comes from."""
-    liaison = node.liaison
+    cluster_node = node.cluster_node
     config = node.config.cluster
-    if liaison is None or config is None:
+    if cluster_node is None or config is None:
         return AlonePicture(node)
-    heals = liaison.chronicle.heals
+    heals = cluster_node.chronicle.heals
     return ClusterPicture(
-        liaison.me, config, liaison.membership, liaison.peers, liaison.replication, liaison.state, heals
+        cluster_node.me,
+        config,
+        cluster_node.membership,
+        cluster_node.peers,
+        cluster_node.replication,
+        cluster_node.state,
+        heals,
     )

@@ -41,14 +41,14 @@ __all__ = [
     "TO_GROUPS",
     "WANTED",
     "Application",
-    "Errand",
-    "Parcel",
-    "Share",
+    "OutboxEntry",
+    "Envelope",
+    "Task",
     "decode_application",
-    "decode_parcel",
+    "decode_envelope",
     "encode_application",
     "encode_expel",
-    "encode_parcel",
+    "encode_envelope",
     "encode_run",
     "get_names",
     "get_places",
@@ -100,7 +100,7 @@ class Application:
         self.flags = flags
 
 
-class Share:
+class Task:
     """One partition's part in a message: bits of what to do, groups of which a member there gets it.
 
     choices: with CHOOSE, groups of which a member anywhere gets it.
@@ -116,7 +116,7 @@ class Share:
         return f"Share({self.partition} bits={self.bits} groups={self.groups!r})"
 
 
-class Errand:
+class OutboxEntry:
     """What a partition has promised in a change: a message that others get exactly once (a row OUTBOX).
 
     home: the partition; sequence: grows for ever per partition; shares: of other partitions; nodes: whose transient
@@ -130,7 +130,7 @@ class Errand:
         self.sequence = sequence
         self.flags = flags
         self.body = body
-        self.shares: list[Share] = []
+        self.tasks: list[Task] = []
         self.nodes: dict[str, list[bytes]] = {}
         self.token = 0
         self.ticket = 0
@@ -139,14 +139,16 @@ class Errand:
         self.receipt: Receipt | None = None
 
     def __repr__(self) -> str:
-        return f"Errand({self.home} {self.sequence} shares={self.shares!r} nodes={list(self.nodes)} left={self.left})"
+        return (
+            f"OutboxEntry({self.home} {self.sequence} tasks={self.tasks!r} nodes={list(self.nodes)} left={self.left})"
+        )
 
 
-class Parcel:
+class Envelope:
     """A message for one node: for some of the partitions that it leads, and perhaps for its transient subscribers.
 
     sequence: grows per node where messages are published, or (home >= 0) per partition that has promised it; body: the
-    message, packed; groups: of which a transient member at the node gets it; order, ticket, errand, receipt: at its
+    message, packed; groups: of which a transient member at the node gets it; order, ticket, entry, receipt: at its
     sender, the place among all that it sends, that at the barrier, whose part this is, and where the answer is noted;
     application: at its receiver, the message.
     """
@@ -159,15 +161,15 @@ class Parcel:
         self.home = -1
         self.order = 0
         self.ticket = 0
-        self.errand: Errand | None = None
+        self.entry: OutboxEntry | None = None
         self.connection: Connection | None = None  # over which it was published
         self.receipt: Receipt | None = None
         self.application: Application | None = None
         self.groups: list[bytes] = []
-        self.shares: list[Share] = []
+        self.tasks: list[Task] = []
 
     def __repr__(self) -> str:
-        return f"Parcel({self.home} {self.sequence} flags={self.flags} groups={self.groups!r} shares={self.shares!r})"
+        return f"Envelope({self.home} {self.sequence} flags={self.flags} groups={self.groups!r} tasks={self.tasks!r})"
 
 
 def encode_application(message: Message, producer: bytes, number: int) -> bytes:
@@ -260,43 +262,43 @@ def get_names(data: bytes, pos: int, names: list[bytes]) -> int:
     return pos
 
 
-def encode_parcel(parcel: Parcel, out: list[bytes]) -> None:
+def encode_envelope(envelope: Envelope, out: list[bytes]) -> None:
     """Append a parcel's bytes to `out`."""
-    out.append(varint(parcel.sequence))
-    out.append(BYTE[parcel.flags])
-    if parcel.flags & OF_PARTITION:
-        out.append(U16[parcel.home])
-    put_names(out, parcel.groups)
-    out.append(varint(len(parcel.shares)))
-    for share in parcel.shares:
-        out.append(U16[share.partition])
-        out.append(BYTE[share.bits])
-        put_names(out, share.groups)
-        if share.bits & CHOOSE:
-            put_names(out, share.choices)
-    out.append(varint(len(parcel.body)))
-    out.append(parcel.body)
+    out.append(varint(envelope.sequence))
+    out.append(BYTE[envelope.flags])
+    if envelope.flags & OF_PARTITION:
+        out.append(U16[envelope.home])
+    put_names(out, envelope.groups)
+    out.append(varint(len(envelope.tasks)))
+    for task in envelope.tasks:
+        out.append(U16[task.partition])
+        out.append(BYTE[task.bits])
+        put_names(out, task.groups)
+        if task.bits & CHOOSE:
+            put_names(out, task.choices)
+    out.append(varint(len(envelope.body)))
+    out.append(envelope.body)
 
 
-def decode_parcel(data: bytes, pos: int) -> tuple[Parcel, int]:
+def decode_envelope(data: bytes, pos: int) -> tuple[Envelope, int]:
     """Return the parcel at `pos` and the position after it; raises IndexError when the bytes end too early."""
     sequence, pos = get_varint(data, pos)
-    parcel = Parcel(sequence, 0, data[pos], b"")
+    envelope = Envelope(sequence, 0, data[pos], b"")
     pos += 1
-    if parcel.flags & OF_PARTITION:
-        parcel.home = get_u16(data, pos)
+    if envelope.flags & OF_PARTITION:
+        envelope.home = get_u16(data, pos)
         pos += 2
-    pos = get_names(data, pos, parcel.groups)
+    pos = get_names(data, pos, envelope.groups)
     count, pos = get_varint(data, pos)
     for _ in range(count):
-        share = Share(get_u16(data, pos), data[pos + 2])
-        pos = get_names(data, pos + 3, share.groups)
-        if share.bits & CHOOSE:
-            pos = get_names(data, pos, share.choices)
-        parcel.shares.append(share)
+        task = Task(get_u16(data, pos), data[pos + 2])
+        pos = get_names(data, pos + 3, task.groups)
+        if task.bits & CHOOSE:
+            pos = get_names(data, pos, task.choices)
+        envelope.tasks.append(task)
     length, pos = get_varint(data, pos)
     end = pos + length
     if end > len(data):
         raise IndexError("a parcel ends too early")
-    parcel.body = data[pos:end]
-    return parcel, end
+    envelope.body = data[pos:end]
+    return envelope, end

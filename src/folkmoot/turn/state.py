@@ -73,7 +73,7 @@ class Identity:
 
 
 class News:
-    """Something that happened, to be published as an event; see `herald`."""
+    """Something that happened, to be published as an event; see `event_publisher`."""
 
     def __init__(self, kind: str, time_us: int, fields: dict[str, object]) -> None:
         self.kind = kind
