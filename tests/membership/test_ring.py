@@ -138,7 +138,7 @@ def test_placement_does_not_depend_on_the_process(source_path: object) -> None:
     """Nor on the seed of Python's own hashes."""
     program = (
         "from folkmoot.membership.ring import Ring\n"
-        "from folkmoot.membership.view import ACTIVE, LEAVING, Member, View\n"
+        "from folkmoot.membership.view import View\nfrom folkmoot.peer.member import ACTIVE, LEAVING, Member\n"
         "view = View(1, [Member(f'node{n}', 1, '', f'zone{n % 3}', ACTIVE) for n in range(7)])\n"
         "ring = Ring(view, 64, 3)\n"
         "print([ring.replicas_of(n) for n in range(64)])\n"

@@ -70,8 +70,8 @@ class Connection:
         self.muted = False  # so it was at the end of the last turn: what comes is sifted
         self.deaf = False  # its socket is not read
         self.stash: bytearray | None = None  # packets that came meanwhile and have to wait
-        # Published over it: the newest number under which other nodes were asked, the newest outbox entry of its session's
-        # partition, and the newest request before that; and how many requests wait for a leader
+        # Published over it: the newest number under which other nodes were asked, the newest outbox entry of its
+        # session's partition, and the newest request before that; and how many requests wait for a leader
         self.asked = 0
         self.outbox_entry = 0
         self.promised = 0
