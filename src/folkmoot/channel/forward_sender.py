@@ -3,7 +3,7 @@
 The node where a message is published numbers it, and keeps each partition's part until the partition's leader says
 that it is committed. When a partition changes hands its parts wait, and go to the new leader in the same order as soon
 as that one is open; what it knows already it does not apply again (`mark`). Every part names one partition, because
-partitions move one by one. The answering side is `forward_receiver`. DESIGN section 7.
+partitions move one by one. The answering side is `forward_receiver`.
 
 Errands (`outbox`) go the same way. They are numbered by the partition whose they are, and what they have for nodes is
 confirmed too: it comes once to each, whoever sends it.

@@ -4,7 +4,7 @@ A change is atomic in one partition only. Where it must go together with a publi
 becomes known, a will goes, a message leaves the queue of a lost member - it also writes a row OUTBOX with the message
 and all whom it concerns. When the change is committed, the leader hands the message to them, in order; when all have
 confirmed, it deletes the row, and the turn that wrote it is complete. A new leader goes on with the rows that it finds;
-what was taken before is known by its number (`mark`). DESIGN sections 7 and 9.
+what was taken before is known by its number (`mark`).
 
 Numbers grow for ever per partition: a leader begins beyond all that one of an earlier view can have used. A merge of
 two branches must give new numbers to the rows of one of them.

@@ -1,4 +1,4 @@
-"""Beginning and ending to lead partitions, while their clients stay connected (DESIGN sections 6 to 9).
+"""Beginning and ending to lead partitions, while their clients stay connected.
 
 A new leader asks all members who is connected and reads the rows (`recovery`), gives the connected clients their
 sessions back, settles the others, and only then takes requests. An old leader forgets what it had in memory and passes

@@ -1,4 +1,4 @@
-"""The node with the connection, when the client's partition is led elsewhere (DESIGN section 9).
+"""The node with the connection, when the client's partition is led elsewhere.
 
 A persistent session lives whole at the leader of its partition, which speaks MQTT; this node passes on the packets of
 the client and the bytes for it, and publishes its QoS 0 and 1 messages itself. A transient session lives here; its
