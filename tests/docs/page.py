@@ -38,7 +38,9 @@ def commands(page: Path) -> Iterator[list[str]]:
             if not line.startswith("$ "):
                 continue
             if found := EXPORT.match(line[2:]):
-                exported.update(word.split("=", 1) for word in expanded(found[1], exported).split())
+                for word in found[1].split():
+                    name, _, value = expanded(word, exported).partition("=")
+                    exported[name] = value
                 continue
             for words in simple_commands(expanded(line[2:], exported)):
                 if words[0].rpartition("/")[2] == "folkmoot":
