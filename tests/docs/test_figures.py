@@ -9,7 +9,9 @@ from typing import Final
 import pytest
 
 from benchmarks import pages
+from benchmarks.chart import COLOURS, label
 from benchmarks.figure import FIGURES, figure
+from benchmarks.rounds import median
 from folkmoot.config import Settings
 from folkmoot.config.field import walk
 from folkmoot.config.unit import parse_duration, parse_size
@@ -130,6 +132,15 @@ def test_every_table_and_figure_is_that_of_the_results(capsys: pytest.CaptureFix
 def test_every_section_was_measured() -> None:
     named = {name.partition(".")[0] for name in FIGURES} | {pages.section_of(name) for _, name, _ in pages.TABLES}
     assert named <= set(RESULTS["sections"])
+
+
+def test_the_chart_has_the_figures_of_the_results() -> None:
+    # Text is drawn as paths; each has a comment with what it says.
+    said = re.findall(r"<!-- (.*?) -->", (pages.ROOT / "docs" / "img" / "cpu-per-message.svg").read_text("utf-8"))
+    section = RESULTS["sections"]["transient"]
+    drawn = [label(median(by[name], "cpu_us")) for by in section["figures"].values() for name in COLOURS]
+    assert [text for text in said if re.fullmatch(r"[\d.]+", text)][-len(drawn) :] == drawn
+    assert any(section["measured"]["processor"] in text for text in said)
 
 
 def test_every_figure_is_used_and_none_begins_a_line() -> None:
