@@ -43,6 +43,11 @@ def draw(figures: Figures, path: Path, subtitle: str) -> None:
     plt.close(figure)
 
 
+def label(value: float) -> str:
+    """Return a figure as it stands above its dot."""
+    return f"{value:.2g}" if value < 10 else f"{value:.0f}"
+
+
 def draw_row(axes: Any, row: int, values: dict[str, float]) -> None:
     """Draw the dots of one workload, each with its figure above it."""
     shown = {name: values[name] for name in COLOURS if values.get(name)}
@@ -50,9 +55,8 @@ def draw_row(axes: Any, row: int, values: dict[str, float]) -> None:
         axes.plot([min(shown.values()), max(shown.values())], [row, row], color=LINE, linewidth=3, zorder=1)
     for name, value in shown.items():
         axes.plot(value, row, "o", color=COLOURS[name], markersize=9, zorder=3)
-        text = f"{value:.2g}" if value < 10 else f"{value:.0f}"
         axes.annotate(
-            text, (value, row), (0, 8), textcoords="offset points", ha="center", fontsize=9, color=COLOURS[name]
+            label(value), (value, row), (0, 8), textcoords="offset points", ha="center", fontsize=9, color=COLOURS[name]
         )
     if values.get(server.FLOOR):
         axes.plot(values[server.FLOOR], row, "|", color=FAINT, markersize=10, zorder=2)

@@ -1,24 +1,16 @@
 """The table of the README: CPU per delivered message from `benchmarks/results.json`, between the markers `bench`.
 
-    python -m benchmarks.readme
-
-Owns its few columns. It never measures.
+Owns its few columns; `benchmarks.pages` puts it into the page. It never measures.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
-
 from benchmarks import server
 from benchmarks.rounds import Figures
-from benchmarks.table import markdown, plain, replace_between, times
+from benchmarks.table import markdown, plain, times
 from folkmoot.client.workload import TRANSIENT
 
-__all__ = ["main", "summary"]
-
-ROOT = Path(__file__).resolve().parent.parent
+__all__ = ["summary"]
 
 
 def summary(section: Figures) -> str:
@@ -36,18 +28,3 @@ def summary(section: Figures) -> str:
         f"{measured['date']}. Less is better. Method and more figures: [BENCHMARKS.md](BENCHMARKS.md).*"
     )
     return f"{markdown(head, rows)}\n\n{note}"
-
-
-def main() -> int:
-    """Fill the README; 1 when nothing was measured yet."""
-    results = ROOT / "benchmarks" / "results.json"
-    if not results.is_file():
-        print("nothing was measured yet: run `make bench`", file=sys.stderr)
-        return 1
-    found: Figures = json.loads(results.read_text(encoding="utf-8"))
-    replace_between(ROOT / "README.md", "bench", summary(found["sections"]["transient"]))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
-"""The whole of `make bench`: runs the sections, writes results.json, BENCHMARKS.md, the chart and the README.
+"""The whole of `make bench`: runs the sections, writes results.json and the chart, and fills all pages.
 
-Owns the list of sections, the progress on the terminal, and the files. It never measures anything itself.
+Owns the options, the progress on the terminal, and the files of results. It never measures anything itself.
 """
 
 from __future__ import annotations
@@ -18,30 +18,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks import chart, machine, readme, server
+from benchmarks import chart, machine, pages, server
 from benchmarks.machine import Cores
+from benchmarks.pages import ROOT, SECTIONS
 from benchmarks.rounds import Bench, Figures
-from benchmarks.table import replace_between
 from folkmoot.cli.version import version_line
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results.json"
-PAGE = ROOT / "BENCHMARKS.md"
 CHART = ROOT / "docs" / "img" / "cpu-per-message.svg"
-# Each is a module with `run(bench) -> figures` and `table(figures) -> Markdown`, and has its markers in BENCHMARKS.md.
-SECTIONS = (
-    "transient",
-    "persistent",
-    "connection",
-    "retained",
-    "cluster",
-    "failover",
-    "rebuild",
-    "views",
-    "spark",
-    "pipeline",
-    "growth",
-)
 BUSY_LOAD = 0.5
 MEGABYTES_MAX = 5000
 
@@ -60,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(
             f"The machine is busy (load {facts['load_average_before']}): the figures will vary", style="yellow"
         )
-    results = load_results()
+    results = pages.load_results()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=base) as folder:
         for name in words.only or SECTIONS:
             module = section(name)
@@ -74,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results["sections"][name] = {"measured": facts | conditions(words, cores), "figures": figures}
             console.print(module.table(figures), markup=False, highlight=False, soft_wrap=True)
             if not words.dry:
-                publish(results, name, module.table(figures))
+                publish(results, name)
     found = [name for name in words.only or SECTIONS if "'faults'" in str(results["sections"].get(name))]
     if found:
         console.print(f"runs with faults in: {', '.join(found)}", style="red")
@@ -131,36 +114,14 @@ def conditions(words: argparse.Namespace, cores: Cores) -> Figures:
     }
 
 
-def load_results() -> Figures:
-    """Return the results so far: sections that are not measured now keep theirs."""
-    if RESULTS.is_file():
-        found: Figures = json.loads(RESULTS.read_text(encoding="utf-8"))
-        return found
-    return {"sections": {}}
-
-
-def publish(results: Figures, name: str, text: str) -> None:
-    """Write the results, the section's table with its conditions, the chart and the table of the README."""
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    measured = results["sections"][name]["measured"]
-    replace_between(PAGE, name, f"{text}\n\n{sentence(measured)}")
+def publish(results: Figures, name: str) -> None:
+    """Write the results, the chart, and every table and figure of the pages."""
+    pages.RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if name == "transient":
-        figures = results["sections"][name]["figures"]
+        measured = results["sections"][name]["measured"]
         subtitle = f"one broker core, 64-byte messages, {measured['processor']}"
-        chart.draw(figures, CHART, subtitle)
-        replace_between(ROOT / "README.md", "bench", readme.summary(results["sections"][name]))
-
-
-def sentence(measured: Figures) -> str:
-    """Return one line about hardware and method of a section."""
-    virtual = "virtual machine, " if measured["virtual"] else ""
-    return (
-        f"*Measured {measured['date']}: {measured['folkmoot']}; {measured['mosquitto']}; "
-        f"{virtual}{measured['processor']}, {measured['cores']} cores, {measured['memory_gb']} GB, "
-        f"{measured['system']}, fdatasync {measured['fdatasync_us']} us; "
-        f"median (lowest to highest) of {measured['rounds']} rounds of {measured['seconds']:g} s, "
-        f"load before {measured['load_average_before']}.*"
-    )
+        chart.draw(results["sections"][name]["figures"], CHART, subtitle)
+    pages.main()
 
 
 class Note:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from benchmarks.rounds import Figures, median
 
@@ -69,11 +68,10 @@ def faults(name: str, figures: Figures | None) -> list[str]:
     return [f"- {name}: {counts}. {' '.join(figures['texts'])}"]
 
 
-def replace_between(page: Path, name: str, text: str) -> None:
-    """Put text between the markers of `name` in a page; raises ValueError if they are not there."""
+def filled(whole: str, name: str, text: str) -> str:
+    """Return a page with text between the markers of `name`; raises ValueError if they are not there."""
     begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
-    whole = page.read_text(encoding="utf-8")
     pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     if not pattern.search(whole):
-        raise ValueError(f"{page.name} has no {begin} ... {end}")
-    page.write_text(pattern.sub(lambda _: f"{begin}\n{text}\n{end}", whole), encoding="utf-8")
+        raise ValueError(f"the page has no {begin} ... {end}")
+    return pattern.sub(lambda _: f"{begin}\n{text}\n{end}", whole)

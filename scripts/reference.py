@@ -1,6 +1,7 @@
-"""Write the generated parts of the documentation: fields of the configuration, metrics, keys of pipeline files.
+"""Write the generated parts of the documentation: configuration, metrics, keys of pipeline files, scenarios.
 
-The words stand in the program (`folkmoot.config`, `folkmoot.metrics.catalogue`, `pyspark_folkmoot.pipeline.model`).
+The words stand in the program (`folkmoot.config`, `folkmoot.metrics.catalogue`, `pyspark_folkmoot.pipeline.model`),
+and in the first lines of the files in `tests/scenarios`.
 Generated parts lie between `<!-- begin: NAME -->` and `<!-- end: NAME -->`; what is around them is written by hand.
 
     python scripts/reference.py            write the pages
@@ -130,9 +131,19 @@ def keys_text(part: str) -> str:
     return "\n\n".join(parts)
 
 
+def scenarios_text() -> str:
+    """Return every scenario of the simulator with what it shows: the first line of its file."""
+    rows = []
+    for path in sorted((ROOT / "tests" / "scenarios").glob("*.txt")):
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        rows.append([f"`{path.name}`", cell(first.removeprefix("# ").removesuffix("."))])
+    return table(["file", "what it shows"], rows)
+
+
 PARTS: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("configure.md", "fields", fields_text),
     ("metrics.md", "metrics", metrics_text),
+    ("simulation.md", "scenarios", scenarios_text),
     *[("pipeline/reference.md", part, partial(keys_text, part)) for part in kinds()],
 )
 

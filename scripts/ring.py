@@ -1,18 +1,18 @@
-"""Write docs/ring.md: how evenly partitions lie, how many move when a node comes or goes, and how long it takes.
+"""Write docs/ring.md: how evenly partitions are placed, and how many move when a node joins or leaves.
 
-python scripts/ring.py            write the page
-python scripts/ring.py --print    print it
+python -m scripts.ring            write the page
+python -m scripts.ring --print    print it
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from time import process_time
 
-from folkmoot.membership.ring import Ring
-from folkmoot.membership.view import View
-from folkmoot.peer.member import ACTIVE, Member
+from folkmoot.cluster.ring import Ring
+from folkmoot.cluster.view import ACTIVE, Member, View
+
+from benchmarks.pages import fill_figures, load_results
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "ring.md"
@@ -33,29 +33,31 @@ CASES = (
 )
 
 TEXT = """\
-# Where partitions lie
+# Where partitions are placed
 
-Made by `scripts/ring.py` from the code itself, with {replicas} replicas. The placement is a pure function of the
-members (see `membership/ring.py`); the view follows it as fast as copies are filled.
+`scripts/ring.py` writes this page from the placement code, with {replicas} replicas. The placement is a pure function
+of the members; a view follows it as fast as copies are filled.
 
-- **Most** is what the fullest node has, replicas and leaders, against a fair share. The bound is 5 % above it, or the
-  next whole partition.
-- **A node comes**: copies that nodes receive which did not keep them before, against the least possible, which is the
-  newcomer's fair share. Below 1.00 the newcomer got less than its share (the bound allows it).
-- **A node goes**: the same, against the copies that it kept: these must move in any case.
-- **Leaders change** when a node comes, against the newcomer's fair share, and when a node goes, against what it led. No
-  data moves for that: a leader is always a node that has the copy, and it costs a pause of one takeover per partition.
+- **Most** is the load of the fullest node, in replicas and in leaderships, divided by a fair share. The bound is 5 %
+  above the fair share, or the next whole partition.
+- **Comes: copies** is the number of copies that nodes receive when a node joins, against the least possible number,
+  which is the fair share of the new node. Below 1.00 the new node gets less than its share, as the bound allows.
+- **Goes: copies** is the same when a node leaves, against the copies that it had, which must move in any case.
+- **Leaders** is the number of partitions that change their leader: when a node joins, against its fair share; when a
+  node leaves, against what it led. No data moves for that, because a leader always has the copy. It costs a pause of
+  one takeover for each partition.
 
 | nodes | partitions | zones | most replicas | most leaders | comes: copies | leaders | goes: copies | leaders |
 |---|---|---|---|---|---|---|---|---|
 {rows}
 
-What goes is the last node of a cluster with one node more. That copies move at all beyond the least possible is the
-price of the bound on the fullest node, and of zones: with fewer zones than nodes a copy may have to make room for
-another one.
+The node that leaves is the last one of a cluster with one node more. The bound on the fullest node is the reason why
+more copies move than the least possible number, and so are zones: with fewer zones than nodes a copy may have to make
+room for another one.
 
-Time to compute the placement of 4,096 partitions on 200 nodes: {seconds:.1f} s on the machine that made this page,
-{mode}. Only the proposer of a view computes it, when members change.
+The placement of 4,096 partitions on 200 nodes takes <!-- figure: views.ring.200x4096_ms -->-<!-- end --> ms of
+computing ([measured](../BENCHMARKS.md#view-changes)). Only the node that proposes a view computes it, when members
+change.
 """
 
 
@@ -94,17 +96,16 @@ def row(nodes: int, partitions: int, zones: int) -> str:
     )
 
 
+def page() -> str:
+    """Return the page, but for the measured figure, which `benchmarks.pages` puts in."""
+    return TEXT.format(replicas=REPLICAS, rows="\n".join([row(*case) for case in CASES]))
+
+
 def main() -> None:
-    rows = "\n".join([row(*case) for case in CASES])
-    began = process_time()
-    Ring(view_of(200, 0), 4096, REPLICAS)
-    seconds = process_time() - began
-    compiled = not str(sys.modules["folkmoot.membership.ring"].__file__).endswith(".py")
-    page = TEXT.format(replicas=REPLICAS, rows=rows, seconds=seconds, mode="compiled" if compiled else "interpreted")
     if "--print" in sys.argv:
-        print(page)
+        print(page())
     else:
-        PAGE.write_text(page, encoding="utf-8")
+        PAGE.write_text(fill_figures(page(), load_results()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.readme import ROOT, summary
+from benchmarks.pages import ROOT
+from benchmarks.readme import summary
 from benchmarks.server import FOLKMOOT, MOSQUITTO
 from folkmoot.client.workload import TRANSIENT
 

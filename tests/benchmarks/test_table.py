@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from benchmarks import table
+from benchmarks import pages, table
 from benchmarks.rounds import Figures, spread
 
 
@@ -42,20 +40,14 @@ def test_a_run_with_faults_has_no_figures() -> None:
     assert table.faults("here", OWN) == []
 
 
-def test_only_what_stands_between_the_markers_is_replaced(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("a\n<!-- begin: x -->\nold\n<!-- end: x -->\nb <!-- begin: y --><!-- end: y -->", encoding="utf-8")
-    table.replace_between(page, "x", "new \\1")
-    assert page.read_text(encoding="utf-8") == (
-        "a\n<!-- begin: x -->\nnew \\1\n<!-- end: x -->\nb <!-- begin: y --><!-- end: y -->"
-    )
+def test_only_what_stands_between_the_markers_is_replaced() -> None:
+    page = "a\n<!-- begin: x -->\nold\n<!-- end: x -->\nb <!-- begin: y --><!-- end: y -->"
+    assert table.filled(page, "x", "new \\1") == page.replace("old", "new \\1")
     with pytest.raises(ValueError, match="z"):
-        table.replace_between(page, "z", "")
+        table.filled(page, "z", "")
 
 
 def test_the_page_has_a_place_for_every_section() -> None:
-    from benchmarks.suite import PAGE, SECTIONS
-
-    text = PAGE.read_text(encoding="utf-8")
-    for name in SECTIONS:
+    text = (pages.ROOT / "BENCHMARKS.md").read_text(encoding="utf-8")
+    for name in pages.SECTIONS:
         assert text.count(f"<!-- begin: {name} -->") == text.count(f"<!-- end: {name} -->") == 1

@@ -14,7 +14,7 @@ from folkmoot.cli.error import Refusal
 from folkmoot.cli.place import HOST, Hold, find_places, fixed_ports, left_out
 
 
-def ports(folder: Path, count: int, first: int = 0) -> dict[str, dict[str, int]]:
+def ports(folder: Path, count: int, **first: int) -> dict[str, dict[str, int]]:
     return {place.name: place.ports for place in find_places(folder, count, first)}
 
 
@@ -52,12 +52,23 @@ def test_a_port_that_is_taken_is_replaced_and_the_rest_stays(tmp_path: Path) -> 
     assert second == first
 
 
-def test_a_port_that_was_asked_for_must_be_free(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "option"), [("mqtt", "--port"), ("admin", "--admin-port")])
+def test_a_port_that_was_asked_for_must_be_free(tmp_path: Path, kind: str, option: str) -> None:
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(Refusal, match=f"{HOST}:{port}: .*choose another --port"):
-            find_places(tmp_path, 1, port)
-    assert ports(tmp_path, 1, port)["n1"]["mqtt"] == port
+        with pytest.raises(Refusal, match=f"{HOST}:{port}: .*choose another {option},"):
+            find_places(tmp_path, 1, {kind: port})
+    assert ports(tmp_path, 1, **{kind: port})["n1"][kind] == port
+
+
+def test_ports_that_were_asked_for_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mqtt, admin = sorted(fixed_ports())[::50]
+    # What is drawn for the peers' ports begins with the others: they are taken.
+    monkeypatch.setattr("folkmoot.cli.place.fixed_ports", lambda: [mqtt, admin, mqtt + 1, admin + 1])
+    found = ports(tmp_path, 2, mqtt=mqtt, admin=admin)
+    assert [found[name]["mqtt"] for name in ("n1", "n2")] == [mqtt, mqtt + 1]
+    assert [found[name]["admin"] for name in ("n1", "n2")] == [admin, admin + 1]
+    assert len({port for node in found.values() for port in node.values()}) == 6
 
 
 def test_nodes_of_a_cluster_that_was_killed_are_named(tmp_path: Path) -> None:
@@ -69,7 +80,7 @@ def test_nodes_of_a_cluster_that_was_killed_are_named(tmp_path: Path) -> None:
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(Refusal, match=r"choose another --port.* n1 \(process 4711\); stop them$"):
-            find_places(tmp_path, 1, taken.getsockname()[1])
+            find_places(tmp_path, 1, {"mqtt": taken.getsockname()[1]})
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"n1": 5}', '{"n1": {"mqtt": "x"}}', '{"n1": {"mqtt": 70000}}'])
@@ -93,6 +104,10 @@ def test_what_cannot_be_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "cannot use the folder" in capsys.readouterr().err
     assert main(["cluster", "--data", str(tmp_path / "c"), "--port", "65534", "--nodes", "3"]) == 2
     assert "65535" in capsys.readouterr().err
+    assert main(["cluster", "--data", str(tmp_path / "c"), "--admin-port", "65534", "--nodes", "3"]) == 2
+    assert "--admin-port 65534: the last port is 65535" in capsys.readouterr().err
+    assert main(["cluster", "--data", str(tmp_path / "c"), "--port", "8080", "--admin-port", "8082"]) == 2
+    assert "3 nodes need 3 ports of each kind" in capsys.readouterr().err
     assert main(["cluster", "--nodes", "0"]) == 2
     capsys.readouterr()
     assert main(["cluster", "--data", str(tmp_path / "d"), "--", "--replica", "3"]) == 2

@@ -17,6 +17,8 @@ PAGES = sorted([ROOT / "README.md", *HAND_WRITTEN, *(ROOT / "docs" / "pipeline")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
+EXPORT = re.compile(r"^export ((?:[A-Z_]+=\S+ ?)+)$")
+SUM = re.compile(r"\$\(\((\w+) \+ (\d+)\)\)")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 OPERATORS = frozenset({"|", "||", "&", "&&", ";", "(", ")", "{", "}"})
 REDIRECTIONS = frozenset({">", ">>", "<", ">&", "<&"})
@@ -29,13 +31,28 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """The arguments of every `folkmoot ...` that a transcript of the page runs."""
+    """The arguments of every `folkmoot ...` that a transcript of the page runs, with what it exports put in."""
+    exported: dict[str, str] = {}
     for block in blocks(page, "console"):
         for line in block.replace("\\\n", " ").splitlines():
-            if line.startswith("$ "):
-                for words in simple_commands(line[2:]):
-                    if words[0].rpartition("/")[2] == "folkmoot":
-                        yield words[1:]
+            if not line.startswith("$ "):
+                continue
+            if found := EXPORT.match(line[2:]):
+                for word in found[1].split():
+                    name, _, value = expanded(word, exported).partition("=")
+                    exported[name] = value
+                continue
+            for words in simple_commands(expanded(line[2:], exported)):
+                if words[0].rpartition("/")[2] == "folkmoot":
+                    yield words[1:]
+
+
+def expanded(line: str, exported: dict[str, str]) -> str:
+    """A line of shell with the values of exported variables, and with sums of them and numbers."""
+    line = SUM.sub(lambda found: str(int(exported.get(found[1], "0")) + int(found[2])), line)
+    for name, value in exported.items():
+        line = re.sub(rf"\${name}\b", value, line)
+    return line
 
 
 def simple_commands(line: str) -> list[list[str]]:

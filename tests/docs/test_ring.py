@@ -22,4 +22,4 @@ def test_every_case_is_on_the_page() -> None:
 # The largest take seconds, and are measured by hand.
 @pytest.mark.parametrize("case", [case for case in RING["CASES"] if case[0] * case[1] <= 20_480], ids=str)
 def test_the_page_says_what_the_placement_does(case: tuple[int, int, int]) -> None:
-    assert RING["row"](*case) in PAGE.splitlines(), "python scripts/ring.py writes the page anew"
+    assert RING["row"](*case) in PAGE.splitlines(), "python -m scripts.ring writes the page anew"

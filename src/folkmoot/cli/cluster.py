@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 OWN: Final = {
     "node_id": "the nodes are called n1, n2 and so on",
     "data": "each node has a folder of its own in the --data before the --",
-    "admin": "each node has a port of its own, which its line `ready` tells",
+    "admin": "each node has a port of its own; --admin-port before the -- chooses the first",
     "peer": "each node has a port of its own, which its line `ready` tells",
     "advertise": "each node has an address of its own",
     "replicas": "it stands before the --",
@@ -35,6 +35,13 @@ def cluster(
     port: int = typer.Option(
         0, "--port", min=0, max=65_535, help="MQTT port of the first node, the others have the next ones; 0: any."
     ),
+    admin_port: int = typer.Option(
+        0,
+        "--admin-port",
+        min=0,
+        max=65_535,
+        help="Admin port of the first node, the others have the next ones; 0: any.",
+    ),
     restart: bool = typer.Option(False, "--restart", help="Start a node again when it has died."),
     arguments: list[str] = typer.Argument(
         None, metavar="[-- OPTIONS]", help="What each `folkmoot serve` is told besides."
@@ -46,8 +53,11 @@ def cluster(
     node serves, and when all have found together; standard error is one log, with the name of the node before each
     line. When a node dies the others go on.
     """
-    if port and port + nodes - 1 > 65_535:
-        raise Refusal(f"--port {port}: the last port is 65535, and {nodes} nodes need as many from there on")
+    for option, first in (("--port", port), ("--admin-port", admin_port)):
+        if first + nodes - 1 > 65_535:
+            raise Refusal(f"{option} {first}: the last port is 65535, and {nodes} nodes need as many from there on")
+    if port and admin_port and abs(port - admin_port) < nodes:
+        raise Refusal(f"--port {port} and --admin-port {admin_port}: {nodes} nodes need {nodes} ports of each kind")
     from folkmoot.cli.local import LocalCluster
     from folkmoot.cli.serve import app as serve
 
@@ -58,7 +68,7 @@ def cluster(
             raise Refusal(f"-- --{name.replace('_', '-')}: leave it out, {why}")
     hold = Hold(data)
     try:
-        places = find_places(data, nodes, port)
+        places = find_places(data, nodes, {"mqtt": port, "admin": admin_port})
         if absent := left_out(data, nodes):
             names = ", ".join(absent)
             print(f"note: {names} not started, though {data} has data of it: the others wait for it", file=sys.stderr)

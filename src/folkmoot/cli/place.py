@@ -7,6 +7,7 @@ import json
 import os
 import random
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ HOST: Final = "127.0.0.1"
 _PORT_MIN: Final = 20_000  # of those that this module picks
 _TRIES: Final = 100
 KINDS: Final = ("mqtt", "admin", "peer")
+OPTIONS: Final = {"mqtt": "--port", "admin": "--admin-port"}  # where the first port of a kind can be asked for
 
 
 class Place:
@@ -52,28 +54,28 @@ class Hold:
         os.close(self._lock)
 
 
-def find_places(folder: Path, count: int, first_port: int) -> list[Place]:
+def find_places(folder: Path, count: int, first: Mapping[str, int]) -> list[Place]:
     """The places of nodes n1 to n`count`, written down for the next start.
 
-    `first_port` is the MQTT port of n1, the others have the next ones (Refusal when one is in use). With 0, and for
-    the other kinds of ports, those of the last start are used where they are free, else such as no client gets for its
-    connections: a port must be there still when a node that was killed is started again.
+    `first` has the port of n1 by kind (mqtt, admin), the other nodes have the next ones; Refusal when one is in use.
+    Kinds that it lacks, or has as 0, get the ports of the last start where these are free, else ports that the system
+    gives to no client: a port must still be free when a node that was killed is started again.
     """
     last = read_ports(folder / "ports.json")
     held: list[socket.socket] = []
+    names = [f"n{number + 1}" for number in range(count)]
+    chosen: dict[str, dict[str, int]] = {name: {} for name in names}
     try:
-        places = []
-        for number in range(count):
-            name = f"n{number + 1}"
-            wanted = dict(last.get(name, {}))
-            if first_port:
-                wanted["mqtt"] = first_port + number
-            must = {kind: bool(first_port) and kind == "mqtt" for kind in KINDS}
-            ports = {kind: take_port(wanted.get(kind, 0), held, must[kind], folder) for kind in KINDS}
-            places.append(Place(name, ports))
+        # Those that were asked for come first: none of them is drawn for another node.
+        for kind in sorted(KINDS, key=lambda kind: not first.get(kind)):
+            for number, name in enumerate(names):
+                asked = first.get(kind, 0) and first[kind] + number
+                wanted = asked or last.get(name, {}).get(kind, 0)
+                chosen[name][kind] = take_port(wanted, held, OPTIONS[kind] if asked else "", folder)
     finally:
         for probe in held:
             probe.close()
+    places = [Place(name, {kind: chosen[name][kind] for kind in KINDS}) for name in names]
     # Nodes that are left out this time keep their ports for the next.
     last.update({place.name: place.ports for place in places})
     try:
@@ -101,9 +103,10 @@ def left_over(folder: Path) -> str:
     return f". Nodes of a cluster that was killed still run in {folder}: {', '.join(found)}; stop them" if found else ""
 
 
-def take_port(wanted: int, held: list[socket.socket], must: bool, folder: Path) -> int:
+def take_port(wanted: int, held: list[socket.socket], option: str, folder: Path) -> int:
     """A port that nobody listens on, `wanted` if possible; its socket goes to `held`, so that no other gets it too.
 
+    `option` is the option that asked for `wanted`, if one did: then there is no other choice (Refusal).
     The socket listens: with SO_REUSEADDR, without which ports of the last minute's connections are not free, another
     one could be bound to the same port.
     """
@@ -115,8 +118,8 @@ def take_port(wanted: int, held: list[socket.socket], must: bool, folder: Path) 
             probe.bind((HOST, port))
             probe.listen()
         except OSError as error:
-            if must:
-                text = f"{HOST}:{port}: {error.strerror}; choose another --port, or 0 for any that is free"
+            if option:
+                text = f"{HOST}:{port}: {error.strerror}; choose another {option}, or 0 for any that is free"
                 raise Refusal(f"{text}{left_over(folder)}") from None
             continue
         return int(probe.getsockname()[1])

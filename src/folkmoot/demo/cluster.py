@@ -50,7 +50,7 @@ class Cluster:
     def __init__(self, folder: Path, streams: Sequence[str] = STREAMS) -> None:
         self.folder = folder / "cluster"
         self.folder.mkdir(parents=True, exist_ok=True)
-        places = find_places(self.folder, _NODES, 0)
+        places = find_places(self.folder, _NODES, {})
         self.nodes = [
             Node(place, [other.address("peer") for other in places if other is not place], streams, self.folder, folder)
             for place in places
