@@ -9,10 +9,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from folkmoot.cluster.ring import Ring
-from folkmoot.cluster.view import ACTIVE, Member, View
-
 from benchmarks.pages import fill_figures, load_results
+from folkmoot.membership.ring import Ring
+from folkmoot.membership.view import View
+from folkmoot.peer.member import ACTIVE, Member
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "ring.md"

@@ -54,7 +54,7 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "15,000 /s": "STEADY_RATE in benchmarks/cluster.py",
         "2,000 /s": "RATE in benchmarks/rebuild.py",
         "50 ms": "DIAL_S in benchmarks/failover.py",
-        "2 ms": "the delay of links in tests/cluster/moot.py",
+        "2 ms": "the delay of links in tests/membership/simulated_membership.py",
     },
     "docs/capacity.md": {
         "tens of microseconds": "the order of magnitude of other people's disks",
