@@ -70,6 +70,12 @@ def decode(first: int, body: bytes, version: int) -> Packet:
     kind = first >> 4
     if kind == PUBLISH:
         return decode_publish(first, body, version)
+    if kind == CONNECT:
+        connect = decode_connect(body)
+        if connect.version != V31:
+            # MQTT 3.1 section 3.1 does not use these flags of a CONNECT, and reserves none.
+            _check_flags(first, connect.version)
+        return connect
     _check_flags(first, version)
     if PUBACK <= kind <= PUBCOMP:
         return _decode_ack(kind, body, version)
@@ -81,8 +87,6 @@ def decode(first: int, body: bytes, version: int) -> Packet:
         return _decode_subscribe(body, version)
     if kind == UNSUBSCRIBE:
         return _decode_unsubscribe(body, version)
-    if kind == CONNECT:
-        return decode_connect(body)
     if kind == DISCONNECT:
         return _decode_disconnect(body, version)
     if kind == CONNACK:
