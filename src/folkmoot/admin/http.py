@@ -16,6 +16,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from folkmoot.runtime.drain import LINGER_S, close_in_order
+
 __all__ = ["HttpConnection", "HttpServer"]
 
 CONNECTIONS_MAX: Final = 256
@@ -26,6 +28,34 @@ STOP_S: Final = 1.0
 
 Say = Callable[[str, str], object]
 """`say(level, message)` writes to the node's log."""
+
+
+class HttpTransport:
+    """The transport that uvicorn sees: it closes in order, so that an answer given early can be read."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._closing = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._closing or self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, unless the connection is being closed."""
+        if not self._closing:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close in order; a peer that does not close its side in time is cut off."""
+        if self.is_closing():
+            return
+        self._closing = True
+        if close_in_order(self._transport) is not None:
+            asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -45,7 +75,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Make room if there are too many."""
-        super().connection_made(transport)
+        super().connection_made(HttpTransport(transport))  # type: ignore[arg-type]
         self.idle_s = self.loop.time()
         self._server.crowd()
 

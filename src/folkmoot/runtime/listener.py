@@ -15,15 +15,13 @@ from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
 from folkmoot.config.unit import Address
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.limits import Limits
+from folkmoot.runtime.drain import LINGER_S
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.tcp import Gate, TcpProtocol, TlsProtocol, listen
 from folkmoot.runtime.tls import Certificates
 from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
 
 __all__ = ["Listener", "open_listeners"]
-
-# A peer that answers the end of a TLS connection late holds a socket for nothing.
-TLS_SHUTDOWN_S = 2.0
 
 
 class Listener:
@@ -43,7 +41,7 @@ class Listener:
         if self.certificates is not None:
             options["ssl"] = self.certificates.context
             options["ssl_handshake_timeout"] = limits.connect_timeout_us / SECOND
-            options["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
+            options["ssl_shutdown_timeout"] = LINGER_S
         factory = protocol_factory(self.settings, turns, gate, limits)
         self._server = await turns.loop.create_server(factory, sock=self._socket, backlog=4096, **options)
         self._socket = None  # the server's now

@@ -1,7 +1,7 @@
 """Turns: everything that happened in one iteration of the event loop goes to the node, then its effects are done once.
 
 Owns the clock, the timer and the order of effects (see `folkmoot.node.effect`). It decides nothing about MQTT and
-knows no kind of socket: the handle of a connection is anything with the five methods of `Handle`.
+knows no kind of socket: the handle of a connection is anything with the methods of `Handle`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.commit import CommitListener
+from folkmoot.runtime.drain import LINGER_S, Handle, close_in_order
 from folkmoot.runtime.password import CheckListener
 
 if TYPE_CHECKING:
@@ -25,39 +26,13 @@ if TYPE_CHECKING:
     from folkmoot.session.connection import Authenticate, Connection
     from folkmoot.store.batch import Batch
 
-__all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Handle", "Turns"]
+__all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Turns"]
 
 # The wall clock may be set: a timer is never trusted for longer than this.
 WAKE_S_MAX: Final = 60.0
 # Of what is read in pieces of this size and above, a turn takes so much, and one piece more of each connection.
 LARGE_BYTES: Final = 16_384
 TURN_BYTES_MAX: Final = 256 << 10
-# A peer that does not take the last bytes, or does not answer the close, is cut off after this time.
-LINGER_S: Final = 5.0
-
-
-class Handle(ABC):
-    """What a connection's handle must offer; transports of uvloop and asyncio do."""
-
-    @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Send bytes, later if need be."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close after what was written has been sent."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Close now."""
-
-    @abstractmethod
-    def pause_reading(self) -> None:
-        """Take nothing more from the peer."""
-
-    @abstractmethod
-    def resume_reading(self) -> None:
-        """Take what the peer sends."""
 
 
 class Carrier(ABC):
@@ -230,11 +205,28 @@ class Turns(CommitListener, CheckListener):
     def _close(self, connection: Connection) -> None:
         if connection.id not in self.open:
             return
-        handle = cast("Handle", connection.handle)
-        handle.close()
-        self._lingering[connection.id] = (self.loop.time() + LINGER_S, handle)
+        handle: Any = connection.handle
+        # Nothing to drain: after its DISCONNECT a client sends nothing more [MQTT-3.14.4-2]. And no reason to: a client
+        # that was sent nothing has nothing to read.
+        if isinstance(handle, Handle) or connection.said >= 0 or connection.bytes_out == 0:
+            handle.close()
+        else:
+            connection.handle = close_in_order(handle) or handle
+        self.linger(connection)
+
+    def linger(self, connection: Connection) -> None:
+        """Cut a connection that is being closed off in LINGER_S, if it is not lost by then."""
+        if connection.id in self._lingering:
+            return
+        self._lingering[connection.id] = (self.loop.time() + LINGER_S, cast("Handle", connection.handle))
         if self._linger_handle is None:
             self._linger_handle = self.loop.call_later(LINGER_S, self._cut_lingering)
+
+    def unsent(self) -> bool:
+        """Whether a connection is open that is not being closed, or whose last bytes are not sent."""
+        if len(self.open) > len(self._lingering):
+            return True
+        return any(handle.get_write_buffer_size() > 0 for _, handle in self._lingering.values())
 
     def _cut_lingering(self) -> None:
         """Abort what has been closing for too long; entries are in the order of their deadlines."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from folkmoot.cluster.peer import PeerConnection
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.unit import Address, parse_address
+from folkmoot.runtime.drain import close_in_order
 from folkmoot.runtime.loop import LARGE_BYTES, Carrier, Turns
 from folkmoot.runtime.tcp import listen, peer_info, set_keepalive
 from folkmoot.runtime.tls import Certificates, fill
@@ -151,7 +152,7 @@ class PeerNetwork(Carrier):
     def _close(self, peer: PeerConnection) -> None:
         handle = cast("Transport", peer.handle)
         if peer.id in self.open and not handle.is_closing():
-            handle.close()
+            peer.handle = close_in_order(handle) or handle
             assert self._turns is not None
             self._turns.loop.call_later(LINGER_S, self._abort, peer.id)
 

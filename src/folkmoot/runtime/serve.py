@@ -40,6 +40,7 @@ __all__ = ["Lookup", "Service", "ServingNode", "serve"]
 # Descriptors that are not connections: tables and logs of the store, listeners, the admin server.
 DESCRIPTORS_RESERVED: Final = 512
 STOP_S_MAX: Final = 5.0
+DRAIN_S_MAX: Final = 1.0  # for clients to read why they are disconnected, before the end of the process resets them
 DEPART_S_MAX: Final = 1.0  # for the others to go on without this node; after that they will notice
 HOUSEKEEPING_S: Final = 0.5
 POLL_S: Final = 0.005
@@ -292,15 +293,17 @@ async def keep_house(serving: ServingNode, room: Room, listeners: list[Listener]
 
 
 async def stop_gracefully(serving: ServingNode) -> None:
-    """Say goodbye to clients, wait until they are gone and everything is on disk, and let the others go on.
+    """Disconnect all clients, wait until that is sent and everything is on disk, and hand the partitions over.
 
-    So the partitions that this node leads are served by others before it ends, and nobody has to find out that it did.
+    Other nodes serve the partitions before this one ends, and need not detect that it did. A client that is slow to
+    close its side delays the end of the process and not the handover.
     """
     turns = serving.turns
     turns.node.stop(turns.begin())
-    await until(serving, lambda: not (turns.begun or turns.open or turns.submitted > turns.durable), STOP_S_MAX)
+    await until(serving, lambda: not (turns.begun or turns.unsent() or turns.submitted > turns.durable), STOP_S_MAX)
     turns.node.depart(turns.begin())
     await until(serving, lambda: turns.node.departed, DEPART_S_MAX)
+    await until(serving, lambda: not turns.open, DRAIN_S_MAX)
 
 
 async def until(serving: ServingNode, done: Callable[[], bool], patience_s: float) -> None:

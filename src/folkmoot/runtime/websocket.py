@@ -20,7 +20,8 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from folkmoot.runtime.loop import LARGE_BYTES, Handle, Turns
+from folkmoot.runtime.drain import Handle, close_in_order
+from folkmoot.runtime.loop import LARGE_BYTES, Turns
 from folkmoot.runtime.tcp import Gate, peer_info
 from folkmoot.runtime.tls import common_name
 
@@ -50,7 +51,7 @@ def choose_mqtt(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Su
 class WebSocketProtocol(asyncio.Protocol, Handle):
     """One connection: a protocol to its transport, a handle to the node."""
 
-    __slots__ = ("_closing", "_connection", "_gate", "_name", "_rules", "_transport", "_turns", "_ws")
+    __slots__ = ("_closing", "_connection", "_ended", "_gate", "_name", "_rules", "_transport", "_turns", "_ws")
 
     def __init__(self, turns: Turns, gate: Gate, rules: WebSocketRules, name: str) -> None:
         self._turns = turns
@@ -60,6 +61,7 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
         self._transport: Transport = cast("Transport", None)
         self._connection: Any = None  # a Connection, once the node knows of it
         self._closing = False
+        self._ended = False  # the peer has ended its half
         self._ws = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
             select_subprotocol=choose_mqtt,
@@ -123,10 +125,21 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
                 self._transport.write(data)
             else:
                 # The library's sign that the sending half is done.
-                self._transport.close()
+                self._end()
+
+    def _end(self) -> None:
+        """End the connection; a peer that has ended its own half, or has sent its Close, sends nothing to drain."""
+        self._closing = True
+        if self._ended or self._ws.close_rcvd is not None:
+            self._transport.close()
+        else:
+            close_in_order(self._transport)
+        if self._connection is not None:
+            self._turns.linger(self._connection)
 
     def eof_received(self) -> None:
         """The peer has ended its half: so do we."""
+        self._ended = True
         self._ws.receive_eof()
         self._flush()
 
@@ -174,9 +187,14 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
         self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Take nothing more from the peer."""
-        self._transport.pause_reading()
+        """Take nothing more from the peer, unless the connection is being closed."""
+        if not self._closing:
+            self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Take what the peer sends."""
         self._transport.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes are not sent yet."""
+        return self._transport.get_write_buffer_size()
