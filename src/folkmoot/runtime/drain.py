@@ -3,8 +3,8 @@
 A socket that is closed while bytes of its peer are unread makes the system send a reset, and the peer never reads the
 last bytes sent to it, such as a DISCONNECT with its reason (RFC 1122 section 4.2.2.13, RFC 9112 section 9.6).
 
-This module owns the order and the limit in bytes; whoever calls `close_in_order` cuts the connection off after a time.
-A connection that drains is still open: it counts against the limits on sockets until the system has closed it.
+This module owns the order and the limit in bytes; the caller of `close_in_order` applies the limit in time.
+A draining connection counts against the limits on sockets until its socket is closed.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Final
 
 __all__ = ["LINGER_BYTES_MAX", "LINGER_S", "Drain", "Handle", "close_in_order"]
 
-# A connection that is being closed is cut off after this time: its peer does not take the last bytes, or goes on
+# A connection that is being closed is aborted after this time: its peer does not read the last bytes, goes on
 # sending, or does not close its side.
 LINGER_S: Final = 5.0
-# It is also cut off when it has sent this much after its end was sent. More than the largest socket buffers of both
-# sides (6 and 4 MiB on Linux), and cheap: discarding it takes a few milliseconds.
+# It is also aborted when its peer sends more than this while it drains. The limit is above the largest socket buffers
+# of both sides (6 and 4 MiB on Linux), and discarding as much takes a few milliseconds.
 LINGER_BYTES_MAX: Final = 16 << 20
 
-# One buffer for all: what is read into it is never looked at. It bounds what one iteration of the loop reads.
+# Shared by all connections: nobody looks at its content. Its size bounds what one iteration of the loop reads.
 _DISCARDED: Final = memoryview(bytearray(65_536))
 
 
 class Handle(ABC):
-    """What a connection's handle must offer; transports of uvloop and asyncio do."""
+    """The methods that the driver needs of a connection's handle; transports of uvloop and asyncio have them."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
-        """Send bytes, later if need be."""
+        """Send bytes, or buffer them until the peer reads."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close after what was written has been sent."""
+        """Close after everything that was written has been sent."""
 
     @abstractmethod
     def abort(self) -> None:
