@@ -231,7 +231,7 @@ def test_without_an_open_leader_it_says_so_and_when_to_ask_again(cluster: Simula
         answer = ask(app(site), "/api/v1/streams/wide" + path)
         assert answer.status == 503
         assert answer.headers["retry-after"] == "1"
-        assert "no open leader" in answer.json()["error"]
+        assert "has no leader" in answer.json()["error"]
     cluster_node.fabric.open[log.store_partition] = True
     assert ask(app(site), "/api/v1/streams/wide").status == 200
 

@@ -85,9 +85,9 @@ def test_valid_template(template: bytes) -> None:
         (b"a/#/b", "last"),
         (b"a+", "wildcard"),
         (b"%u#", "wildcard"),
-        (b"%", "after %"),
-        (b"%U/a", "after %"),
-        (b"%%%", "after %"),
+        (b"%", "% must be followed"),
+        (b"%U/a", "% must be followed"),
+        (b"%%%", "% must be followed"),
     ],
 )
 def test_invalid_template_says_why(template: bytes, word: str) -> None:

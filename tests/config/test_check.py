@@ -56,7 +56,9 @@ def test_required_client_certificates_are_authentication(files: dict[str, str]) 
     listener = {"protocol": "mqtts", "address": "0.0.0.0:8883"}
     settings = load(None, {}, {"listeners": [listener], "tls": tls(files, require_client_certificate=True)})
     assert settings.tls_of(settings.listeners[0]) == settings.tls
-    assert "let anyone" in refused({"listeners": [listener, OPEN], "tls": tls(files, require_client_certificate=True)})
+    assert "anyone on the network could connect" in refused(
+        {"listeners": [listener, OPEN], "tls": tls(files, require_client_certificate=True)}
+    )
 
 
 def test_a_tls_listener_needs_a_certificate_that_can_be_read(files: dict[str, str], tmp_path: Path) -> None:
@@ -76,12 +78,12 @@ def test_a_listener_may_have_a_certificate_of_its_own(files: dict[str, str]) -> 
 
 
 def test_certificates_on_a_plain_listener_are_a_mistake(files: dict[str, str]) -> None:
-    assert "say mqtts" in refused({"listeners": [{"address": "127.0.0.1:0", "tls": tls(files)}]})
+    assert "use mqtts" in refused({"listeners": [{"address": "127.0.0.1:0", "tls": tls(files)}]})
 
 
 def test_an_address_is_used_once_and_port_0_as_often_as_one_likes() -> None:
     same = [{"address": "127.0.0.1:1883"}, {"protocol": "ws", "address": "127.0.0.1:1883"}]
-    assert "listeners[1]: 127.0.0.1:1883 is used by listeners[0] too" in refused({"listeners": same})
+    assert "listeners[1]: 127.0.0.1:1883 is also used by listeners[0]" in refused({"listeners": same})
     free = [{"address": "127.0.0.1:0"}, {"protocol": "ws", "address": "127.0.0.1:0"}]
     assert len(load(None, {}, {"listeners": free, "admin": {"address": "127.0.0.1:0"}}).listeners) == 2
 
@@ -137,7 +139,7 @@ def test_password_files_are_read_by_the_node_as_written(tmp_path: Path) -> None:
     "rule", [{"user": "ops", "topics": ["#"]}, {"topics": ["a/%u/#"]}, {"user": "?*", "topics": ["a"]}]
 )
 def test_rules_about_users_need_somebody_who_checks_their_names(files: dict[str, str], rule: dict[str, object]) -> None:
-    assert "may claim any name" in refused({"auth": {"rules": [rule]}})
+    assert "may use any name" in refused({"auth": {"rules": [rule]}})
     assert load(None, {}, {"auth": {"rules": [rule], "password_file": files["password"]}}).auth.rules
     for neutral in ({"topics": ["a/%c/#", "b/%%u"]}, {"client": "gateway", "topics": ["#"]}):
         assert load(None, {}, {"auth": {"rules": [neutral]}}).auth.rules

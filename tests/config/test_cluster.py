@@ -168,13 +168,13 @@ def test_others_are_told_an_address_that_leads_here(fields: dict[str, Any], expe
         ({"listen": LOCAL, "seeds": ["10.0.0.2:7883"]}, ["cluster.advertise", "is this machine alone"]),
         ({"listen": LOCAL, "heartbeat": "1s"}, ["cluster.silence", "3 times cluster.heartbeat"]),
         ({"listen": LOCAL, "replicas": 0}, ["cluster.replicas", "from 1 to 16"]),
-        ({"listen": LOCAL, "zone": "rack 7"}, ["cluster.zone", "What fails together"]),
+        ({"listen": LOCAL, "zone": "rack 7"}, ["cluster.zone", "Failure domain"]),
         ({"listen": LOCAL, "split_policy": "quorum"}, ["cluster.split_policy", '"available", "majority"']),
         ({"listen": LOCAL, "silence": 2}, ["cluster.silence", "a number with a unit"]),
         ({"listen": LOCAL, "tls": {"key": "k"}}, ["cluster.tls.certificate: it must be set", "cluster.tls.ca"]),
         ({"listen": LOCAL, "tls": dict.fromkeys(("certificate", "key", "ca"), "gone")}, ["tls.key: gone cannot"]),
         ({"listen": LOCAL, "secret_file": "gone"}, ["cluster.secret_file: gone cannot be read"]),
-        ({"listen": "127.0.0.1:1883"}, ["cluster.listen: 127.0.0.1:1883 is used by listeners[0] too"]),
+        ({"listen": "127.0.0.1:1883"}, ["cluster.listen: 127.0.0.1:1883 is also used by listeners[0]"]),
     ],
 )
 def test_a_fault_says_what_to_do(fields: dict[str, Any], words: list[str]) -> None:

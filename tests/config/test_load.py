@@ -73,7 +73,7 @@ def test_a_flag_adds_streams_and_replaces_listeners(tmp_path: Path) -> None:
         ({"streams": {"a/b": {"filter": "a"}}}, ["streams.a/b", "a stream name"]),
         ({"auth": {"rules": [{"topics": ["%x"]}]}}, ["auth.rules[0].topics[0]", "%x"]),
         ({"auth": {"rules": [{"topics": []}]}}, ["auth.rules[0].topics", "too few"]),
-        ({"tls": {"certificate": "c.pem"}}, ["tls", "set key too"]),
+        ({"tls": {"certificate": "c.pem"}}, ["tls", "also set key"]),
     ],
 )
 def test_a_fault_names_the_field_and_what_is_valid(tables: dict[str, Any], words: list[str]) -> None:

@@ -24,6 +24,7 @@ CONNECT = [
     Invalid("connect, no client id", V311, packet(0x10, V4, b"\x02", KEEP), 0x81),
     Invalid("connect, client id cut", V311, packet(0x10, V4, b"\x02", KEEP, b"\x00\x02c"), 0x81),
     Invalid("connect, fixed header flags", V311, packet(0x11, V4, b"\x02", KEEP, C), 0x81),
+    Invalid("connect, fixed header flags, 5.0", V5, packet(0x11, V5_NAME, b"\x02", KEEP, b"\x00", C), 0x81),
     Invalid("connect, other protocol", V311, packet(0x10, b"\x00\x04AMQP\x04\x02", KEEP, C), 0x84),
     Invalid("connect, name in lower case", V311, packet(0x10, b"\x00\x04mqtt\x04\x02", KEEP, C), 0x84),
     Invalid("connect, level 6 [MQTT-3.1.2-2]", V5, packet(0x10, b"\x00\x04MQTT\x06\x02", KEEP, b"\x00", C), 0x84),

@@ -51,6 +51,13 @@ def _connect_cases() -> list[Valid]:
     return [
         Valid("connect 3.1", V31, packet(0x10, V3_NAME, b"\x02", KEEP, field(b"c")), Connect(V31, "c", True, 60)),
         Valid(
+            "connect 3.1, fixed header flags",
+            V31,
+            packet(0x1F, V3_NAME, b"\x02", KEEP, field(b"c")),
+            Connect(V31, "c", True, 60),
+            canonical=False,
+        ),
+        Valid(
             "connect 3.1, flags of user name and password but no fields",
             V31,
             packet(0x10, V3_NAME, b"\xc2", KEEP, field(b"c")),

@@ -23,6 +23,8 @@ class FakeConnection:
         self.info = info
         self.out: list[bytes] = []
         self.deaf = False
+        self.said = -1
+        self.bytes_out = 1
 
     def take_output(self) -> bytes:
         data = b"".join(self.out)
@@ -157,6 +159,26 @@ class FakeTransport:
         self.extra = {"peername": ("127.0.0.1", 4711), **(extra or {})}
         self.written: list[bytes] = []
         self.calls: list[str] = []
+        self.protocol: Any = None
+        self.unsent_bytes = 0
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def is_closing(self) -> bool:
+        return "close" in self.calls or "abort" in self.calls
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.calls.append("eof")
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self.extra.get(name, default)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from folkmoot.kernel.event import INFO, Event
-from folkmoot.runtime.loop import LARGE_BYTES, LINGER_S, TURN_BYTES_MAX, WAKE_S_MAX, Turns
+from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S
+from folkmoot.runtime.loop import LARGE_BYTES, TURN_BYTES_MAX, WAKE_S_MAX, Turns
 from folkmoot.runtime.tcp import Gate, TcpProtocol
 from folkmoot.store.batch import Batch
 from tests.runtime.fake import FakeLoop, FakeNode, FakeTransport
@@ -27,6 +28,7 @@ class Bench:
     def connected(self) -> tuple[TcpProtocol, FakeTransport]:
         protocol, transport = TcpProtocol(self.turns, self.gate), FakeTransport()
         made: Any = transport
+        transport.protocol = protocol
         protocol.connection_made(made)
         return protocol, transport
 
@@ -127,12 +129,80 @@ def test_closing_comes_after_the_last_output_and_lost_is_told_once_it_is_true(be
     protocol.data_received(b"bye")
     bench.node.effects.closes.append(bench.node.connections[0])
     bench.turn()
-    assert (transport.written, transport.calls) == ([b"bye"], ["close"])
+    assert (transport.written, transport.calls) == ([b"bye"], ["eof", "resume"])
     assert bench.node.named("lost") == []
-    protocol.connection_lost(None)
+    transport.protocol.connection_lost(None)
     assert bench.node.named("lost") == [(1, "closed by the peer")]
     bench.loop.advance(LINGER_S + 1)
-    assert transport.calls == ["close"], "what is gone is not aborted"
+    assert transport.calls == ["eof", "resume"], "what is gone is not aborted"
+
+
+def test_a_connection_that_drains_is_neither_heard_nor_written_nor_paused(bench: Bench) -> None:
+    _, transport = bench.connected()
+    connection: Any = bench.node.connections[0]
+    bench.node.effects.closes.append(connection)
+    bench.turn()
+    effects = bench.node.effects
+    effects.outputs.append(connection)
+    effects.pauses.append(connection)
+    effects.resumes.append(connection)
+    effects.closes.append(connection)
+    connection.out.append(b"too late")
+    transport.protocol.get_buffer(-1)[:4] = b"more"
+    transport.protocol.buffer_updated(4)
+    bench.turns.begin()
+    bench.turn()
+    assert (transport.written, transport.calls) == ([], ["eof", "resume"])
+    assert bench.node.named("receive") == []
+    assert bench.gate.sockets == 1, "it counts as long as its socket is open"
+
+
+def test_a_peer_that_goes_on_sending_is_cut_off(bench: Bench) -> None:
+    _, transport = bench.connected()
+    bench.node.effects.closes.append(bench.node.connections[0])
+    bench.turn()
+    piece = len(transport.protocol.get_buffer(-1))
+    for _ in range(LINGER_BYTES_MAX // piece):
+        transport.protocol.buffer_updated(piece)
+    assert transport.calls == ["eof", "resume"]
+    transport.protocol.buffer_updated(1)
+    assert transport.calls == ["eof", "resume", "abort"]
+
+
+@pytest.mark.parametrize(("said", "bytes_out"), [(0, 100), (4, 100), (-1, 0)])
+def test_a_client_that_has_nothing_to_read_is_closed_at_once(bench: Bench, said: int, bytes_out: int) -> None:
+    """It has sent DISCONNECT, or was never sent anything: a close costs no more than its system call."""
+    protocol, transport = bench.connected()
+    bench.node.connections[0].said = said
+    bench.node.connections[0].bytes_out = bytes_out
+    bench.node.effects.closes.append(bench.node.connections[0])
+    bench.turn()
+    assert transport.calls == ["close"]
+    assert transport.protocol is protocol
+
+
+def test_a_transport_without_halves_closes_by_itself(bench: Bench) -> None:
+    """So does TLS: it ends with close_notify, and reads until the peer's."""
+    _, transport = bench.connected()
+    transport.can_write_eof = lambda: False  # type: ignore[method-assign]
+    bench.node.effects.closes.append(bench.node.connections[0])
+    bench.turn()
+    assert transport.calls == ["close"]
+
+
+def test_what_is_not_sent_yet_is_told(bench: Bench) -> None:
+    (_, first), (_, second) = bench.connected(), bench.connected()
+    bench.node.effects.closes.append(bench.node.connections[0])
+    bench.turn()
+    assert bench.turns.unsent(), "one connection is not being closed"
+    first.unsent_bytes = 10
+    bench.node.effects.closes.append(bench.node.connections[1])
+    bench.turns.begin()
+    bench.turn()
+    assert second.calls == ["eof", "resume"]
+    assert bench.turns.unsent(), "the last bytes of one are not sent"
+    first.unsent_bytes = 0
+    assert not bench.turns.unsent()
 
 
 def test_a_peer_that_does_not_take_the_last_bytes_is_cut_off(bench: Bench) -> None:
@@ -145,11 +215,11 @@ def test_a_peer_that_does_not_take_the_last_bytes_is_cut_off(bench: Bench) -> No
     _, later = bench.connected()
     bench.node.effects.closes.append(bench.node.connections[1])
     bench.turn()
-    assert slow.calls == ["close"]
+    assert slow.calls == ["eof", "resume"]
     bench.loop.advance(1)
-    assert (slow.calls, later.calls) == (["close", "abort"], ["close"])
+    assert (slow.calls, later.calls) == (["eof", "resume", "abort"], ["eof", "resume"])
     bench.loop.advance(LINGER_S)
-    assert later.calls == ["close", "abort"]
+    assert later.calls == ["eof", "resume", "abort"]
 
 
 def test_reading_is_paused_and_resumed_but_not_on_a_lost_connection(bench: Bench) -> None:

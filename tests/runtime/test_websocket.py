@@ -10,6 +10,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
+from folkmoot.runtime.drain import LINGER_S
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.tcp import Gate
 from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
@@ -30,6 +31,7 @@ class Bench:
         self.transport = FakeTransport()
         self.protocol = WebSocketProtocol(self.turns, Gate(10), WebSocketRules("/mqtt", MESSAGE_MAX), "ws")
         made: Any = self.transport
+        self.transport.protocol = self.protocol
         self.protocol.connection_made(made)
         self.client = ClientProtocol(
             parse_uri(f"ws://localhost{path}"), subprotocols=[Subprotocol(name) for name in subprotocols]
@@ -51,9 +53,13 @@ class Bench:
         answer, self.transport.written = b"".join(self.transport.written), []
         if answer:
             self.client.receive_data(answer)
-        if "close" in self.transport.calls:
+        if self.ended():
             self.client.receive_eof()
         self.events += self.client.events_received()
+
+    def ended(self) -> bool:
+        """Whether the server has ended its half, or all."""
+        return "close" in self.transport.calls or "eof" in self.transport.calls
 
     def received(self) -> bytes:
         """What the node received."""
@@ -116,7 +122,7 @@ def test_a_text_frame_closes_the_connection() -> None:
     bench.exchange()
     assert bench.received() == b""
     assert bench.client.close_code == 1003
-    assert "close" in bench.transport.calls
+    assert bench.transport.calls == ["eof", "resume"], "what still comes is read and discarded"
 
 
 def test_a_message_that_is_too_long_closes_the_connection() -> None:
@@ -144,7 +150,7 @@ def test_an_upgrade_to_something_else_is_refused(path: str, subprotocols: tuple[
     bench = Bench(path, subprotocols).handshake()
     responses = [event for event in bench.events if isinstance(event, Response)]
     assert [response.status_code for response in responses] == [status]
-    assert "close" in bench.transport.calls
+    assert bench.transport.calls == ["eof", "resume"], "what still comes is read and discarded"
     assert bench.client.state is State.CLOSED or bench.client.handshake_exc is not None
 
 
@@ -157,7 +163,7 @@ def test_a_query_behind_the_path_and_more_subprotocols_do_no_harm() -> None:
 def test_what_is_no_upgrade_is_closed(garbage: bytes) -> None:
     bench = Bench()
     bench.protocol.data_received(garbage + b"\r\n\r\n")
-    assert "close" in bench.transport.calls
+    assert bench.transport.calls == ["eof", "resume"], "what still comes is read and discarded"
     assert bench.node.named("receive") == []
 
 
@@ -168,7 +174,7 @@ def test_an_endless_header_is_closed() -> None:
         bench.protocol.data_received(b"X-More: " + b"y" * 1000 + b"\r\n")
         if bench.transport.calls:
             break
-    assert "close" in bench.transport.calls
+    assert bench.transport.calls == ["eof", "resume"], "what still comes is read and discarded"
 
 
 def test_the_node_closes_with_the_closing_handshake() -> None:
@@ -184,6 +190,16 @@ def test_the_node_closes_with_the_closing_handshake() -> None:
     assert bench.echoed() == [b"bye"]
     assert bench.client.close_code == 1000
     assert "close" in bench.transport.calls
+
+
+def test_a_failed_connection_is_cut_off_in_time() -> None:
+    bench = Bench().handshake()
+    bench.client.send_text(b"hello")
+    bench.exchange()
+    bench.loop.advance(LINGER_S)
+    assert bench.transport.calls == ["eof", "resume", "abort"]
+    bench.transport.protocol.connection_lost(None)
+    assert bench.node.named("lost") == [(1, "closed by the peer")]
 
 
 def test_the_peer_closes_with_the_closing_handshake() -> None:

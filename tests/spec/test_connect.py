@@ -106,6 +106,16 @@ def test_reserved_connect_flag_is_refused(box: Box, version: int) -> None:
     refused(box, version, wire.connect(version, wire.text("a"), flags=CLEAN | 0x01))
 
 
+@pytest.mark.parametrize(("flags", "first"), [(CLEAN | 0x01, 0x10), (CLEAN, 0x11), (CLEAN | 0x01, 0x1F)])
+def test_flags_that_3_1_does_not_reserve_are_ignored(box: Box, flags: int, first: int) -> None:
+    """MQTT 3.1 section 3.1 calls these bits of CONNECT unused, and has no rule about them."""
+    peer = box.client("a", 3).open()
+    peer.raw(wire.connect(3, wire.text("a"), flags=flags, first=first))
+    assert peer.wire == b"\x20\x02\x00\x00"
+    assert not peer.closed
+    peer.ping()
+
+
 @pytest.mark.spec("MQTT-3.1.2-9", version="5.0")
 @pytest.mark.spec("MQTT-3.1.2-9", version="3.1.1")
 @BOTH

@@ -154,7 +154,7 @@ def change(store: MemoryStore, slot: int, value: bytes | None) -> None:
 def test_a_missing_row_is_noticed(slot: int) -> None:
     store = rows_of(5)
     change(store, slot, None)
-    with pytest.raises(CorruptStore, match="none of them tells all" if slot == 0 else "number 1 is missing"):
+    with pytest.raises(CorruptStore, match="none of them holds all positions" if slot == 0 else "number 1 is missing"):
         read_positions(store, PARTITIONS)
 
 
@@ -178,5 +178,5 @@ def test_a_row_in_the_wrong_slot_or_of_no_partition_is_noticed() -> None:
         read_positions(store, PARTITIONS)
     change(store, 2, None)
     change(store, 1, value[:25] + b"\0\7" + value[27:])
-    with pytest.raises(CorruptStore, match="there is no 7"):
+    with pytest.raises(CorruptStore, match="no partition 7"):
         read_positions(store, PARTITIONS)

@@ -270,9 +270,9 @@ def test_a_chunk_that_says_that_it_begins_elsewhere_is_named(damage: int) -> Non
     for _ in range(5):
         bench.turn(bytes(40_000))
     misplace(bench, 2, damage)
-    with pytest.raises(CorruptStore, match=f"offset 2: the chunk there says that it begins at {2 ^ damage}"):
+    with pytest.raises(CorruptStore, match=f"offset 2: the chunk there claims to begin at {2 ^ damage}"):
         bench.log.read(2, 5, 10)
-    with pytest.raises(CorruptStore, match=f"offset 2: the chunk there says that it begins at {2 ^ damage}"):
+    with pytest.raises(CorruptStore, match=f"offset 2: the chunk there claims to begin at {2 ^ damage}"):
         bench.log.offset_at(START)
 
 
@@ -286,7 +286,7 @@ def test_retention_does_not_move_on_to_where_a_damaged_chunk_says_that_it_ends(d
         bench.turn(bytes(40_000))
     assert bench.log.oldest == 1
     misplace(bench, 1, damage)
-    with pytest.raises(CorruptStore, match=f"offset 1: the chunk there says that it begins at {1 ^ damage}"):
+    with pytest.raises(CorruptStore, match=f"offset 1: the chunk there claims to begin at {1 ^ damage}"):
         bench.trim()
     assert bench.log.oldest == 1
 
@@ -299,7 +299,7 @@ def test_an_oldest_chunk_that_says_that_it_begins_elsewhere_is_named_on_open(dam
     bench.trim()
     bench.turn(bytes(40_000))
     misplace(bench, 1, damage)
-    with pytest.raises(CorruptStore, match=f"offset 1: the chunk there says that it begins at {1 ^ damage}"):
+    with pytest.raises(CorruptStore, match=f"offset 1: the chunk there claims to begin at {1 ^ damage}"):
         bench.open()
 
 

@@ -1,4 +1,4 @@
-"""The HTTP interface of a node: streams, health, metrics. Owns paths and formats, decides nothing."""
+"""The HTTP interface of a node: health, metrics, cluster, streams, tables, transactions. Owns paths and formats."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The admin application of a node: health, metrics, cluster, streams, transactions.
+"""The admin application of a node: health, metrics, cluster, streams, tables, transactions.
 
-Owns the list of routes and who may use them. Reads figures that are there already and computes nothing large: it
-shares a thread with MQTT.
+Owns the list of routes and their authorization. Reads existing figures and computes nothing large, because it shares a
+thread with MQTT.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Admin", "application", "read_token"]
 
 
 class Admin(Service):
-    """The admin server of one node; does nothing when no address is configured."""
+    """The admin server of one node; does nothing if no address is configured."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -67,7 +67,7 @@ class Admin(Service):
         return f"admin={Address(address.host, self._socket.getsockname()[1])}"
 
     async def stop(self) -> None:
-        """Answer those who wait for records, then end."""
+        """Answer readers that wait for records, then stop."""
         if self._waits is not None:
             self._waits.release()
         if self._server is not None:
@@ -77,12 +77,12 @@ class Admin(Service):
 
 
 def read_token(path: Path) -> str:
-    """Return the token in a file; FolkmootError when there is none that can be sent in a header."""
+    """Return the token in a file; raises FolkmootError if it cannot be sent in a header."""
     return read_word(path, "the token")
 
 
 class Pages:
-    """Health and metrics of one node, and what its process adds to the status."""
+    """Health and metrics of one node, and the status of its process."""
 
     def __init__(self, serving: ServingNode, cluster: ClusterStatus, token: str | None) -> None:
         self._serving = serving
@@ -90,7 +90,7 @@ class Pages:
         self._token = token
 
     def guarded(self, page: Callable[[], Response]) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint that shows `page` to those who have the token."""
+        """Return an endpoint that shows `page` to clients with the token."""
 
         async def endpoint(request: Request) -> Response:
             return refusal(request, self._token) or page()
@@ -98,13 +98,13 @@ class Pages:
         return endpoint
 
     async def live(self, _request: Request) -> Response:
-        """GET /health/live: the loop turns."""
+        """GET /health/live: the event loop runs."""
         return PlainTextResponse("live\n")
 
     async def ready(self, _request: Request) -> Response:
-        """GET /health/ready: 200 when the node has its data and takes clients, else 503 with the reason.
+        """GET /health/ready: 200 if the node has its data and accepts clients, else 503 with the reason.
 
-        A full disk, of whatever node, is named in a second line.
+        A full disk of any node is reported in a second line.
         """
         why = "stopping" if self._serving.stopping else self._cluster.unready()
         if why:
@@ -113,13 +113,13 @@ class Pages:
         return PlainTextResponse(f"ready\n{caution}\n" if caution else "ready\n")
 
     def metrics(self) -> Response:
-        """GET /metrics: all figures as Prometheus text."""
+        """GET /metrics: all metrics as Prometheus text."""
         node = self._serving.node
         measure(self._cluster.status(), node.counters)
         return Response(render(node.counters, node.histograms), headers={"content-type": CONTENT_TYPE})
 
     def process(self) -> dict[str, object]:
-        """Return what the status says of this process and its store, beside the cluster."""
+        """Return the status of this process and its store."""
         serving, counters = self._serving, self._serving.node.counters
         return {
             "started_us": serving.started_us,
@@ -136,7 +136,7 @@ class Pages:
 
 
 def application(serving: ServingNode, token: str | None, waits: StreamWaits) -> Starlette:
-    """Return the ASGI application; health needs no token, so that probes need no secret."""
+    """Return the ASGI application; health checks need no token, so that probes need no secret."""
     node = serving.node
     cluster = OwnStatus(NodeStatus(picture_of(node)), serving.turns.begin)
     pages = Pages(serving, cluster, token)

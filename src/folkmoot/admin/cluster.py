@@ -1,6 +1,6 @@
-"""The HTTP routes of the cluster: status, partitions, where things are, what may be stopped, who is to go.
+"""The HTTP routes of the cluster: status, partitions, locations, safe-to-stop, and commands about nodes.
 
-Owns the paths and the check of parameters. `ClusterStatus` is where the answers come from; `OwnStatus` asks a node.
+Owns the paths and the validation of parameters. `ClusterStatus` has the answers; `OwnStatus` gets them from a node.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ CLIENT_ID_BYTES_MAX: Final = 65_535
 
 
 class ClusterStatus(ABC):
-    """Answers about a cluster as objects for JSON, and the few orders that an operator can give."""
+    """Answers about a cluster as objects for JSON, and the commands of operators."""
 
     @abstractmethod
     def status(self) -> dict[str, object]:
-        """Return the whole picture."""
+        """Return the status of the cluster."""
 
     @abstractmethod
     def partitions(self) -> list[dict[str, object]]:
@@ -46,11 +46,11 @@ class ClusterStatus(ABC):
 
     @abstractmethod
     def safe_to_stop(self, node_id: str) -> dict[str, object] | None:
-        """Return whether a node can be stopped, and if not, which partitions forbid it; None for an unknown node."""
+        """Return whether a node can be stopped safely, and which partitions prevent it; None for an unknown node."""
 
     @abstractmethod
     def heals(self) -> list[dict[str, object]]:
-        """Return the receipts of heals, the newest last."""
+        """Return the reports about healed splits, the newest last."""
 
     @abstractmethod
     def known(self, node_id: str) -> bool:
@@ -58,15 +58,15 @@ class ClusterStatus(ABC):
 
     @abstractmethod
     def outside(self) -> str:
-        """Return why this node is not the one to ask about the cluster, because it is no member; "" when it is."""
+        """Return why this node cannot answer for the cluster, if it is not a member; else ""."""
 
     @abstractmethod
     def evict(self, node_id: str, force: bool = False) -> str:
-        """Put a node out of the view, with `force` whatever it costs; return why not, or ""."""
+        """Remove a node from the view, with `force` regardless of the consequences; return why not, or ""."""
 
     @abstractmethod
     def forget(self, node_id: str, force: bool = False) -> str:
-        """Expect a node no more, with `force` whatever is lost; return why not, or ""."""
+        """Forget a node for good, with `force` regardless of what is lost; return why not, or ""."""
 
     @abstractmethod
     def own_id(self) -> str:
@@ -74,26 +74,26 @@ class ClusterStatus(ABC):
 
     @abstractmethod
     def leave(self, node_id: str) -> str:
-        """Have a node hand over what it has and leave; return why not, or ""."""
+        """Make a node hand over its partitions and leave; return why not, or ""."""
 
     @abstractmethod
     def unready(self) -> str:
         """Return why this node should get no clients now, or ""."""
 
     def caution(self) -> str:
-        """Return what is wrong though this node serves, or ""."""
+        """Return what is wrong although this node serves, or ""."""
         return ""
 
 
 class OwnStatus(ClusterStatus):
-    """The answers of a node in this process; `begin` begins a turn of its loop and returns the time."""
+    """The answers of the node in this process; `begin` begins a turn of its loop and returns the time."""
 
     def __init__(self, node: NodeStatus, begin: Callable[[], int]) -> None:
         self._node = node
         self._begin = begin
 
     def status(self) -> dict[str, object]:
-        """Return the whole picture."""
+        """Return the status of the cluster."""
         return self._node.status()
 
     def partitions(self) -> list[dict[str, object]]:
@@ -145,12 +145,12 @@ class OwnStatus(ClusterStatus):
         return self._node.unready()
 
     def caution(self) -> str:
-        """Return what is wrong though this node serves, or ""."""
+        """Return what is wrong although this node serves, or ""."""
         return self._node.caution()
 
 
 class ClusterApi:
-    """The endpoints; `more` adds what the process knows to the status, `token` None lets everybody ask and order."""
+    """The endpoints; `more` adds the status of the process; `token` None disables authorization."""
 
     def __init__(self, cluster: ClusterStatus, more: Callable[[], Mapping[str, object]], token: str | None) -> None:
         self._cluster = cluster
@@ -158,15 +158,15 @@ class ClusterApi:
         self._token = token
 
     def _refusal(self, request: Request) -> Response | None:
-        """Return why a request is not answered, if so.
+        """Return the refusal of a request, or None.
 
-        A page in somebody's browser can send a form to this machine without asking, but not with this content type.
+        A web page can make a browser send a form to this server without CORS, but not with this content type.
         """
         found = refusal(request, self._token)
         if found is None and request.method == "POST":
             given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if given != JSON:
-                return _error(415, f"an order needs the header 'content-type: {JSON}'")
+                return _error(415, f"a command needs the header 'content-type: {JSON}'")
         return found
 
     async def status(self, request: Request) -> Response:
@@ -187,7 +187,7 @@ class ClusterApi:
 
     def _where(self, request: Request) -> Response:
         if not _is_utf8(request):
-            return _error(400, "the query is not UTF-8")  # what stands in for such bytes would be looked up
+            return _error(400, "the query is not UTF-8")  # otherwise its replacement characters would be looked up
         client, topic = request.query_params.get("client"), request.query_params.get("topic")
         if (client is None) == (topic is None):
             return _error(400, "give one of the parameters 'client' and 'topic'")
@@ -209,15 +209,15 @@ class ClusterApi:
         return self._no_node(request) if found is None else JSONResponse(found)
 
     async def evict(self, request: Request) -> Response:
-        """POST /api/v1/nodes/NODE/evict, with ?force=true whatever it costs."""
+        """POST /api/v1/nodes/NODE/evict, with ?force=true regardless of the consequences."""
         return self._refusal(request) or self._forcible(request, self._cluster.evict)
 
     async def forget(self, request: Request) -> Response:
-        """POST /api/v1/nodes/NODE/forget, with ?force=true whatever is lost."""
+        """POST /api/v1/nodes/NODE/forget, with ?force=true regardless of what is lost."""
         return self._refusal(request) or self._forcible(request, self._cluster.forget)
 
     async def leave(self, request: Request) -> Response:
-        """POST /api/v1/nodes/NODE/leave, or /api/v1/leave for the node that is asked."""
+        """POST /api/v1/nodes/NODE/leave, or /api/v1/leave for the node that gets the request."""
         return self._refusal(request) or self._order(request, self._cluster.leave)
 
     def _forcible(self, request: Request, order: Callable[[str, bool], str]) -> Response:
@@ -236,7 +236,7 @@ class ClusterApi:
         return _outcome(order(node_id), {"node": node_id})
 
     def _outsider(self) -> Response | None:
-        """Answer 503 where this node is no member: what it knows of the others is old, and another is to be asked."""
+        """Return 503 if this node is not a member: its knowledge of other nodes is outdated, so ask another one."""
         why = self._cluster.outside()
         return _error(503, why) if why else None
 
@@ -269,7 +269,7 @@ def _node(request: Request) -> str:
 
 
 def _is_utf8(request: Request) -> bool:
-    """Tell whether the parameters are text: Starlette puts U+FFFD in the place of what is none."""
+    """Return whether the parameters are valid UTF-8: Starlette replaces invalid bytes by U+FFFD."""
     try:
         unquote_to_bytes(request.scope["query_string"]).decode()
     except UnicodeDecodeError:
@@ -278,7 +278,7 @@ def _is_utf8(request: Request) -> bool:
 
 
 def _outcome(why_not: str, fields: dict[str, str]) -> Response:
-    """Answer an order: 202, since the cluster agrees on it after the answer, or 409 with the reason."""
+    """Return the answer to a command: 202, because the cluster agrees on it afterwards, or 409 with the reason."""
     return _error(409, why_not) if why_not else JSONResponse({"accepted": True, **fields}, 202)
 
 

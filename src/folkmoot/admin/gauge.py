@@ -1,6 +1,6 @@
-"""The cluster in figures: gauges that are computed when somebody asks for the metrics, from the status of the node.
+"""The gauges of the cluster, computed from the status of the node when metrics are requested.
 
-Owns which figures of the status become metrics. Nothing counts them while the node works.
+Owns which figures of the status become metrics. They are not maintained between requests.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ __all__ = ["measure"]
 
 
 def measure(status: Mapping[str, Any], counters: Counters) -> None:
-    """Set the gauges of the cluster; `status` as of `NodeStatus.status`."""
-    # What a node says of the others that they have left out, or not taken in yet, is of old.
+    """Set the gauges of the cluster from `status`, the result of `NodeStatus.status`."""
+    # A node that was removed, or is not admitted yet, has outdated knowledge of the others.
     nodes: list[Mapping[str, Any]] = status["nodes"] if status["state"] in ("member", "alone") else []
     partitions: Mapping[str, int] = status["partitions"]
     own = next((node for node in nodes if node["id"] == status["node"]), {})

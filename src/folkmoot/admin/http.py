@@ -1,7 +1,8 @@
-"""The HTTP server of a node: uvicorn's protocol in the node's own event loop, without its signals, ticks and logs.
+"""The HTTP server of a node: uvicorn's protocol in the event loop of the node, without its signals, ticks and logs.
 
-Owns the sockets. It takes few requests at once and holds few bytes of each: whoever asks for more waits or is refused,
-and MQTT goes on. Whoever holds a connection and asks nothing makes way for others, so that probes are always answered.
+Owns the sockets. It bounds the number of connections and the bytes of each request, so that MQTT is not affected: what
+exceeds the bounds waits or is refused. Idle connections are closed in favour of new ones, so that probes are always
+answered.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from folkmoot.runtime.drain import LINGER_S, close_in_order
+
 __all__ = ["HttpConnection", "HttpServer"]
 
 CONNECTIONS_MAX: Final = 256
-HEAD_BYTES_MAX: Final = 65_536  # the parser itself would take a head of any size
+HEAD_BYTES_MAX: Final = 65_536  # the parser itself has no limit
 IDLE_S: Final = 30.0
 SWEEP_S: Final = 5.0
 STOP_S: Final = 1.0
@@ -28,8 +31,36 @@ Say = Callable[[str, str], object]
 """`say(level, message)` writes to the node's log."""
 
 
+class HttpTransport:
+    """The transport for uvicorn. It closes in order, so that the client can read an answer that was sent early."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._closing = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._closing or self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, unless the connection is being closed."""
+        if not self._closing:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close in order; abort if the client does not close its side in time."""
+        if self.is_closing():
+            return
+        self._closing = True
+        if close_in_order(self._transport) is not None:
+            asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+
+
 class HttpConnection(HttpToolsProtocol):
-    """A connection that knows since when it waits for a request, and how much of one it has."""
+    """A connection with the time since which it is idle, and the size of the current request head."""
 
     def __init__(self, server: HttpServer) -> None:
         super().__init__(server.config, server.state, {})
@@ -40,17 +71,17 @@ class HttpConnection(HttpToolsProtocol):
 
     def busy(self) -> bool:
         """Whether a request is being answered."""
-        cycle: Any = self.cycle  # None until the first request, whatever uvicorn says of its type
+        cycle: Any = self.cycle  # None until the first request, although uvicorn's annotation says otherwise
         return cycle is not None and not cycle.response_complete
 
     def connection_made(self, transport: Any) -> None:
-        """Make room if there are too many."""
-        super().connection_made(transport)
+        """Close idle connections if there are too many."""
+        super().connection_made(HttpTransport(transport))  # type: ignore[arg-type]
         self.idle_s = self.loop.time()
         self._server.crowd()
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request, up to the limit of its head; some of its body may come along."""
+        """Receive a part of a request, up to the limit of its head; the same chunk may have a part of the body."""
         if self._in_head:
             room = HEAD_BYTES_MAX - self._head_bytes
             self._head_bytes += min(len(data), room)
@@ -68,13 +99,13 @@ class HttpConnection(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """The head is complete."""
         self._head_bytes = 0
         self._in_head = False
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        """The answer is out: it waits again."""
+        """The answer is sent: the connection is idle again."""
         self.idle_s = self.loop.time()
         super().on_response_complete()
 
@@ -108,19 +139,19 @@ class HttpServer:
         self._sweeper = loop.call_later(SWEEP_S, self._sweep)
 
     def _idle(self) -> list[HttpConnection]:
-        """Return the connections that wait for a request, those that wait longest first."""
+        """Return the idle connections, the longest idle first."""
         connections: Any = self.state.connections
         return sorted([one for one in connections if not one.busy()], key=lambda one: float(one.idle_s))
 
     def crowd(self) -> None:
-        """Close who asks nothing, the longest silent first, while there are too many connections."""
+        """Close idle connections, the longest idle first, while there are too many."""
         excess = len(self.state.connections) - CONNECTIONS_MAX
         if excess > 0:
             for connection in self._idle()[:excess]:
                 connection.transport.abort()
 
     def _sweep(self) -> None:
-        """Close who has not asked for long, also in the middle of a request that does not come."""
+        """Close connections that are idle for too long, including those with an incomplete request."""
         loop = asyncio.get_running_loop()
         self._sweeper = loop.call_later(SWEEP_S, self._sweep)
         for connection in self._idle():
@@ -129,7 +160,7 @@ class HttpServer:
             connection.transport.abort()
 
     async def stop(self) -> None:
-        """Accept no more, let requests end for a moment, then cut them off."""
+        """Stop accepting, give requests a moment to end, then abort them."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         if self._server is not None:
@@ -146,14 +177,14 @@ class HttpServer:
 
 
 class NodeLog(logging.Handler):
-    """What uvicorn says becomes an event of the node, whose log bounds how often one is written."""
+    """Turns log messages of uvicorn into events of the node, whose log limits their rate."""
 
     def __init__(self, say: Say) -> None:
         super().__init__(logging.WARNING)
         self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one message, with the error that it is about."""
+        """Write one message, with its exception."""
         text = record.getMessage().strip().splitlines()[0]
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
@@ -162,7 +193,7 @@ class NodeLog(logging.Handler):
 
 
 def take_log(say: Say) -> None:
-    """Have uvicorn's messages written by the node."""
+    """Redirect uvicorn's messages to the log of the node."""
     logger = logging.getLogger("uvicorn.error")
     logger.propagate = False
     logger.handlers = [NodeLog(say)]

@@ -1,4 +1,4 @@
-"""Asking the leaders of partitions, through the node in this process: who waits for which answer."""
+"""Queries to the leaders of partitions through the node in this process, and the requests that wait for answers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from folkmoot.streams.page import OffsetAhead, OffsetGone, Page
 
 __all__ = ["NodeHomes", "NodeSource", "answered"]
 
-# A leader that hangs is out of the view within a few seconds, which ends the wait; this is for what nobody thought of.
+# A leader that hangs is removed from the view within a few seconds, which ends the wait; this is a safety net.
 PATIENCE_S: Final = 10.0
-# Each may bring a page: more than this many readers wait for their turn.
+# Each query may return a page; further readers wait for their turn.
 AT_ONCE: Final = 64
-# Between two tries to find a home's leader: a change of leaders takes some tenths of a second.
+# Pause between two attempts to reach the leader of a home: a change of leaders takes some tenths of a second.
 PAUSE_S: Final = 0.05
 
 
 class NodeSource(LeaderSource, TableSource):
-    """Asks through `node`; `begin` begins a turn of its loop and returns the time."""
+    """Sends queries through `node`; `begin` begins a turn of its loop and returns the time."""
 
     def __init__(self, node: Node, begin: Callable[[], int]) -> None:
         self._node = node
@@ -34,14 +34,14 @@ class NodeSource(LeaderSource, TableSource):
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     def leads(self, log: StreamLog) -> bool:
-        """Whether the log can be read here."""
+        """Whether this node leads the log and can read it."""
         return self._node.leads_stream(log)
 
     async def ask(self, log: StreamLog, what: int, numbers: list[int]) -> Answer:
-        """Return the answer of whoever leads the stream partition; raises NoLeader."""
+        """Return the answer of the leader of the stream partition; raises NoLeader."""
         answer = await self._answer(lambda handle, now: self._node.ask_stream(handle, log, what, numbers, now))
         if answer is None:
-            raise NoLeader(f"{log} has no open leader at this moment: ask again, here or at another node")
+            raise NoLeader(f"{log} has no leader at the moment: try again, here or at another node")
         return answer
 
     def holds(self, log: StreamLog) -> bool:
@@ -49,7 +49,7 @@ class NodeSource(LeaderSource, TableSource):
         return self._node.copies.holds(log)
 
     async def read(self, log: StreamLog, start: int, end: int, bytes_max: int) -> Page | OffsetGone | OffsetAhead:
-        """Return a page from a copy here, where the leader has told how far that may be read; raises NoLeader."""
+        """Return a page from the local copy, up to the readable end that the leader tells; raises NoLeader."""
         copies = self._node.copies
         if copies.holds(log) and not copies.covers(log, end):
             answer = await self.ask(log, BOUNDS, [log.index])
@@ -59,13 +59,13 @@ class NodeSource(LeaderSource, TableSource):
         return page if page is not None else await super().read(log, start, end, bytes_max)
 
     async def page(self, name: bytes, partition: int, node_id: str, flags: int, after: bytes) -> Answer:
-        """Return a page of a table from whoever has it; raises NoLeader."""
+        """Return a page of a table from the node that has it; raises NoLeader."""
         answer = await self._answer(
             lambda handle, now: self._node.ask_table(handle, name, partition, node_id, flags, after, now)
         )
         if answer is None:
             what = f"partition {partition}" if partition >= 0 else f"node {node_id}"
-            raise NoLeader(f"{what} cannot be asked at this moment: ask again, here or at another node")
+            raise NoLeader(f"{what} cannot be reached at the moment: try again, here or at another node")
         return answer
 
     async def _answer(self, ask: Callable[[object, int], Call | Answer | None]) -> Answer | None:
@@ -82,7 +82,7 @@ class NodeSource(LeaderSource, TableSource):
 
 
 class NodeHomes(HomeSource):
-    """Gives orders through `node`, again while leaders change; `begin` begins a turn of its loop."""
+    """Sends commands through `node`, and repeats them while leaders change; `begin` begins a turn of its loop."""
 
     def __init__(self, node: Node, begin: Callable[[], int]) -> None:
         self._node = node
@@ -94,18 +94,18 @@ class NodeHomes(HomeSource):
         return self._node.config.partitions
 
     def homes(self) -> list[list[int]]:
-        """Return the partitions that have a leader, those of each leader together."""
+        """Return the partitions that have a leader, grouped by leader."""
         return self._node.homes()
 
     async def ask(self, partition: int, what: int, name: bytes, numbers: list[int], key: bytes) -> Answer:
-        """Return the answer of a home's leader; raises NoLeader when none has answered for a while."""
+        """Return the answer of the leader of a home; raises NoLeader if none has answered for a while."""
         async with self._turns:
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await self._until_answered(partition, what, name, numbers, key)
             except TimeoutError:
                 raise NoLeader(
-                    f"partition {partition} has no open leader at this moment: ask again, here or at another node"
+                    f"partition {partition} has no leader at the moment: try again, here or at another node"
                 ) from None
 
     async def _until_answered(self, partition: int, what: int, name: bytes, numbers: list[int], key: bytes) -> Answer:
@@ -120,7 +120,7 @@ class NodeHomes(HomeSource):
 
 
 def answered(call: Call) -> None:
-    """A call has ended: pass the answer on to whoever waits."""
+    """Pass the answer of a call that has ended to the request that waits for it."""
     future = call.handle
     assert isinstance(future, asyncio.Future), "only those above ask"
     if not future.done():

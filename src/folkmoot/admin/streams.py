@@ -1,9 +1,9 @@
-"""The HTTP routes of streams: what there is, offsets by time, ranges of records as chunks or as lines of JSON.
+"""The HTTP routes of streams: descriptions, offsets by time, ranges of records as chunks or as lines of JSON.
 
-Owns the paths under `/api/v1/streams` and the check of their parameters. Reads the node's streams and changes nothing.
-Each node answers for all stream partitions: for those that others lead it asks their leaders (`LeaderSource`).
-It runs on the node's event loop, so every answer is bounded: PAGE_BYTES_MAX of chunks, taken from the store in a few
-milliseconds. A reader that is slower than its page stops nobody: it holds one page.
+Owns the paths under `/api/v1/streams` and the validation of their parameters. Reads the node's streams and changes
+nothing. Each node answers for all stream partitions: it queries the leaders of those that it does not lead
+(`LeaderSource`). It runs on the event loop of the node, so every answer is bounded: PAGE_BYTES_MAX of chunks, read from
+the store in a few milliseconds. A slow reader holds one page and does not affect others.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["LeaderSource", "NoLeader", "Wait", "stream_routes"]
 PAGE_BYTES: Final = 1_048_576
 PAGE_BYTES_MAX: Final = 4_194_304
 WAIT_MS_MAX: Final = 30_000
-# A record as a line of JSON costs about 10 us: so many, then MQTT has its turn.
+# A record as a line of JSON costs about 10 us: after this many, MQTT has its turn.
 LINES_AT_ONCE: Final = 64
 OFFSET_MAX: Final = (1 << 62) - 1
 
@@ -41,22 +41,22 @@ CHUNKS: Final = "application/vnd.folkmoot.chunks"
 LINES: Final = "application/x-ndjson"
 
 Wait = Callable[[str, int, int, float], Awaitable[object]]
-"""`await wait(stream name, stream partition, offset, seconds)` returns when the offset is readable or the time over."""
+"""`await wait(stream, stream partition, offset, seconds)` returns when the offset is readable or the time is over."""
 
 
 Numbers = list[int]
 
 
 class Wrong(Exception):
-    """A parameter is wrong; the text names it."""
+    """A parameter is invalid; the text names it."""
 
 
 class NoLeader(Exception):
-    """A stream partition cannot be read now, because no node leads it; the text names it."""
+    """A stream partition cannot be read now, because it has no leader; the text names it."""
 
 
 class LeaderSource(ABC):
-    """Where stream partitions are read that this node does not lead."""
+    """Access to stream partitions that other nodes lead."""
 
     @abstractmethod
     def leads(self, log: StreamLog) -> bool:
@@ -68,15 +68,15 @@ class LeaderSource(ABC):
 
     @abstractmethod
     def holds(self, log: StreamLog) -> bool:
-        """Whether this node has a copy, from which it reads."""
+        """Whether this node has a copy to read from."""
 
     async def read(self, log: StreamLog, start: int, end: int, bytes_max: int) -> Page | OffsetGone | OffsetAhead:
-        """Return a page from a copy here, or from the leader; raises NoLeader."""
+        """Return a page from the local copy, or from the leader; raises NoLeader."""
         return page_of(await self.ask(log, READ, [log.index, start, end, bytes_max]))
 
 
 class StreamApi:
-    """The endpoints; `streams` gives the node's streams of this moment, `token` None means that everybody may read."""
+    """The endpoints; `streams` returns the current streams of the node; `token` None disables authorization."""
 
     def __init__(
         self, streams: Callable[[], Streams], wait: Wait, token: str | None, source: LeaderSource | None
@@ -85,10 +85,10 @@ class StreamApi:
         self._source = source
         self._wait = wait
         self._token = token
-        self._one_by_one = asyncio.Lock()  # pages as lines: however many readers, the loop is held for one slice
+        self._one_by_one = asyncio.Lock()  # one page as lines at a time: the loop is blocked for one slice
 
     def refusal(self, request: Request) -> Response | None:
-        """Return 401 or 403 when the request lacks the right token."""
+        """Return 401 or 403 if the request does not have the right token, else None."""
         return refusal(request, self._token)
 
     async def list(self, request: Request) -> Response:
@@ -138,7 +138,7 @@ class StreamApi:
 
     @property
     def _elsewhere(self) -> LeaderSource:
-        assert self._source is not None, "a node alone leads everything"
+        assert self._source is not None, "a node without a cluster leads all partitions"
         return self._source
 
     async def _offset(self, log: StreamLog, time_us: int) -> int:
@@ -186,7 +186,7 @@ class StreamApi:
             bytes_max = min(_number(request, "max_bytes", PAGE_BYTES, 1 << 40, 1), PAGE_BYTES_MAX)
             wait_ms = min(_number(request, "wait_ms", 0, 1 << 40), WAIT_MS_MAX)
             if end < start:
-                raise Wrong(f"parameter 'to' is {end}: it must not lie before 'from', {start}")
+                raise Wrong(f"parameter 'to' is {end}: it must not be below 'from', {start}")
             as_lines = _wants_lines(request)
         except Wrong as wrong:
             return _error(400, str(wrong))
@@ -219,7 +219,7 @@ def stream_routes(
 ) -> list[Route]:
     """Return the routes of streams, for a Starlette application; all paths begin with /api/v1/streams.
 
-    source: who else is asked; None for a node that leads everything.
+    source: access to what other nodes lead; None for a node that leads everything.
     """
     api = StreamApi(streams, wait, token, source)
     return [
@@ -262,7 +262,7 @@ async def _lines(page: Page, partition: int, start: int) -> str:
 
 
 def _wants_lines(request: Request) -> bool:
-    """Return whether the client wants lines of JSON; chunks are what it gets unless it asks."""
+    """Return whether the client requests lines of JSON; the default is chunks."""
     return LINES in request.headers.get("accept", "")
 
 
@@ -275,7 +275,7 @@ def _partition(request: Request, count: int) -> int:
 
 
 def _number(request: Request, name: str, default: int | None, largest: int, least: int = 0) -> int:
-    """Return the query parameter `name`, an integer from `least` to `largest`; raises Wrong naming it."""
+    """Return the query parameter `name`, an integer from `least` to `largest`; raises Wrong."""
     text = request.query_params.get(name)
     if text is None:
         if default is None:
@@ -287,7 +287,7 @@ def _number(request: Request, name: str, default: int | None, largest: int, leas
 
 
 def _problem(problem: NoLeader | CorruptStore) -> Response:
-    """Say why nothing can be read now; where there is no leader, another one is found within seconds."""
+    """Return why nothing can be read now; if there is no leader, a new one is found within seconds."""
     if isinstance(problem, NoLeader):
         return JSONResponse({"error": str(problem)}, status_code=503, headers={"retry-after": "1"})
     return _error(500, str(problem))

@@ -1,7 +1,7 @@
 """The HTTP routes of tables: the state of the cluster in pages, one partition (or one node) at a time.
 
-Every node answers for all partitions: for those that others lead it asks their leaders, as with streams. Owns the
-paths and the check of parameters; what a page is, and for how long its snapshot lives, is in `folkmoot.report.table`.
+Every node answers for all partitions: as with streams, it queries the leaders of those that it does not lead. Owns the
+paths and the validation of parameters; `folkmoot.report.table` owns the pages and the lifetime of their snapshots.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from folkmoot.report.table import HERE, PAYLOAD
 __all__ = ["TableSource", "table_routes"]
 
 PARAMETERS: Final = ("partition", "node", "after", "payload")
-CURSOR_TEXT_MAX: Final = 262_144  # a key has at most a client id and a filter
+CURSOR_TEXT_MAX: Final = 262_144  # at most, a key has a client id and a filter
 
 
 class Wrong(Exception):
-    """A parameter is wrong; the text names it and says what it may be."""
+    """A parameter is invalid; the text names it and says what is valid."""
 
 
 class TableSource(ABC):
-    """Where pages come from."""
+    """The source of pages."""
 
     @abstractmethod
     async def page(self, name: bytes, partition: int, node_id: str, flags: int, after: bytes) -> Answer:
-        """Return a page, see `folkmoot.report.table.Tables.look`; raises NoLeader, or ValueError for nonsense."""
+        """Return a page, see `folkmoot.report.table.Tables.look`; raises NoLeader, or ValueError at invalid input."""
 
 
 class TableApi:
-    """The endpoints; `cluster` says which partitions and nodes there are, and who follows."""
+    """The endpoints; `cluster` knows the partitions, the nodes and the followers."""
 
     def __init__(self, source: TableSource, cluster: ClusterStatus, token: str | None) -> None:
         self._source = source
@@ -49,7 +49,7 @@ class TableApi:
         self._token = token
 
     async def tables(self, request: Request) -> Response:
-        """GET /api/v1/tables: the tables and their columns, and what they are asked for by: partitions and nodes."""
+        """GET /api/v1/tables: the tables with their columns, and the partitions and nodes to request them by."""
         refused = refusal(request, self._token)
         if refused is not None:
             return refused
@@ -108,7 +108,7 @@ class TableApi:
         if text is None:
             assert node_id is not None
             if name not in LIVE:
-                raise Wrong(f"parameter 'node': {name} is asked for by 'partition' only")
+                raise Wrong(f"parameter 'node': {name} is available by 'partition' only")
             return HERE, node_id
         count = self._partitions()
         if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text) < count):
@@ -117,7 +117,7 @@ class TableApi:
 
     def _answered(self, answer: Answer, name: str, partition: int, node_id: str) -> Response:
         if answer.status == GONE:
-            return _error(410, f"the pages of {name} were read too slowly, or their node leads no more: begin again")
+            return _error(410, f"the pages of {name} were read too slowly, or their leader has changed: begin again")
         if answer.status == BUSY:
             return _retry("too many tables are read at once")
         if answer.status == REFUSED:
@@ -132,7 +132,7 @@ class TableApi:
         return Response(head[:-1].encode() + b', "rows": ' + rows + b"}", media_type="application/json")
 
     def _with_roles(self, rows: bytes) -> bytes:
-        """Add who follows: roles belong to the view, which every member has."""
+        """Add the followers: roles are part of the view, which every member has."""
         entries = self._cluster.partitions()
         found = []
         for row in json.loads(rows):
@@ -154,7 +154,7 @@ def _flags(request: Request, name: str) -> int:
     if text not in ("true", "false"):
         raise Wrong("parameter 'payload': give true or false")
     if text == "true" and name != "retained":
-        raise Wrong("parameter 'payload' is for the table retained: payloads of queues are nobody's but the client's")
+        raise Wrong("parameter 'payload' is for the table retained: payloads of queues are private to clients")
     return PAYLOAD if text == "true" else 0
 
 
@@ -165,7 +165,7 @@ def _after(request: Request) -> bytes:
         if after:
             decode_cursor(after)
     except ValueError:
-        raise Wrong("parameter 'after': give what the page before has in 'next'") from None
+        raise Wrong("parameter 'after': use 'next' of the previous page") from None
     return after
 
 

@@ -1,4 +1,4 @@
-"""The bearer token of the admin server (RFC 6750): owns the answers to requests that lack the right one."""
+"""The bearer token of the admin server (RFC 6750): owns the answers to requests without the right one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["refusal"]
 
 
 def refusal(request: Request, token: str | None) -> Response | None:
-    """Return 401 or 403 when the request lacks the right token, else None; token None lets everybody in."""
+    """Return 401 or 403 if the request does not have the right token, else None; token None admits every request."""
     if token is None:
         return None
     scheme, _, given = request.headers.get("authorization", "").partition(" ")

@@ -1,8 +1,9 @@
-"""The HTTP routes of transactions: stage, commit, abort, and what operators see of them.
+"""The HTTP routes of transactions: stage, commit, abort, and queries of operators.
 
-Owns the paths under `/api/v1/transactions`, the check of names, numbers and packets, and the words of refusals. Every
-node takes every order: the leader of the app's home carries it out (`HomeSource`), and all of them may be given again.
-A chunk is bounded, so a writer holds little memory here; what it may stage in all, the home decides.
+Owns the paths under `/api/v1/transactions`, the validation of names, numbers and packets, and the texts of refusals.
+Every node accepts every command; the leader of the app's home partition carries it out (`HomeSource`). All commands are
+idempotent. The size of a chunk is bounded, so that a writer needs little memory here; the home partition limits the
+total of an app.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ FIGURES: Final = (
 
 
 class Wrong(Exception):
-    """An order is wrong; the text says what, `status` is 400, 413 or 415."""
+    """A command is invalid; the text says why, `status` is 400, 413 or 415."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -69,7 +70,7 @@ class Wrong(Exception):
 
 
 class HomeSource(ABC):
-    """The leaders of all homes, wherever they are."""
+    """Access to the leaders of all home partitions, at any node."""
 
     @abstractmethod
     def partitions(self) -> int:
@@ -77,15 +78,15 @@ class HomeSource(ABC):
 
     @abstractmethod
     def homes(self) -> list[list[int]]:
-        """Return the partitions that have a leader, those of each leader together."""
+        """Return the partitions that have a leader, grouped by leader."""
 
     @abstractmethod
     async def ask(self, partition: int, what: int, name: bytes, numbers: list[int], key: bytes) -> Answer:
-        """Return the answer of a home's leader, see `folkmoot.report.order`; raises NoLeader."""
+        """Return the answer of the leader of a home partition, see `folkmoot.report.order`; raises NoLeader."""
 
 
 class TransactionApi:
-    """The endpoints; `token` None means that everybody may give orders."""
+    """The endpoints; `token` None disables authorization."""
 
     def __init__(self, source: HomeSource, limits: Limits, token: str | None) -> None:
         self._source = source
@@ -120,7 +121,7 @@ class TransactionApi:
         try:
             number = _number(request, "number", NUMBER_MAX)
             given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if given != JSON:  # as for other orders: no page in a browser can send it by a form
+            if given != JSON:  # as for other commands: a web page cannot send this content type with a form
                 raise Wrong(f"a commit needs the header 'content-type: {JSON}'", 415)
             parts = _parts(await _body(request, COMMIT_BYTES_MAX))
             answer = await self._ask(request, COMMIT, [number], encode_commit(parts))
@@ -141,7 +142,7 @@ class TransactionApi:
         return _answer(answer, {"committed": bool(answer.numbers and answer.numbers[0])})
 
     async def overview(self, request: Request) -> Response:
-        """GET /api/v1/transactions; `complete` is false while some partition has no leader that answers."""
+        """GET /api/v1/transactions; `complete` is false while the leader of some partition does not answer."""
         refused = refusal(request, self._token)
         if refused is not None:
             return refused
@@ -218,7 +219,7 @@ def transaction_routes(source: HomeSource, limits: Limits, token: str | None = N
 
 
 async def _body(request: Request, size_max: int, limit: str = "") -> bytes:
-    """Return the body of a request of at most `size_max` bytes, and some; raises Wrong, which ends with `limit`."""
+    """Return the body of a request of about `size_max` bytes at most; raises Wrong, whose text ends with `limit`."""
     parts: list[bytes] = []
     size = 0
     async for part in request.stream():
@@ -230,7 +231,7 @@ async def _body(request: Request, size_max: int, limit: str = "") -> bytes:
 
 
 def _parts(body: bytes) -> list[tuple[bytes, int]]:
-    """Read the parts of a commit, in order; raises Wrong."""
+    """Return the parts of a commit, in order; raises Wrong."""
     try:
         found = json.loads(body)["parts"]
         parts = [(_checked_name(name, "a part"), count) for name, count in found]
@@ -242,7 +243,7 @@ def _parts(body: bytes) -> list[tuple[bytes, int]]:
         raise Wrong("a part is named twice")
     for name, count in parts:
         if type(count) is not int or not 0 <= count <= CHUNK_MAX:
-            raise Wrong(f"part {name.decode()}: {count!r} is no number of chunks")
+            raise Wrong(f"part {name.decode()}: {count!r} is not a number of chunks")
     return parts
 
 
@@ -251,7 +252,7 @@ def _name(request: Request, what: str) -> bytes:
 
 
 def _checked_name(name: object, what: str) -> bytes:
-    """Return a name as bytes; raises Wrong naming it."""
+    """Return a name as bytes; raises Wrong if it is invalid."""
     if not isinstance(name, str):
         raise Wrong(f"{what} must be a text")
     raw = name.encode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""Readers that wait at the end of a stream: who waits for which offset, and waking them when it is readable.
+"""Readers that wait at the end of a stream for an offset to become readable.
 
-Owns futures. A check costs nothing while nobody waits.
+Owns futures. A check costs nothing while no reader waits.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ __all__ = ["StreamWaits"]
 
 
 class StreamWaits:
-    """The waiting readers of one node; `check` is called whenever there may be something new to read.
+    """The waiting readers of one node; call `check` whenever there may be something new to read.
 
-    `end_of` tells the readable end of a stream partition; whoever has asked for it is told when it grows elsewhere.
+    `end_of` returns the readable end of a stream partition, and subscribes to its growth if another node leads it.
     """
 
     def __init__(self, streams: Streams, end_of: Callable[[StreamLog], int]) -> None:
@@ -39,7 +39,7 @@ class StreamWaits:
             del self._waiting[future]
 
     def check(self) -> None:
-        """Wake those whose offset is readable."""
+        """Wake the readers whose offset is readable."""
         for future, (name, partition, offset) in self._waiting.items():
             self._look(future, name, partition, offset)
 
@@ -49,7 +49,7 @@ class StreamWaits:
             future.set_result(None)
 
     def release(self) -> None:
-        """Wake everybody: the node stops."""
+        """Wake all readers: the node stops."""
         for future in self._waiting:
             if not future.done():
                 future.set_result(None)

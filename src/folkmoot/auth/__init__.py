@@ -1,6 +1,6 @@
-"""Who may publish and subscribe where: access rules and the decisions made from them.
+"""Authorization: access rules for publishing and subscribing, and the decisions made from them.
 
-It never checks a password or a certificate: who a client is has been settled before its rights are asked for.
+Checks no password or certificate: clients are authenticated before.
 """
 
 from __future__ import annotations

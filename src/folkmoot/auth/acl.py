@@ -1,11 +1,11 @@
-"""One access rule: for whom it holds, for what action, for which topics.
+"""One access rule: the clients, the action and the topics that it applies to.
 
 Owns the patterns of names and the placeholders in filters: `%u` is the user name, `%c` the client id, `%%` a percent
-sign. It never decides between rules (see `policy`).
+sign. Does not decide between rules (see `policy`).
 
-The client chooses these names, so a name must not change what a rule means. One that is absent or empty, contains
-`/`, `+` or `#`, or would make the filter begin with `$`, cannot be put into a filter. A rule that allows then allows
-nothing. A rule that denies then denies all topics from the placeholder's level on: both err on the safe side.
+The client chooses these names, so a name must not change the meaning of a rule. A name that is absent or empty,
+contains `/`, `+` or `#`, or would make the filter begin with `$` is not inserted into a filter. An allowing rule then
+allows nothing; a denying rule then denies all topics from the level of the placeholder on. Both are the safe choice.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ class Rule:
     """A line of the access list.
 
     `allow`: the verdict; `action`: PUBLISH, SUBSCRIBE or BOTH; `user` and `client`: patterns of the user name and
-    the client id, in which `*` stands for any text and `?` for one character (`*` everyone, the empty pattern only
-    those without a user name, `?*` only those with one); `templates`: filters with placeholders, for which
-    `check_template` found nothing.
+    the client id, in which `*` matches any text and `?` one character (`*` matches all clients, the empty pattern
+    only those without a user name, `?*` only those with one); `templates`: valid filters with placeholders.
     """
 
     def __init__(self, allow: bool, action: int, user: str, client: str, templates: list[bytes]) -> None:
         assert PUBLISH <= action <= BOTH, "an action is PUBLISH, SUBSCRIBE or BOTH"
         for template in templates:
-            assert check_template(template) is None, "a rule is made of templates that were checked"
+            assert check_template(template) is None, "the templates of a rule must be valid"
         self.allow = allow
         self.action = action
         self.user = user
@@ -46,11 +45,11 @@ class Rule:
         return f"Rule({verdict} {action} user={self.user!r} client={self.client!r} {self.templates!r})"
 
     def holds_for(self, client_id: str, username: str | None) -> bool:
-        """True if both patterns fit; a client without a user name counts as one whose name is empty."""
+        """Return whether both patterns match; a client without a user name has an empty one."""
         return is_like(self.user, username or "") and is_like(self.client, client_id)
 
     def filters(self, client_id: str, username: str | None) -> list[list[bytes]]:
-        """Return the filters for one client, each split at `/`; an empty list of levels stands for all topics."""
+        """Return the filters for one client, each split at `/`; an empty list of levels means all topics."""
         user = (username or "").encode()
         client = client_id.encode()
         filled: list[list[bytes]] = []
@@ -62,14 +61,14 @@ class Rule:
 
 
 def fill_levels(template: list[bytes], user: bytes, client: bytes, allow: bool) -> list[bytes] | None:
-    """Fill in the names; None if an allowing rule cannot be filled, a wider filter if a denying one cannot."""
+    """Insert the names; if that is impossible, return None for an allowing rule, a wider filter for a denying one."""
     levels: list[bytes] = []
     for level in template:
         filled = fill(level, user, client)
         if filled is None:
             if allow:
                 return None
-            # At the first level `#` would leave out topics that begin with $, so all topics are named otherwise.
+            # At the first level, `#` would exclude topics that begin with $, so an empty list means all topics.
             return [*levels, b"#"] if levels else []
         levels.append(filled)
     if allow and levels[0].startswith(b"$") and not template[0].startswith(b"$"):
@@ -78,7 +77,7 @@ def fill_levels(template: list[bytes], user: bytes, client: bytes, allow: bool) 
 
 
 def fill(level: bytes, user: bytes, client: bytes) -> bytes | None:
-    """Put the names into one level of a template, in one pass; None if a name that it asks for cannot be put there."""
+    """Insert the names into one level of a template, in one pass; return None if a name cannot be inserted."""
     at = level.find(PERCENT)
     if at < 0:
         return level
@@ -98,13 +97,13 @@ def fill(level: bytes, user: bytes, client: bytes) -> bytes | None:
 
 
 def check_template(template: bytes) -> str | None:
-    """Say why `template` is no valid filter with placeholders; None when it is one."""
+    """Return why `template` is not a valid filter with placeholders, or None."""
     if not template:
         return "topic filter is empty"
     if b"\0" in template:
         return "topic filter contains U+0000"
     if template.startswith(b"$share/"):
-        return "a rule is about topics: leave $share/GROUP/ away"
+        return "a rule applies to topics: omit $share/GROUP/"
     levels = template.split(b"/")
     for i in range(len(levels)):
         level = levels[i]
@@ -115,13 +114,13 @@ def check_template(template: bytes) -> str | None:
         at = level.find(PERCENT)
         while at >= 0:
             if level[at + 1 : at + 2] not in (b"u", b"c", PERCENT):
-                return "after % comes u (user name), c (client id) or another %"
+                return "% must be followed by u (user name), c (client id) or another %"
             at = level.find(PERCENT, at + 2)
     return None
 
 
 def is_like(pattern: str, name: str) -> bool:
-    """True if `name` fits a pattern with `*` and `?`; case counts. Time is at most the product of both lengths."""
+    """Return whether `name` matches a pattern with `*` and `?`; costs at most the product of both lengths."""
     at = 0
     i = 0
     star = -1
@@ -134,7 +133,7 @@ def is_like(pattern: str, name: str) -> bool:
         elif at < len(pattern) and (pattern[at] == "?" or pattern[at] == name[i]):
             at += 1
             i += 1
-        elif star >= 0:  # the last star takes one character more
+        elif star >= 0:  # the last star matches one more character
             mark += 1
             at = star + 1
             i = mark

@@ -1,7 +1,7 @@
-"""How the sets of topics of two filters lie: one within the other, or with topics in common.
+"""Relations of the topic sets of two filters: one contains the other, or they overlap.
 
-Owns the two relations that access rules need. A topic name is a filter that matches itself alone, so for a topic
-both mean "matches" (MQTT 5.0 section 4.7). Filters are valid ones without `$share/GROUP/`; loops, no recursion.
+Owns the two relations that access rules need. A topic name is a filter that matches only itself, so for a topic both
+relations mean "matches" (MQTT 5.0 section 4.7). Filters are valid and without `$share/GROUP/`. Loops, no recursion.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ DOLLAR: Final = b"$"
 
 
 def covers(wide: bytes, narrow: bytes) -> bool:
-    """True if every topic that filter `narrow` matches is matched by filter `wide` too."""
+    """Return whether `wide` matches every topic that `narrow` matches."""
     return covers_levels(wide.split(b"/"), narrow.split(b"/"))
 
 
 def overlaps(one: bytes, other: bytes) -> bool:
-    """True if some topic is matched by both filters."""
+    """Return whether both filters match some topic."""
     return overlaps_levels(one.split(b"/"), other.split(b"/"))
 
 
 def covers_levels(wide: list[bytes], narrow: list[bytes]) -> bool:
-    """As `covers`, for filters split at `/`."""
+    """Return the same as `covers`, for filters split at `/`."""
     if apart_by_dollar(wide[0], narrow[0]):
         return False
-    # Every topic has a first level, so `+/#` is `#`. At no other place: `a/#` also matches `a`, and `a/+/#` does not.
+    # Every topic has a first level, so `+/#` equals `#`. Only here: `a/#` also matches `a`, which `a/+/#` does not.
     if len(wide) == 2 and wide[0] == PLUS and wide[1] == SHARP:
         return True
     narrow = normal(narrow)
@@ -47,7 +47,7 @@ def covers_levels(wide: list[bytes], narrow: list[bytes]) -> bool:
 
 
 def overlaps_levels(one: list[bytes], other: list[bytes]) -> bool:
-    """As `overlaps`, for filters split at `/`."""
+    """Return the same as `overlaps`, for filters split at `/`."""
     if apart_by_dollar(one[0], other[0]) or apart_by_dollar(other[0], one[0]):
         return False
     one = normal(one)
@@ -62,18 +62,18 @@ def overlaps_levels(one: list[bytes], other: list[bytes]) -> bool:
             return False
     if len(one) == len(other):
         return True
-    # The shorter filter matches topics of `count` levels only; the longer one does if `#` follows at once.
+    # The shorter filter matches only topics of `count` levels; the longer one matches them if `#` follows.
     longer = one if len(one) > count else other
     return longer[count] == SHARP
 
 
 def normal(levels: list[bytes]) -> list[bytes]:
-    """Write `/#` as `/+/#`: the parent level that it would match besides is the empty topic, which does not exist."""
+    """Return `/#` as `/+/#`: the parent level that it would also match is the empty topic, which does not exist."""
     if len(levels) == 2 and levels[0] == b"" and levels[1] == SHARP:  # [MQTT-4.7.3-1]
         return [b"", PLUS, SHARP]
     return levels
 
 
 def apart_by_dollar(wild: bytes, literal: bytes) -> bool:
-    """True if a first level `wild` is a wildcard, which no topic matches that begins as `literal` does."""
+    """Return whether the first level `wild` is a wildcard that cannot match `literal`, because that begins with $."""
     return wild in (PLUS, SHARP) and literal.startswith(DOLLAR)  # [MQTT-4.7.2-1]

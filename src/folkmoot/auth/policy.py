@@ -1,11 +1,11 @@
-"""Decisions from an access list: the first rule that meets the topic or filter decides, else the default.
+"""Decisions from an access list: the first rule that applies to the topic or filter decides, else the default.
 
-Owns the order of rules. It never caches a decision; callers remember them per topic where that pays.
+Owns the order of rules. Caches no decision; callers cache decisions per topic where that pays.
 
-A rule that allows meets a subscription filter only if it covers the whole filter, a rule that denies already if it
-has one topic in common with it. So a filter is allowed only if the same rules allow each topic that it matches:
-every topic that an earlier rule denies would have overlapped there. (Some filters whose topics are all allowed by
-several rules together are denied; subscribe to the parts instead.)
+An allowing rule applies to a subscription filter only if it covers the whole filter; a denying rule already if it
+overlaps with it. So a filter is allowed only if the same rules allow each topic that it matches: a topic that an
+earlier rule denies would have overlapped with that rule. (A filter is denied if only several rules together allow all
+of its topics; clients can subscribe to the parts instead.)
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ __all__ = ["Grant", "Policy"]
 
 
 class Line:
-    """One filter of one rule, filled in for one client; no levels means all topics."""
+    """One filter of one rule, with the names of one client; no levels means all topics."""
 
     def __init__(self, allow: bool, levels: list[bytes]) -> None:
         self.allow = allow
         self.levels = levels
 
     def meets(self, levels: list[bytes]) -> bool:
-        """True if the line decides about a topic or filter split at `/`."""
+        """Return whether the line applies to a topic or filter split at `/`."""
         if not self.levels:
             return True
         return covers_levels(self.levels, levels) if self.allow else overlaps_levels(self.levels, levels)
 
 
 class Grant:
-    """The rights of one client, worked out once: keep it with the connection and ask it for each topic.
+    """The rights of one client, computed once: keep it with the connection and query it for each topic.
 
-    `publish_open`, `subscribe_open`: everything is allowed, so that the caller need not ask.
+    `publish_open`, `subscribe_open`: everything is allowed, so that the caller need not query it.
     """
 
     def __init__(self, rules: list[Rule], default_allow: bool, client_id: str, username: str | None) -> None:
@@ -53,18 +53,18 @@ class Grant:
         self.subscribe_open = default_allow and not has_denial(self.subscribe)
 
     def may_publish(self, topic: bytes) -> bool:
-        """True if the client may publish to this topic name."""
+        """Return whether the client may publish to this topic name."""
         return self.publish_open or decide(self.publish, self.default_allow, topic)
 
     def may_subscribe(self, topic_filter: bytes) -> bool:
-        """True if the client may have all topics of a filter; of a shared subscription, the part after the group."""
+        """Return whether the client may subscribe to a filter; of a shared subscription, the part after the group."""
         return self.subscribe_open or decide(self.subscribe, self.default_allow, topic_filter)
 
 
 class Policy:
-    """The access list of a node: rules in order, and what happens where none decides.
+    """The access list of a node: rules in order, and the default if none applies.
 
-    `open`: there are no rules and the default allows, so that the caller need not ask at all.
+    `open`: there are no rules and the default allows, so that the caller need not query it.
     """
 
     def __init__(self, rules: list[Rule], default_allow: bool) -> None:
@@ -76,20 +76,20 @@ class Policy:
         return f"Policy(rules={self.rules!r}, default={'allow' if self.default_allow else 'deny'})"
 
     def grant(self, client_id: str, username: str | None) -> Grant:
-        """Work out the rights of one client; `username` is None for a client that gave no user name."""
+        """Return the rights of one client; `username` is None for a client without a user name."""
         return Grant(self.rules, self.default_allow, client_id, username)
 
     def may_publish(self, client_id: str, username: str | None, topic: bytes) -> bool:
-        """True if the client may publish to this topic; `grant` is cheaper for more than one question."""
+        """Return whether the client may publish to this topic; `grant` is cheaper for more than one query."""
         return self.open or self.grant(client_id, username).may_publish(topic)
 
     def may_subscribe(self, client_id: str, username: str | None, topic_filter: bytes) -> bool:
-        """True if the client may subscribe to this filter (without `$share/GROUP/`)."""
+        """Return whether the client may subscribe to this filter (without `$share/GROUP/`)."""
         return self.open or self.grant(client_id, username).may_subscribe(topic_filter)
 
 
 def decide(lines: list[Line], default_allow: bool, text: bytes) -> bool:
-    """Return the verdict of the first line that meets a topic or filter, else the default."""
+    """Return the verdict of the first line that applies to a topic or filter, else the default."""
     levels = text.split(b"/")
     for line in lines:
         if line.meets(levels):
@@ -98,5 +98,5 @@ def decide(lines: list[Line], default_allow: bool, text: bytes) -> bool:
 
 
 def has_denial(lines: list[Line]) -> bool:
-    """True if a line denies something."""
+    """Return whether a line denies something."""
     return any(not line.allow for line in lines)

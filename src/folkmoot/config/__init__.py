@@ -1,6 +1,6 @@
-"""Typed settings of a node: TOML, environment and flags in, `Settings` and `NodeConfig` out; starts nothing.
+"""Typed settings of a node: from TOML, environment and flags to `Settings` and `NodeConfig`. Starts nothing.
 
-`folkmoot.config.convert` has the way to `NodeConfig`; it stays out of here, because it brings the whole core along.
+`folkmoot.config.convert` makes the `NodeConfig`. It is not imported here, because it imports the whole core.
 """
 
 from __future__ import annotations

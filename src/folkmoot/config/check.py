@@ -1,4 +1,4 @@
-"""What settings must fulfil together: owns the rules across sections, and "secure by default"; changes nothing."""
+"""Checks across sections, such as those that make a node secure by default. Changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def allows_anonymous(settings: Settings) -> bool:
 
 
 def problems(settings: Settings) -> list[str]:
-    """One sentence for each problem, with what to do about it; empty when the settings can be used."""
+    """Return one sentence per problem, with what to do about it; empty if the settings can be used."""
     found: list[str] = []
     for number, listener in enumerate(settings.listeners):
         where = f"listeners[{number}] ({listener.protocol} {listener.address})"
@@ -34,12 +34,12 @@ def problems(settings: Settings) -> list[str]:
 
 
 def tls_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
-    """Certificates that are missing, or files that cannot be read."""
+    """Check certificates: missing ones, and files that cannot be read."""
     if listener.protocol in ("mqtt", "ws"):
         return (
             []
             if listener.tls is None
-            else [f"tls is set, but {listener.protocol} has no TLS: say {listener.protocol}s"]
+            else [f"tls is set, but {listener.protocol} has no TLS: use {listener.protocol}s"]
         )
     tls = settings.tls_of(listener) or TlsSettings()
     if tls.certificate is None:
@@ -51,20 +51,20 @@ def tls_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
 
 
 def exposure_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
-    """Anonymous access from the network is given to those who ask for it by name, never by leaving something out."""
+    """Check anonymous access: from the network it must be configured explicitly, it is never a default."""
     if listener.address.is_loopback() or settings.auth.allow_anonymous is True or not allows_anonymous(settings):
         return []
     tls = settings.tls_of(listener)
     if tls is not None and tls.require_client_certificate:
         return []
     return [
-        "it would let anyone on the network in. Set auth.password_file (`folkmoot passwd FILE USER` writes one), or "
-        "listen on 127.0.0.1, or say auth.allow_anonymous = true if that is what you want"
+        "anyone on the network could connect. Set auth.password_file (`folkmoot passwd FILE USER` writes one), or "
+        "listen on 127.0.0.1, or set auth.allow_anonymous = true if that is what you want"
     ]
 
 
 def address_problems(settings: Settings) -> list[str]:
-    """Addresses that are used twice; port 0 is a different one each time."""
+    """Check for addresses that are used twice; port 0 is a different one each time."""
     used: dict[str, str] = {}
     found = []
     places = [(f"listeners[{number}]", entry.address) for number, entry in enumerate(settings.listeners)]
@@ -76,13 +76,13 @@ def address_problems(settings: Settings) -> list[str]:
         if address.port == 0:
             continue
         if str(address) in used:
-            found.append(f"{place}: {address} is used by {used[str(address)]} too; give one of them another port")
+            found.append(f"{place}: {address} is also used by {used[str(address)]}; use another port for one of them")
         used[str(address)] = place
     return found
 
 
 def admin_problems(settings: Settings) -> list[str]:
-    """The HTTP server shows what clients published: beyond this machine it needs a token."""
+    """Check the HTTP server: it shows what clients published, so it needs a token unless it is on loopback."""
     admin = settings.admin
     found = unreadable("admin.token_file", admin.token_file)
     if admin.address is not None and not admin.address.is_loopback() and admin.token_file is None:
@@ -94,7 +94,7 @@ def admin_problems(settings: Settings) -> list[str]:
 
 
 def auth_problems(settings: Settings) -> list[str]:
-    """Settings of authentication that contradict each other."""
+    """Check for contradictions between settings of authentication."""
     auth = settings.auth
     found = unreadable("auth.password_file", auth.password_file)
     if auth.user_from_certificate and not any(
@@ -105,14 +105,14 @@ def auth_problems(settings: Settings) -> list[str]:
         found.append("auth.allow_anonymous: with false nobody could connect. Set auth.password_file")
     if auth.password_file is None and allows_anonymous(settings) and any(is_about_users(rule) for rule in auth.rules):
         found.append(
-            "auth.rules: some are about user names, and without auth.password_file any client may claim any name. Set "
+            "auth.rules: some depend on user names, and without auth.password_file a client may use any name. Set "
             "it, or leave user and %u out of the rules"
         )
     return found
 
 
 def cluster_file_problems(settings: Settings) -> list[str]:
-    """Files of the cluster that cannot be read."""
+    """Check for files of the cluster that cannot be read."""
     cluster = settings.cluster
     found = unreadable("cluster.secret_file", cluster.secret_file)
     if cluster.tls is not None:
@@ -122,12 +122,12 @@ def cluster_file_problems(settings: Settings) -> list[str]:
 
 
 def is_about_users(rule: RuleSettings) -> bool:
-    """Whether it matters to an access rule what a client's user name is."""
+    """Return whether an access rule depends on the user name."""
     return rule.user != "*" or any("%u" in topic.replace("%%", "") for topic in rule.topics)
 
 
 def unreadable(name: str, path: Path | None) -> list[str]:
-    """Say why a file cannot be read, if one is set and it cannot."""
+    """Return why a file cannot be read, if one is set and cannot be read."""
     if path is None:
         return []
     try:

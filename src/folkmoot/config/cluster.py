@@ -1,7 +1,7 @@
-"""The section `[cluster]`: where nodes meet, how many copies there are, when a node counts as gone.
+"""The section `[cluster]`: addresses of nodes, number of copies, failure detection, limits between nodes.
 
-Mirrors `folkmoot.peer.config.ClusterConfig`; durations lose the unit in their names. Without `listen` there is no
-cluster, and the node is alone.
+Mirrors `folkmoot.peer.config.ClusterConfig`, except that names of durations have no unit. Without `listen` there is
+no cluster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ClusterSettings", "parse_seed"]
 
 
 def parse_seed(value: object) -> Address:
-    """The address of another node; ValueError for what is none, and for a port that nobody can connect to."""
+    """Return the address of another node; raises ValueError if it is invalid or has a port that cannot be dialled."""
     try:
         address = parse_address(value)
     except ValueError:
@@ -31,7 +31,7 @@ def parse_seed(value: object) -> Address:
 
 
 def split_list(value: object) -> object:
-    """The parts of a text with commas, as variables of the environment have it; anything else as it is."""
+    """Return the parts of a text with commas, the form of environment variables; anything else unchanged."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
@@ -42,29 +42,30 @@ SeedList = Annotated[list[SeedField], BeforeValidator(split_list), "addresses"]
 
 
 class ClusterSettings(Section):
-    """Where nodes meet, how many copies there are, when a node counts as gone."""
+    """Addresses of nodes, number of copies, failure detection, limits between nodes."""
 
     listen: AddressField | None = Field(
         None,
         description=(
-            "HOST:PORT where other nodes connect, on the network that nodes share. Left out: no cluster, and nothing "
-            "else of this section may be set. Use a fixed port, by which the others find the node again; 0 picks one, "
-            "for tests."
+            "HOST:PORT where other nodes connect, on the network that the nodes share. Unset: no cluster, and nothing"
+            " else in this section may be set. Use a fixed port, at which other nodes find this one again; 0 picks a "
+            "free port, for tests."
         ),
     )
     advertise: AddressField | None = Field(
         None,
         description=(
-            "HOST:PORT that this node tells the others to connect to, where it differs from `listen` (all interfaces, "
-            "containers, address translation); port 0 stands for the one of `listen`. Left out: `listen`."
+            "HOST:PORT at which other nodes reach this one, if it differs from `listen` (all interfaces, containers, "
+            "address translation); port 0 stands for the port of `listen`. Unset: `listen`."
         ),
     )
     seeds: SeedList = Field(
         default_factory=list,
         max_length=256,
         description=(
-            "Peer addresses of nodes to ask first; one that answers is enough to learn of all others. The same list "
-            "may stand on all nodes. In a variable, with commas between. Empty: the node waits to be asked."
+            "Peer addresses of nodes to contact first; one that answers is enough to learn of all others. All nodes "
+            "may have the same list. Separated by commas in an environment variable. Empty: the node waits for other "
+            "nodes to contact it."
         ),
     )
     replicas: int = Field(
@@ -72,25 +73,25 @@ class ClusterSettings(Section):
         ge=1,
         le=16,
         description=(
-            "Copies of everything that is stored; equal on all nodes (else the most counts, and the log says "
-            "`settings_differ`: to have fewer, change all nodes). A message is acknowledged when so many nodes "
-            "have it on disk: all but one of them may be lost. Each copy costs disk, network and CPU. With fewer nodes "
-            "there are as many copies as nodes, and the status says under-replicated."
+            "Copies of all stored data; equal on all nodes (otherwise the highest value applies, and the log has "
+            "`settings_differ`: to reduce it, change all nodes). A message is acknowledged when this many nodes have "
+            "it on disk: all but one of them may be lost. Each copy costs disk, network and CPU. With fewer nodes "
+            "there are as many copies as nodes, and the status is under-replicated."
         ),
     )
     zone: str = Field(
         "",
         pattern=r"^[!-~]{0,64}$",
         description=(
-            "What fails together: a host, rack or data centre. Copies stand in different zones as long as there are "
-            "enough. Empty: every node is a zone of its own."
+            "Failure domain of this node: a host, rack or data centre. Copies are placed in different zones as long "
+            "as there are enough. Empty: every node is a zone of its own."
         ),
     )
     split_policy: Literal["available", "majority"] = Field(
         "available",
         description=(
-            "What holds when the network falls apart; equal on all nodes. 'available': each part goes on and what they "
-            "accepted is merged afterwards, with messages delivered twice at worst. 'majority': a part without a "
+            "Behaviour when the network splits; equal on all nodes. 'available': each side continues, and what they "
+            "accepted is merged afterwards; at worst, messages are delivered twice. 'majority': a side without a "
             "majority of the last full membership refuses writes until it has one again."
         ),
     )
@@ -98,20 +99,20 @@ class ClusterSettings(Section):
         "folkmoot",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         description=(
-            "Name of the cluster, equal on all nodes: a node of another cluster that comes by mistake is refused."
+            "Name of the cluster, equal on all nodes: a node of another cluster that connects by mistake is refused."
         ),
     )
     secret_file: Path | None = Field(
         None,
         description=(
-            "File with a word of at least 16 characters that all nodes share: who does not know it is no peer. It must "
-            "be set when an address above is not loopback. It proves who speaks and hides nothing: see `tls`."
+            "File with a word of at least 16 characters that all nodes share; a node without it is refused. Required "
+            "if an address above is not loopback. It authenticates nodes, but encrypts nothing: see `tls`."
         ),
     )
     tls: PeerTlsSettings | None = Field(
         None,
         description=(
-            "Encryption between nodes, with certificates checked by both sides: [cluster.tls], on all nodes or none. "
+            "Encryption between nodes, with certificates that both sides check: [cluster.tls], on all nodes or none. "
             "Costs CPU for every byte that is copied."
         ),
     )
@@ -121,8 +122,8 @@ class ClusterSettings(Section):
         ge=10 * MILLISECOND,
         le=10 * SECOND,
         description=(
-            "Time between signs of life to every other node; equal on all nodes. Shorter notices earlier that a node "
-            "is cut off, and costs a packet to each node each time."
+            "Time between heartbeats to every other node; equal on all nodes. A shorter time detects a node that is "
+            "cut off earlier, and costs a packet to each node each time."
         ),
     )
     silence: Duration = Field(
@@ -130,26 +131,28 @@ class ClusterSettings(Section):
         ge=200 * MILLISECOND,
         le=60 * SECOND,
         description=(
-            "Silence after which a node is taken for hung or cut off, and others lead what it led; equal on all nodes. "
-            "Shorter is a shorter pause for clients, and more nodes put out for a disk or network that only paused: "
-            "each time their copies must catch up. A killed process is noticed at once, by its closed connections."
+            "Silence after which a node counts as hung or cut off, and other nodes take over its partitions; equal on"
+            " all nodes. A shorter time means a shorter pause for clients, but removes more nodes whose disk or "
+            "network only paused: each time, their copies must catch up. A killed process is detected at once, by its"
+            " closed connections."
         ),
     )
     join_wait: Duration = Field(
         2 * SECOND,
         le=600 * SECOND,
         description=(
-            "Time that a starting node waits for the others to take it in before it serves alone with what it has "
-            "(only with 'available'; with 'majority' it waits on). Longer is safer where machines boot side by side, "
-            "and a longer start for a node that is really alone."
+            "Time that a starting node waits to be admitted by the others before it serves alone with the data that "
+            "it has (only with 'available'; with 'majority' it keeps waiting). A longer time is safer where machines "
+            "boot together, but delays the start of a node that really is alone."
         ),
     )
     view_pause: Duration = Field(
         500 * MILLISECOND,
         le=60 * SECOND,
         description=(
-            "Least time between two planned changes of the membership; nodes that come or go in between are taken "
-            "together. A crash does not wait for it. Longer is less work where many nodes start, and later joins."
+            "Minimum time between two planned changes of the membership; nodes that join or leave in between are "
+            "handled together. Crashes are handled at once. A longer time means less work while many nodes start, but"
+            " later joins."
         ),
     )
     link_patience: Duration = Field(
@@ -157,8 +160,9 @@ class ClusterSettings(Section):
         ge=100 * MILLISECOND,
         le=600 * SECOND,
         description=(
-            "How long two nodes that both live may be unable to reach each other before one of them is put out. "
-            "Meanwhile what needs both of them waits; shorter ends that sooner, for a network that may only flap."
+            "How long two live nodes may be unable to reach each other before one of them is removed from the "
+            "membership. Meanwhile, operations that need both of them wait. A shorter time ends the wait sooner, but "
+            "removes nodes whose network only flaps."
         ),
     )
     stall: Duration = Field(
@@ -166,9 +170,9 @@ class ClusterSettings(Section):
         ge=200 * MILLISECOND,
         le=60 * SECOND,
         description=(
-            "How long the disk of a node may stand still before the others go on without it (a process that stands "
-            "still is silent, see silence). A disk that pauses longer than this under load costs the node its place "
-            "each time."
+            "How long the disk of a node may stall before other nodes continue without it (a process that stalls is "
+            "silent, see `silence`). A disk that pauses for longer under load costs the node its membership each "
+            "time."
         ),
     )
     promise: Duration = Field(
@@ -176,8 +180,8 @@ class ClusterSettings(Section):
         ge=200 * MILLISECOND,
         le=60 * SECOND,
         description=(
-            "How long a change of the membership waits for the answer of a node that gives signs of life. Nothing "
-            "moves meanwhile; who does not answer by then is left out."
+            "How long a change of the membership waits for the answer of a node that still sends heartbeats. Nothing "
+            "moves meanwhile; a node that has not answered by then is left out."
         ),
     )
     # Links
@@ -185,8 +189,8 @@ class ClusterSettings(Section):
         64 << 20,
         ge=1 << 20,
         description=(
-            "Bytes kept in memory for one other node until it has confirmed them, so that a broken connection loses "
-            "nothing. At the limit publishers are read more slowly. Costs that much memory for each slow node."
+            "Bytes kept in memory for another node until it has acknowledged them, so that a broken connection loses "
+            "nothing. At the limit, publishers are read more slowly. Costs this much memory for each slow node."
         ),
     )
     link_keep: Duration = Field(
@@ -194,7 +198,7 @@ class ClusterSettings(Section):
         ge=SECOND,
         le=3600 * SECOND,
         description=(
-            "How long these bytes are kept for a node without a connection. One that comes back later is told what it "
+            "How long these bytes are kept for a node without a connection. A node that returns later gets what it "
             "lacks from the store, which is slower."
         ),
     )
@@ -203,41 +207,44 @@ class ClusterSettings(Section):
         32 << 20,
         ge=0,
         description=(
-            "Newest changes kept in memory: a copy that lacks only these is brought up from there, others by "
-            "comparing the store. More memory, shorter catching up after short pauses."
+            "Bytes of the newest changes that are kept in memory: a copy that lacks only these catches up from "
+            "memory, others by a comparison of the store. More memory means faster catch-up after short pauses."
         ),
     )
     copy_bytes_per_s: Size = Field(
         64 << 20,
         ge=1 << 16,
         description=(
-            "Most that this node sends in a second to nodes whose copies it fills. More restores all copies sooner, "
-            "and takes network, disk and CPU from clients meanwhile."
+            "Maximum rate at which this node sends data to fill the copies of other nodes. A higher rate restores all"
+            " copies sooner, but takes network, disk and CPU from clients meanwhile."
         ),
     )
     copy_parallel: int = Field(
-        4, ge=1, le=256, description="Partitions that are copied to this node at a time; each holds a page in memory."
+        4,
+        ge=1,
+        le=256,
+        description="Partitions that are copied to this node at the same time; each holds a page in memory.",
     )
     copy_latency: Duration = Field(
         20 * MILLISECOND,
         ge=MILLISECOND,
         le=10 * SECOND,
         description=(
-            "Copying slows down while messages take longer than this to become safe, and twice as long as without "
-            "copying. Lower spares clients, and leaves too few copies for longer."
+            "Copying slows down while messages take longer than this to become durable, and twice as long as without "
+            "copying. A lower value spares clients, but leaves too few copies for longer."
         ),
     )
     digest: Duration = Field(
         100 * MILLISECOND,
         le=3600 * SECOND,
         description=(
-            "Time between two comparisons of a page of rows with the other copies, by which damage is found that no "
-            "reader has met. Shorter finds it sooner and reads more from the disk; 0 compares nothing."
+            "Time between two comparisons of a page of rows with the other copies, which find damage that no read has"
+            " met. A shorter time finds it sooner, but reads more from the disk; 0 disables the comparison."
         ),
     )
 
     def peer_address(self, port: int) -> str:
-        """The "HOST:PORT" that other nodes are told, where the listener has got `port`; "" without a cluster."""
+        """Return the "HOST:PORT" for other nodes, given the port of the listener; "" without a cluster."""
         told = self.advertise or self.listen
         if told is None:
             return ""

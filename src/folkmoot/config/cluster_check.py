@@ -1,4 +1,4 @@
-"""What the section `[cluster]` must fulfil, together with itself and with the files that it names; changes nothing."""
+"""Checks of the section `[cluster]` and of the files that it names. Changes nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from folkmoot.config.unit import Address
 
 __all__ = ["cluster_problems"]
 
-# One lost packet or one pause of the collector is no silence.
+# A lost packet or a pause of the garbage collector must not count as silence.
 HEARTBEATS_MIN: Final = 3
 
 
 def cluster_problems(cluster: ClusterSettings) -> list[str]:
-    """One sentence for each problem, with what to do about it."""
+    """Return one sentence per problem, with what to do about it."""
     if cluster.listen is None:
         return alone_problems(cluster)
     found = advertise_problems(cluster, cluster.listen)
@@ -33,9 +33,9 @@ def cluster_problems(cluster: ClusterSettings) -> list[str]:
 
 
 def alone_problems(cluster: ClusterSettings) -> list[str]:
-    """What was set and only makes sense in a cluster, where there is none: who forgets `listen` believes in copies.
+    """Check for settings that need a cluster, if there is none: without `listen`, an operator may expect copies.
 
-    Nothing of the section has a use for a node alone, its name neither: that is what peers compare.
+    No setting of the section applies to a node without a cluster, not even the name, which peers compare.
     """
     return [
         f"cluster.{name}: without cluster.listen (--peer HOST:PORT) there is no cluster. Set it, or leave {name} out"
@@ -45,19 +45,19 @@ def alone_problems(cluster: ClusterSettings) -> list[str]:
 
 
 def places(cluster: ClusterSettings) -> list[tuple[str, Address]]:
-    """All addresses by which peers come or are asked."""
+    """Return all addresses at which peers connect or are contacted."""
     own = [("cluster.listen", cluster.listen), ("cluster.advertise", cluster.advertise)]
     seeds = [(f"cluster.seeds[{number}]", seed) for number, seed in enumerate(cluster.seeds)]
     return [(name, address) for name, address in own if address is not None] + seeds
 
 
 def advertise_problems(cluster: ClusterSettings, listen: Address) -> list[str]:
-    """Others must be told an address that leads to this node and to no other."""
+    """Check that the address for other nodes leads to this node and to no other."""
     told = cluster.advertise or listen
     if told.is_wildcard():
         name = "cluster.listen" if cluster.advertise is None else "cluster.advertise"
         return [
-            f"{name}: other nodes cannot connect to {told}, which stands for all interfaces. Set cluster.advertise to "
+            f"{name}: other nodes cannot connect to {told}, which means all interfaces. Set cluster.advertise to "
             "the address at which they reach this node"
         ]
     far = [seed for seed in cluster.seeds if not seed.is_loopback()]

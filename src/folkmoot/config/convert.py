@@ -1,4 +1,4 @@
-"""From settings to what a core is told: owns the mapping of fields; the one place that knows both sides."""
+"""The conversion of settings to the configuration of the core: the only module that knows both."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ MICROSECONDS_PER_SECOND = 1_000_000
 
 
 def node_config(settings: Settings) -> NodeConfig:
-    """The settings as the core takes them; FolkmootError when the secret of the peers cannot be read.
+    """Return the configuration of the core; raises FolkmootError if the secret of the cluster cannot be read.
 
-    Other files (passwords, certificates) stay the driver's business.
+    The driver reads the other files (passwords, certificates).
     """
     config = NodeConfig()
     config.node_id = settings.node.id
@@ -49,15 +49,15 @@ def node_config(settings: Settings) -> NodeConfig:
 
 
 def cluster_config(settings: ClusterSettings) -> ClusterConfig | None:
-    """The cluster as the core takes it, with the secret in it; None for a node alone.
+    """Return the cluster's configuration, including the secret; None without a cluster.
 
-    `peer_address` has port 0 where the system picks one: whoever binds it asks `ClusterSettings.peer_address`.
+    `peer_address` has port 0 if the system picks one: the code that binds it calls `ClusterSettings.peer_address`.
     """
     if settings.listen is None:
         return None
     config = ClusterConfig()
     config.peer_address = settings.peer_address(0)
-    # A list that is the same on all nodes names each of them too.
+    # A list that is the same on all nodes also contains this one.
     config.seeds = [seed for seed in map(str, settings.seeds) if seed != config.peer_address]
     if settings.secret_file is not None:
         config.secret = read_word(settings.secret_file, "the secret of the peers").encode()
@@ -69,7 +69,7 @@ def cluster_config(settings: ClusterSettings) -> ClusterConfig | None:
 
 
 def limits_of(settings: LimitSettings) -> Limits:
-    """The limits of the core; a duration goes where the attribute's unit says (`_us` or `_s`)."""
+    """Return the limits of the core; a duration is converted to the unit of its attribute (`_us` or `_s`)."""
     limits = Limits()
     for name, field in LimitSettings.model_fields.items():
         value: int = getattr(settings, name)
@@ -83,7 +83,7 @@ def limits_of(settings: LimitSettings) -> Limits:
 
 
 def stream_configs(settings: Settings) -> list[StreamConfig]:
-    """The streams in the order of their names, so that every node has the same list."""
+    """Return the streams sorted by name, so that every node has the same list."""
     return [
         StreamConfig(
             name,
@@ -97,7 +97,7 @@ def stream_configs(settings: Settings) -> list[StreamConfig]:
 
 
 def streams_text(streams: list[StreamConfig]) -> str:
-    """The number of streams and a hash of what is declared of them, so that nodes of all versions can be compared."""
+    """Return the number of streams and a hash of their declarations, to compare nodes of all versions."""
     if not streams:
         return "none declared"
     declared = [(one.name, one.filter, one.partitions, one.retention_us, one.retention_bytes) for one in streams]
@@ -105,12 +105,12 @@ def streams_text(streams: list[StreamConfig]) -> str:
 
 
 def policy_of(auth: AuthSettings) -> Policy:
-    """The access list; without a stated default, rules mean that everything else is denied."""
+    """Return the access policy; unless a default is set, rules imply that everything else is denied."""
     default_allow = not auth.rules if auth.default is None else auth.default == "allow"
     return Policy([rule_of(rule) for rule in auth.rules], default_allow)
 
 
 def rule_of(rule: RuleSettings) -> Rule:
-    """One rule of the access list."""
+    """Return one rule of the access policy."""
     templates = [topic.encode() for topic in rule.topics]
     return Rule(rule.verdict == "allow", ACTIONS[rule.action], rule.user, rule.client, templates)

@@ -1,4 +1,4 @@
-"""The fields in words, for `folkmoot config explain`: owns the layout; the words stand at the fields themselves."""
+"""The text of `folkmoot config explain`: owns the layout; the fields themselves have the descriptions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["explain"]
 
 
 def explain(name: str = "") -> str:
-    """The fields at or below `name` ("limits", "limits.receive_max", "streams.NAME.filter"), all without a name.
+    """Return the fields at or below `name` ("limits", "limits.receive_max", "streams.NAME.filter"); without it, all.
 
-    Also finds a field by its last part alone. Raises NoSuchField with the nearest names when there is no such field.
+    Also finds a field by its last part. Raises NoSuchField with the nearest names if there is no such field.
     """
     every = list(walk(Settings))
     wanted = name.strip().strip("[]").lower()
@@ -40,7 +40,7 @@ def explain(name: str = "") -> str:
 
 
 def near(wanted: str, paths: list[str]) -> str:
-    """The nearest name: of a whole path, or of its last part."""
+    """Return advice with the nearest name: a whole path, or its last part."""
     whole = closest(wanted, paths)
     if whole.startswith("did"):
         return whole

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, for a person: owns the wording; each fault names the field and what is valid."""
+"""Error texts for configurations: each names the field, what is wrong, and what would be valid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ConfigError", "NoSuchField", "closest", "faults", "path_text"]
 
 
 class ConfigError(FolkmootError):
-    """A configuration cannot be used; `faults` has one sentence for each thing that is wrong."""
+    """A configuration cannot be used; `faults` has one sentence per error."""
 
     def __init__(self, source: str, found: Sequence[str]) -> None:
         self.faults = list(found)
@@ -23,7 +23,7 @@ class ConfigError(FolkmootError):
 
 
 class NoSuchField(ConfigError):
-    """Somebody asked for a field that there is not."""
+    """The requested field does not exist."""
 
     def __init__(self, name: str, advice: str) -> None:
         self.faults = [f"there is no field {name!r}; {advice}"]
@@ -31,7 +31,7 @@ class NoSuchField(ConfigError):
 
 
 def path_text(location: Sequence[str | int]) -> str:
-    """A location as one writes it: listeners[0].tls.key, streams.NAME.filter."""
+    """Return a location as text: listeners[0].tls.key, streams.NAME.filter."""
     text = ""
     for step in location:
         if isinstance(step, int):
@@ -42,18 +42,18 @@ def path_text(location: Sequence[str | int]) -> str:
 
 
 def closest(name: str, valid: Sequence[str]) -> str:
-    """A sentence for a name that does not exist: the nearest valid one if it is near, else all of them."""
+    """Return advice for an unknown name: the most similar valid one if there is one, otherwise all."""
     near = difflib.get_close_matches(name, valid, n=1)
     return f'did you mean "{near[0]}"?' if near else f"valid here: {', '.join(valid)}"
 
 
 def faults(error: ValidationError) -> list[str]:
-    """One sentence for each error, in the order of the sections."""
+    """Return one sentence per error, in the order of the sections."""
     return [sentence(item["type"], item["loc"], item["msg"], item["input"]) for item in error.errors()]
 
 
 def sentence(sort: str, location: tuple[str | int, ...], message: str, value: object) -> str:
-    """Say where, what, and what would be valid."""
+    """Return where the error is, what is wrong, and what would be valid."""
     where = path_text(location)
     if sort == "extra_forbidden":
         return f"{where}: there is no such field; {closest(str(location[-1]), names_beside(location))}"
@@ -61,7 +61,7 @@ def sentence(sort: str, location: tuple[str | int, ...], message: str, value: ob
     if sort == "missing":
         return f"{where}: it must be set{'; valid: ' + fields.valid_text(field) if field else ''}"
     if sort == "value_error" or field is None:
-        # Our own validators say what is valid themselves.
+        # The messages of the project's own validators say what is valid.
         return f"{where}: {message.removeprefix('Value error, ')}{shown(value)}"
     if sort == "string_pattern_mismatch":
         return f"{where}: not valid{shown(value)}; {field.description}"
@@ -70,7 +70,7 @@ def sentence(sort: str, location: tuple[str | int, ...], message: str, value: ob
 
 
 def wrong(sort: str) -> str:
-    """What is wrong with a value, in two or three words, by the kind of error."""
+    """Return what is wrong with a value, in two or three words, by the kind of error."""
     words = {
         "greater_than_equal": "too small",
         "less_than_equal": "too large",
@@ -83,13 +83,13 @@ def wrong(sort: str) -> str:
 
 
 def shown(value: object) -> str:
-    """The value that was given, where it is short enough to help."""
+    """Return the rejected value, if it is short enough to show."""
     text = repr(value) if isinstance(value, str | int | float | bool) else ""
     return f" (it is {text})" if 0 < len(text) <= 80 else ""
 
 
 def names_beside(location: tuple[str | int, ...]) -> list[str]:
-    """The fields that exist where an unknown one was found."""
+    """Return the fields of the section in which an unknown one was found."""
     if len(location) == 1:
         return list(Settings.model_fields)
     parent = location[:-1]

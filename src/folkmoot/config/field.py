@@ -1,4 +1,4 @@
-"""What a field accepts, in words: owns the walk over the sections and the text behind "valid:"; reads no values."""
+"""Descriptions of what fields accept: owns the walk over the sections and the text after "valid:". Reads no values."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from folkmoot.config.unit import Address, format_duration, format_size
 
 __all__ = ["default_text", "element", "find", "format_value", "heading", "kind", "sections", "valid_text", "walk"]
 
-# In the place of what the user chooses: a stream's name, a listener's number.
+# Placeholders for what the user chooses: the name of a stream, the number of a listener.
 NAME = "NAME"
 
 
 def kind(field: FieldInfo) -> str:
-    """What sort of value a field has: duration, size, address, or the name of its Python type."""
+    """Return the kind of value of a field: duration, size, address, or the name of its Python type."""
     plain = strip_optional(field.annotation)
     inner = field.metadata
     if typing.get_origin(plain) is typing.Annotated:
@@ -36,7 +36,7 @@ def kind(field: FieldInfo) -> str:
 
 
 def strip_optional(annotation: object) -> object:
-    """The type of `X | None` without None."""
+    """Return the type of `X | None` without None."""
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
         rest = [part for part in typing.get_args(annotation) if part is not types.NoneType]
         if len(rest) == 1:
@@ -45,30 +45,30 @@ def strip_optional(annotation: object) -> object:
 
 
 def element(annotation: object) -> type[Section] | None:
-    """The section that a field holds: itself, or one per entry of its list or table; None for a plain value."""
+    """Return the section in a field, or in the entries of its list or table; None for a plain value."""
     plain = strip_optional(annotation)
     candidates = [plain, *typing.get_args(plain)]
     for candidate in candidates:
-        # list[X] passes for a class in Python 3.11, but has an origin.
+        # In Python 3.11, list[X] is a class for isinstance, but has an origin.
         if isinstance(candidate, type) and typing.get_origin(candidate) is None and issubclass(candidate, Section):
             return candidate
     return None
 
 
 def sections(field: FieldInfo) -> str:
-    """How the path goes on below a field that holds sections: "" for one, "[]" for a list, ".NAME" for a table."""
+    """Return the suffix of the path of a field with sections: "" for one, "[]" for a list, ".NAME" for a table."""
     origin = typing.get_origin(strip_optional(field.annotation))
     return "[]" if origin is list else f".{NAME}" if origin is dict else ""
 
 
 def heading(path: str, field: FieldInfo) -> str:
-    """How one writes the head of the section that a field holds: [tls], [[listeners]], [listeners.tls]."""
-    plain = path.replace("[]", "")  # TOML means the entry of the list that came last
+    """Return the TOML header of the section in a field: [tls], [[listeners]], [listeners.tls]."""
+    plain = path.replace("[]", "")  # TOML refers to the last entry of the list
     return f"[[{plain}]]" if sections(field) == "[]" else f"[{plain}{sections(field)}]"
 
 
 def walk(section: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Every field below a section in the order of the documentation, with its path ("streams.NAME.filter")."""
+    """Yield every field below a section, in the order of the documentation, with its path ("streams.NAME.filter")."""
     for name, field in section.model_fields.items():
         path = f"{prefix}{name}"
         yield path, field
@@ -78,7 +78,7 @@ def walk(section: type[Section], prefix: str = "") -> Iterator[tuple[str, FieldI
 
 
 def find(section: type[Section], location: tuple[str | int, ...]) -> FieldInfo | None:
-    """The field at a location such as ("listeners", 0, "address"); None where there is none."""
+    """Return the field at a location such as ("listeners", 0, "address"), or None."""
     field: FieldInfo | None = None
     inner: type[Section] | None = section
     steps = list(location)
@@ -95,7 +95,7 @@ def find(section: type[Section], location: tuple[str | int, ...]) -> FieldInfo |
 
 
 def format_value(value: object, sort: str) -> str:
-    """A value as one writes it in TOML, durations and sizes with their units."""
+    """Return a value as TOML, durations and sizes with their units."""
     if sort == "duration" and isinstance(value, int):
         return f'"{format_duration(value)}"' if value else "0"
     if sort == "size" and isinstance(value, int):
@@ -108,7 +108,7 @@ def format_value(value: object, sort: str) -> str:
 
 
 def valid_text(field: FieldInfo) -> str:
-    """What a field accepts, in a few words: its kind and its bounds."""
+    """Return what a field accepts: its kind and its bounds."""
     sort = kind(field)
     plain = strip_optional(field.annotation)
     if sort == "choice":
@@ -139,7 +139,7 @@ def valid_text(field: FieldInfo) -> str:
 
 
 def bound(field: FieldInfo, name: str) -> object:
-    """The value of a constraint (ge, le, multiple_of) of a field, or None."""
+    """Return the value of a constraint (ge, le, multiple_of) of a field, or None."""
     for mark in field.metadata:
         value = getattr(mark, name, None)
         if value is not None:
@@ -148,7 +148,7 @@ def bound(field: FieldInfo, name: str) -> object:
 
 
 def default_text(field: FieldInfo) -> str:
-    """The default as one writes it in TOML; what stands for none is said in words."""
+    """Return the default as TOML, or words if there is none."""
     if field.is_required():
         return "none, it must be set"
     if element(field.annotation) is None and field.default_factory is list:

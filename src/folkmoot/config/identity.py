@@ -1,4 +1,4 @@
-"""The id of a node that was given none: in a cluster every node has one of its own, and keeps it with its data."""
+"""Generated node ids: in a cluster, every node has a unique id, which is kept in its data folder."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from folkmoot.config.settings import Settings
 
 __all__ = ["with_own_id"]
 
-# 50 bits: among a thousand nodes two alike once in two thousand million clusters.
+# 50 bits: two of a thousand nodes get the same id in one of two billion clusters.
 ID_BYTES: Final = 7
 ID_LETTERS: Final = 10
 
 
 def with_own_id(settings: Settings, stored: str) -> Settings:
-    """The settings with the node's id: the stated one, else `stored` ("" for a new data folder), else a new one.
+    """Return the settings with the node's id: the configured one, else `stored` ("" if there is none), else a new one.
 
-    A node without a cluster stays what the settings say: nobody else could have the same name.
+    Without a cluster, the settings stay as they are: there is no other node with the same id.
     """
     if settings.cluster.listen is None or "id" in settings.node.model_fields_set:
         return settings
@@ -27,5 +27,5 @@ def with_own_id(settings: Settings, stored: str) -> Settings:
 
 
 def new_id() -> str:
-    """A random id of letters and digits."""
+    """Return a random id of letters and digits."""
     return "n-" + base64.b32encode(secrets.token_bytes(ID_BYTES)).decode("ascii").lower()[:ID_LETTERS]

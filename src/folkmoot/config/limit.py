@@ -1,7 +1,7 @@
-"""The section `[limits]`: every limit of a node, with its unit, its bounds and the reason for it.
+"""The section `[limits]`: every limit of a node, with its unit, bounds and reason.
 
-Mirrors `folkmoot.kernel.limits.Limits`, attribute by attribute. Durations lose the unit in their names, because their
-values carry it: `connect_timeout = "10s"` is `connect_timeout_us = 10_000_000`.
+Mirrors `folkmoot.kernel.limits.Limits`, attribute by attribute. Names of durations have no unit here, because their
+values have one: `connect_timeout = "10s"` is `connect_timeout_us = 10_000_000`.
 """
 
 from __future__ import annotations
@@ -18,36 +18,40 @@ PACKET_BYTES = 268_435_460  # the largest packet that MQTT can express: 256 MiB 
 
 
 class LimitSettings(Section):
-    """What one node accepts. What the protocol can announce is announced in CONNACK."""
+    """What one node accepts. Limits that MQTT 5 can announce are announced in CONNACK."""
 
     # Connections
     connections_max: int = Field(
-        1_000_000, ge=1, description="Network connections at once; one more is closed. Bounds memory and descriptors."
+        1_000_000,
+        ge=1,
+        description="Connected clients at once; further ones are refused. Bounds memory and descriptors.",
     )
     connect_timeout: Duration = Field(
         10 * SECOND,
         ge=SECOND // 10,
         le=3600 * SECOND,
-        description="Time from the connection to a complete CONNECT. A slower handshake holds a socket for nothing.",
+        description="Time from the connection to a complete CONNECT. A slower handshake only occupies a socket.",
     )
     connect_bytes_max: Size = Field(
         65_536,
         ge=128,
         le=PACKET_BYTES,
-        description="Bytes of a CONNECT packet: what a peer that nobody knows yet may make the node keep in memory.",
+        description="Bytes of a CONNECT packet: bounds what an unknown peer can make the node keep in memory.",
     )
     keep_alive_max: Duration = Field(
         65_535 * SECOND,
         ge=SECOND,
         le=65_535 * SECOND,
         multiple_of=SECOND,
-        description="Longest keep alive. A client that asks for more is told this value (Server Keep Alive).",
+        description="Longest keep alive. A client that requests more gets this value (Server Keep Alive).",
     )
     keep_alive_default: Duration = Field(
         0,
         le=65_535 * SECOND,
         multiple_of=SECOND,
-        description="Keep alive of a client that asks for none; 0 leaves it without, and a dead one is found late.",
+        description=(
+            "Keep alive of a client that requests none; 0 leaves it without, and a dead client is detected late."
+        ),
     )
     packet_bytes_max: Size = Field(
         1_048_576,
@@ -58,7 +62,9 @@ class LimitSettings(Section):
     send_buffer_bytes_max: Size = Field(
         4_194_304,
         ge=4096,
-        description="Bytes that wait for one slow reader. Beyond it QoS 0 is dropped, QoS 1 and 2 stay in the queue.",
+        description=(
+            "Bytes that wait for one slow reader. Beyond it, QoS 0 is dropped, and QoS 1 and 2 stay in the queue."
+        ),
     )
     client_id_bytes_max: Size = Field(
         1024, ge=23, le=65_535, description="Bytes of a client id. It is part of every key of the session in the store."
@@ -67,24 +73,26 @@ class LimitSettings(Section):
         64,
         ge=0,
         le=10_000,
-        description="User properties of one CONNECT or PUBLISH, each two strings in memory; one more is refused, 0x97.",
+        description=(
+            "User properties of one CONNECT or PUBLISH, each two strings in memory; more are refused with 0x97."
+        ),
     )
     # Sessions
     session_expiry_max: Duration = Field(
         NEVER_US,
         le=NEVER_US,
         multiple_of=SECOND,
-        description='Longest life of a session without a connection; "never" lets clients ask for sessions that stay.',
+        description='Longest life of a session without a connection; "never" allows sessions that stay for ever.',
     )
     session_expiry_v3: Duration = Field(
         NEVER_US,
         le=NEVER_US,
         multiple_of=SECOND,
-        description="Life of the sessions of 3.1 and 3.1.1 clients with clean session 0, who cannot say it themselves.",
+        description="Session expiry of 3.1 and 3.1.1 clients with clean session 0, which cannot set it themselves.",
     )
     sessions_max: int = Field(1_000_000, ge=1, description="Sessions on this node, connected or not.")
     subscriptions_max: int = Field(
-        10_000, ge=1, description="Subscriptions of one session; one more is refused with 0x97, quota exceeded."
+        10_000, ge=1, description="Subscriptions of one session; more are refused with 0x97, quota exceeded."
     )
     receive_max: int = Field(
         1024,
@@ -99,13 +107,13 @@ class LimitSettings(Section):
         description="QoS 1 and 2 messages in flight to one client, where its own Receive Maximum allows as many.",
     )
     queue_messages_max: int = Field(
-        100_000, ge=1, description="Messages that wait on disk for one session, beyond those in flight."
+        100_000, ge=1, description="Messages that wait on disk for one session, in addition to those in flight."
     )
     queue_bytes_max: Size = Field(
         268_435_456, ge=1024, description="Bytes of topics and payloads that wait on disk for one session."
     )
     queue_full_drops_oldest: bool = Field(
-        False, description="Which message goes when a queue is full: true the oldest, false the newest."
+        False, description="Which message is dropped when a queue is full: true the oldest, false the newest."
     )
     queue_qos0_offline: bool = Field(
         False, description="Whether QoS 0 messages are kept for a persistent session that has no connection."
@@ -114,10 +122,12 @@ class LimitSettings(Section):
         0,
         le=NEVER_US,
         multiple_of=SECOND,
-        description="Upper bound for the life of every message; 0 sets none, messages without expiry wait for ever.",
+        description=(
+            "Upper bound of the expiry of every message; 0 sets none, and messages without expiry wait for ever."
+        ),
     )
     will_delay_max: Duration = Field(
-        NEVER_US, le=NEVER_US, multiple_of=SECOND, description="Longest delay of a will that a client may ask for."
+        NEVER_US, le=NEVER_US, multiple_of=SECOND, description="Longest will delay that a client may request."
     )
     # Publishing
     qos_max: int = Field(2, ge=0, le=2, description="Highest QoS for publishing, announced as Maximum QoS.")
@@ -129,7 +139,7 @@ class LimitSettings(Section):
         True, description="Whether subscriptions may have an identifier; false refuses with 0xA1."
     )
     topic_alias_max: int = Field(
-        64, ge=0, le=65_535, description="Topic aliases that one client may set up: each one keeps a topic in memory."
+        64, ge=0, le=65_535, description="Topic aliases that one client may define: each one keeps a topic in memory."
     )
     topic_alias_out_max: int = Field(
         64, ge=0, le=65_535, description="Topic aliases towards one client, where its Topic Alias Maximum allows them."
@@ -142,29 +152,32 @@ class LimitSettings(Section):
         0,
         ge=0,
         description=(
-            "Messages per second from one connection, on average: one that is a second ahead is not read for a while. "
-            "Nothing is dropped. 0: no limit."
+            "Messages per second from one connection, on average: a connection that is a second ahead is not read for"
+            " a while. Nothing is dropped. 0: no limit."
         ),
     )
     check_payload_format: bool = Field(
-        False, description="Whether payloads declared as UTF-8 are checked (0x99 if not); costs a pass over each one."
+        False,
+        description=(
+            "Whether payloads declared as UTF-8 are checked (0x99 if they are not); costs a pass over each one."
+        ),
     )
     # The node
     write_backlog_bytes_max: Size = Field(
         67_108_864,
         ge=65_536,
-        description="Bytes handed to the disk and not yet safe, beyond which no publisher is read.",
+        description="Bytes submitted to the disk and not durable yet, beyond which no publisher is read.",
     )
     route_cache_max: int = Field(
-        100_000, ge=0, description="Topics whose receivers are remembered; about 1 KB of memory each."
+        100_000, ge=0, description="Topics whose receivers are cached; about 1 KB of memory each."
     )
     producers_max: int = Field(
         100_000,
         ge=1,
         description=(
-            "Idempotent producers remembered, on disk per partition that they write to, in memory for all partitions "
-            "together (those that have left memory are read from disk). Beyond it the longest silent ones are "
-            "forgotten: what they repeat after that is applied again."
+            "Idempotent producers remembered: on disk per partition that they write to, in memory for all partitions "
+            "together (those that are not in memory are read from disk). Beyond it, the producers that were idle for "
+            "longest are forgotten: what they repeat after that is applied again."
         ),
     )
     sys_interval: Duration = Field(
@@ -181,35 +194,35 @@ class LimitSettings(Section):
         5_000,
         ge=1,
         le=3600 * SECOND,
-        description="What acknowledgements and deliveries should take at most: these events count how many did.",
+        description="Target latency of acknowledgements and deliveries: these events count how many met it.",
     )
     events_prefix_levels: int = Field(
-        1, ge=1, le=16, description="Levels at the beginning of a topic by which latencies are told apart."
+        1, ge=1, le=16, description="Levels at the beginning of a topic by which latencies are grouped."
     )
     events_prefixes_max: int = Field(
-        100, ge=1, le=10_000, description="Such beginnings that have figures of their own; all others share theirs."
+        100, ge=1, le=10_000, description="Topic prefixes with figures of their own; all others are counted together."
     )
     page_rows: int = Field(
-        128, ge=1, le=10_000, description="Rows read from the store at once: bounds the time that one turn takes."
+        128, ge=1, le=10_000, description="Rows read from the store at once: bounds the time of a turn."
     )
     transaction_bytes_max: Size = Field(
         268_435_456,
         ge=1_048_576,
         description=(
-            "Bytes of one app's transactions that are staged, or committed and not published yet; a writer that is "
-            "faster waits. Bounds what merging a split holds in memory."
+            "Bytes of one app's transactions that are staged, or committed and not published yet; a faster writer "
+            "waits. Bounds the memory for merging a split."
         ),
     )
     transaction_expiry: Duration = Field(
         3600 * SECOND,
         ge=SECOND,
         description=(
-            "How long after its newest chunk a transaction that is not committed is forgotten. Longer than the longest "
+            "Time after its newest chunk after which an uncommitted transaction is dropped. Must exceed the longest "
             "batch of the writer, from its first finished task to its commit."
         ),
     )
     shared_bodies_max: int = Field(
         1_000_000,
         ge=0,
-        description="Messages stored once for several sessions; beyond it every session has a copy of its own.",
+        description="Messages stored once for several sessions; beyond it, every session has its own copy.",
     )

@@ -1,6 +1,6 @@
-"""Where settings come from: owns the order of file, environment and command line; decides nothing about values.
+"""The sources of settings: owns the order of file, environment and command line. Does not check values.
 
-A later source wins over an earlier one: defaults, the TOML file, variables `FOLKMOOT_SECTION_FIELD`, flags.
+A later source overrides an earlier one: defaults, the TOML file, variables `FOLKMOOT_SECTION_FIELD`, flags.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def load(
     """Read and check the settings.
 
     `file` is a TOML file or None, `environment` the process's variables, `overrides` nested tables as in the file
-    (a list replaces a list, the table `streams` gains names). Raises ConfigError with all that is wrong.
+    (a list replaces a list; names are added to the table `streams`). Raises ConfigError with all errors.
     """
     source = str(file) if file else "the configuration"
     tables: dict[str, Any] = read_file(file) if file else {}
@@ -45,7 +45,7 @@ def load(
 
 
 def read_file(file: Path) -> dict[str, Any]:
-    """The tables of a TOML file; ConfigError when it cannot be read or is no TOML."""
+    """Return the tables of a TOML file; raises ConfigError if it cannot be read or is not TOML."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -58,9 +58,9 @@ def read_file(file: Path) -> dict[str, Any]:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The tables that variables `FOLKMOOT_SECTION_FIELD` stand for; other variables are left alone.
+    """Return the tables that variables `FOLKMOOT_SECTION_FIELD` define; other variables are ignored.
 
-    Only fields with plain values can be set so; an unknown field of a known section is a ConfigError.
+    Only fields with plain values can be set; an unknown field of a known section raises ConfigError.
     """
     tables: dict[str, Any] = {}
     for variable in sorted(environment):
@@ -82,14 +82,14 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def with_variable(fault: str, environment: Mapping[str, str]) -> str:
-    """Name the variable that set the field of a fault, where one did: whoever set it looks for that name."""
+    """Add the name of the environment variable to an error, if one has set the field."""
     path, colon, rest = fault.partition(":")
     variable = f"FOLKMOOT_{path.replace('.', '_')}".upper()
     return f"{path} ({variable}):{rest}" if colon and variable in environment else fault
 
 
 def merge(tables: dict[str, Any], later: Mapping[str, Any]) -> None:
-    """Put later values over earlier ones, table by table; what is not a table is replaced."""
+    """Merge later values into earlier ones, table by table; values that are not tables are replaced."""
     for key, value in later.items():
         earlier = tables.get(key)
         if isinstance(value, Mapping) and isinstance(earlier, dict):

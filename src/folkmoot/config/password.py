@@ -1,4 +1,4 @@
-"""Password files: owns their format, hashing (scrypt) and verifying; never keeps a password and never logs one.
+"""Password files: owns their format, hashing (scrypt) and verification. Never keeps or logs a password.
 
 A line is `USER:$scrypt$ln=14,r=8,p=1$SALT$HASH` (base64 without padding), the usual text form of scrypt hashes. The
 cost (2^14 blocks of 1 KiB: 16 MiB and about 40 ms) makes guessing expensive, so `verify` belongs in a worker.
@@ -24,43 +24,43 @@ BLOCK: Final = 8
 PARALLEL: Final = 1
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
-# A file may ask for more than our own cost, but not for so much that one CONNECT stops the node.
+# A hash may have a higher cost than the default, but not so high that a single CONNECT stops the node.
 LOG2_N_MAX: Final = 18
 MEMORY_BYTES_MAX: Final = 320 * 1024 * 1024
 
 
 def encode64(data: bytes) -> str:
-    """Base64 without padding."""
+    """Return base64 without padding."""
     return base64.b64encode(data).decode("ascii").rstrip("=")
 
 
 def decode64(text: str) -> bytes:
-    """Bytes of base64 without padding; ValueError for anything else."""
+    """Return the bytes of base64 without padding; raises ValueError for anything else."""
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
 def derive(password: bytes, salt: bytes, log2_n: int, block: int, parallel: int) -> bytes:
-    """The scrypt hash (RFC 7914) of a password."""
+    """Return the scrypt hash (RFC 7914) of a password."""
     return hashlib.scrypt(
         password, salt=salt, n=1 << log2_n, r=block, p=parallel, maxmem=MEMORY_BYTES_MAX, dklen=HASH_BYTES
     )
 
 
 def hash_password(password: bytes, salt: bytes | None = None) -> str:
-    """The text that stands for `password` in a file; a fresh random salt unless one is given."""
+    """Return the text form of the hash of `password`, with a new random salt unless one is given."""
     salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
     digest = derive(password, salt, LOG2_N, BLOCK, PARALLEL)
     return f"$scrypt$ln={LOG2_N},r={BLOCK},p={PARALLEL}${encode64(salt)}${encode64(digest)}"
 
 
 def verify_password(text: str, password: bytes) -> bool:
-    """Whether `password` is the one that `text` (from `hash_password`) stands for; ValueError if `text` is no hash."""
+    """Return whether `password` matches the hash `text`; raises ValueError if `text` is not a hash."""
     log2_n, block, parallel, salt, digest = parse_hash(text)
     return hmac.compare_digest(derive(password, salt, log2_n, block, parallel), digest)
 
 
 def parse_hash(text: str) -> tuple[int, int, int, bytes, bytes]:
-    """The parts of a hash: log2 of N, r, p, salt, digest; ValueError when it is none, or costs too much."""
+    """Return the parts of a hash: log2 of N, r, p, salt, digest; raises ValueError if it is invalid or too costly."""
     parts = text.split("$")
     if len(parts) != 5 or parts[0] or parts[1] != "scrypt":
         raise ValueError("not a scrypt hash ($scrypt$ln=..,r=..,p=..$SALT$HASH)")
@@ -81,12 +81,12 @@ class PasswordFile:
 
     def __init__(self, hashes: dict[str, str] | None = None) -> None:
         self.hashes: dict[str, str] = {} if hashes is None else hashes
-        # Against telling by time who exists: an unknown user costs the same as a known one.
+        # Against timing attacks that reveal user names: an unknown user costs the same as a known one.
         self.nobody = hash_password(secrets.token_bytes(SALT_BYTES))
 
     @classmethod
     def read(cls, path: Path) -> PasswordFile:
-        """The users in a file; lines that are empty or start with # are skipped. ConfigError names a wrong line."""
+        """Return the users in a file, without empty lines and comments (#). ConfigError names a wrong line."""
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -100,13 +100,13 @@ class PasswordFile:
                 check_user(user)
                 parse_hash(text)
             except ValueError as error:
-                advice = "`folkmoot passwd FILE USER` writes lines that are right"
+                advice = "`folkmoot passwd FILE USER` writes valid lines"
                 raise ConfigError(str(path), [f"line {number}: {error}; {advice}"]) from None
             hashes[user] = text
         return cls(hashes)
 
     def write(self, path: Path) -> None:
-        """Replace the file in one step, readable by its owner alone."""
+        """Replace the file atomically; only its owner can read it."""
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -119,21 +119,21 @@ class PasswordFile:
             raise
 
     def set(self, user: str, password: bytes) -> None:
-        """Add a user or change a password; ValueError for a name that a file cannot hold."""
+        """Add a user or change a password; raises ValueError for an invalid name."""
         check_user(user)
         self.hashes[user] = hash_password(password)
 
     def remove(self, user: str) -> bool:
-        """Remove a user; False when there is none of that name."""
+        """Remove a user; return False if there is none of that name."""
         return self.hashes.pop(user, None) is not None
 
     def verify(self, user: str, password: bytes) -> bool:
-        """Whether the user exists and has this password; takes about 40 ms either way."""
+        """Return whether the user exists and has this password; takes about 40 ms in either case."""
         known = user in self.hashes
         return verify_password(self.hashes.get(user, self.nobody), password) and known
 
 
 def check_user(user: str) -> None:
-    """ValueError with the reason for a user name that a line cannot hold."""
+    """Raise ValueError if a user name cannot be stored in a line."""
     if not user or not user.isprintable() or user != user.strip() or ":" in user or user.startswith("#"):
         raise ValueError(f"a user name is printable text without ':' and without '#' at its start, {user!r} is not")

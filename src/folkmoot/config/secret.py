@@ -1,4 +1,4 @@
-"""Secrets in files: owns how a shared word is read; never shows one."""
+"""Secrets in files. Never shows one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LENGTH_MIN: Final = 16
 
 
 def read_word(path: Path, what: str) -> str:
-    """The word in a file, without the white space around it; FolkmootError names `what` when it is none or too short.
+    """Return the word in a file, without surrounding white space; raises FolkmootError, with `what`, if it is invalid.
 
-    The word is ASCII, so that it fits into a header and is the same bytes everywhere.
+    The word is ASCII, so that it fits in an HTTP header and is the same bytes everywhere.
     """
     try:
         word = path.read_text("utf-8").strip()

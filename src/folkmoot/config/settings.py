@@ -1,6 +1,6 @@
-"""All settings of a node: owns the sections and fields of the configuration file, with defaults, bounds and reasons.
+"""All settings of a node: the sections and fields of the configuration file, with defaults, bounds and descriptions.
 
-It reads no file and opens nothing; see `load` for where values come from, `check` for what they must fulfil together.
+Reads no file and opens nothing. `load` has the sources of values, `check` the rules across sections.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ __all__ = [
 
 
 def valid_filter(text: str) -> str:
-    """Refuse what is no topic filter, with the reason."""
+    """Return a valid topic filter; raises ValueError with the reason if it is invalid."""
     if fault := check_filter(text.encode(), 32_768):
         raise ValueError(fault)
     return text
 
 
 def valid_template(text: str) -> str:
-    """Refuse what is no filter with placeholders, with the reason."""
+    """Return a valid filter with placeholders; raises ValueError with the reason if it is invalid."""
     if fault := check_template(text.encode()):
         raise ValueError(fault)
     return text
 
 
 def valid_stream_name(name: str) -> str:
-    """Refuse what cannot name a stream, with the reason."""
+    """Return a valid stream name; raises ValueError with the reason if it is invalid."""
     if fault := check_name(name):
         raise ValueError(fault)
     return name
@@ -59,25 +59,25 @@ StreamName = Annotated[str, AfterValidator(valid_stream_name)]
 
 
 class NodeSettings(Section):
-    """Who this node is and where it keeps what it knows."""
+    """Identity and storage of this node."""
 
     id: str = Field(
         "node1",
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
         description=(
-            "Name of the node, 1 to 64 letters, digits, '.', '_', '-'. Must differ between nodes, and stays with the "
-            "data folder. Left out in a cluster: one is made at the first start and kept in the data folder."
+            "Name of the node, 1 to 64 letters, digits, '.', '_', '-'. It must be unique and belongs to the data "
+            "folder. Unset in a cluster: a random id is generated at the first start and kept in the data folder."
         ),
     )
     data: Path = Field(
         Path("folkmoot-data"),
-        description="Folder of the store, made when missing. One node at a time may have it open.",
+        description="Folder of the store, created if it is missing. Only one node at a time may have it open.",
     )
     durability: Literal["fsync", "os"] = Field(
         "fsync",
         description=(
-            "When a message counts as safe: 'fsync' when it is on disk (survives a power cut), "
-            "'os' when the operating system has it (survives a killed process; faster)."
+            "When a message counts as safe: 'fsync' when it is on disk (survives a power failure), 'os' when the "
+            "operating system has it (survives a killed process; faster)."
         ),
     )
     partitions: int = Field(
@@ -85,16 +85,17 @@ class NodeSettings(Section):
         ge=1,
         le=4096,
         description=(
-            "Parts of the data, the unit that nodes share out; equal on all nodes. Fixed when the data folder is made. "
-            "Many spread the load more evenly, and make each change of the membership more work."
+            "Number of partitions, the unit in which data is distributed over nodes; equal on all nodes. Fixed when "
+            "the data folder is created. More partitions balance the load better, but make each change of the "
+            "membership more work."
         ),
     )
     free_bytes_min: Size = Field(
         64 << 20,
         ge=0,
         description=(
-            "Free space on the disk below which nothing more is stored: messages that would have to be are refused "
-            "with 0x97. Keeps the store from failing in the middle of a write."
+            "Free space on disk below which nothing more is stored: messages that would have to be stored are refused"
+            " with 0x97. Prevents the store from failing in the middle of a write."
         ),
     )
     salvage: bool = Field(
@@ -108,22 +109,22 @@ class NodeSettings(Section):
         "",
         pattern=r"^[ -~]{0,1024}$",
         description=(
-            'Where version 5 clients may go, such as "other.example:1883", when this node has too many of them or '
-            "stops: they are told 0x9C with this Server Reference. Empty: they are told 0x89 or 0x8B."
+            'Another server for MQTT 5 clients, such as "other.example:1883", used when this node has too many '
+            "clients or stops: they get 0x9C with this Server Reference. Empty: they get 0x89 or 0x8B."
         ),
     )
     response_information: str = Field(
         "",
         pattern=r"^[ -~]{0,1024}$",
         description=(
-            "What version 5 clients get that ask for Response Information: the topic where their answers may go, with "
-            '%c for the client id, such as "answers/%c". Empty: nothing.'
+            "Answer to MQTT 5 clients that request Response Information: the topic for their responses, with %c for "
+            'the client id, such as "answers/%c". Empty: no answer.'
         ),
     )
 
 
 class ListenerSettings(Section):
-    """One place where clients connect."""
+    """One address at which clients connect."""
 
     protocol: Literal["mqtt", "mqtts", "ws", "wss"] = Field(
         "mqtt", description="TCP (mqtt), TLS (mqtts), WebSocket (ws) or WebSocket over TLS (wss)."
@@ -133,7 +134,7 @@ class ListenerSettings(Section):
     )
     path: str = Field("/mqtt", pattern=r"^/[!-~]*$", description="Path of the WebSocket; only for ws and wss.")
     tls: TlsSettings | None = Field(
-        None, description="Certificates of this listener alone; without it those of the section [tls]."
+        None, description="Certificates of this listener only; unset: those of the section [tls]."
     )
 
 
@@ -141,19 +142,19 @@ class AdminSettings(Section):
     """The HTTP server: streams, health, metrics."""
 
     address: AddressField | None = Field(
-        None, description="HOST:PORT of the HTTP server; without it there is none, and streams cannot be read by HTTP."
+        None, description="HOST:PORT of the HTTP server; unset: there is none, and streams cannot be read over HTTP."
     )
     token_file: Path | None = Field(
-        None, description="File with the token that requests must carry (Authorization: Bearer TOKEN)."
+        None, description="File with the token that requests must have (Authorization: Bearer TOKEN)."
     )
 
 
 class RuleSettings(Section):
-    """One access rule; the first that fits decides."""
+    """One access rule; the first that matches decides."""
 
-    verdict: Literal["allow", "deny"] = Field("allow", description="What the rule says.")
-    action: Literal["publish", "subscribe", "both"] = Field("both", description="For which action.")
-    user: str = Field("*", description="Pattern of the user name with * and ?; '' fits only clients without one.")
+    verdict: Literal["allow", "deny"] = Field("allow", description="Whether the rule allows or denies.")
+    action: Literal["publish", "subscribe", "both"] = Field("both", description="The action that the rule is about.")
+    user: str = Field("*", description="Pattern of the user name with * and ?; '' matches only clients without one.")
     client: str = Field("*", description="Pattern of the client id with * and ?.")
     topics: list[TemplateField] = Field(
         min_length=1, description="Topic filters, with %u for the user name and %c for the client id."
@@ -161,75 +162,80 @@ class RuleSettings(Section):
 
 
 class AuthSettings(Section):
-    """Who may connect, and who may publish and subscribe where."""
+    """Authentication, and the rules for publishing and subscribing."""
 
     allow_anonymous: bool | None = Field(
         None,
         description=(
-            "Whether clients may connect without proving who they are. Left out: only as long as no password file is "
-            "set, and then only on loopback addresses."
+            "Whether clients may connect without authentication. Unset: only if there is no password file, and then "
+            "only on loopback addresses."
         ),
     )
     password_file: Path | None = Field(
         None, description="File of user names and hashed passwords, written by `folkmoot passwd FILE USER`."
     )
     user_from_certificate: bool = Field(
-        False, description="Whether the common name of a client certificate stands for user name and password."
+        False, description="Whether the common name of a client certificate replaces user name and password."
     )
     default: Literal["allow", "deny"] | None = Field(
-        None, description="What holds where no rule fits. Left out: allow without rules, deny with them."
+        None, description="What applies if no rule matches. Unset: allow without rules, deny with them."
     )
     rules: list[RuleSettings] = Field(
-        default_factory=list, description="Access rules, in order: [[auth.rules]] for each one."
+        default_factory=list, description="Access rules, in order: one [[auth.rules]] for each."
     )
 
 
 class StreamSettings(Section):
     """A replayable log of all messages that match a filter."""
 
-    filter: FilterField = Field(description="Topic filter of the messages that are kept.")
+    filter: FilterField = Field(description="Topic filter of the messages that the stream keeps.")
     partitions: int = Field(
-        8, ge=1, le=PARTITIONS_MAX, description="Parts that readers read side by side; order holds within a topic."
+        8,
+        ge=1,
+        le=PARTITIONS_MAX,
+        description="Partitions, which readers can read in parallel; the order within a topic is kept.",
     )
     retention: Duration = Field(
-        0, description='Age at which records may go, such as "7d"; 0 or "never" keeps them whatever their age.'
+        0, description='Age at which records may be removed, such as "7d"; 0 or "never" keeps them regardless of age.'
     )
     retention_bytes: Size = Field(
-        0, ge=0, description='Size of one partition, such as "10GB", beyond which its oldest records go; 0: no bound.'
+        0,
+        ge=0,
+        description='Size of one partition, such as "10GB", above which its oldest records are removed; 0: no limit.',
     )
 
 
 class LogSettings(Section):
-    """What the node says on stderr."""
+    """The log of the node on stderr."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least important that is said.")
-    format: Literal["text", "json"] = Field("text", description="Lines for people, or one JSON object per line.")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="The lowest level that is logged.")
+    format: Literal["text", "json"] = Field("text", description="Text lines, or one JSON object per line.")
 
 
 class Settings(Section):
     """The whole configuration of a node."""
 
-    node: NodeSettings = Field(default_factory=NodeSettings, description="Who this node is.")
+    node: NodeSettings = Field(default_factory=NodeSettings, description="Identity and storage of this node.")
     listeners: list[ListenerSettings] = Field(
         default_factory=lambda: [ListenerSettings()],
         min_length=1,
         max_length=64,
-        description="Where clients connect: [[listeners]] for each. Without any: mqtt on 127.0.0.1:1883.",
+        description="Where clients connect: one [[listeners]] for each. Default: mqtt on 127.0.0.1:1883.",
     )
     tls: TlsSettings = Field(default_factory=TlsSettings, description="Certificates of all TLS listeners.")
     admin: AdminSettings = Field(default_factory=AdminSettings, description="The HTTP server.")
-    auth: AuthSettings = Field(default_factory=AuthSettings, description="Who may do what.")
-    limits: LimitSettings = Field(default_factory=LimitSettings, description="What is accepted, and how much.")
+    auth: AuthSettings = Field(default_factory=AuthSettings, description="Authentication and access rules.")
+    limits: LimitSettings = Field(default_factory=LimitSettings, description="What the node accepts, and how much.")
     streams: dict[StreamName, StreamSettings] = Field(
-        default_factory=dict, description="Replayable logs: [streams.NAME] for each."
+        default_factory=dict, description="Replayable logs: one [streams.NAME] for each."
     )
     cluster: ClusterSettings = Field(
-        default_factory=ClusterSettings, description="The other nodes; without cluster.listen there are none."
+        default_factory=ClusterSettings, description="The cluster; without cluster.listen there is none."
     )
-    log: LogSettings = Field(default_factory=LogSettings, description="What is said on stderr.")
+    log: LogSettings = Field(default_factory=LogSettings, description="The log on stderr.")
 
     def tls_of(self, listener: ListenerSettings) -> TlsSettings | None:
-        """The certificates that a listener uses: its own, else those of the section; None for mqtt and ws."""
+        """Return the certificates of a listener: its own, else those of the section [tls]; None for mqtt and ws."""
         if listener.protocol in ("mqtt", "ws"):
             return None
         return listener.tls or self.tls

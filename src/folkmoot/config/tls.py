@@ -1,4 +1,4 @@
-"""Sections that name certificates: those of listeners for clients, and those by which nodes prove who they are."""
+"""Sections with certificates: of listeners for clients, and of nodes among each other."""
 
 from __future__ import annotations
 
@@ -17,33 +17,31 @@ class TlsSettings(Section):
 
     certificate: Path | None = Field(None, description="PEM file with the server's certificate and its chain.")
     key: Path | None = Field(None, description="PEM file with the private key of the certificate, unencrypted.")
-    ca: Path | None = Field(None, description="PEM file with the authorities that sign client certificates.")
+    ca: Path | None = Field(None, description="PEM file with the CAs that sign client certificates.")
     require_client_certificate: bool = Field(
-        False, description="Whether a client without a certificate signed by `ca` is refused in the TLS handshake."
+        False, description="Whether the TLS handshake refuses a client without a certificate signed by `ca`."
     )
 
     @model_validator(mode="after")
     def complete(self) -> Self:
-        """A certificate needs its key, and client certificates need somebody who signs them."""
+        """Check that a certificate has its key, and that client certificates have a CA."""
         if (self.certificate is None) != (self.key is None):
             missing = "key" if self.key is None else "certificate"
-            raise ValueError(f"certificate and key belong together: set {missing} too")
+            raise ValueError(f"certificate and key belong together: also set {missing}")
         if self.require_client_certificate and self.ca is None:
-            raise ValueError("require_client_certificate needs ca, the authorities that sign client certificates")
+            raise ValueError("require_client_certificate needs ca, the CAs that sign client certificates")
         return self
 
 
 class PeerTlsSettings(Section):
-    """Certificates between nodes, checked by both sides."""
+    """Certificates between nodes, which both sides check."""
 
     certificate: Path = Field(
-        description="PEM file with this node's certificate and its chain, good for server and client use."
+        description="PEM file with this node's certificate and its chain, valid for server and client use."
     )
     key: Path = Field(description="PEM file with the private key of the certificate, unencrypted.")
-    ca: Path = Field(
-        description="PEM file with the authorities that sign the certificates of all nodes, and no others."
-    )
+    ca: Path = Field(description="PEM file with the CAs that sign the certificates of all nodes, and no others.")
 
     def for_listener(self) -> TlsSettings:
-        """The same as certificates of a listener that refuses whoever has none."""
+        """Return the same certificates for a listener that refuses peers without one."""
         return TlsSettings(certificate=self.certificate, key=self.key, ca=self.ca, require_client_certificate=True)

@@ -1,7 +1,7 @@
-"""Quantities as people write them: owns durations, sizes and addresses; knows no field by name.
+"""Text forms of durations, sizes and addresses. Knows no field.
 
-Durations are microseconds inside and text with a unit outside ("7d", "1h30m", "never"), sizes are bytes inside and
-text with a unit ("10GB", "64MiB") or a plain number of bytes outside.
+In the program, durations are microseconds and sizes are bytes. In the configuration, durations have units ("7d",
+"1h30m", "never"), and sizes have units ("10GB", "64MiB") or are a plain number of bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "parse_size",
 ]
 
-# MQTT writes "never" as 0xFFFFFFFF seconds [MQTT-3.1.2.11.2]; the same instant stands for it in microseconds.
+# "never" is 0xFFFFFFFF seconds in MQTT [MQTT-3.1.2.11.2]; this is the same time in microseconds.
 NEVER_S: Final = 0xFFFF_FFFF
 NEVER_US: Final = NEVER_S * 1_000_000
 
@@ -54,7 +54,7 @@ SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]i?B|B)?")
 
 
 def parse_duration(value: object) -> int:
-    """Microseconds of "250ms", "10s", "1h30m", "7d", "never" or 0; ValueError says what is valid."""
+    """Return the microseconds of "250ms", "10s", "1h30m", "7d", "never" or 0; raises ValueError with what is valid."""
     if value == 0 or value == "0":
         return 0
     if isinstance(value, str):
@@ -70,7 +70,7 @@ def parse_duration(value: object) -> int:
 
 
 def format_duration(duration_us: int) -> str:
-    """The shortest text that `parse_duration` reads back as `duration_us`."""
+    """Return the shortest text that `parse_duration` reads as `duration_us`."""
     if duration_us == NEVER_US:
         return "never"
     for unit, factor in DURATION_UNITS.items():
@@ -80,7 +80,7 @@ def format_duration(duration_us: int) -> str:
 
 
 def parse_size(value: object) -> int:
-    """Bytes of "10GB", "64MiB", "512kB" or a whole number; ValueError says what is valid."""
+    """Return the bytes of "10GB", "64MiB", "512kB" or a whole number; raises ValueError with what is valid."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and (match := SIZE.fullmatch(value.strip())):
@@ -92,7 +92,7 @@ def parse_size(value: object) -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """The shortest text that `parse_size` reads back as `size_bytes`."""
+    """Return the shortest text that `parse_size` reads as `size_bytes`."""
     for unit, factor in SIZE_UNITS.items():
         if size_bytes and size_bytes % factor == 0:
             return f"{size_bytes // factor}{unit}"
@@ -100,7 +100,7 @@ def format_size(size_bytes: int) -> str:
 
 
 class Address:
-    """Where to listen: `host` (a name or an IP address, without brackets) and `port` (0: the system picks one)."""
+    """An address: `host` (a name or an IP address, without brackets) and `port` (0: the system picks one)."""
 
     def __init__(self, host: str, port: int) -> None:
         self.host = host
@@ -119,7 +119,7 @@ class Address:
         return hash((self.host, self.port))
 
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it; a name other than localhost counts as reachable."""
+        """Whether only this machine can reach it; a name other than localhost counts as reachable from the network."""
         if self.host == "localhost":
             return True
         try:
@@ -128,7 +128,7 @@ class Address:
             return False
 
     def is_wildcard(self) -> bool:
-        """Whether it stands for all interfaces: one can listen there, and nobody can connect to it."""
+        """Whether it means all interfaces: valid for listening, but not for connecting."""
         try:
             return ipaddress.ip_address(self.host).is_unspecified
         except ValueError:
@@ -136,7 +136,7 @@ class Address:
 
 
 def parse_address(value: object) -> Address:
-    """The address in "HOST:PORT", "[IPV6]:PORT" or ":PORT" (all interfaces); ValueError says what is valid."""
+    """Return the address in "HOST:PORT", "[IPV6]:PORT" or ":PORT" (all interfaces); raises ValueError."""
     if isinstance(value, Address):
         return value
     if isinstance(value, str):
@@ -147,7 +147,7 @@ def parse_address(value: object) -> Address:
     raise ValueError('an address is "HOST:PORT" with a port from 0 (free choice) to 65535, such as "127.0.0.1:1883"')
 
 
-# The kinds of fields: `int` microseconds, `int` bytes and Address for the program, text for people.
+# Types of fields: durations (int, microseconds), sizes (int, bytes) and addresses, each written as text.
 Duration = Annotated[int, BeforeValidator(parse_duration), PlainSerializer(format_duration), "duration"]
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size), "size"]
 AddressField = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str), "address"]

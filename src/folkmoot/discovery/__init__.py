@@ -1,4 +1,4 @@
-"""Ways to find the peer addresses of other nodes: each is told what to ask, and answers with "HOST:PORT"s."""
+"""Discovery of other nodes: each method returns peer addresses as "HOST:PORT"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every way of finding other nodes offers. Owns no connection and does not know this node."""
+"""The interface of discovery methods. They own no connection and do not know this node."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["Discovery", "DiscoveryError"]
 
 
 class DiscoveryError(FolkmootError):
-    """Nobody could be asked where other nodes are; the text says who and why. Asking again later may help."""
+    """The lookup failed; the text says what failed and why. A later lookup may succeed."""
 
 
 class Discovery(ABC):
-    """Finds addresses of nodes to ask first; one that answers is enough, since nodes tell each other of all others."""
+    """Finds addresses of nodes to contact first; one that answers is enough to learn of all others."""
 
     @abstractmethod
     async def lookup(self) -> list[str]:
-        """Return "HOST:PORT"s of peer listeners, without doubles, in an order that means nothing.
+        """Return the "HOST:PORT" of peer listeners, without duplicates, in no particular order.
 
-        This node's own may be among them, and some may be dead. Raises DiscoveryError.
+        The address of this node may be among them, and some nodes may be down. Raises DiscoveryError.
         """

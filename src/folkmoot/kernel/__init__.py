@@ -1,6 +1,6 @@
-"""The ground everything stands on: errors, events, limits, units of time, hash, seeded randomness, packing, timers.
+"""Shared foundations: errors, events, limits, units of time, hash, seeded randomness, packing, timers.
 
-Imports nothing of the project.
+Imports no other package of the project.
 """
 
 from __future__ import annotations

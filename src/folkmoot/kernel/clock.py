@@ -1,4 +1,4 @@
-"""Units of time and the value that stands for 'never'; reading a clock is the drivers' work."""
+"""Units of time and the value that stands for 'never'. Only drivers read a clock."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ MINUTE: Final = 60_000_000
 HOUR: Final = 60 * MINUTE
 
 NEVER: Final = 1 << 62
-"""Later than any time: a deadline in microseconds that never comes."""
+"""A deadline in microseconds that is later than any time."""

@@ -1,4 +1,4 @@
-"""The exceptions of the project: each names what is wrong and what to do; none is raised by remote input in a core."""
+"""The exceptions of the project. Each text says what is wrong and what to do. In a core, remote input raises none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["CorruptStore", "FolkmootError", "SnapshotGone", "StoreError"]
 
 
 class FolkmootError(Exception):
-    """Base of all errors that are meant for a person: the text says what is wrong and what to do."""
+    """Base of all errors that are shown to users: the text says what is wrong and what to do."""
 
 
 class StoreError(FolkmootError):
@@ -14,8 +14,8 @@ class StoreError(FolkmootError):
 
 
 class CorruptStore(StoreError):
-    """The store holds bytes that no version of this program wrote; nothing of it is dropped silently."""
+    """The store has bytes that no version of this program wrote; nothing is dropped silently."""
 
 
 class SnapshotGone(StoreError):
-    """A snapshot of the store was closed while somebody still read it: begin again."""
+    """A snapshot of the store was closed while it was still in use: begin again with a new one."""

@@ -1,4 +1,4 @@
-"""Facts for the log: what happened, to whom, why. Cores emit them, drivers write them."""
+"""Events for the log: what happened, to which client or node, and why. Cores emit them, drivers write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ERROR: Final = "error"
 
 
 class Event:
-    """One fact: a level, a kind (a word that can be searched for) and fields; never a password or a payload."""
+    """One event: a level, a kind (a searchable word) and fields; never a password or a payload."""
 
     def __init__(self, level: str, kind: str, fields: dict[str, object]) -> None:
         self.level = level

@@ -1,4 +1,4 @@
-"""The one hash of the project: placement depends on it, so it is the same in all processes, machines and versions."""
+"""The hash of the project. Placement depends on it: it is the same in all processes, machines and versions."""
 
 from __future__ import annotations
 

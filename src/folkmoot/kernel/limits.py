@@ -1,4 +1,4 @@
-"""Every limit of a node, by name, with its default and its reason; 0 means 'no limit' only where it says so."""
+"""Every limit of a node, with its default and its reason; 0 means 'no limit' only where the comment says so."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ __all__ = ["Limits"]
 
 
 class Limits:
-    """The limits of one node; attributes are set by the configuration before the node starts and never after."""
+    """The limits of one node; the configuration sets them before the node starts, and they never change afterwards."""
 
     def __init__(self) -> None:
         # Connections
         self.connections_max: int = 1_000_000
-        self.connect_timeout_us: int = 10 * SECOND  # a handshake slower than this holds a socket for nothing
-        self.connect_bytes_max: int = 65_536  # what an unknown peer may make us buffer
-        self.keep_alive_max_s: int = 65_535  # a larger wish is answered with Server Keep Alive
-        self.keep_alive_default_s: int = 0  # what a client gets that asks for 0 (none); 0 = none
+        self.connect_timeout_us: int = 10 * SECOND  # a slower handshake only occupies a socket
+        self.connect_bytes_max: int = 65_536  # bounds what an unknown peer can make the node buffer
+        self.keep_alive_max_s: int = 65_535  # a client that requests more gets this as Server Keep Alive
+        self.keep_alive_default_s: int = 0  # for a client that requests 0 (none); 0 = none
         self.packet_bytes_max: int = 1_048_576  # announced as Maximum Packet Size
         self.send_buffer_bytes_max: int = (
             4_194_304  # per connection; beyond it QoS 0 is dropped and QoS 1, 2 wait in the queue
@@ -28,13 +28,13 @@ class Limits:
         self.session_expiry_v3_s: int = 0xFFFF_FFFF  # for 3.1 and 3.1.1 clients with clean session 0
         self.sessions_max: int = 1_000_000
         self.subscriptions_max: int = 10_000  # per session
-        self.receive_max: int = 1024  # QoS 1 and 2 messages that a client may have in flight to us
-        self.inflight_max: int = 1024  # and we to a client, if its own Receive Maximum allows
-        self.queue_messages_max: int = 100_000  # per session; waiting beyond the window
+        self.receive_max: int = 1024  # unacknowledged QoS 1 and 2 messages from one client
+        self.inflight_max: int = 1024  # and to one client, if its Receive Maximum allows as many
+        self.queue_messages_max: int = 100_000  # per session, beyond those in flight
         self.queue_bytes_max: int = 268_435_456  # per session
-        self.queue_full_drops_oldest: bool = False  # False: the newest goes
-        self.queue_qos0_offline: bool = False  # keep QoS 0 messages for absent persistent sessions
-        self.message_expiry_max_s: int = 0  # upper bound put on every message; 0 = none
+        self.queue_full_drops_oldest: bool = False  # False: the newest message is dropped
+        self.queue_qos0_offline: bool = False  # keep QoS 0 messages for persistent sessions that are offline
+        self.message_expiry_max_s: int = 0  # upper bound of the expiry of every message; 0 = none
         self.will_delay_max_s: int = 0xFFFF_FFFF
         # Publishing
         self.qos_max: int = 2
@@ -48,19 +48,19 @@ class Limits:
         self.topic_levels_max: int = 128
         self.topic_bytes_max: int = 65_535
         self.publish_rate_max: int = 0  # messages per second and connection; 0 = no limit
-        self.check_payload_format: bool = False  # verify that payloads declared as UTF-8 are
+        self.check_payload_format: bool = False  # check payloads that are declared as UTF-8
         # The node
-        self.write_backlog_bytes_max: int = 67_108_864  # not yet durable; beyond it publishers are not read
-        self.route_cache_max: int = 100_000  # topics whose routes are remembered
+        self.write_backlog_bytes_max: int = 67_108_864  # not durable yet; beyond it publishers are not read
+        self.route_cache_max: int = 100_000  # topics whose routes are cached
         self.producers_max: int = 100_000  # idempotent producers remembered per partition
         self.sys_interval_us: int = 10 * SECOND  # 0 = no $SYS topics
-        self.events_interval_us: int = 10 * SECOND  # between two events with latencies; 0 = there are none
-        self.events_objective_us: int = 5_000  # what an acknowledgement and a delivery should take at most
-        self.events_prefix_levels: int = 1  # of a topic, by which latencies are told apart
-        self.events_prefixes_max: int = 100  # further prefixes count as one
-        self.page_rows: int = 128  # rows read from the store at once; bounds the time that one turn takes
+        self.events_interval_us: int = 10 * SECOND  # between two latency events; 0 = none
+        self.events_objective_us: int = 5_000  # the target latency of acknowledgements and deliveries
+        self.events_prefix_levels: int = 1  # topic levels by which latencies are grouped
+        self.events_prefixes_max: int = 100  # further prefixes are counted together
+        self.page_rows: int = 128  # rows read from the store at once; bounds the time of a turn
         self.transaction_bytes_max: int = 268_435_456  # per app: staged, or committed and not published
-        self.transaction_expiry_us: int = 3600 * SECOND  # after its newest chunk, what is not committed goes
+        self.transaction_expiry_us: int = 3600 * SECOND  # of uncommitted ones, after the newest chunk
         self.shared_bodies_max: int = (
             1_000_000  # messages stored once for many sessions; beyond it each session has its own copy
         )

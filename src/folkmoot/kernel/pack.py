@@ -1,4 +1,4 @@
-"""Fixed-width big-endian integers and varints in byte strings: what rows, chunks and frames are made of."""
+"""Fixed-width big-endian integers and varints in byte strings, for rows, chunks and frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["BYTE", "U16", "get_u16", "get_u32", "get_u64", "get_varint", "u16", 
 U16: Final[list[bytes]] = [n.to_bytes(2, "big") for n in range(65536)]
 """Every 16-bit integer as two bytes.
 
-Looking one up is three times cheaper than packing it, and packet ids are packed per message.
+A look-up is three times cheaper than packing, and every message has a packet id.
 """
 
 
@@ -60,7 +60,7 @@ def varint(value: int) -> bytes:
 
 
 def get_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """Return the LEB128 integer at `pos` and the position after it; raises IndexError when the bytes end too early."""
+    """Return the LEB128 integer at `pos` and the position after it; raises IndexError if the bytes end too early."""
     value = 0
     shift = 0
     while True:

@@ -1,4 +1,4 @@
-"""Seeded randomness as a value: the same seed gives the same numbers on every machine, interpreted and compiled."""
+"""Seeded random numbers: the same seed gives the same numbers on every machine, interpreted and compiled."""
 
 from __future__ import annotations
 

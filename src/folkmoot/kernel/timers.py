@@ -1,4 +1,4 @@
-"""Deadlines, one per (kind, subject). Owns no clock and no subject, only the numbers or names that stand for them."""
+"""Deadlines, one per (kind, subject). Reads no clock; a subject is a number or a name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from folkmoot.kernel.clock import NEVER
 
 __all__ = ["Timers"]
 
-# Fewer idle entries than this are not worth a walk over all of them.
+# With fewer stale entries than this, a sweep over the heap does not pay.
 _IDLE_MIN: Final = 1024
 
 
 class _Slot:
-    """The deadline of one subject; `queued_us`: the earliest entry of the heap that stands for it."""
+    """The deadline of one subject; `queued_us`: the time of its earliest entry in the heap."""
 
     def __init__(self, due_us: int) -> None:
         self.due_us = due_us
@@ -22,11 +22,11 @@ class _Slot:
 
 
 class Timers:
-    """A heap of deadlines: equal times come out in the order in which they entered it, so that runs reproduce.
+    """A heap of deadlines. Those with equal times come out in the order in which they entered, so that runs reproduce.
 
-    Postponing is what happens most (every reconnect postpones a session's end), and it costs nothing: the entry in the
-    heap comes out at its old time and goes back. Cancelled ones are swept when they are the greater part: the memory
-    follows the number of deadlines that are in force.
+    Postponing is the most frequent call (every reconnect postpones the end of a session), and it costs nothing: the
+    entry leaves the heap at its old time and is inserted again. Stale entries are swept when they are the majority, so
+    that the memory is proportional to the number of active deadlines.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Timers:
         self._idle = 0
 
     def set(self, due_us: int, kind: int, subject: int | str) -> None:
-        """Let (kind, subject) come out of `pop` at `due_us`, and at no other time that was set before."""
+        """Set the deadline of (kind, subject) to `due_us`; it replaces an earlier one."""
         if due_us >= NEVER:
             self.cancel(kind, subject)
             return
@@ -51,11 +51,11 @@ class Timers:
         if due_us < slot.queued_us:
             slot.queued_us = due_us
             self._push(due_us, kind, subject)
-            if len(self._heap) >= 2 * len(self._slots) + _IDLE_MIN:  # each deadline brought forward leaves an entry
+            if len(self._heap) >= 2 * len(self._slots) + _IDLE_MIN:  # each advanced deadline leaves a stale entry
                 self._sweep()
 
     def cancel(self, kind: int, subject: int | str) -> None:
-        """Forget the deadline of (kind, subject), if there is one."""
+        """Remove the deadline of (kind, subject), if there is one."""
         slot = self._slots.get((kind, subject))
         if slot is not None and slot.due_us < NEVER:
             slot.due_us = NEVER
@@ -83,12 +83,12 @@ class Timers:
         return self._heap[0][0] if self._heap else NEVER
 
     def pop(self, now: int) -> tuple[int, int | str] | None:
-        """Take out the earliest (kind, subject) that is due at `now`, or return None."""
+        """Remove and return the earliest (kind, subject) that is due at `now`; None if there is none."""
         while self._heap and self._heap[0][0] <= now:
             queued_us, _count, kind, subject = heappop(self._heap)
             slot = self._slots.get((kind, subject))
             if slot is None or slot.queued_us != queued_us:
-                continue  # an earlier entry has stood for it
+                continue  # a stale entry
             if slot.due_us <= now:
                 del self._slots[(kind, subject)]
                 return kind, subject
@@ -101,5 +101,5 @@ class Timers:
         return None
 
     def __len__(self) -> int:
-        """Return the number of deadlines in force."""
+        """Return the number of active deadlines."""
         return len(self._slots) - self._idle

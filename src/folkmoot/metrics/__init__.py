@@ -1,4 +1,4 @@
-"""What a node counts: counters, gauges, histograms, the catalogue that explains them, and their text form."""
+"""Metrics of a node: counters, gauges, histograms, their catalogue, and their text format."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The catalogue of every metric of a node: name, kind, unit, meaning, and the attribute that holds it.
 
-Owns the words. The figures are in `counters`; the text form for Prometheus is made in `exposition`.
+Owns the descriptions. `counters` has the values, `exposition` the text format for Prometheus.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ HISTOGRAM: Final = 3
 class Family:
     """One metric, or several that differ by the value of one label.
 
-    `name` is without prefix, unit and suffix; `kind` is COUNTER, GAUGE or HISTOGRAM; `unit` is what one step counts
-    ("us" is exposed in seconds); `members` are pairs (value of `label`, attribute of Counters or Histograms).
+    `name` has no prefix, unit or suffix; `kind` is COUNTER, GAUGE or HISTOGRAM; `unit` is the unit of the value ("us"
+    is exposed in seconds); `members` are pairs (value of `label`, attribute of Counters or Histograms).
     """
 
     def __init__(
@@ -41,18 +41,18 @@ def families() -> list[Family]:
 
 
 def connections() -> list[Family]:
-    """Network connections and the clients that come with them."""
+    """Network connections and clients."""
     return [
         gauge("started_us", "us", "When the node started, since 1970", "start_time"),
         gauge("connections", "connections", "Network connections that are open"),
         counter("connections_opened", "connections", "Network connections accepted"),
         counter("connections_closed", "connections", "Network connections ended, for any reason"),
         counter("connections_refused", "connections", "Network connections refused because of a limit of the node"),
-        gauge("clients_connected", "clients", "Clients whose CONNECT was accepted and who are connected"),
+        gauge("clients_connected", "clients", "Connected clients whose CONNECT was accepted"),
         counter("connects_accepted", "packets", "CONNECT packets answered with success"),
-        counter("connects_refused", "packets", "CONNECT packets answered with an error or a close"),
-        counter("connect_timeouts", "connections", "Connections closed because no CONNECT came in time"),
-        counter("keep_alive_timeouts", "clients", "Clients closed because they were silent for too long"),
+        counter("connects_refused", "packets", "CONNECT packets answered with an error or by closing the connection"),
+        counter("connect_timeouts", "connections", "Connections closed because no CONNECT was received in time"),
+        counter("keep_alive_timeouts", "clients", "Clients disconnected because their keep alive expired"),
         counter("takeovers", "clients", "Connections closed because their client connected again"),
         split("authentications", COUNTER, "attempts", "Authentications by result", "result",
               "auth_", ["succeeded", "failed", "method_unknown"]),
@@ -60,7 +60,7 @@ def connections() -> list[Family]:
 
 
 def wire() -> list[Family]:
-    """Bytes, packets other than PUBLISH, and errors of remote ends."""
+    """Bytes, packets other than PUBLISH, and protocol errors of clients."""
     received = ["connect", "puback", "pubrec", "pubrel", "pubcomp", "subscribe", "unsubscribe", "pingreq"]
     received += ["disconnect", "auth"]
     sent = ["connack", "puback", "pubrec", "pubrel", "pubcomp", "suback", "unsuback", "pingresp", "disconnect"]
@@ -77,7 +77,7 @@ def wire() -> list[Family]:
 
 
 def messages() -> list[Family]:
-    """PUBLISH packets in and out, and what became of messages."""
+    """PUBLISH packets in and out, and what happened to messages."""
     qos = ["0", "1", "2"]
     drops = ["queue_full", "qos0_slow", "qos0_moved", "expired", "too_large"]
     return [
@@ -87,17 +87,17 @@ def messages() -> list[Family]:
         counter("publish_payload_bytes_sent", "bytes", "Payload sent in PUBLISH", "publish_payload_sent"),
         counter("publish_resent", "packets", "PUBLISH packets sent again with DUP after a reconnect"),
         counter("publish_repeated", "packets", "QoS 2 PUBLISH packets received again before their release"),
-        counter("publish_unmatched", "messages", "Messages that no subscription and no stream wanted"),
-        split("publish_dropped", COUNTER, "messages", "Deliveries given up, by reason", "reason", "dropped_", drops),
+        counter("publish_unmatched", "messages", "Messages that matched no subscription and no stream"),
+        split("publish_dropped", COUNTER, "messages", "Deliveries dropped, by reason", "reason", "dropped_", drops),
         split("acl_denied", COUNTER, "packets", "Actions that the access rules denied", "action",
               "acl_denied_", ["publish", "subscribe"]),
-        gauge("publishers_paused", "connections", "Connections that may not publish for now: overload, or their rate"),
-        counter("publisher_pauses", "events", "Times that a connection was not to publish for a while"),
+        gauge("publishers_paused", "connections", "Connections whose publishing is paused: overload, or their rate"),
+        counter("publisher_pauses", "events", "Times that publishing was paused on a connection"),
         gauge("overload", "levels", "Overload of this node, 0 to 10"),
-        gauge("cluster_overload", "levels", "The highest overload of all members: publishers are slowed by it"),
-        gauge("wills_pending", "messages", "Wills that wait for the end of their delay"),
+        gauge("cluster_overload", "levels", "The highest overload of all members, by which publishers are slowed down"),
+        gauge("wills_pending", "messages", "Wills whose delay has not ended yet"),
         counter("wills_published", "messages", "Wills published"),
-        counter("wills_cancelled", "messages", "Wills that a DISCONNECT or a return in time made void"),
+        counter("wills_cancelled", "messages", "Wills cancelled by a DISCONNECT or by a reconnect in time"),
         gauge("retained_messages", "messages", "Retained messages"),
         gauge("retained_bytes", "bytes", "Topics, payloads and properties of the retained messages", "retained"),
         counter("retained_sent", "messages", "Retained messages sent because of a SUBSCRIBE"),
@@ -109,11 +109,11 @@ def sessions() -> list[Family]:
     return [
         gauge("sessions_persistent", "sessions", "Sessions that outlive their connection"),
         counter("sessions_created", "sessions", "Sessions begun"),
-        counter("sessions_resumed", "sessions", "Sessions found again by a CONNECT"),
+        counter("sessions_resumed", "sessions", "Sessions resumed by a CONNECT"),
         counter("sessions_expired", "sessions", "Sessions removed because their expiry interval passed"),
         split("subscriptions", GAUGE, "subscriptions", "Subscriptions by kind", "kind",
               "subscriptions_", ["persistent", "transient", "shared"]),
-        counter("subscribed", "subscriptions", "Subscriptions made, without those that replace one"),
+        counter("subscribed", "subscriptions", "Subscriptions created, except those that replace one"),
         counter("unsubscribed", "subscriptions", "Subscriptions ended by UNSUBSCRIBE, or a replay by retention"),
         gauge("queue_messages", "messages", "Messages queued for persistent sessions"),
         gauge("queue_bytes", "bytes", "Bytes queued for persistent sessions", "queue"),
@@ -125,101 +125,110 @@ def storage() -> list[Family]:
     return [
         gauge("storage_full", "flag", "1 while the node refuses to store because its disk is full"),
         counter("storage_refused", "packets", "Packets refused because the disk was full"),
-        counter("commit_batches", "batches", "Batches handed to the store"),
-        counter("commit_rows", "rows", "Rows written or deleted by these batches"),
-        counter("commit_bytes", "bytes", "Bytes of these rows", "commit"),
-        gauge("commit_waiting_batches", "batches", "Batches handed to the store and not durable yet"),
-        gauge("commit_waiting_bytes", "bytes", "Bytes of these batches", "commit_waiting"),
-        spread("commit_us", "From handing a batch to the store until it is durable"),
+        counter("commit_batches", "batches", "Batches submitted to the store"),
+        counter("commit_rows", "rows", "Rows written or deleted in the store"),
+        counter("commit_bytes", "bytes", "Bytes of the rows written or deleted in the store", "commit"),
+        gauge("commit_waiting_batches", "batches", "Batches submitted to the store and not durable yet"),
+        gauge("commit_waiting_bytes", "bytes", "Bytes of the batches that are not durable yet", "commit_waiting"),
+        spread("commit_us", "From submitting a batch to the store until it is durable"),
         counter("stream_records", "records", "Records appended to streams"),
-        counter("stream_bytes", "bytes", "Bytes of these records", "stream"),
+        counter("stream_bytes", "bytes", "Bytes of the records appended to streams", "stream"),
         counter("stream_trimmed_records", "records", "Records removed by retention"),
-        counter("stream_trimmed_bytes", "bytes", "Bytes of the chunks that these were stored in", "stream_trimmed"),
+        counter(
+            "stream_trimmed_bytes",
+            "bytes",
+            "Bytes of the chunks removed by retention",
+            "stream_trimmed",
+        ),
         counter("stream_replayed", "records", "Records sent to MQTT clients that replay a stream"),
         counter(
-            "transactions_committed", "transactions", "Transactions committed at this node, the leader of their homes"
+            "transactions_committed",
+            "transactions",
+            "Transactions committed at this node, the leader of their home",
         ),
-        counter("transactions_repeated", "transactions", "Commits of transactions that were committed before"),
         counter(
-            "transactions_expired", "transactions", "Transactions that were staged, never committed, and forgotten"
+            "transactions_repeated", "transactions", "Repeated commits of transactions that were already committed"
         ),
-        gauge("transactions_waiting", "transactions", "Transactions that are committed and not published whole"),
-        counter("transaction_messages", "messages", "Messages of transactions that were published"),
+        counter(
+            "transactions_expired", "transactions", "Transactions that were staged, not committed in time, and dropped"
+        ),
+        gauge("transactions_waiting", "transactions", "Transactions that are committed and not completely published"),
+        counter("transaction_messages", "messages", "Published messages of transactions"),
         gauge(
             "transaction_bytes", "bytes", "Bytes of transactions that are staged or not published yet", "transactions"
         ),
         gauge("producers", "producers", "Idempotent producers remembered"),
-        counter("producer_duplicates", "messages", "Messages of idempotent producers that had been applied before"),
+        counter("producer_duplicates", "messages", "Repeated messages of idempotent producers, not applied again"),
     ]
 
 
 def cluster() -> list[Family]:
-    """What goes between nodes."""
+    """Traffic between nodes, and the state of the cluster."""
     return [
-        counter("cluster_messages_sent", "messages", "Messages handed to other nodes: one per partition or node"),
-        counter("cluster_messages_received", "messages", "Messages that other nodes have handed over"),
-        counter("cluster_requests_repeated", "requests", "Requests of other nodes that were applied before"),
-        counter("cluster_messages_void", "messages", "Messages of other nodes from before a split had healed"),
+        counter("cluster_messages_sent", "messages", "Messages forwarded to other nodes: one per partition or node"),
+        counter("cluster_messages_received", "messages", "Messages that other nodes have forwarded to this one"),
+        counter("cluster_requests_repeated", "requests", "Repeated requests of other nodes, not applied again"),
+        counter("cluster_messages_void", "messages", "Messages of other nodes that were sent before a split healed"),
         gauge("cluster_member", "flag", "1 while this node is a member of the cluster's view"),
-        gauge("cluster_may_serve", "flag", "0 while the split policy forbids it to serve, or it has no view"),
-        gauge("cluster_settings_differ", "settings", "Settings of other members that must be as here, and are not"),
-        gauge("cluster_view", "views", "Number of the view that is installed here: each change of members adds to it"),
+        gauge("cluster_may_serve", "flag", "0 while the split policy forbids this node to serve, or it has no view"),
+        gauge("cluster_settings_differ", "settings", "Settings of other members that differ and must not"),
+        gauge("cluster_view", "views", "Number of the installed view: it grows with each change of members"),
         split("cluster_nodes", GAUGE, "nodes", "Nodes that belong to the cluster, by state", "state",
               "cluster_nodes_", ["active", "joining", "leaving", "away"]),
-        split("partitions", GAUGE, "partitions", "Partitions that this node has a part in", "role",
+        split("partitions", GAUGE, "partitions", "Partitions of which this node is the leader or has a copy", "role",
               "partitions_role_", ["leads", "follows", "fills"]),
         gauge("partitions_closed", "partitions", "Partitions whose leader does not serve at the moment"),
-        gauge("cluster_disks_full", "nodes", "Nodes that have told that their disks are full, this one included"),
+        gauge("cluster_disks_full", "nodes", "Nodes that report a full disk, including this one"),
         gauge("partitions_refusing", "partitions", "Partitions that store nothing: the disk of their leader is full"),
-        gauge("partitions_under_replicated", "partitions", "Partitions with fewer copies than there should be"),
-        gauge("partitions_missing", "partitions", "Partitions that go on without what they had: all copies are away"),
+        gauge("partitions_under_replicated", "partitions", "Partitions with fewer copies than configured"),
+        gauge("partitions_missing", "partitions", "Partitions that continue without their data: no copy is reachable"),
         gauge("partitions_moving", "partitions", "Partitions of which a copy is being made"),
-        gauge("partitions_damaged", "partitions", "Copies here that were found to be damaged and are not mended yet"),
+        gauge("partitions_damaged", "partitions", "Copies at this node that are damaged and not repaired yet"),
         counter("digests_compared", "ranges", "Ranges of rows compared with another copy"),
         counter("digests_different", "ranges", "Ranges that were different"),
         counter("digests_passed_over", "ranges", "Ranges that could not be compared: too much changed meanwhile"),
-        gauge("copy_left_bytes", "bytes", "What is left to be copied to this node", "copy_left"),
-        counter("copied_bytes", "bytes", "What was copied to this node to fill partitions"),
-        counter("given_bytes", "bytes", "What this node gave to others to fill partitions"),
-        gauge("peers_connected", "nodes", "Other nodes to which a connection stands"),
-        counter("peer_connects", "events", "Times that a connection to another node came to stand"),
+        gauge("copy_left_bytes", "bytes", "Bytes that remain to be copied to this node", "copy_left"),
+        counter("copied_bytes", "bytes", "Bytes copied to this node to fill partitions"),
+        counter("given_bytes", "bytes", "Bytes copied from this node to others to fill partitions"),
+        gauge("peers_connected", "nodes", "Other nodes with an open connection"),
+        counter("peer_connects", "events", "Times that a connection to another node was established"),
         counter("peer_losses", "events", "Times that a connection to another node was lost"),
         counter("peer_bytes_received", "bytes", "Bytes from other nodes"),
         counter("peer_bytes_sent", "bytes", "Bytes to other nodes"),
-        gauge("peer_backlog_bytes", "bytes", "Bytes sent to other nodes that they have not acknowledged"),
-        counter("peer_messages_dropped", "messages", "Messages to nodes that could not be reached any more"),
-        gauge("peer_round_trip_us", "us", "Time to another node and back, of the slowest"),
+        gauge("peer_backlog_bytes", "bytes", "Bytes sent to other nodes and not acknowledged yet"),
+        counter("peer_messages_dropped", "messages", "Messages dropped because their node was no longer reachable"),
+        gauge("peer_round_trip_us", "us", "Round-trip time to the slowest other node"),
     ]  # fmt: skip
 
 
 def work() -> list[Family]:
-    """The node's own work."""
+    """The work of the node itself."""
     return [
         counter("turns", "turns", "Turns of the node's loop"),
         spread("turn_us", "Time spent in one turn"),
         counter("events_published", "events", "Events published on $events topics"),
-        counter("events_dropped", "events", "Events given up: the node was overloaded, or too many waited"),
-        counter("wakes", "events", "Turns that a timer or background work asked for"),
-        counter("route_misses", "lookups", "Topics whose routes had to be found"),
-        gauge("route_cached", "topics", "Topics whose routes are remembered now"),
+        counter("events_dropped", "events", "Events dropped: the node was overloaded, or too many were waiting"),
+        counter("wakes", "events", "Turns that were started by a timer or by background work"),
+        counter("route_misses", "lookups", "Topics whose routes were not in the cache"),
+        gauge("route_cached", "topics", "Topics whose routes are in the cache"),
     ]
 
 
 def counter(attribute: str, unit: str, meaning: str, name: str = "") -> Family:
-    """Make a counter of one member, named as its attribute unless `name` is given."""
+    """Return a counter with one member, named like its attribute unless `name` is given."""
     return Family(name or attribute, COUNTER, unit, meaning, "", [("", attribute)])
 
 
 def gauge(attribute: str, unit: str, meaning: str, name: str = "") -> Family:
-    """Make a gauge of one member, named as its attribute unless `name` is given."""
+    """Return a gauge with one member, named like its attribute unless `name` is given."""
     return Family(name or attribute, GAUGE, unit, meaning, "", [("", attribute)])
 
 
 def spread(attribute: str, meaning: str) -> Family:
-    """Make a histogram in microseconds, named as its attribute without the unit."""
+    """Return a histogram in microseconds, named like its attribute without the unit."""
     return Family(attribute.removesuffix("_us"), HISTOGRAM, "us", meaning, "", [("", attribute)])
 
 
 def split(name: str, kind: int, unit: str, meaning: str, label: str, prefix: str, values: list[str]) -> Family:
-    """Make a family whose attributes are `prefix` + value of the label."""
+    """Return a family whose attributes are `prefix` + value of the label."""
     return Family(name, kind, unit, meaning, label, [(value, prefix + value) for value in values])

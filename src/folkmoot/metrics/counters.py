@@ -1,8 +1,8 @@
-"""The figures that a node counts while it works: plain integers, so that counting costs one addition.
+"""The counters and gauges of a node: plain integers, so that counting costs one addition.
 
-Owns the attributes; `catalogue` says what each means and how it is exposed, and a test holds the two together.
-It never reads a clock and never decides by a figure. A counter only grows while the process lives; a gauge is set,
-or moved both ways, by the part that owns the thing counted.
+Owns the attributes; `catalogue` describes them, and a test compares the two. Reads no clock and decides nothing. A
+counter only grows while the process lives; a gauge is set, or changed in both directions, by the owner of what it
+counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Counters", "Histograms"]
 
 
 class Counters:
-    """All counters and gauges of one node, each an int that begins at 0; PUBLISH is counted by QoS alone."""
+    """All counters and gauges of one node, each an int that begins at 0; PUBLISH is counted by QoS only."""
 
     def __init__(self) -> None:
         # Network connections, then clients, whose CONNECT was accepted.
@@ -60,12 +60,12 @@ class Counters:
         # Other nodes.
         self.cluster_messages_sent = self.cluster_messages_received = self.cluster_requests_repeated = 0
         self.cluster_messages_void = 0
-        # The links to them, and copies; those that are not counted where they happen are set once a second.
+        # Links to other nodes, and copies; those that are not counted where they change are set once a second.
         self.peers_connected = self.peer_connects = self.peer_losses = 0
         self.peer_bytes_received = self.peer_bytes_sent = self.peer_backlog_bytes = 0
         self.peer_messages_dropped = self.peer_round_trip_us = 0
         self.copied_bytes = self.given_bytes = self.digests_passed_over = 0
-        # The cluster as this node sees it, computed when somebody asks.
+        # The cluster as this node sees it, computed on request.
         self.cluster_member = self.cluster_may_serve = self.cluster_view = self.cluster_settings_differ = 0
         self.cluster_nodes_active = self.cluster_nodes_joining = 0
         self.cluster_nodes_leaving = self.cluster_nodes_away = self.cluster_disks_full = 0
@@ -73,7 +73,7 @@ class Counters:
         self.partitions_closed = self.partitions_under_replicated = self.partitions_refusing = 0
         self.partitions_missing = self.partitions_moving = self.partitions_damaged = 0
         self.digests_compared = self.digests_different = self.copy_left_bytes = 0
-        # The node's own work.
+        # The work of the node itself.
         self.turns = self.wakes = self.route_misses = self.route_cached = 0
 
 

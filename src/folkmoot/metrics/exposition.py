@@ -1,6 +1,6 @@
 """The text form of all metrics for Prometheus (text exposition format, version 0.0.4).
 
-Owns names, order and number format. It never counts and never serves: the admin server sends what is rendered here.
+Owns names, order and number format. The admin server sends the result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["CONTENT_TYPE", "full_name", "render"]
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX: Final = "folkmoot_"
-# From 64 us to 34 s, each border twice the one before: finer ones would cost Prometheus more than they tell.
+# From 64 us to 34 s, each bound twice the one before: finer buckets would cost Prometheus more than they are worth.
 BORDER_BITS_FIRST: Final = 6
 BORDER_BITS_LAST: Final = 25
 
@@ -40,7 +40,7 @@ def render(counters: Counters, histograms: Histograms) -> str:
 
 
 def full_name(family: Family) -> str:
-    """Return the name that Prometheus sees: prefix, name, base unit, `_total` for a counter."""
+    """Return the name in Prometheus: prefix, name, base unit, `_total` for a counter."""
     name = PREFIX + family.name
     if family.unit == "us":
         name += "_seconds"
@@ -57,7 +57,7 @@ def kind_name(kind: int) -> str:
 
 
 def histogram_lines(name: str, histogram: Histogram) -> list[str]:
-    """Return the buckets, sum and count. A border is the largest whole microsecond below a power of two, included."""
+    """Return the buckets, sum and count. A bound is inclusive: the largest whole microsecond below a power of two."""
     lines = [
         f'{name}_bucket{{le="{seconds((1 << bits) - 1)}"}} {histogram.below(bits)}'
         for bits in range(BORDER_BITS_FIRST, BORDER_BITS_LAST + 1)
@@ -69,7 +69,7 @@ def histogram_lines(name: str, histogram: Histogram) -> list[str]:
 
 
 def seconds(value_us: int) -> str:
-    """Write microseconds as decimal seconds without rounding."""
+    """Return microseconds as decimal seconds, without rounding."""
     sign = "-" if value_us < 0 else ""
     whole, rest = divmod(abs(value_us), 1_000_000)
     return f"{sign}{whole}.{rest:06d}"

@@ -1,9 +1,9 @@
 """A histogram of integer microseconds whose buckets grow with the value: constant size, known relative error.
 
-Owns counts. It never keeps the values themselves and never reads a clock.
+Owns counts. Does not keep the values, and reads no clock.
 
 Values below 16 have a bucket each. Above, every power of two is split into 16 buckets of equal width, so a bucket is
-never wider than 1/16 of its lower border: a quantile is at most 6.25 % too high and never too low (the scheme of
+never wider than 1/16 of its lower bound: a quantile is at most 6.25 % too high and never too low (the scheme of
 HdrHistogram). Values of 2**40 us (12 days) and more share the last bucket.
 """
 
@@ -33,7 +33,7 @@ def bucket_of(value: int) -> int:
 
 
 def upper_of(bucket: int) -> int:
-    """Return the largest value that a bucket counts (of the last one: the largest that it tells from others)."""
+    """Return the largest value that a bucket counts; for the last bucket, which has no limit, its nominal bound."""
     if bucket < SPLIT:
         return bucket
     shift = bucket // SPLIT - 1
@@ -53,7 +53,7 @@ class Histogram:
         return f"Histogram(count={self.count}, p50={self.quantile(0.5)}, p99={self.quantile(0.99)}, max={self.max_us})"
 
     def record(self, value_us: int, times: int = 1) -> None:
-        """Count a value; a negative one, from a clock that was set back, counts as 0."""
+        """Count a value; a negative one, after a clock was set back, counts as 0."""
         if value_us < 0:
             value_us = 0
         self.counts[bucket_of(value_us)] += times
@@ -63,7 +63,7 @@ class Histogram:
             self.max_us = value_us
 
     def merge(self, other: Histogram) -> None:
-        """Add all that another histogram counted."""
+        """Add the counts of another histogram."""
         for i in range(BUCKETS):
             self.counts[i] += other.counts[i]
         self.count += other.count
@@ -87,5 +87,5 @@ class Histogram:
 
     def below(self, bits: int) -> int:
         """Return how many values were below 2**bits us, exactly; `bits` from 4 to 39."""
-        assert SPLIT_BITS <= bits < VALUE_BITS_MAX, "only powers of two from 16 to 2**39 are borders of buckets"
+        assert SPLIT_BITS <= bits < VALUE_BITS_MAX, "only powers of two from 16 to 2**39 are bounds of buckets"
         return sum(self.counts[: (bits - SPLIT_BITS + 1) * SPLIT])

@@ -1,7 +1,7 @@
-"""CONNECT from bytes, for all three versions (MQTT 5.0 and 3.1.1 section 3.1).
+"""Decoding of CONNECT, for all three versions (MQTT 5.0 and 3.1.1 section 3.1).
 
-Owns the rules of the first packet. Never decides whether a well-formed CONNECT is welcome: client id, credentials and
-limits are the session's.
+Owns the rules of the first packet. Never decides whether a well-formed CONNECT is accepted: the session checks client
+id, credentials and limits.
 
 MQTT 3.1 calls some bits unused that later versions reserve; they are ignored at protocol level 3 only.
 """
@@ -33,9 +33,9 @@ _RESERVED: Final = 0x01
 
 
 def connect_level(body: bytes) -> int:
-    """Return the protocol level that a CONNECT body claims (at least 1), 0 when its name is not one of MQTT's.
+    """Return the protocol level that a CONNECT body claims (at least 1); 0 if its protocol name is not one of MQTT's.
 
-    For choosing the form of the CONNACK when `decode_connect` refuses the packet: 5 and above that of MQTT 5.0.
+    It determines the format of the CONNACK if `decode_connect` refuses the packet: that of MQTT 5.0 from 5 on.
     """
     if body.startswith(_NAME) and len(body) > len(_NAME):
         return max(body[len(_NAME)], 1)
@@ -45,7 +45,7 @@ def connect_level(body: bytes) -> int:
 
 
 def decode_connect(body: bytes) -> Connect:
-    """Return the packet of a CONNECT body; raises MalformedPacket, 0x84 when name or level are not supported."""
+    """Return the packet of a CONNECT body; raises MalformedPacket, with 0x84 if name or level are not supported."""
     end = len(body)
     version, pos = _version(body)
     if pos + 3 > end:
@@ -79,7 +79,7 @@ def decode_connect(body: bytes) -> Connect:
 
 
 def without_password(body: bytes, packet: Connect) -> bytes:
-    """Return a CONNECT body, of which `packet` was decoded, as it would be without a password (its last field)."""
+    """Return `body` without its password, the last field of a CONNECT; `packet` was decoded from `body`."""
     if packet.password is None:
         return body
     flags = (len(_NAME) if packet.version != V31 else len(_NAME_V31)) + 1

@@ -1,7 +1,7 @@
-"""Packets from bytes: all types, all three versions, both directions (MQTT 5.0 chapter 3).
+"""Decoding of packets: all types, all three versions, both directions (MQTT 5.0 chapter 3).
 
-Owns every rule that one packet alone can break, and the reason code for it. Never knows who sent the packet: that a
-client must not send a CONNACK, or a subscription identifier in a PUBLISH, is the session's to say.
+Owns every rule that concerns one packet alone, and the reason code for breaking it. Does not know which side sent the
+packet: the session checks, for example, that a client sends no CONNACK and no subscription identifier in a PUBLISH.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from folkmoot.mqtt.text import check_utf8, has_wildcard
 
 __all__ = ["connect_level", "decode", "decode_properties", "decode_publish"]
 
-# Flags of the fixed header by packet type (table 2-2); those of PUBLISH are its own.
+# Flags of the fixed header by packet type (table 2-2), except for PUBLISH.
 _FLAGS: Final[bytes] = bytes([0, 0, 0, 0, 0, 0, 2, 0, 2, 0, 2, 0, 0, 0, 0, 0])
 _DUP: Final = 0x08
 
@@ -63,13 +63,19 @@ _OPTION_RESERVED_V3: Final = 0xFC
 
 
 def decode(first: int, body: bytes, version: int) -> Packet:
-    """Return the packet with the fixed header byte `first` and exactly the bytes `body` behind its remaining length.
+    """Return the packet with the fixed header byte `first` and the bytes `body` behind its remaining length.
 
-    `version` is V31, V311 or V5; a CONNECT brings its own. Raises MalformedPacket with the reason code.
+    `version` is V31, V311 or V5; a CONNECT has its own. Raises MalformedPacket with the reason code.
     """
     kind = first >> 4
     if kind == PUBLISH:
         return decode_publish(first, body, version)
+    if kind == CONNECT:
+        connect = decode_connect(body)
+        if connect.version != V31:
+            # MQTT 3.1 section 3.1 does not use these flags in a CONNECT, and reserves none of them.
+            _check_flags(first, connect.version)
+        return connect
     _check_flags(first, version)
     if PUBACK <= kind <= PUBCOMP:
         return _decode_ack(kind, body, version)
@@ -81,8 +87,6 @@ def decode(first: int, body: bytes, version: int) -> Packet:
         return _decode_subscribe(body, version)
     if kind == UNSUBSCRIBE:
         return _decode_unsubscribe(body, version)
-    if kind == CONNECT:
-        return decode_connect(body)
     if kind == DISCONNECT:
         return _decode_disconnect(body, version)
     if kind == CONNACK:
@@ -93,14 +97,14 @@ def decode(first: int, body: bytes, version: int) -> Packet:
         return _decode_unsuback(body, version)
     if kind == AUTH and version == V5:
         return _decode_auth(body)
-    # Table 2-1: type 0 is forbidden, type 15 as well before MQTT 5.0.
+    # Table 2-1: type 0 is forbidden, and so is type 15 before MQTT 5.0.
     raise malformed(f"packet type {kind} does not exist")
 
 
 def decode_publish(first: int, body: bytes, version: int) -> Publish:
     """Return the PUBLISH of a fixed header byte and a body; raises MalformedPacket with the reason code.
 
-    An empty topic is returned only beside a topic alias: whether that is known, the session decides.
+    An empty topic is allowed only with a topic alias; the session checks whether the alias is known.
     """
     qos = first >> 1 & 3
     if qos == 3:
@@ -165,12 +169,12 @@ def _packet_id(body: bytes, pos: int) -> int:
 
 def _check_code(kind: int, code: int) -> None:
     if not allowed(kind, code):
-        # The octet can be read, but the protocol does not allow it here: protocol error, not malformed (section 1.2).
+        # The byte can be parsed, but is not allowed here: a protocol error, not a malformed packet (section 1.2).
         raise protocol_error(f"{kind_name(kind)} must not have the reason code 0x{code:02X} ({name(code)})")
 
 
 def _tail(body: bytes, pos: int, kind: int) -> Properties | None:
-    # Properties that must end the packet.
+    # The properties, which must be the end of the packet.
     properties, pos = decode_properties(body, pos, kind)
     if pos != len(body):
         raise malformed(f"{kind_name(kind)} has bytes behind its properties")
@@ -282,7 +286,7 @@ def _decode_unsubscribe(body: bytes, version: int) -> Unsubscribe:
 def _codes(body: bytes, pos: int, kind: int) -> list[int]:
     codes: list[int] = list(body[pos:])
     if len(codes) == 0:
-        # One code per filter, and there was a filter [MQTT-3.8.4-6].
+        # One code per filter, of which there is at least one [MQTT-3.8.4-6].
         raise protocol_error(f"{kind_name(kind)} has no reason code")
     for code in codes:
         _check_code(kind, code)

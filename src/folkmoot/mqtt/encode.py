@@ -1,8 +1,8 @@
-"""Packets to bytes: all types, all three versions, both directions (MQTT 5.0 chapter 3).
+"""Encoding of packets: all types, all three versions, both directions (MQTT 5.0 chapter 3).
 
-Owns the writing, in the shortest form the specification allows. Never judges: what a version has no room for (codes
-and properties of MQTT 3.x acknowledgements) is left out, and nonsense of the caller is an assertion. CONNACK and SUBACK
-codes of MQTT 3.x go out as given: `reason.v3_connack` and `reason.v3_suback` translate.
+Writes the shortest form that the specification allows. What a version cannot express (codes and properties of MQTT 3.x
+acknowledgements) is left out; invalid input from the caller fails an assertion. CONNACK and SUBACK codes of MQTT 3.x
+are written as given: `reason.v3_connack` and `reason.v3_suback` translate them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ACK_FIRST: Final[bytes] = bytes([0, 0, 0, 0, 0x40, 0x50, 0x62, 0x70])
 
 
 def encode(packet: Packet, version: int) -> bytes:
-    """Return the whole packet, fixed header included, in the form of V31, V311 or V5; a CONNECT knows its own."""
+    """Return the packet, with its fixed header, in the format of V31, V311 or V5; a CONNECT has its own version."""
     if isinstance(packet, Publish):
         return _encode_publish(packet, version)
     if isinstance(packet, Ack):
@@ -83,7 +83,7 @@ def encode(packet: Packet, version: int) -> bytes:
 
 
 def encode_ack(kind: int, packet_id: int) -> bytes:
-    """Return the four bytes of a PUBACK, PUBREC, PUBREL or PUBCOMP (`kind` 4 to 7) with success, for all versions."""
+    """Return the four bytes of a successful PUBACK, PUBREC, PUBREL or PUBCOMP (`kind` 4 to 7), for all versions."""
     assert 0 < packet_id <= 65_535, packet_id
     return (_ACK_FIRST[kind] << 24 | 2 << 16 | packet_id).to_bytes(4, "big")
 
@@ -100,7 +100,7 @@ def publish_head(
 ) -> bytes:
     """Return a PUBLISH up to its payload of `payload_bytes` bytes.
 
-    `properties` are encoded without their length (as by `forward_properties`); they are left out before MQTT 5.0.
+    `properties` are encoded without their length, as `forward_properties` returns them; MQTT 3.x leaves them out.
     """
     size = len(topic)
     assert size <= BINARY_BYTES_MAX, size
@@ -190,7 +190,7 @@ def _encode_reason(first: int, code: int, properties: Properties | None) -> byte
 def _encode_auth(packet: Auth) -> bytes:
     if packet.code == 0 and packet.properties is None:
         return b"\xf0\x00"
-    # AUTH may leave out the code and the property length together, but not one of them (section 3.15.2.1).
+    # AUTH may omit the code and the property length, but only both together (section 3.15.2.1).
     return _framed(0xF0, bytes([packet.code]) + encode_properties(packet.properties))
 
 

@@ -1,7 +1,6 @@
 """The one exception of the wire codec: a packet that the specification does not allow.
 
-Owns the exception and its shorthands. Never decides what happens to the connection: that is the session's part
-(MQTT 5.0 section 4.13, MQTT 3.1.1 section 4.8).
+The session decides what happens to the connection (MQTT 5.0 section 4.13, MQTT 3.1.1 section 4.8).
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ class MalformedPacket(Exception):
     """A packet that must end the connection.
 
     `code` is the MQTT 5.0 reason code for CONNACK or DISCONNECT (for example 0x81 malformed, 0x82 protocol error, 0x84
-    unsupported version, 0x90 topic name invalid, 0x95 too large); `text` says for the log what was wrong. Connections
-    of MQTT 3.x are closed without telling the code.
+    unsupported version, 0x90 topic name invalid, 0x95 too large); `text` describes the error for the log. Connections
+    of MQTT 3.x are closed without the code.
     """
 
     def __init__(self, code: int, text: str) -> None:

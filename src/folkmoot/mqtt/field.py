@@ -1,6 +1,6 @@
-"""The data types inside packets: two byte integers, binary data, strings (MQTT 5.0 section 1.5), read and written.
+"""Decoding and encoding of the data types in packets: integers, binary data, strings (MQTT 5.0 section 1.5).
 
-Owns lengths and bounds. Never knows which packet a field stands in.
+Owns lengths and bounds. Does not know the packet that a field belongs to.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ BINARY_BYTES_MAX: Final = 65_535
 
 
 def read_u16(data: bytes, pos: int, end: int) -> int:
-    """Return the big-endian two byte integer at `pos`; raises MalformedPacket when it crosses `end`."""
+    """Return the big-endian two byte integer at `pos`; raises MalformedPacket if it crosses `end`."""
     if pos + 2 > end:
         raise malformed("the packet ends inside a two byte integer")
     return data[pos] << 8 | data[pos + 1]
 
 
 def read_u32(data: bytes, pos: int, end: int) -> int:
-    """Return the big-endian four byte integer at `pos`; raises MalformedPacket when it crosses `end`."""
+    """Return the big-endian four byte integer at `pos`; raises MalformedPacket if it crosses `end`."""
     if pos + 4 > end:
         raise malformed("the packet ends inside a four byte integer")
     return data[pos] << 24 | data[pos + 1] << 16 | data[pos + 2] << 8 | data[pos + 3]
@@ -56,7 +56,7 @@ def read_text(data: bytes, pos: int, end: int) -> tuple[str, int]:
 
 
 def write_binary(value: bytes) -> bytes:
-    """Return `value` behind its two byte length; at most 65,535 bytes [MQTT-4.7.3-3]."""
+    """Return `value` with its two byte length in front; at most 65,535 bytes [MQTT-4.7.3-3]."""
     length = len(value)
     assert length <= BINARY_BYTES_MAX, length
     return length.to_bytes(2, "big") + value

@@ -1,7 +1,7 @@
-"""Packets out of a byte stream: the fixed header and the remaining length (MQTT 5.0 section 2.1).
+"""Framing: packets from a byte stream, by fixed header and remaining length (MQTT 5.0 section 2.1).
 
-Owns the bytes of the packet that has not arrived completely. Never looks inside a packet. The cost is linear in the
-bytes, for chunks of any size, and no memory is taken before the bytes that fill it have arrived.
+Owns the bytes of the incomplete packet. Never looks inside a packet. The cost is linear in the bytes, for chunks of
+any size, and memory is allocated only for bytes that have arrived.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["Framer"]
 class Framer:
     """Cuts a byte stream into packets of at most `packet_bytes_max` bytes, fixed header included.
 
-    `packet_bytes_max` may be changed between two calls. `error` is the fault that ended the stream, or None.
+    `packet_bytes_max` may be changed between two calls. `error` is the error that ended the stream, or None.
     """
 
     def __init__(self, packet_bytes_max: int) -> None:
         self.packet_bytes_max: int = packet_bytes_max
         self.error: MalformedPacket | None = None
-        # Either a fixed header that has not ended (at most 4 bytes) is kept in _head, or a body in _body with
-        # _missing > 0 bytes to come, or nothing.
+        # Either _head has an incomplete fixed header (at most 4 bytes), or _body has a body of which _missing > 0 bytes
+        # have not arrived, or both are empty.
         self._head: bytes = b""
         self._first: int = 0
         self._body: bytearray = bytearray()
@@ -33,15 +33,15 @@ class Framer:
         return f"Framer(head={self._head!r}, body={len(self._body)}, missing={self._missing}, error={self.error!r})"
 
     def pending_bytes(self) -> int:
-        """Return how many bytes are held back for the rest of their packet."""
+        """Return how many bytes wait for the rest of their packet."""
         return len(self._head) + len(self._body)
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """Return (first byte, body) of every packet that `data` completes.
 
-        A bad or too long remaining length sets `error` at once. It is raised (MalformedPacket 0x81 or 0x95) by this
-        call when no packet stands before it, else by the next: so any split of the stream gives the same packets and
-        then the same error. Whoever must react at once looks at `error` after the packets.
+        An invalid or too large remaining length sets `error` at once. This call raises it (MalformedPacket 0x81 or
+        0x95) if there is no packet before it, otherwise the next call does: so any split of the stream gives the same
+        packets and then the same error. A caller that must react at once checks `error` after the packets.
         """
         if self.error is not None:
             raise self.error
@@ -64,7 +64,7 @@ class Framer:
         return packets
 
     def _fill(self, data: bytes) -> int:
-        # A growing bytearray and not a list of chunks: a packet of 256 MB may come byte by byte.
+        # A growing bytearray instead of a list of chunks: a packet of 256 MB may arrive byte by byte.
         size = len(data)
         if size <= self._missing:
             self._body += data

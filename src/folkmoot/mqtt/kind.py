@@ -1,6 +1,6 @@
 """Protocol versions and packet types: their numbers and names (MQTT 5.0 table 2-1).
 
-Owns the numbers. Never knows what a packet contains (`packet`).
+The content of packets is in `packet`.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = [
     "kind_name",
 ]
 
-# Protocol levels as they stand in CONNECT.
+# Protocol levels, as in CONNECT.
 V31: Final = 3
 V311: Final = 4
 V5: Final = 5
 
-# Packet types (MQTT 5.0 table 2-1). WILL is no packet: it names the will's properties inside CONNECT.
+# Packet types (MQTT 5.0 table 2-1). WILL is not a packet: it denotes the will properties inside CONNECT.
 WILL: Final = 0
 CONNECT: Final = 1
 CONNACK: Final = 2
@@ -74,5 +74,5 @@ _KIND_NAMES: Final[list[str]] = [
 
 
 def kind_name(kind: int) -> str:
-    """Return the specification's name of a packet type (0, WILL, to 15)."""
+    """Return the name of a packet type (0, which is WILL, to 15) in the specification."""
     return _KIND_NAMES[kind]

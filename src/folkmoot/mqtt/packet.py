@@ -1,6 +1,6 @@
 """The control packets of MQTT 3.1, 3.1.1 and 5.0 as plain objects, one class per packet.
 
-Owns what a packet says (MQTT 5.0 chapter 3), in both directions. Never knows bytes (`decode`, `encode`) nor the
+Owns the content of packets (MQTT 5.0 chapter 3), in both directions. Knows neither bytes (`decode`, `encode`) nor the
 state of a connection. A packet without properties, and every packet of MQTT 3.x, has `properties` None.
 """
 

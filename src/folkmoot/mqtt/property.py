@@ -1,6 +1,6 @@
-"""The 27 properties of MQTT 5.0: their numbers, their types, and the packets that may hold them.
+"""The 27 properties of MQTT 5.0: their identifiers, their types, and the packets that may contain them.
 
-Owns table 2-4 (section 2.2.2.2). Never reads or writes one: `property_decode`, `property_encode`.
+Owns table 2-4 (section 2.2.2.2). `property_decode` and `property_encode` read and write properties.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ WILDCARD_AVAILABLE: Final = 0x28
 SUBSCRIPTION_IDS_AVAILABLE: Final = 0x29
 SHARED_AVAILABLE: Final = 0x2A
 
-# The type of a value on the wire. A topic is a string that stays bytes; a pair is two strings.
+# The type of a value on the wire. A topic is a string that is kept as bytes; a pair is two strings.
 BYTE: Final = 1
 U16: Final = 2
 U32: Final = 3
@@ -107,7 +107,7 @@ _MESSAGE: Final = [PUBLISH, WILL]
 _SESSION: Final = [CONNECT, CONNACK]
 _ACKS: Final = [PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK]
 
-# (identifier, specification's name, type, where it may stand): table 2-4, all 27.
+# (identifier, name in the specification, type, where it is allowed): table 2-4, all 27.
 _TABLE: Final[list[tuple[int, str, int, list[int]]]] = [
     (PAYLOAD_FORMAT, "Payload Format Indicator", BYTE, _MESSAGE),
     (MESSAGE_EXPIRY, "Message Expiry Interval", U32, _MESSAGE),
@@ -161,14 +161,14 @@ def _places() -> list[int]:
     return places
 
 
-# By identifier: the type, and one bit per packet type that may hold the property (0 where there is no property).
+# By identifier: the type, and one bit per packet type that may contain the property (0 if there is no property).
 _TYPE: Final[bytes] = _types()
 _PLACES: Final[list[int]] = _places()
 _NAMES: Final[dict[int, str]] = {identifier: name for identifier, name, _, _ in _TABLE}
 
 
 def allowed_in(identifier: int, kind: int) -> bool:
-    """Say whether a packet of type `kind` (WILL for the will) may hold the property; False for an unknown one."""
+    """Return whether a packet of type `kind` (WILL for the will) may contain the property; False if it is unknown."""
     return identifier <= _LAST and _PLACES[identifier] >> kind & 1 != 0
 
 
@@ -178,5 +178,5 @@ def property_type(identifier: int) -> int:
 
 
 def property_name(identifier: int) -> str:
-    """Return the specification's name of a property, or `property 0xNN` for an unknown identifier."""
+    """Return the name of a property in the specification, or `property 0xNN` for an unknown identifier."""
     return _NAMES.get(identifier, f"property 0x{identifier:02X}")

@@ -1,9 +1,10 @@
-"""Properties from bytes (MQTT 5.0 section 2.2.2).
+"""Decoding of properties (MQTT 5.0 section 2.2.2).
 
-Owns the checks that a property section alone can fail. Never checks what needs the rest of the packet or a connection.
+Owns the rules that concern a property section alone; what needs the rest of the packet or a connection is checked
+elsewhere.
 
-Why the codes: a property that its packet does not know, or whose value is not of its type, is malformed (section
-2.2.2.2); a repeated one, or a value outside its range, is a protocol error (chapter 3, at each property).
+A property that is not allowed in its packet, or whose value is not of its type, is malformed (section 2.2.2.2). A
+repeated property, or a value outside its range, is a protocol error (chapter 3, at each property).
 """
 
 from __future__ import annotations
@@ -59,10 +60,10 @@ __all__ = ["decode_properties"]
 
 
 def decode_properties(data: bytes, pos: int, kind: int) -> tuple[Properties | None, int]:
-    """Return (properties, position behind them) of the section, length included, at `pos` in a packet body.
+    """Return (properties, position behind them) of the property section, with its length, at `pos` in a packet body.
 
     None stands for an empty section. `kind` is the packet type, or WILL. Raises MalformedPacket: 0x81 for what cannot
-    be read or may not stand in this packet, 0x82 for repetitions and values out of range, 0x94 for topic alias 0.
+    be parsed or is not allowed in this packet, 0x82 for repetitions and values out of range, 0x94 for topic alias 0.
     """
     length, pos = decode_varint(data, pos)
     if length == 0:
@@ -75,7 +76,7 @@ def decode_properties(data: bytes, pos: int, kind: int) -> tuple[Properties | No
     properties = Properties()
     seen = 0
     while pos < end:
-        # An identifier is a variable byte integer, but all 27 fit one byte: a longer one is unknown or padded.
+        # An identifier is a variable byte integer, but all 27 fit in one byte: a longer one is unknown or padded.
         identifier = data[pos]
         if not allowed_in(identifier, kind):
             raise malformed(f"{property_name(identifier)} is not allowed in {kind_name(kind)}")
@@ -148,7 +149,7 @@ def _read_subscription_id(properties: Properties, data: bytes, pos: int, end: in
 
 
 def _set_byte(properties: Properties, identifier: int, value: int) -> None:
-    # All one byte properties are 0 or 1; another value is a protocol error, as each of them says.
+    # All one byte properties are 0 or 1; for each, another value is a protocol error.
     if value > 1:
         raise protocol_error(f"{property_name(identifier)} is {value}")
     if identifier == PAYLOAD_FORMAT:

@@ -1,7 +1,7 @@
-"""Properties to bytes (MQTT 5.0 section 2.2.2), in the order of their identifiers.
+"""Encoding of properties (MQTT 5.0 section 2.2.2), in the order of their identifiers.
 
-Owns the writing. Never checks whether a packet may hold a property: a wrong one is a fault of the caller, which the
-decoder of the other side (and of the tests) finds.
+Does not check whether a packet may contain a property: a wrong one is a bug of the caller, which the decoder of the
+other side (and of the tests) detects.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ __all__ = [
 
 
 def property_section(encoded: bytes) -> bytes:
-    """Return encoded properties behind their length: the section of a packet [MQTT-2.2.2-1]."""
+    """Return the property section of a packet: encoded properties with their length in front [MQTT-2.2.2-1]."""
     return encode_varint(len(encoded)) + encoded
 
 
 def encode_properties(properties: Properties | None) -> bytes:
-    """Return the property section, length included; None and no property at all give one zero byte [MQTT-2.2.2-1]."""
+    """Return the property section with its length; without any property, one zero byte [MQTT-2.2.2-1]."""
     if properties is None:
         return b"\x00"
     parts: list[bytes] = []
@@ -69,11 +69,11 @@ def encode_properties(properties: Properties | None) -> bytes:
 
 
 def forward_properties(properties: Properties) -> bytes:
-    """Return the properties that a server passes on unaltered, encoded without a length.
+    """Return the properties that a server forwards unaltered, encoded without a length.
 
     Payload format [MQTT-3.3.2-4], content type [MQTT-3.3.2-20], response topic [MQTT-3.3.2-15], correlation data
     [MQTT-3.3.2-16], user properties in their order [MQTT-3.3.2-17] [MQTT-3.3.2-18]. Expiry, topic alias and
-    subscription identifiers differ by receiver: append `encode_message_expiry` and its neighbours.
+    subscription identifiers differ by receiver: append them with `encode_message_expiry` and the functions below it.
     """
     parts: list[bytes] = []
     _byte(parts, PAYLOAD_FORMAT, properties.payload_format)

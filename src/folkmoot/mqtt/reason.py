@@ -1,7 +1,7 @@
 """Reason codes: their numbers, names, the packets that may carry them, and their MQTT 3.x counterparts.
 
 Owns table 2-6 of MQTT 5.0 and the tables of sections 3.2.2.2, 3.4.2.1, 3.5.2.1, 3.6.2.1, 3.7.2.1, 3.9.3, 3.11.3,
-3.14.2.1 and 3.15.2.1. Never chooses a code: whoever finds a fault does.
+3.14.2.1 and 3.15.2.1. The code that detects an error chooses the reason code.
 """
 
 from __future__ import annotations
@@ -174,8 +174,8 @@ _NONE: Final = b""
 _PUBACK: Final = bytes([0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99])
 _PUBREL: Final = bytes([0x00, 0x92])
 
-# The codes by packet type (index 0 to 15). 0x8C stands in table 2-6 for DISCONNECT although section 3.14.2.1 leaves it
-# out; a failed re-authentication needs it, so it is allowed.
+# The codes by packet type (index 0 to 15). Table 2-6 lists 0x8C for DISCONNECT, section 3.14.2.1 does not. It is
+# allowed, because a failed re-authentication needs it.
 _ALLOWED: Final[list[bytes]] = [
     _NONE,
     _NONE,
@@ -222,19 +222,19 @@ _V3_CONNACK: Final[dict[int, int]] = {
 
 
 def name(code: int) -> str:
-    """Return the specification's name of a reason code, or `0xNN` for a number without a name."""
+    """Return the name of a reason code in the specification, or `0xNN` for a number without a name."""
     return _NAMES.get(code, f"0x{code:02X}")
 
 
 def allowed(kind: int, code: int) -> bool:
-    """Say whether an MQTT 5.0 packet of type `kind` (1 to 15) may carry the reason code."""
+    """Return whether an MQTT 5.0 packet of type `kind` (1 to 15) may have the reason code."""
     return code in _ALLOWED[kind]
 
 
 def v3_connack(code5: int) -> int:
     """Return the MQTT 3.x CONNACK return code for a reason code, or V3_NO_CONNACK (-1): close without a CONNACK.
 
-    Source: MQTT 3.1.1 section 3.2.2.3; where no code fits the server closes in silence.
+    Source: MQTT 3.1.1 section 3.2.2.3; if no code fits, the server closes without an answer.
     """
     # [MQTT-3.2.2-6] of MQTT 3.1.1
     return _V3_CONNACK.get(code5, V3_NO_CONNACK)

@@ -1,6 +1,6 @@
-"""UTF-8 as MQTT wants it (MQTT 5.0 section 1.5.4, MQTT 3.1.1 section 1.5.3).
+"""UTF-8 encoded strings of MQTT (MQTT 5.0 section 1.5.4, MQTT 3.1.1 section 1.5.3).
 
-Owns the rules for characters. Never normalises and never strips anything [MQTT-1.5.4-3], [MQTT-4.7.3-4].
+Owns the rules for characters. Never normalises or strips anything [MQTT-1.5.4-3] [MQTT-4.7.3-4].
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["check_utf8", "decode_text", "has_discouraged", "has_wildcard", "well
 
 
 def check_utf8(data: bytes) -> bool:
-    """Say whether `data` is a legal UTF-8 encoded string: well-formed, no surrogates, no U+0000."""
+    """Return whether `data` is a legal UTF-8 encoded string: well-formed, no surrogates, no U+0000."""
     # [MQTT-1.5.4-2]: in UTF-8 a zero byte is U+0000 and nothing else.
     if 0 in data:
         return False
@@ -20,7 +20,7 @@ def check_utf8(data: bytes) -> bool:
 
 
 def well_formed(data: bytes) -> bool:
-    """Say whether `data` is well-formed UTF-8; U+0000 is allowed, as in a payload with payload format 1."""
+    """Return whether `data` is well-formed UTF-8; U+0000 is allowed, as in a payload with payload format 1."""
     try:
         # [MQTT-1.5.4-1]: the strict codec refuses surrogates, overlong forms and code points above U+10FFFF.
         data.decode("utf-8")
@@ -43,12 +43,12 @@ def decode_text(data: bytes) -> str:
 
 
 def has_wildcard(topic: bytes) -> bool:
-    """Say whether `topic` contains + or #, which a topic name must not [MQTT-4.7.0-1]."""
+    """Return whether `topic` contains + or #, which a topic name must not contain [MQTT-4.7.0-1]."""
     return 0x2B in topic or 0x23 in topic
 
 
 def has_discouraged(text: str) -> bool:
-    """Say whether a string has control characters or non-characters, which senders should avoid (section 1.5.4)."""
+    """Return whether a string has control characters or non-characters, which senders should avoid (section 1.5.4)."""
     for character in text:
         point = ord(character)
         if point < 0x20 or 0x7F <= point <= 0x9F:

@@ -1,6 +1,6 @@
 """Variable byte integers: remaining lengths, property lengths, subscription identifiers (MQTT 5.0 section 1.5.5).
 
-Owns their two directions. Never raises for what came from the network: the caller knows whether more bytes may come.
+Decoding never raises: only the caller knows whether more bytes may arrive.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def varint_size(value: int) -> int:
-    """Return how many bytes `encode_varint` makes of an integer."""
+    """Return the number of bytes that `encode_varint` returns for an integer."""
     if value < 128:
         return 1
     if value < 16_384:
@@ -40,8 +40,8 @@ def varint_size(value: int) -> int:
 def decode_varint(data: bytes, pos: int) -> tuple[int, int]:
     """Return (value, position behind it) of the integer at `pos`.
 
-    The value is INCOMPLETE when the data ends inside the integer, and MALFORMED when it has more than four bytes or
-    more than it needs; the position is then `pos`.
+    The value is INCOMPLETE if the data ends inside the integer, and MALFORMED if it has more than four bytes or more
+    than it needs; the position is then `pos`.
     """
     end = len(data)
     if pos >= end:
@@ -59,7 +59,7 @@ def decode_varint(data: bytes, pos: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         at += 1
         if byte < 128:
-            # The last of several bytes is zero: fewer would have done [MQTT-1.5.5-1].
+            # The last of several bytes is zero: fewer bytes would have been enough [MQTT-1.5.5-1].
             return (value, at) if byte != 0 else (MALFORMED, pos)
         shift += 7
     return MALFORMED, pos

@@ -1,4 +1,4 @@
-"""The driver of a node on a real machine: event loop, sockets, RocksDB, threads. It decides nothing about MQTT."""
+"""The driver of a node on a real machine: event loop, sockets, RocksDB, threads. It makes no decision about MQTT."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The time that a node is given: the wall clock, but one that never stands still and never goes back.
+"""The clock of a node: the wall clock, except that it never stands still and never goes back.
 
-A wall clock that is set back (a wrong one after a boot, a virtual machine that moved) would stop every deadline of the
-node until it has caught up, for hours perhaps: dead connections, delayed wills, expiries, retention. So time then goes
-on at half its speed until the wall clock is ahead again. A wall clock that is set forward is followed at once.
+If the wall clock is set back (after a boot with a wrong time, or when a virtual machine moves), no deadline of the node
+would fall due until it has caught up, perhaps for hours: keep alive, delayed wills, expiry, retention. So the clock
+then runs at half speed until the wall clock is ahead of it again. If the wall clock is set forward, it follows at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Clock"]
 
 
 class Clock:
-    """Microseconds since 1970; `read` costs one call of the system unless the wall clock was set back."""
+    """Microseconds since 1970; `read` costs one system call unless the wall clock was set back."""
 
     def __init__(
         self, wall_ns: Callable[[], int] = time.time_ns, steady_ns: Callable[[], int] = time.monotonic_ns
@@ -23,7 +23,7 @@ class Clock:
         self._steady_ns = steady_ns  # cannot be set
         self._now = 0
         self._behind = False
-        self._from_us = 0  # where the time at half speed began, and when by the steady clock
+        self._from_us = 0  # where half speed began, and the steady clock at that moment
         self._from_ns = 0
 
     def read(self) -> int:

@@ -1,8 +1,8 @@
-"""The committing thread: takes batches in token order, writes all that wait as one, and tells the loop what is durable.
+"""The commit thread: takes batches in token order, writes all that wait as one, and reports what is durable.
 
-Owns the queue between the loop and the thread. While one group waits for the disk the next one gathers, so the cost
-of a sync is shared by more the busier the node is. It never gives a batch up: a full disk is reported and the same
-batches are written again, later ones after them, until there is room; nothing is acknowledged meanwhile.
+Owns the queue between the loop and the thread. While one group waits for the disk the next one accumulates, so that
+more batches share a sync the busier the node is. It never drops a batch: it reports a full disk and retries the same
+batches, in order, until there is room. Nothing is acknowledged meanwhile.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from folkmoot.store.batch import Batch
 
 __all__ = ["CommitListener", "Committer", "Target"]
 
-GROUP_BYTES: Final = 8 << 20  # one write is not larger: a turn's wait for the disk stays short
+GROUP_BYTES: Final = 8 << 20  # bounds one write, and so how long a turn waits for the disk
 RETRY_S: Final = 0.25
-_RECLAIM: Final = Batch(0)  # in the queue: not a batch, but the wish of `reclaim`
+_RECLAIM: Final = Batch(0)  # in the queue: not a batch, but a request to reclaim space
 
 
 class Target(ABC):
-    """Where batches go."""
+    """The store that batches are written to."""
 
     @abstractmethod
     def write(self, batches: list[Batch]) -> None:
@@ -34,7 +34,7 @@ class Target(ABC):
 
     @abstractmethod
     def reclaim(self) -> None:
-        """Let deleted rows give back their space, as far as that is possible now; raises nothing."""
+        """Reclaim the space of deleted rows, as far as that is possible now; raises nothing."""
 
     @abstractmethod
     def has_room(self) -> bool:
@@ -42,11 +42,11 @@ class Target(ABC):
 
     @abstractmethod
     def reopen(self) -> None:
-        """Make writing possible again after a failure; called in the thread of the loop, nothing reads meanwhile."""
+        """Make writing possible again after a failure; called in the loop's thread, so that nothing reads meanwhile."""
 
 
 class CommitListener(ABC):
-    """Who is told, in the thread of the loop."""
+    """Receives what happens to batches, in the loop's thread."""
 
     @abstractmethod
     def written(self, token: int) -> None:
@@ -54,19 +54,19 @@ class CommitListener(ABC):
 
     @abstractmethod
     def stuck(self, reason: str) -> None:
-        """There is no room; the thread keeps trying."""
+        """The disk is full; the thread keeps retrying."""
 
     @abstractmethod
     def unstuck(self) -> None:
-        """There is room again, and what waited is durable."""
+        """There is room again, and the waiting batches are durable."""
 
     @abstractmethod
     def failed(self, error: FolkmootError) -> None:
-        """The store cannot be written; nothing more will be."""
+        """The store cannot be written; the thread has ended."""
 
 
 class Committer:
-    """One thread that writes. `submit` never blocks; `close` writes what waits and ends the thread."""
+    """One writing thread. `submit` never blocks; `close` writes what waits and ends the thread."""
 
     def __init__(self, target: Target, listener: CommitListener, loop: AbstractEventLoop) -> None:
         self._target = target
@@ -78,15 +78,15 @@ class Committer:
         self._thread.start()
 
     def submit(self, batch: Batch) -> None:
-        """Have `batch` written after all that were submitted before."""
+        """Queue `batch` behind all that were submitted before."""
         self._queue.put(batch)
 
     def reclaim(self) -> None:
-        """Have the store give back the space of what has been deleted, after what was submitted before."""
+        """Reclaim the space of deleted rows, once what was submitted before is written."""
         self._queue.put(_RECLAIM)
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """End the thread after it has written what waits; return False when it is still stuck after the timeout."""
+        """Write what waits and end the thread; return False if the disk is still full after the timeout."""
         self._closing = True
         self._queue.put(None)
         self._thread.join(timeout_s)
@@ -118,7 +118,7 @@ class Committer:
                 self._target.reclaim()
 
     def _commit(self, group: list[Batch]) -> bool:
-        """Write a group, however long it takes; False when that is impossible."""
+        """Write a group, retrying while the disk is full; return False if it cannot be written."""
         stuck = False
         while True:
             try:
@@ -139,7 +139,7 @@ class Committer:
         return True
 
     def _await_room(self) -> bool:
-        """Wait until there is room and the store is open again; False when the node stops first."""
+        """Wait until there is room and the store is open again; return False if the node stops first."""
         pause = threading.Event()
         while not self._target.has_room():
             if self._closing:
@@ -157,12 +157,12 @@ class Committer:
     def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
         try:
             self._loop.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:  # the loop is closed: nobody listens any more
+        except RuntimeError:  # the loop is closed
             return
 
 
 class Reopening:
-    """A call of `Target.reopen` that one thread asks for and another one makes."""
+    """A call of `Target.reopen` that one thread requests and another one makes."""
 
     def __init__(self, target: Target) -> None:
         self.done = threading.Event()
@@ -170,7 +170,7 @@ class Reopening:
         self._target = target
 
     def run(self) -> None:
-        """Reopen, and let the asking thread go on."""
+        """Reopen, then release the requesting thread."""
         try:
             self._target.reopen()
         except StoreError as error:

@@ -1,6 +1,6 @@
-"""The data folder of a node: who may open it, and which layout it has.
+"""The data folder of a node: its lock and the version of its layout.
 
-Owns the files `lock`, `format` and `running` and the name of the folder of the store. It never looks into the store.
+Owns the files `lock`, `format` and `running`, and the path of the store. It never looks into the store.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from folkmoot.kernel.errors import StoreError
 __all__ = ["FORMAT", "DataFolder", "stored_node_id"]
 
 FORMAT: Final = 1
-"""Version of the layout of the folder and of the rows; a change that an older program cannot read raises it."""
+"""Version of the layout of the folder and of the rows; raised by a change that an older program cannot read."""
 
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class DataFolder:
-    """A data folder that this process holds: made when missing, locked until `close`.
+    """A data folder that this process owns: created if it is missing, locked until `close`.
 
-    Raises StoreError when another process has it, when another node or version made it, and when it cannot be written.
+    Raises StoreError if another process owns it, if another node or version created it, or if it cannot be written.
     """
 
     def __init__(self, path: Path, node_id: str, partitions: int) -> None:
@@ -82,7 +82,7 @@ class DataFolder:
         (self.path / "format.new").write_text(json.dumps(content) + "\n", "utf-8")
 
     def established(self) -> None:
-        """Tell that the store was made: from now on a folder without it is a damaged one."""
+        """Record that the store was created: from now on, a folder without a store is damaged."""
         if not self.fresh:
             return
         new = self.path / "format.new"
@@ -116,9 +116,9 @@ class DataFolder:
             )
 
     def lost(self) -> bool:
-        """Tell whether the last node on this folder may have lost what it had written without waiting for the disk.
+        """Return whether the last node on this folder may have lost writes that did not wait for the disk.
 
-        So it is when it did not end in good order and the machine has been started since; else the kernel has written.
+        That is so if it did not stop cleanly and the machine has rebooted since; otherwise the kernel has written them.
         """
         try:
             return self._running.read_text("utf-8").strip() != BOOT_ID.read_text("ascii").strip()
@@ -126,7 +126,7 @@ class DataFolder:
             return False
 
     def begin(self, forced: bool) -> None:
-        """Note that a node runs here, once it has kept what `lost` says; forced: its writes wait for the disk."""
+        """Record that a node runs here, after the caller has read `lost`; forced: its writes wait for the disk."""
         if forced:
             self.end()
             return
@@ -137,7 +137,7 @@ class DataFolder:
         sync_folder(self.path)
 
     def end(self) -> None:
-        """Note that everything is on the disk."""
+        """Record that everything is on disk."""
         self._running.unlink(missing_ok=True)
 
     def free_bytes(self) -> int:
@@ -146,7 +146,7 @@ class DataFolder:
         return status.f_bavail * status.f_frsize
 
     def close(self) -> None:
-        """Let other processes have the folder; idempotent."""
+        """Release the folder for other processes; idempotent."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -162,7 +162,7 @@ def sync_folder(path: Path) -> None:
 
 
 def stored_node_id(path: Path) -> str:
-    """Return the id of the node whose data folder this is; "" when it is none yet, or cannot say (opening it will)."""
+    """Return the id of the node that owns a data folder; "" if there is none yet or it cannot be read."""
     try:
         content = json.loads((path / "format").read_text("utf-8"))
         return str(content["node"])

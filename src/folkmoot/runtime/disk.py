@@ -1,4 +1,4 @@
-"""The disk of a node: its data folder, its store, and whether there is room. What the committing thread writes to.
+"""The disk of a node: its data folder, its store, and its free space. The commit thread writes to it.
 
 Owns the order in which folder and store are opened and closed. It never decides what a full disk means for clients.
 """
@@ -16,14 +16,14 @@ from folkmoot.store.reader import Reader
 
 __all__ = ["Disk"]
 
-# Besides the logs of the store, which are written once more as tables when it is opened again.
+# Besides the logs of the store: RocksDB writes them again, as tables, when it reopens the store.
 REOPEN_BYTES: Final = 8 << 20
 # Twice what the store keeps in memory before it writes a table.
 RECLAIM_BYTES: Final = 32 << 20
 
 
 class Disk(Target):
-    """Data folder and store of one node; raises StoreError with what to do when they cannot be used."""
+    """Data folder and store of one node; raises StoreError if they cannot be used."""
 
     def __init__(self, settings: Settings) -> None:
         node = settings.node
@@ -46,7 +46,7 @@ class Disk(Target):
 
     @property
     def reader(self) -> Reader:
-        """What the node reads."""
+        """The store, as the node reads it."""
         return self._store
 
     def write(self, batches: list[Batch]) -> None:
@@ -54,23 +54,23 @@ class Disk(Target):
         self._store.write(batches)
 
     def has_room(self) -> bool:
-        """Whether the store can be opened again and written to."""
+        """Whether there is enough room to reopen the store and to write to it."""
         logs = sum(path.stat().st_size for path in self.folder.store.glob("*.log"))
         return self.folder.free_bytes() >= max(self.free_bytes_min, logs + REOPEN_BYTES)
 
     def reopen(self) -> None:
-        """Close the store and open it again."""
+        """Close the store and open it anew."""
         self._store.reopen()
 
     def reclaim(self) -> None:
-        """Give back the space of deleted rows, if there is enough to write the file that says what is deleted."""
+        """Reclaim the space of deleted rows, if there is enough for the tombstones that have to be written first."""
         if self.folder.free_bytes() >= RECLAIM_BYTES:
             self._store.reclaim()
 
     def shortage(self, waiting_bytes: int) -> str:
-        """Return why nothing more should be stored, or "" while there is room; `waiting_bytes` are still to be written.
+        """Return why nothing more may be stored, or "" while there is room; `waiting_bytes` are still to be written.
 
-        Room has returned when a quarter more than the least is free: at the border it would come and go.
+        After a shortage, a quarter more than the minimum must be free: otherwise the state would flap at the limit.
         """
         free = max(0, self.folder.free_bytes() - waiting_bytes)
         least = self.free_bytes_min + (self.free_bytes_min // 4 if self._short else 0)
@@ -80,13 +80,13 @@ class Disk(Target):
         return f"{self.folder.path} has {free} bytes free, the least is {self.free_bytes_min}: free some space"
 
     def begun(self) -> None:
-        """What the node found at its start is on the disk; idempotent."""
+        """Record that the node runs, once its first writes are on disk; idempotent."""
         if not self._begun:
             self._begun = True
             self.folder.begin(self._forced)
 
     def close(self) -> None:
-        """Close the store and let the folder go."""
+        """Close the store and release the folder."""
         if self._begun and self._store.sync():
             self.folder.end()
         self._store.close()

@@ -1,7 +1,7 @@
-"""The listeners of a node: from settings to accepting servers and the addresses that are told.
+"""The listeners of a node: from settings to accepting servers and their addresses.
 
-Owns sockets from binding to closing. Binding comes before anything is opened or read, so that a wrong address is told
-at once; accepting comes last.
+Owns sockets from binding to closing. The node binds before it opens or reads anything, so that a wrong address is
+reported at once; it accepts last.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
 from folkmoot.config.unit import Address
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.limits import Limits
+from folkmoot.runtime.drain import LINGER_S
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.tcp import Gate, TcpProtocol, TlsProtocol, listen
 from folkmoot.runtime.tls import Certificates
 from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
 
 __all__ = ["Listener", "open_listeners"]
-
-# A peer that answers the end of a TLS connection late holds a socket for nothing.
-TLS_SHUTDOWN_S = 2.0
 
 
 class Listener:
@@ -43,18 +41,18 @@ class Listener:
         if self.certificates is not None:
             options["ssl"] = self.certificates.context
             options["ssl_handshake_timeout"] = limits.connect_timeout_us / SECOND
-            options["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
+            options["ssl_shutdown_timeout"] = LINGER_S
         factory = protocol_factory(self.settings, turns, gate, limits)
         self._server = await turns.loop.create_server(factory, sock=self._socket, backlog=4096, **options)
         self._socket = None  # the server's now
 
     def reload(self) -> None:
-        """Take new certificates into use; TlsError leaves the old ones."""
+        """Read the certificates again; on TlsError the old ones stay in use."""
         if self.certificates is not None:
             self.certificates.reload()
 
     def close(self) -> None:
-        """Accept no more; idempotent."""
+        """Stop accepting; idempotent."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -64,7 +62,7 @@ class Listener:
 
 
 def open_listeners(settings: Settings) -> list[Listener]:
-    """Bind all listeners; if one fails, none stays open."""
+    """Bind all listeners; if one fails, close the others."""
     listeners: list[Listener] = []
     try:
         for entry in settings.listeners:
@@ -79,11 +77,11 @@ def open_listeners(settings: Settings) -> list[Listener]:
 def protocol_factory(
     settings: ListenerSettings, turns: Turns, gate: Gate, limits: Limits
 ) -> Callable[[], asyncio.Protocol]:
-    """Return what makes the protocol of each accepted connection."""
+    """Return the factory of the protocol for each accepted connection."""
     if settings.protocol == "mqtt":
         return lambda: TcpProtocol(turns, gate)
     if settings.protocol == "mqtts":
         return lambda: TlsProtocol(turns, gate)
-    # A message may hold several packets: room for one of the largest beside small ones.
+    # A message may hold several packets: leave room for the largest one and some small ones.
     rules = WebSocketRules(settings.path, limits.packet_bytes_max + 65_536)
     return lambda: WebSocketProtocol(turns, gate, rules, settings.protocol)

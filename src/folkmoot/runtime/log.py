@@ -1,8 +1,8 @@
 """The log of a node: one line per event on stderr, as text for people or as JSON for machines.
 
-Owns form and rate. A kind of event that comes too often is counted instead of written, so that an attack fills no
-disk; the count is written when the kind comes again later. Values are written as they are: whoever makes an event
-keeps secrets out of it.
+Owns format and rate. Events of a kind that is too frequent are counted instead of written, so that an attack cannot
+fill the disk; the next event of that kind carries the count. Values are written unchanged: the code that creates an
+event keeps secrets out of it.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from folkmoot.kernel.event import Event
 __all__ = ["Log"]
 
 LEVELS: Final = {"debug": 0, "info": 1, "warning": 2, "error": 3}
-# Per kind: so many at once, and from then on so many per second.
+# Per kind of event: a token bucket of BURST tokens, refilled by one every REFILL_US.
 BURST: Final = 20
 REFILL_US: Final = SECOND // 5
 VALUE_CHARACTERS_MAX: Final = 400
 ITEMS_MAX: Final = 100
-# The most of a text and of a list, in lines of JSON that would be too long: they stay JSON.
+# Limits of characters per text and items per list, tried in order until a line of JSON fits in a pipe.
 SHORTER: Final = ((VALUE_CHARACTERS_MAX, ITEMS_MAX), (60, 10), (16, 3))
-# What a pipe that says it is ready takes at once (PIPE_BUF of Linux).
+# What a pipe that polls as writable accepts without blocking (PIPE_BUF on Linux).
 PIPE_BYTES: Final = 4096
 
 
 class Allowance:
-    """How often one kind may still be written (a token bucket), and how many were not."""
+    """The token bucket of one kind of event, and how many events it has suppressed."""
 
     def __init__(self, now: int) -> None:
         self.left = BURST
@@ -43,7 +43,7 @@ class Allowance:
         self.skipped = 0
 
     def take(self, now: int) -> bool:
-        """Whether one more line may be written at `now`."""
+        """Take a token at `now` if there is one; return whether the line may be written."""
         if now - self.filled_us >= REFILL_US:
             steps = (now - self.filled_us) // REFILL_US
             self.left = min(BURST, self.left + steps)
@@ -64,7 +64,7 @@ class Log:
         self._stream = sys.stderr if stream is None else stream
         self._allowances: dict[str, Allowance] = {}
         self._readers = reader_watch(self._stream)
-        self._lost = 0  # lines that nobody could take
+        self._lost = 0  # lines dropped because the reader had stopped
 
     def write_all(self, events: Iterable[Event], now: int) -> None:
         """Write the events of one turn that happened at `now` (microseconds since 1970)."""
@@ -73,7 +73,7 @@ class Log:
             self._put(lines, now)
 
     def say(self, level: str, kind: str, now: int, /, **fields: object) -> None:
-        """Write one event of the driver itself."""
+        """Write one event of the driver."""
         self.write_all([Event(level, kind, fields)], now)
 
     def _put(self, lines: list[str], now: int) -> None:
@@ -85,11 +85,11 @@ class Log:
             for line in lines:
                 self._put_one(self._readers, line, now)
         except (OSError, ValueError):
-            # Nobody reads the log any more, or its disk is full: that must not stop a broker.
+            # The reader of the log is gone, or its disk is full: neither may stop the broker.
             return
 
     def _put_one(self, readers: select.poll, line: str, now: int) -> None:
-        """Write a line to a pipe or terminal, unless its reader has stopped: a write that waits would stop the node."""
+        """Write a line to a pipe or terminal, unless its reader has stopped: a blocking write would stop the node."""
         if not readers.poll(0):
             self._lost += 1
             return
@@ -140,7 +140,7 @@ class Log:
 
 
 def reader_watch(stream: TextIO) -> select.poll | None:
-    """Return what tells whether the reader of a pipe, socket or terminal takes a line; None for files: they do."""
+    """Return a poll object that tells whether a pipe, socket or terminal is writable; None for a regular file."""
     try:
         descriptor = stream.fileno()
         mode = os.fstat(descriptor).st_mode
@@ -154,9 +154,9 @@ def reader_watch(stream: TextIO) -> select.poll | None:
 
 
 def plain(value: object, characters: int = VALUE_CHARACTERS_MAX, items: int = ITEMS_MAX) -> object:
-    """Return a value that fits in a line, as JSON knows it: numbers, lists and objects as such, the rest as text.
+    """Return a value as JSON can hold it, shortened to fit in a line; what is no number, list or object becomes text.
 
-    characters, items: the most of a text and of a list; what is left out shows as "...".
+    characters, items: the maximum length of a text and of a list; "..." stands for the rest.
     """
     if value is None or isinstance(value, int | float):
         return value
@@ -170,7 +170,7 @@ def plain(value: object, characters: int = VALUE_CHARACTERS_MAX, items: int = IT
 
 
 def words_of(value: object) -> str:
-    """Return a value of `plain` as people write it: lists and objects with commas, yes and no, none."""
+    """Return a value of `plain` as text: items separated by commas, booleans as yes and no, None as none."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -183,7 +183,7 @@ def words_of(value: object) -> str:
 
 
 def quoted(text: str) -> str:
-    """Return text that cannot be taken for another field or line: quoted and escaped where it is more than a word."""
+    """Return text that cannot be mistaken for another field or line: quoted and escaped unless it is a single word."""
     if text.isprintable() and text and not any(character in text for character in ' "=\\'):
         return text
     return msgspec.json.encode(text).decode() if text.isprintable() else ascii(text)

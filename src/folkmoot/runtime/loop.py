@@ -1,7 +1,7 @@
-"""Turns: everything that happened in one iteration of the event loop goes to the node, then its effects are done once.
+"""Turns: pass everything that happened in one iteration of the event loop to the node, then carry out its effects.
 
 Owns the clock, the timer and the order of effects (see `folkmoot.node.effect`). It decides nothing about MQTT and
-knows no kind of socket: the handle of a connection is anything with the five methods of `Handle`.
+knows no kind of socket: the handle of a connection is anything with the methods of `Handle`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.commit import CommitListener
+from folkmoot.runtime.drain import LINGER_S, Handle, close_in_order
 from folkmoot.runtime.password import CheckListener
 
 if TYPE_CHECKING:
@@ -25,43 +26,17 @@ if TYPE_CHECKING:
     from folkmoot.session.connection import Authenticate, Connection
     from folkmoot.store.batch import Batch
 
-__all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Handle", "Turns"]
+__all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Turns"]
 
 # The wall clock may be set: a timer is never trusted for longer than this.
 WAKE_S_MAX: Final = 60.0
-# Of what is read in pieces of this size and above, a turn takes so much, and one piece more of each connection.
+# Pieces of at least LARGE_BYTES count as large. A turn reads TURN_BYTES_MAX of them, and one more per connection.
 LARGE_BYTES: Final = 16_384
 TURN_BYTES_MAX: Final = 256 << 10
-# A peer that does not take the last bytes, or does not answer the close, is cut off after this time.
-LINGER_S: Final = 5.0
-
-
-class Handle(ABC):
-    """What a connection's handle must offer; transports of uvloop and asyncio do."""
-
-    @abstractmethod
-    def write(self, data: bytes) -> None:
-        """Send bytes, later if need be."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close after what was written has been sent."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Close now."""
-
-    @abstractmethod
-    def pause_reading(self) -> None:
-        """Take nothing more from the peer."""
-
-    @abstractmethod
-    def resume_reading(self) -> None:
-        """Take what the peer sends."""
 
 
 class Carrier(ABC):
-    """What does the effects of a turn that are about other nodes."""
+    """Carries out the effects of a turn that concern other nodes."""
 
     @abstractmethod
     def carry(self, effects: Effects) -> None:
@@ -89,7 +64,7 @@ class Turns(CommitListener, CheckListener):
         self.submitted = 0  # the token of the newest batch handed to the store
         self.durable = 0  # and of the newest that is written
         self.submit: Callable[[Batch], None] = _no_store
-        self.handed: Callable[[int], None] = _no_room  # told the bytes of each batch
+        self.handed: Callable[[int], None] = _no_room  # called with the size of each batch
         self.check: Callable[[Authenticate], None] = _no_check
         self.log: Callable[[Iterable[Event], int], None] = _no_log
         self.fail: Callable[[Exception], None] = _no_fail
@@ -116,9 +91,9 @@ class Turns(CommitListener, CheckListener):
         return self.now
 
     def took(self, connection: Connection, size: int) -> None:
-        """A large piece was read: who has more waits for the next turn, when this one has had enough.
+        """Count a large piece; above the limit of this turn, the connection is not read until the next one.
 
-        The loop would read on until the socket is empty, and a turn would be as large as all that publishers can push.
+        Otherwise the loop would read until the socket is empty, and publishers could make a turn arbitrarily long.
         """
         self._read_bytes += size
         if self._read_bytes > TURN_BYTES_MAX and connection.id in self.open:
@@ -126,7 +101,7 @@ class Turns(CommitListener, CheckListener):
             self._full.append(connection)
 
     def took_from_peer(self, handle: Handle, size: int) -> None:
-        """A large piece of another node was read."""
+        """Count a large piece from another node, as `took` does."""
         self._read_bytes += size
         if self._read_bytes > TURN_BYTES_MAX:
             handle.pause_reading()
@@ -143,7 +118,7 @@ class Turns(CommitListener, CheckListener):
         self._full.clear()
 
     def _end(self) -> None:
-        """Do the effects of the turn."""
+        """End the turn: carry out its effects."""
         if self.halted:
             return
         self.begun = False
@@ -167,7 +142,7 @@ class Turns(CommitListener, CheckListener):
             if effects.more:
                 self.loop.call_soon(self._wake)
             due = self.node.next_wake()
-        except Exception as error:  # noqa: BLE001 - a fault of the program: the node must not go on with half a turn
+        except Exception as error:  # noqa: BLE001 - a bug: the node must not continue after half a turn
             self.fail(error)
             return
         if due < self._wake_us:
@@ -179,7 +154,7 @@ class Turns(CommitListener, CheckListener):
                 self.after_written()
 
     def _hand_over(self, batch: Batch) -> None:
-        """Submit a batch, and remember since when it waits."""
+        """Submit a batch to the store, and note when."""
         self.submitted = batch.token
         self._waiting.append((batch.token, self.clock.read(), batch.bytes))
         counters = self.node.counters
@@ -230,11 +205,28 @@ class Turns(CommitListener, CheckListener):
     def _close(self, connection: Connection) -> None:
         if connection.id not in self.open:
             return
-        handle = cast("Handle", connection.handle)
-        handle.close()
-        self._lingering[connection.id] = (self.loop.time() + LINGER_S, handle)
+        handle: Any = connection.handle
+        # Nothing to drain: after its DISCONNECT a client sends nothing more [MQTT-3.14.4-2]. And no reason to: a client
+        # that was sent nothing has nothing to read.
+        if isinstance(handle, Handle) or connection.said >= 0 or connection.bytes_out == 0:
+            handle.close()
+        else:
+            connection.handle = close_in_order(handle) or handle
+        self.linger(connection)
+
+    def linger(self, connection: Connection) -> None:
+        """Cut a connection that is being closed off in LINGER_S, if it is not lost by then."""
+        if connection.id in self._lingering:
+            return
+        self._lingering[connection.id] = (self.loop.time() + LINGER_S, cast("Handle", connection.handle))
         if self._linger_handle is None:
             self._linger_handle = self.loop.call_later(LINGER_S, self._cut_lingering)
+
+    def unsent(self) -> bool:
+        """Whether a connection is open that is not being closed, or whose last bytes are not sent."""
+        if len(self.open) > len(self._lingering):
+            return True
+        return any(handle.get_write_buffer_size() > 0 for _, handle in self._lingering.values())
 
     def _cut_lingering(self) -> None:
         """Abort what has been closing for too long; entries are in the order of their deadlines."""
@@ -248,7 +240,7 @@ class Turns(CommitListener, CheckListener):
             handle.abort()
 
     def lost(self, connection: Connection, reason: str) -> None:
-        """Tell the node that a network connection is gone."""
+        """Report to the node that a network connection is gone."""
         now = self.begin()
         self.open.discard(connection.id)
         self._lingering.pop(connection.id, None)
@@ -272,15 +264,15 @@ class Turns(CommitListener, CheckListener):
         self.node.written(token, now)
 
     def waiting_since(self) -> int:
-        """Return since when the oldest batch waits to become durable, in microseconds; 0 when none does."""
+        """Return when the oldest batch that is not durable was submitted, in microseconds; 0 if there is none."""
         return self._waiting[0][1] if self._waiting else 0
 
     def stuck(self, reason: str) -> None:
-        """The store has no room; what was submitted waits."""
+        """The disk is full; submitted batches wait."""
         self.storage("write", reason)
 
     def unstuck(self) -> None:
-        """The store has room again."""
+        """There is room on the disk again, and the waiting batches are durable."""
         self.storage("write", "")
 
     def failed(self, error: FolkmootError) -> None:
@@ -288,7 +280,7 @@ class Turns(CommitListener, CheckListener):
         self.fail(error)
 
     def authenticated(self, connection: Connection, accepted: bool) -> None:
-        """Pass on the answer to a check."""
+        """Pass the result of a password check to the node."""
         if connection.id in self.open:
             self.node.authenticated(connection, accepted, self.begin())
 
@@ -297,12 +289,12 @@ class Turns(CommitListener, CheckListener):
         return connection.id in self.open
 
     def cut(self, connection: Connection) -> None:
-        """Close a connection now; the node learns of it as of any other loss."""
+        """Abort a connection; the node learns of it as of any other loss."""
         if connection.id in self.open:
             cast("Handle", connection.handle).abort()
 
     def storage(self, source: str, reason: str) -> None:
-        """Note why `source` says that there is no room ("": there is); the node is told when the whole changes."""
+        """Record why `source` has no room on disk ("" if it has); notify the node when the overall state changes."""
         before = bool(self._full_reasons)
         if reason:
             self._full_reasons[source] = reason
@@ -313,13 +305,13 @@ class Turns(CommitListener, CheckListener):
             self.node.storage(full, reason, self.begin())
 
     def halt(self) -> None:
-        """Do nothing more: after a fault, half a turn must neither be written nor sent."""
+        """Stop for good: after a bug, half a turn must be neither written nor sent."""
         self.halted = True
         self.receive = _no_receive
         self.stop_timers()
 
     def stop_timers(self) -> None:
-        """Set no more timers and forget those that are set."""
+        """Cancel all timers and set no more."""
         for handle in (self._wake_handle, self._linger_handle):
             if handle is not None:
                 handle.cancel()
@@ -327,7 +319,7 @@ class Turns(CommitListener, CheckListener):
 
 
 def _no_receive(_connection: Any, _data: bytes, _now: int) -> None:
-    """Nobody listens any more."""
+    """Ignore input after `halt`."""
 
 
 def _no_store(_batch: Any) -> None:
@@ -335,7 +327,7 @@ def _no_store(_batch: Any) -> None:
 
 
 def _no_room(_size: int) -> None:
-    """Nobody watches the disk."""
+    """Ignore the size: free space is not monitored."""
 
 
 def _no_check(_check: Any) -> None:
@@ -343,11 +335,11 @@ def _no_check(_check: Any) -> None:
 
 
 def _no_log(_events: Any, _now: int) -> None:
-    """Nobody listens."""
+    """Drop events: there is no log."""
 
 
 def _no_call(_call: Any) -> None:
-    """Nobody has asked."""
+    """Ignore the call: no caller is registered."""
 
 
 def _no_fail(error: Exception) -> None:

@@ -1,8 +1,8 @@
-"""Password checks beside the loop: a small pool of threads, and a memory of recent successes.
+"""Password checks outside the loop: a small thread pool, and a cache of recent successes.
 
-Owns no password: the memory holds keyed hashes (BLAKE2b under a random key of this process) of user name, password
-and stored hash, so that neither a changed file nor a memory dump makes it useful. A broker that loses 10,000 clients
-for a second would otherwise spend minutes on hashing passwords that it has just seen.
+The cache holds no passwords but keyed hashes (BLAKE2b with a random key per process) of user name, password and stored
+hash. An entry does not outlive a change of the file, and a memory dump does not reveal a password. Without the cache,
+a broker that loses 10,000 clients for a second would spend minutes on hashing passwords that it has just verified.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ __all__ = ["CheckListener", "PasswordChecks"]
 
 THREADS: Final = 2  # each check takes about 40 ms and 16 MiB
 REMEMBERED_MAX: Final = 100_000
-WAITING_MAX: Final = 4096  # clients beyond are cut off without an answer: they come back, and the queue stays short
+WAITING_MAX: Final = 4096  # further clients are disconnected without an answer: they retry, and the queue stays short
 KEY_BYTES: Final = 32
 
 
 class CheckListener(ABC):
-    """Who asked."""
+    """Receives the results of checks."""
 
     @abstractmethod
     def authenticated(self, connection: Connection, accepted: bool) -> None:
-        """Take the answer; called in the loop's thread."""
+        """Take a result; called in the loop's thread."""
 
     @abstractmethod
     def is_open(self, connection: Connection) -> bool:
-        """Whether the connection still waits for the answer; called in any thread."""
+        """Whether the connection still waits for the result; called in any thread."""
 
     @abstractmethod
     def cut(self, connection: Connection) -> None:
-        """Close a connection that cannot be answered now: a wrong answer might make its client give up."""
+        """Abort a connection that cannot be answered now: after a refusal its client might give up."""
 
 
 class PasswordChecks:
-    """Answers the node's checks from a password file."""
+    """Checks user names and passwords against a password file."""
 
     def __init__(self, path: Path, loop: AbstractEventLoop, listener: CheckListener) -> None:
         self._path = path
@@ -55,11 +55,11 @@ class PasswordChecks:
         self._file = PasswordFile.read(path)
         self._key = secrets.token_bytes(KEY_BYTES)
         self._remembered: OrderedDict[bytes, None] = OrderedDict()
-        self._asking: dict[bytes, list[Connection]] = {}  # who waits for the same answer
+        self._asking: dict[bytes, list[Connection]] = {}  # connections that wait for the same result
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="folkmoot-password")
 
     def check(self, check: Authenticate) -> None:
-        """Answer later, also when the answer is known: the node is in the middle of a turn."""
+        """Start a check. The result is delivered later, even if it is cached: the node is in the middle of a turn."""
         listener, connection = self._listener, check.connection
         if check.username is None or check.password is None:
             self._loop.call_soon(listener.authenticated, connection, False)
@@ -77,17 +77,17 @@ class PasswordChecks:
             self._pool.submit(self._work, mark, check.username, check.password, self._file)
 
     def _mark(self, username: str, password: bytes) -> bytes:
-        """Return what stands for this success: it changes with the file's hash, and tells nothing without the key."""
+        """Return the cache key of a success: it changes with the stored hash and reveals nothing without the secret."""
         known = self._file.hashes.get(username, "")
         text = b"".join([len(part).to_bytes(4, "big") + part for part in (username.encode(), known.encode(), password)])
         return hashlib.blake2b(text, key=self._key, digest_size=16).digest()
 
     def _work(self, mark: bytes, username: str, password: bytes, file: PasswordFile) -> None:
-        """Check in a thread of the pool, unless all who asked have gone while they waited for their turn."""
+        """Check in a thread of the pool, unless all connections that wait for the result have gone."""
         waited = any(self._listener.is_open(connection) for connection in list(self._asking[mark]))
         try:
             accepted = waited and file.verify(username, password)
-        except (ValueError, MemoryError):  # a hash with costs that this machine cannot pay
+        except (ValueError, MemoryError):  # a hash whose cost parameters exceed this machine
             accepted = False
         try:
             self._loop.call_soon_threadsafe(self._finish if waited else self._drop, mark, accepted)
@@ -95,7 +95,7 @@ class PasswordChecks:
             return
 
     def _drop(self, mark: bytes, _accepted: bool) -> None:
-        """Nobody waited; who has asked since then is cut off and asks again."""
+        """The check was skipped because no connection waited; abort those that have asked since, so that they retry."""
         for connection in self._asking.pop(mark):
             self._listener.cut(connection)
 
@@ -108,10 +108,10 @@ class PasswordChecks:
             self._listener.authenticated(connection, accepted)
 
     def reload(self) -> None:
-        """Read the file again; ConfigError names a wrong line and leaves the users as they were."""
+        """Read the file again; on ConfigError, which names the wrong line, the users stay as they were."""
         self._file = PasswordFile.read(self._path)
         self._remembered.clear()
 
     def close(self) -> None:
-        """End the threads; answers still on their way are dropped."""
+        """End the threads; pending results are dropped."""
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -1,7 +1,7 @@
-"""Connections to other nodes: their own listener, dialling, TLS with certificates on both sides.
+"""Connections to other nodes: a listener of their own, dialling, TLS with certificates on both sides.
 
-Owns sockets. Which connection is needed, kept or closed is decided by the node (`folkmoot.peer.peers`); as with
-clients, a protocol makes one call into the node per chunk, and output is written once per turn.
+Owns sockets. The node (`folkmoot.peer.peers`) decides which connections to make, keep and close. As for clients, a
+protocol makes one call into the node per chunk, and output is written once per turn.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.unit import Address, parse_address
 from folkmoot.peer.peer import PeerConnection
+from folkmoot.runtime.drain import close_in_order
 from folkmoot.runtime.loop import LARGE_BYTES, Carrier, Turns
 from folkmoot.runtime.tcp import listen, peer_info, set_keepalive
 from folkmoot.runtime.tls import Certificates, fill
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = ["PeerNetwork", "PeerProtocol"]
 
-# A connection attempt that is not answered by then: the next one sends its first packet anew, so that a node is found
-# soon after its network is whole again, where the system would wait twice as long each time.
+# Time limit of a connection attempt. A new attempt sends its SYN at once, so that a node is reached soon after its
+# network has recovered; the system itself would double its pause each time.
 DIAL_S: Final = 2.0
-# What a peer does not take at the end of a connection is not worth waiting for: the link sends it again.
+# How long a connection may take to close. Nothing is lost when it is aborted: the link sends it again.
 LINGER_S: Final = 1.0
 HANDSHAKE_S: Final = 5.0
-# A frame of a busy turn is some hundred kilobytes: with the default of 64 kB every one would pause the link.
+# A frame of a busy turn has some hundred kilobytes: with the default of 64 kB, every one would pause the link.
 WRITE_BYTES_HIGH: Final = 1 << 20
 WRITE_BYTES_LOW: Final = 1 << 18
 
@@ -48,7 +49,7 @@ class PeerProtocol(asyncio.Protocol):
         self._peer: Any = None  # a PeerConnection, once the node knows of it
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Introduce the peer to the node."""
+        """Register the connection with the node."""
         made = cast("Transport", transport)
         if self._turns.halted:
             made.abort()
@@ -61,7 +62,7 @@ class PeerProtocol(asyncio.Protocol):
         self._peer = peer
 
     def data_received(self, data: bytes) -> None:
-        """Pass a chunk on."""
+        """Pass a chunk to the node."""
         turns = self._turns
         if not turns.halted and self._peer is not None:
             turns.node.peer_received(self._peer, data, turns.begin())
@@ -69,7 +70,7 @@ class PeerProtocol(asyncio.Protocol):
                 turns.took_from_peer(self._peer.handle, len(data))
 
     def pause_writing(self) -> None:
-        """The peer does not read as fast as we send."""
+        """The peer reads more slowly than the node sends."""
         self._set_writable(False)
 
     def resume_writing(self) -> None:
@@ -81,7 +82,7 @@ class PeerProtocol(asyncio.Protocol):
             self._turns.node.peer_writable(self._peer, flag, self._turns.begin())
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the node."""
+        """Report the loss to the node."""
         if self._peer is not None:
             self._network.open.pop(self._peer.id, None)
             if not self._turns.halted:
@@ -90,10 +91,10 @@ class PeerProtocol(asyncio.Protocol):
 
 
 class PeerNetwork(Carrier):
-    """All connections to other nodes, and the listener where they come in.
+    """All connections to other nodes, and their listener.
 
-    Binding comes first, in the constructor, so that a wrong address or certificate is told at once (ListenError,
-    TlsError); `start` accepts and dials.
+    The constructor binds, so that a wrong address or certificate is reported at once (ListenError, TlsError); `start`
+    accepts and dials.
     """
 
     def __init__(self, settings: ClusterSettings) -> None:
@@ -113,11 +114,11 @@ class PeerNetwork(Carrier):
 
     @property
     def advertised(self) -> str:
-        """What other nodes are told to connect to."""
+        """The address that other nodes connect to."""
         return self.settings.peer_address(self.address.port)
 
     async def start(self, turns: Turns) -> None:
-        """Accept peers from now on, and dial those that the node wants."""
+        """Begin to accept peers, and to dial those that the node requests."""
         assert self._socket is not None, "a network starts once"
         self._turns = turns
         options: dict[str, Any] = {}
@@ -134,7 +135,7 @@ class PeerNetwork(Carrier):
         turns.carrier = self
 
     def carry(self, effects: Effects) -> None:
-        """Do what a turn wants done with peers: output first, it may have the reason of a close."""
+        """Carry out the effects of a turn on peers: output first, because it may hold the reason of a close."""
         for peer in effects.peer_outputs:
             data = peer.take_output()
             handle = cast("Transport", peer.handle)
@@ -151,7 +152,7 @@ class PeerNetwork(Carrier):
     def _close(self, peer: PeerConnection) -> None:
         handle = cast("Transport", peer.handle)
         if peer.id in self.open and not handle.is_closing():
-            handle.close()
+            peer.handle = close_in_order(handle) or handle
             assert self._turns is not None
             self._turns.loop.call_later(LINGER_S, self._abort, peer.id)
 
@@ -178,7 +179,7 @@ class PeerNetwork(Carrier):
             turns.node.dial_failed(address, why, refused, turns.begin())
 
     async def _introduce(self, turns: Turns, sock: socket.socket, address: str) -> None:
-        """Hand a connected socket to the node, after the TLS handshake where there is TLS."""
+        """Register a connected socket with the node, after the TLS handshake if there is one."""
         options: dict[str, Any] = {}
         if self._client_context is not None:
             options = {
@@ -194,13 +195,13 @@ class PeerNetwork(Carrier):
             raise
 
     def reload(self) -> None:
-        """Take new certificates into use, for connections made from then on; TlsError leaves the old ones."""
+        """Read the certificates again for new connections; on TlsError the old ones stay in use."""
         if self._certificates is not None and self._client_context is not None:
             self._certificates.reload()
             fill(self._client_context, self._certificates.settings)
 
     def close(self) -> None:
-        """Leave everybody and accept no more; idempotent."""
+        """Close all connections and stop accepting; idempotent."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -215,17 +216,17 @@ class PeerNetwork(Carrier):
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a connection failed, in the words of the system or of the TLS library."""
+    """Return why a connection failed, as the system or the TLS library describes it."""
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and (error.errno or 0) > 0:
         return os.strerror(error.errno or 0).lower()
     return str(error)
 
 
 def client_context(certificates: Certificates) -> ssl.SSLContext:
-    """Return the context for dialling with a node's own certificate."""
+    """Return the context for outgoing connections, with the node's own certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # The authority signs nodes and nobody else, and a node may move: names and addresses prove nothing more.
+    # The CA signs nodes of this cluster only, and a node may move: its name or address would prove nothing more.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     fill(context, certificates.settings)
@@ -235,7 +236,7 @@ def client_context(certificates: Certificates) -> ssl.SSLContext:
 async def connect(loop: AbstractEventLoop, address: Address) -> socket.socket:
     """Return a socket connected to one of the addresses of a name.
 
-    Raises ConnectionRefusedError only when all of them refuse: then nobody listens. Otherwise OSError.
+    Raises ConnectionRefusedError only if all of them refuse, which proves that no process listens; otherwise OSError.
     """
     found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     worst: OSError | None = None

@@ -1,8 +1,8 @@
 """The store on RocksDB (through `rocksdict`, raw mode): opening and checking, reading, writing groups of batches.
 
-Owns the files of one store. It never decides when to write and knows no thread: see `commit`. What is damaged is
-named and refused: every log is read in the strictest mode, sizes of finished logs are verified against the manifest,
-blocks carry checksums, and an iterator is asked whether it ended because of an error.
+Owns the files of one store. It never decides when to write and starts no thread: see `commit`. Damage is detected and
+refused: every log is read in the strictest mode, sizes of finished logs are verified against the manifest, blocks have
+checksums, and the status of every iterator is checked at its end.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from folkmoot.store.reader import Reader, Snapshot
 
 __all__ = ["RocksOptions", "RocksStore", "StoreFull"]
 
-# What has no setter in rocksdict is set through a file of options. Tracked logs: without it a finished log that
-# vanished or lost its end is skipped in silence, also in the strictest recovery mode (tried with RocksDB 9.8.4).
+# Options without a setter in rocksdict are set through an options file. Without track_and_verify_wals_in_manifest,
+# RocksDB 9.8.4 silently skips a finished log that is missing or truncated, even in the strictest recovery mode.
 OPTIONS_FILE: Final = """[Version]
   rocksdb_version=9.8.4
   options_file_version=1.1
@@ -46,37 +46,37 @@ OPTIONS_FILE: Final = """[Version]
 """
 OPTIONS_JSON: Final = '{"raw_mode":true,"prefix_extractors":{}}'
 
-# A range tombstone makes reads slower until it is compacted away: 10,000 of them took 180 us each, because the reader
-# sorts them anew after every write. Ranges with at most so many rows are deleted row by row instead.
+# Range tombstones slow reads down until they are compacted away: with 10,000 of them a read took 180 us, because the
+# reader sorts them again after every write. Ranges of at most this many rows are deleted row by row instead.
 RANGE_ROWS: Final = 256
 
-SPANS_S: Final = 1.0  # how old the sizes of tables may be
+SPANS_S: Final = 1.0  # maximum age of the cached sizes of tables
 KEY_END: Final = b"\xff" * 16
 
 FULL_WORDS: Final = ("No space left", "Disk quota exceeded", "Max allowed space was reached")
 
 
 class StoreFull(StoreError):
-    """A write failed because the file system is full; it may be repeated after `reopen` when there is room."""
+    """A write failed because the file system is full; it can be repeated after `reopen`, once there is room."""
 
 
 class RocksOptions:
-    """How a store is opened: `sync` waits for the disk at every write, `salvage` accepts losing what follows damage."""
+    """Options of a store: `sync` waits for the disk at every write, `salvage` drops what follows damage in a log."""
 
     def __init__(self) -> None:
         self.sync = True
         self.salvage = False
-        self.memtable_bytes = 16 << 20  # held up to three times: one fills while others go to disk
+        self.memtable_bytes = 16 << 20  # up to three exist: one is filled while the others are flushed
         self.cache_bytes = 32 << 20  # blocks, indexes and filters of the tables
         self.open_files_max = 256
 
 
 class RocksStore(Reader):
-    """Rows in RocksDB. Made for one reading thread and one writing thread; `reopen` and `close` want both quiet."""
+    """Rows in RocksDB, for one reading and one writing thread; neither may be active during `reopen` and `close`."""
 
     def __init__(self, folder: Path, options: RocksOptions, create: bool) -> None:
         self.folder = folder
-        self.torn_bytes = 0  # of an unfinished write, removed at the opening
+        self.torn_bytes = 0  # of an unfinished write, removed when the store was opened
         self._options = options
         self._database_options = database_options(options)
         self._buffered = WriteOptions()
@@ -100,13 +100,13 @@ class RocksStore(Reader):
         if log is not None and not self._options.salvage:
             self.torn_bytes = cut_torn_tail(log)
         try:
-            # Without the column family, rocksdict opens an existing store with what its old options file says.
+            # Without the column family, rocksdict opens an existing store with the options of its old options file.
             self._db = Rdict(str(self.folder), self._database_options, {"default": self._database_options})
         except Exception as error:
             raise self._explain(error) from error
 
     def _explain(self, error: Exception) -> StoreError:
-        """Return the error that says what is wrong with which file, and what to do."""
+        """Return an error that names the file, the damage and what to do."""
         text = " ".join(str(error).split())
         if any(word in text for word in FULL_WORDS):
             return StoreFull(f"no room to write in {self.folder}: {text}; free some space on this file system")
@@ -122,7 +122,7 @@ class RocksStore(Reader):
         return StoreError(f"cannot use the store {self.folder}: {text}")
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value at `key`, or None; raises CorruptStore when its block is damaged."""
+        """Return the value of `key`, or None; raises CorruptStore if its block is damaged."""
         try:
             value: bytes | None = self._db.get(key)
         except Exception as error:
@@ -135,7 +135,7 @@ class RocksStore(Reader):
         bound.set_iterate_upper_bound(end)
         rows: list[tuple[bytes, bytes]] = []
         try:
-            # Not `items()`: it ends without a word at a damaged block.
+            # Not `items()`: it ends without an error at a damaged block.
             iterator = self._db.iter(bound)
             iterator.seek(start)
             valid, key, value, following = iterator.valid, iterator.key, iterator.value, iterator.next
@@ -148,7 +148,7 @@ class RocksStore(Reader):
         return rows
 
     def snapshot(self) -> Snapshot:
-        """Return the rows of this moment; closed by `reopen` and `close` at the latest."""
+        """Return a snapshot of the current rows; `reopen` and `close` close it."""
         return RocksSnapshot(self._db.iter(ReadOptions()), self._snapshots, self._explain)
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
@@ -160,7 +160,7 @@ class RocksStore(Reader):
             iterator.seek_to_last()
             row = (iterator.key(), iterator.value()) if iterator.valid() else None
             iterator.status()
-            # Compared here: with a lower bound set, rocksdict 0.3.29 still ends below it.
+            # Compared here, because rocksdict 0.3.29 ignores a lower bound in `seek_to_last`.
             if row is not None and row[0] < start:
                 row = None
         except Exception as error:
@@ -168,7 +168,7 @@ class RocksStore(Reader):
         return row
 
     def bytes_between(self, start: bytes, end: bytes) -> int:
-        """Return about how many bytes the rows with start <= key < end have, from the sizes of tables and memory."""
+        """Estimate the bytes of the rows with start <= key < end from the sizes of tables and memtables."""
         now = time.monotonic()
         if now - self._spans_at > SPANS_S:
             self._spans_at = now
@@ -182,7 +182,7 @@ class RocksStore(Reader):
         return int(total)
 
     def _look_at_tables(self) -> list[tuple[float, float, int]]:
-        """Return for each table, and for the memory, where its keys lie and how many bytes it has."""
+        """Return the range of keys and the bytes of each table, and of the memtables together."""
         spans: list[tuple[float, float, int]] = []
         for table in self._db.live_files():
             first, last = place_of(bytes(table["start_key"])), place_of(bytes(table["end_key"]))
@@ -196,7 +196,7 @@ class RocksStore(Reader):
     def write(self, batches: list[Batch]) -> None:
         """Apply batches in order as one atomic write, durable when this returns (with `sync`).
 
-        Raises StoreFull or another StoreError; the batches may then be on disk or not, and repeating them is harmless.
+        Raises StoreFull or another StoreError; the batches may then be on disk or not, and the write can be repeated.
         """
         group = WriteBatch(raw_mode=True)
         puts: list[bytes] = []
@@ -213,8 +213,8 @@ class RocksStore(Reader):
                         self._delete_range(group, puts, key, value)
             self._db.write(group, self._buffered)
             if self._options.sync:
-                # Not by the write itself: rocksdict keeps the interpreter's lock while it writes, so that the loop
-                # would stand still for as long as the disk takes. It releases it here.
+                # Not by the write itself: rocksdict holds the GIL while it writes, which would block the loop for as
+                # long as the disk takes. It releases the GIL here.
                 self._db.flush_wal(True)
         except StoreError:
             raise
@@ -222,7 +222,7 @@ class RocksStore(Reader):
             raise self._explain(error) from error
 
     def _delete_range(self, group: WriteBatch, puts: list[bytes], start: bytes, end: bytes) -> None:
-        """Delete a range: row by row if there are few, also those that the group itself has put."""
+        """Delete a range; if it has few rows, row by row, including those that this group has put."""
         rows = self.scan(start, end, RANGE_ROWS + 1)
         if len(rows) > RANGE_ROWS:
             group.delete_range(start, end)
@@ -234,18 +234,18 @@ class RocksStore(Reader):
             group.delete(puts[position])
 
     def reopen(self) -> None:
-        """Close and open again: RocksDB refuses every write after one that failed."""
+        """Close the store and open it again: RocksDB refuses all writes after one has failed."""
         self._close()
         self._open()
 
     def reclaim(self) -> None:
-        """Write out what the memory holds: files full of tombstones are compacted at once, and dead rows go.
+        """Flush the memtables: RocksDB then compacts tables full of tombstones, which frees the space of deleted rows.
 
-        Without it a queue that has been emptied keeps its space until other rows have filled a memtable.
+        Otherwise a queue that was drained keeps its space until other rows have filled a memtable.
         """
         try:
             self._db.flush()
-        except Exception:  # noqa: BLE001, S110 - no room for it after all: the next write says so and is repeated
+        except Exception:  # noqa: BLE001, S110 - no room for the flush: the next write reports it and is repeated
             pass
 
     def size_bytes(self) -> int:
@@ -253,10 +253,10 @@ class RocksStore(Reader):
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
 
     def sync(self) -> bool:
-        """Wait until all writes are on the disk; tell whether they are."""
+        """Wait until all writes are on disk; return whether they are."""
         try:
             self._db.flush_wal(True)
-        except Exception:  # noqa: BLE001 - whatever is wrong with the disk, it was said at the last write
+        except Exception:  # noqa: BLE001 - the failure of the disk was reported at the last write
             return False
         return True
 
@@ -266,20 +266,20 @@ class RocksStore(Reader):
             self._close()
 
     def _close(self) -> None:
-        for snapshot in list(self._snapshots):  # they would keep the lock on the folder
+        for snapshot in list(self._snapshots):  # an open one keeps the folder locked
             snapshot.close()
         database, self._db = self._db, None
         try:
             database.close()
-        except Exception:  # noqa: BLE001, S110 - says again that the last write failed; the files are closed all the same
+        except Exception:  # noqa: BLE001, S110 - repeats the error of the last write; the files are closed
             pass
 
 
 class RocksSnapshot(Snapshot):
-    """An iterator of RocksDB, which shows the rows as they were when it was made, wherever it is moved to.
+    """An iterator of RocksDB: it shows the rows as they were when it was created, wherever it is moved.
 
-    Not a snapshot of rocksdict: iterators made from one show the newest rows all the same (0.3.29). While it is open,
-    the files and the memtables of that moment are kept.
+    Not a snapshot of rocksdict: an iterator on one shows the newest rows (0.3.29). While the iterator is open, RocksDB
+    keeps the files and the memtables of that moment.
     """
 
     def __init__(
@@ -291,7 +291,7 @@ class RocksSnapshot(Snapshot):
         living[self] = None
 
     def scan(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
-        """Return rows as they were, see `Snapshot.scan`."""
+        """Return rows of the snapshot, see `Snapshot.scan`."""
         iterator = self._iterator
         if iterator is None:
             raise SnapshotGone("the snapshot of the store is closed")
@@ -313,13 +313,13 @@ class RocksSnapshot(Snapshot):
         return rows
 
     def close(self) -> None:
-        """Release it; idempotent."""
+        """Release the iterator; idempotent."""
         self._iterator = None
         self._living.pop(self, None)
 
 
 def place_of(key: bytes) -> float:
-    """Return where a key lies among all: its partition, and how far in it."""
+    """Return the position of a key among all keys: its partition, plus a fraction for its place in the partition."""
     return int.from_bytes(key[:2].ljust(2, b"\0"), "big") + int.from_bytes(key[2:8].ljust(6, b"\0"), "big") / (1 << 48)
 
 
@@ -339,10 +339,10 @@ def database_options(options: RocksOptions) -> Options:
     result.set_max_write_buffer_number(3)
     result.set_max_background_jobs(2)
     result.set_max_open_files(options.open_files_max)
-    # What lives short (queues) is mostly gone before the second level; what stays (streams, retained messages) is
-    # compressed there: a third of the size for about 2 us a row.
+    # Short-lived rows (queues) are mostly gone before the second level. Rows that stay (streams, retained messages) are
+    # compressed there: a third of the size for about 2 us per row.
     result.set_compression_per_level([DBCompressionType.none(), *[DBCompressionType.lz4()] * 6])
-    # A queue leaves tombstones at its head, and every scan of it steps over them: compact files that are full of them.
+    # A queue leaves tombstones at its head, and every scan steps over them: compact tables that are full of them.
     result.add_compact_on_deletion_collector_factory(8192, 4096, 0.5)
     result.set_bytes_per_sync(1 << 20)
     result.set_keep_log_file_num(2)

@@ -1,6 +1,6 @@
-"""Watching the room on the disk: between two looks at the clock much can be written, so every few megabytes count too.
+"""Monitoring of free disk space: periodically, and after every few megabytes written.
 
-Owns when to look and when to have the store let deleted rows go. What a full disk means for clients is the node's.
+Owns when to check, and when the store reclaims the space of deleted rows. The node decides what a full disk means.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["LOOK_BYTES", "Room"]
 
 LOOK_BYTES: Final = 4 << 20
-# A flush while space is short costs up to one memtable of it: often enough to follow a queue that empties.
+# A flush costs up to one memtable of the space that is short, so it is rare; but it must follow a queue that drains.
 RECLAIM_S: Final = 5.0
 
 
 class Room:
-    """Tells the turns whether there is room; `look` costs one system call."""
+    """Reports to the turns whether there is room; `look` costs one system call."""
 
     def __init__(self, disk: Disk, turns: Turns, committer: Committer, time: Callable[[], float]) -> None:
         self._disk = disk
@@ -33,13 +33,13 @@ class Room:
         self._reclaim_s = 0.0
 
     def add(self, size: int) -> None:
-        """So many bytes more are on their way to the disk."""
+        """Count bytes that were submitted to the store."""
         self._bytes += size
         if self._bytes >= LOOK_BYTES:
             self.look()
 
     def look(self) -> None:
-        """Compare what is free with what must stay free; what waits for the disk is as good as written."""
+        """Compare the free space with the minimum; submitted batches count as written."""
         self._bytes = 0
         turns = self._turns
         why = self._disk.shortage(turns.node.counters.commit_waiting_bytes)

@@ -1,7 +1,7 @@
-"""Asking again and again where other nodes are: often while this node has found none, seldom afterwards.
+"""Periodic discovery of other nodes: frequent until this node has found one, rare afterwards.
 
-Owns the rhythm. How others are found is the business of a `folkmoot.discovery.Discovery`; whether they are nodes of
-this cluster, and whether it dials them, is the node's.
+Owns the intervals. A `folkmoot.discovery.Discovery` finds addresses; the node decides whether to dial them and whether
+they belong to its cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Say = Callable[..., None]
 
 AGAIN_S: Final = 1.0
 AGAIN_S_MAX: Final = 30.0
-# Two parts of a cluster that never saw each other, and addresses that somebody changed, are found within this time.
+# Bounds how long two parts of a cluster that never met stay apart, and how long a changed address goes unnoticed.
 STEADY_S: Final = 60.0
 PATIENCE_S: Final = 10.0
 
@@ -29,7 +29,7 @@ PATIENCE_S: Final = 10.0
 class Seeker:
     """The lookups of one node.
 
-    tell: takes the addresses that were found, when they differ from those before. found: whether others were found.
+    tell: receives the addresses whenever they change. found: returns whether the node has found another one.
     """
 
     def __init__(self, lookup: Lookup, tell: Callable[[list[str]], None], found: Callable[[], bool], say: Say) -> None:
@@ -42,7 +42,7 @@ class Seeker:
         self._pause_s = AGAIN_S
 
     async def ask(self) -> list[str] | None:
-        """Ask once; return the addresses, None when nobody could be asked."""
+        """Look up once; return the addresses, or None if the lookup failed."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 seeds = await self._lookup()
@@ -61,7 +61,7 @@ class Seeker:
         return seeds
 
     def pause_s(self) -> float:
-        """Return how long to wait before asking again."""
+        """Return how long to wait before the next lookup."""
         if self._found():
             self._pause_s = AGAIN_S
             return STEADY_S
@@ -70,7 +70,7 @@ class Seeker:
         return pause_s
 
     async def run(self) -> None:
-        """Ask for ever."""
+        """Look up repeatedly, until cancelled."""
         while True:
             await self.ask()
             await asyncio.sleep(self.pause_s())

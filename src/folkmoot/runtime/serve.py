@@ -1,6 +1,6 @@
-"""A node from its settings to its end: what is opened in which order, signals, errors, and stopping cleanly.
+"""The life of a node process: the order in which parts are opened, signals, errors, and the clean stop.
 
-Owns the process: exit status, the line `ready` on stdout, limits of the system. It decides nothing about MQTT.
+Owns the process: exit status, the line `ready` on stdout, system limits. It makes no decision about MQTT.
 """
 
 from __future__ import annotations
@@ -40,29 +40,30 @@ __all__ = ["Lookup", "Service", "ServingNode", "serve"]
 # Descriptors that are not connections: tables and logs of the store, listeners, the admin server.
 DESCRIPTORS_RESERVED: Final = 512
 STOP_S_MAX: Final = 5.0
-DEPART_S_MAX: Final = 1.0  # for the others to go on without this node; after that they will notice
+DRAIN_S_MAX: Final = 1.0  # for clients to read their DISCONNECT; the end of the process resets what is still open
+DEPART_S_MAX: Final = 1.0  # for the handover to other nodes; after that, they detect that this node is gone
 HOUSEKEEPING_S: Final = 0.5
 POLL_S: Final = 0.005
 
 
 class Service(ABC):
-    """Something that serves beside MQTT in the same loop, such as the admin server."""
+    """A server in the same loop as MQTT, such as the admin server."""
 
     @abstractmethod
     def prepare(self, settings: Settings) -> None:
-        """Bind addresses and read files, before anything else is opened; FolkmootError says what is wrong."""
+        """Bind addresses and read files, before anything else is opened; raises FolkmootError."""
 
     @abstractmethod
     async def start(self, serving: ServingNode) -> str:
-        """Serve; return "NAME=HOST:PORT" for the line `ready`, or "" when there is nothing to serve."""
+        """Begin to serve; return "NAME=HOST:PORT" for the line `ready`, or "" if there is nothing to serve."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Serve no more, end requests that wait, let addresses go; may be called twice, and without `start`."""
+        """Stop serving, end waiting requests, release addresses; may be called twice, and without `start`."""
 
 
 class ServingNode:
-    """Everything that makes up a running node, for those that serve beside it."""
+    """The parts of a running node, for the services in its process."""
 
     def __init__(self, settings: Settings, disk: Disk, node: Node, turns: Turns, log: Log) -> None:
         self.settings = settings
@@ -72,7 +73,7 @@ class ServingNode:
         self.log = log
         self.started_us = time.time_ns() // 1000
         descriptors = raise_descriptor_limit()
-        self.peers: PeerNetwork | None = None  # None: a node alone
+        self.peers: PeerNetwork | None = None  # None: a node without a cluster
         self.gate = Gate(max(descriptors - DESCRIPTORS_RESERVED, descriptors // 2))
         self.stopping = False
         self.error: Exception | None = None
@@ -80,14 +81,14 @@ class ServingNode:
         self._signals = 0
 
     def fail(self, error: Exception) -> None:
-        """End the node: it cannot go on. Only the first error counts."""
+        """Stop the node because of an error. Only the first error counts."""
         if self.error is None:
             self.error = error
             self.turns.halt()
             self._stop.set()
 
     def signalled(self) -> None:
-        """Stop at the first signal, at once at the second."""
+        """Stop cleanly at the first signal, immediately at the second."""
         self._signals += 1
         if self._signals > 1:
             self.fail(FolkmootError("stopped by a second signal; what was acknowledged is safe"))
@@ -99,7 +100,7 @@ class ServingNode:
         self.stopping = True
 
     def look(self, listeners: list[Listener]) -> None:
-        """Accept no more when the node is about to leave its cluster, and end when it has left."""
+        """Stop accepting when the node is about to leave its cluster, and stop the node when it has left."""
         if self.node.closing:
             for listener in listeners:
                 listener.close()
@@ -123,7 +124,7 @@ def serve(settings: Settings, service: Service | None = None, lookup: Lookup | N
             return runner.run(run(settings, service, lookup, log))
     except FolkmootError as error:
         print(f"error: {error}", file=sys.stderr)
-    except KeyboardInterrupt:  # before the signals are ours
+    except KeyboardInterrupt:  # before the signal handlers are set
         return 130
     return 1
 
@@ -153,7 +154,7 @@ async def run(settings: Settings, service: Service | None, lookup: Lookup | None
 
 
 def make_config(settings: Settings, peers: PeerNetwork | None, seeks: bool) -> NodeConfig:
-    """Return what the node is told, with what only now is known: its port for peers. Where others are comes later."""
+    """Return the node's configuration, with its peer port, which is known only now. The seeds may follow later."""
     config = node_config(settings)
     if config.cluster is not None and peers is not None:
         config.cluster.partitions = config.partitions
@@ -174,7 +175,7 @@ async def run_node(
     disk: Disk,
     lookup: Lookup | None,
 ) -> int:
-    """Make the node on its open store and serve until it is told to stop."""
+    """Create the node on its open store, and serve until it is stopped."""
     loop = asyncio.get_running_loop()
     if config.cluster is not None:
         config.cluster.incomplete = disk.incomplete
@@ -195,7 +196,7 @@ async def run_node(
         loop.set_exception_handler(lambda _loop, context: on_exception(serving, context))
         watch_signals(serving, listeners, passwords)
         turns.begin()
-        room.look()  # before others hear of this node: with a full disk it is to lead nothing
+        room.look()  # before other nodes learn of this one: with a full disk it must not become a leader
         await serve_until_stopped(serving, room, listeners, service, seeker_of(serving, lookup))
     finally:
         turns.stop_timers()
@@ -207,7 +208,7 @@ async def run_node(
 
 
 def seeker_of(serving: ServingNode, lookup: Lookup | None) -> Seeker | None:
-    """Return what looks for other nodes, if there can be any."""
+    """Return the discovery of other nodes; None without a cluster."""
     node, turns = serving.node, serving.turns
     if lookup is None or serving.peers is None:
         return None
@@ -217,7 +218,7 @@ def seeker_of(serving: ServingNode, lookup: Lookup | None) -> Seeker | None:
 async def serve_until_stopped(
     serving: ServingNode, room: Room, listeners: list[Listener], service: Service | None, seeker: Seeker | None
 ) -> None:
-    """Accept, say so, wait, and bring everything to an end."""
+    """Accept connections, print `ready`, wait for the stop, and stop everything."""
     limits = serving.node.config.limits
     cluster = serving.node.config.cluster
     watch = StallWatch(serving.turns, STALL_US if cluster is None else cluster.stall_us)
@@ -230,7 +231,7 @@ async def serve_until_stopped(
     for listener in listeners:
         await listener.start(serving.turns, serving.gate, limits)
     extra = "" if service is None else await service.start(serving)
-    # What is there now stays: the collector need not look at it again and again.
+    # The objects that exist now stay: exclude them from garbage collection.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -252,7 +253,7 @@ async def serve_until_stopped(
 
 
 def ready_line(serving: ServingNode, listeners: list[Listener], extra: str) -> str:
-    """Return the line that tells where the node serves: `ready node=ID mqtt=HOST:PORT ...`."""
+    """Return the line with the addresses of the node: `ready node=ID mqtt=HOST:PORT ...`."""
     places: dict[str, list[str]] = {}
     for listener in listeners:
         places.setdefault(listener.settings.protocol, []).append(str(listener.address))
@@ -264,7 +265,7 @@ def ready_line(serving: ServingNode, listeners: list[Listener], extra: str) -> s
 
 
 def report_opening(serving: ServingNode, without_http: bool) -> None:
-    """Tell what an operator should know of this start."""
+    """Log what an operator should know about this start."""
     if serving.disk.torn_bytes:
         serving.say("warning", "store_tail_cut", bytes=serving.disk.torn_bytes, reason="an unfinished write")
     if serving.disk.incomplete and serving.node.config.cluster is not None:
@@ -278,7 +279,7 @@ def report_opening(serving: ServingNode, without_http: bool) -> None:
 
 
 async def keep_house(serving: ServingNode, room: Room, listeners: list[Listener]) -> None:
-    """Watch the free space of the disk, what the gate had to refuse, and whether the node has left."""
+    """Monitor the free disk space, the connections that the gate refused, and whether the node has left."""
     refused = 0
     while True:
         if serving.turns.durable:
@@ -292,19 +293,21 @@ async def keep_house(serving: ServingNode, room: Room, listeners: list[Listener]
 
 
 async def stop_gracefully(serving: ServingNode) -> None:
-    """Say goodbye to clients, wait until they are gone and everything is on disk, and let the others go on.
+    """Disconnect all clients, wait until that is sent and everything is on disk, and hand the partitions over.
 
-    So the partitions that this node leads are served by others before it ends, and nobody has to find out that it did.
+    Other nodes serve the partitions before this one ends, and need not detect that it did. A client that is slow to
+    close its side delays the end of the process and not the handover.
     """
     turns = serving.turns
     turns.node.stop(turns.begin())
-    await until(serving, lambda: not (turns.begun or turns.open or turns.submitted > turns.durable), STOP_S_MAX)
+    await until(serving, lambda: not (turns.begun or turns.unsent() or turns.submitted > turns.durable), STOP_S_MAX)
     turns.node.depart(turns.begin())
     await until(serving, lambda: turns.node.departed, DEPART_S_MAX)
+    await until(serving, lambda: not turns.open, DRAIN_S_MAX)
 
 
 async def until(serving: ServingNode, done: Callable[[], bool], patience_s: float) -> None:
-    """Wait until something is done, patience ends, or the node cannot go on."""
+    """Wait until `done` returns true, the time is over, or the node has failed."""
     deadline = serving.turns.loop.time() + patience_s
     while not done():
         if serving.error is not None or serving.turns.loop.time() > deadline:
@@ -313,7 +316,7 @@ async def until(serving: ServingNode, done: Callable[[], bool], patience_s: floa
 
 
 def finish(serving: ServingNode) -> int:
-    """Tell an error, if one ended the node; return the exit status."""
+    """Report the error that ended the node, if any; return the exit status."""
     error = serving.error
     if error is None:
         serving.say("info", "stopped")
@@ -328,7 +331,7 @@ def finish(serving: ServingNode) -> int:
 
 
 def on_exception(serving: ServingNode, context: dict[str, object]) -> None:
-    """Log what the network did; end the node at a fault of the program."""
+    """Log errors of the network; stop the node at a bug."""
     error = context.get("exception")
     if isinstance(error, OSError | asyncio.CancelledError):  # ssl.SSLError is an OSError
         serving.say("warning", "connection_failed", reason=f"{context.get('message', '')}: {error}")
@@ -339,7 +342,7 @@ def on_exception(serving: ServingNode, context: dict[str, object]) -> None:
 
 
 def watch_signals(serving: ServingNode, listeners: list[Listener], passwords: PasswordChecks | None) -> None:
-    """SIGTERM and SIGINT stop, SIGHUP reads certificates and passwords again."""
+    """Set the signal handlers: SIGTERM and SIGINT stop, SIGHUP reads certificates and passwords again."""
     loop = serving.turns.loop
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.signalled)
@@ -360,7 +363,7 @@ def watch_signals(serving: ServingNode, listeners: list[Listener], passwords: Pa
 
 
 def raise_descriptor_limit() -> int:
-    """Allow this process as many descriptors as the system lets it; return how many."""
+    """Raise the limit of descriptors to what the system allows; return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         try:

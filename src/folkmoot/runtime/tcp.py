@@ -1,7 +1,7 @@
 """MQTT over TCP and TLS: listening sockets and the protocol that hands chunks to the node.
 
-Owns socket options and the count of sockets. A protocol does as little as possible: one call into the node per
-chunk, nothing per packet, and no timer, task or socket object per connection, so that an idle one stays small.
+Owns socket options and the count of sockets. A protocol makes one call into the node per chunk and does nothing per
+packet. It has no timer, task or socket object of its own, so that an idle connection costs little memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from folkmoot.session.connection import PeerInfo
 __all__ = ["Gate", "ListenError", "TcpProtocol", "TlsProtocol", "listen", "peer_info", "set_keepalive"]
 
 BACKLOG: Final = 4096
-# A peer that vanished without a word is found out after 60 + 3 x 20 seconds, also without MQTT keep alive.
+# A peer that disappeared without closing is detected after 60 + 3 x 20 seconds, even without MQTT keep alive.
 KEEPALIVE_IDLE_S: Final = 60
 KEEPALIVE_INTERVAL_S: Final = 20
 KEEPALIVE_PROBES: Final = 3
@@ -63,7 +63,7 @@ def listen(host: str, port: int, reuse_port: bool = False) -> socket.socket:
 
 
 def set_keepalive(sock: socket.socket) -> None:
-    """Have the system find peers that are gone."""
+    """Enable TCP keepalive: the system detects peers that are gone."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
@@ -75,7 +75,7 @@ def set_keepalive(sock: socket.socket) -> None:
 
 
 class Gate:
-    """Counts the sockets of all listeners and refuses those beyond `sockets_max`, before the system has none left."""
+    """Counts the sockets of all listeners; refuses those above `sockets_max`, before descriptors run out."""
 
     def __init__(self, sockets_max: int) -> None:
         self.sockets_max = sockets_max
@@ -83,7 +83,7 @@ class Gate:
         self.refused = 0
 
     def enter(self) -> bool:
-        """Count one more socket; False when it is one too many (it must leave all the same)."""
+        """Count one more socket; return False when there are too many. The caller calls `leave` in either case."""
         self.sockets += 1
         if self.sockets <= self.sockets_max:
             return True
@@ -91,12 +91,12 @@ class Gate:
         return False
 
     def leave(self) -> None:
-        """Count one socket less."""
+        """Count one socket fewer."""
         self.sockets -= 1
 
 
 def peer_info(transport: BaseTransport, name: str, certificate_name: str | None) -> PeerInfo:
-    """Return what the node is told about a peer; `name` is "tcp", "tls", "ws" or "wss"."""
+    """Return the description of a peer for the node; `name` is "tcp", "tls", "ws" or "wss"."""
     peer = transport.get_extra_info("peername")
     if not isinstance(peer, tuple):
         address = "unknown"
@@ -108,7 +108,7 @@ def peer_info(transport: BaseTransport, name: str, certificate_name: str | None)
 
 
 class TcpProtocol(asyncio.Protocol):
-    """One connection; its transport is the handle that the node's effects are done with."""
+    """One connection. Its transport is the handle through which the driver carries out the node's effects."""
 
     __slots__ = ("_connection", "_gate", "_turns")
 
@@ -120,7 +120,7 @@ class TcpProtocol(asyncio.Protocol):
         self._connection: Any = None  # a Connection, once the node knows of it
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Introduce the peer to the node."""
+        """Register the connection with the node."""
         turns = self._turns
         if not self._gate.enter():
             turns.node.counters.connections_refused += 1
@@ -135,7 +135,7 @@ class TcpProtocol(asyncio.Protocol):
         return None
 
     def data_received(self, data: bytes) -> None:
-        """Pass a chunk on."""
+        """Pass a chunk to the node."""
         turns = self._turns
         if not turns.begun:
             turns.begin()
@@ -144,7 +144,7 @@ class TcpProtocol(asyncio.Protocol):
             turns.took(self._connection, len(data))
 
     def pause_writing(self) -> None:
-        """The peer does not read as fast as we send."""
+        """The peer reads more slowly than the node sends."""
         self._set_writable(False)
 
     def resume_writing(self) -> None:
@@ -156,7 +156,7 @@ class TcpProtocol(asyncio.Protocol):
             self._turns.node.writable(self._connection, flag, self._turns.begin())
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the node."""
+        """Report the loss to the node."""
         self._gate.leave()
         if self._connection is not None:
             self._turns.lost(self._connection, str(error) if error is not None else "closed by the peer")

@@ -1,6 +1,6 @@
-"""TLS contexts of listeners: what is offered, whose certificates are asked for, and taking new certificates into use.
+"""TLS contexts of listeners: protocol versions, client certificates, and reloading of certificates.
 
-Owns `ssl.SSLContext`s, one per listener. It never lowers what Python's defaults and TLS 1.2 demand.
+Owns one `ssl.SSLContext` per listener. It never accepts less than Python's defaults and TLS 1.2 require.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ __all__ = ["Certificates", "TlsError", "common_name", "fill"]
 
 
 class TlsError(FolkmootError):
-    """A certificate, key or authority cannot be used."""
+    """A certificate, key or CA file cannot be used."""
 
 
 class Certificates:
-    """The context of one listener; `reload` reads the files again, for connections made from then on."""
+    """The context of one listener; `reload` reads the files again for new connections."""
 
     def __init__(self, settings: TlsSettings) -> None:
         self.settings = settings
@@ -29,7 +29,7 @@ class Certificates:
         settings = self.settings
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # No tickets: a resumed session would show no client certificate, and each one costs a write.
+        # No tickets: a resumed session presents no client certificate, and each ticket costs a write.
         context.num_tickets = 0
         fill(context, settings)
         if settings.ca is not None:
@@ -37,17 +37,17 @@ class Certificates:
         return context
 
     def reload(self) -> None:
-        """Read certificate, key and authorities again; TlsError leaves those in use that were.
+        """Read certificate, key and CA file again; on TlsError the current ones stay in use.
 
-        The files are tried in a fresh context first. Authorities can only be added to a context that is in use: one
-        that was taken out of the file is trusted until the next start.
+        The files are tried in a fresh context first. OpenSSL can only add CAs to a context that is in use: a CA that
+        was removed from the file stays trusted until the next start.
         """
         self._load()
         fill(self.context, self.settings)
 
 
 def fill(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    """Load the files named in the settings into a context; TlsError names the wrong one."""
+    """Load the files named in the settings into a context; TlsError names the file that cannot be used."""
     if settings.certificate is None or settings.key is None:
         raise TlsError(
             "a TLS listener needs a certificate: set certificate and key in [tls], or --tls-certificate, --tls-key"
@@ -70,7 +70,7 @@ def fill(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _no_password() -> str:
-    """An encrypted key must not make the server ask on its terminal: an empty password fails at once."""
+    """Return an empty password: an encrypted key then fails at once instead of prompting on the terminal."""
     return ""
 
 

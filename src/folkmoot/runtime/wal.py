@@ -1,13 +1,13 @@
 """The tail of RocksDB's write-ahead log: tells an unfinished write from a damaged record.
 
-RocksDB either forgives every incomplete record at the end of a log or none. To forgive is too much: a damaged length
-makes complete records look incomplete, and they vanish in silence. So the store is opened with the strict mode, and
-this module takes away, before that, what a killed process left: a prefix of its last write, and nothing else.
+RocksDB tolerates either every incomplete record at the end of a log or none. Tolerating every one is unsafe: a damaged
+length makes complete records look incomplete, and they are dropped silently. So the store is opened in the strict
+mode, and this module first removes what a killed process left behind: a prefix of its last write, and nothing else.
 
 The format (RocksDB wiki, "Write Ahead Log File Format"): blocks of 32 KiB; a record has a header of 7 bytes, namely a
 masked CRC-32C of type and payload (4, little-endian), the length of the payload (2) and the type: 1 whole, 2 first,
 3 middle, 4 last. A record never crosses a block; fewer than 7 bytes at the end of a block are zero.
-It never changes a log that it does not understand: RocksDB then refuses it.
+This module never changes a log that it does not understand: RocksDB then refuses it.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def newest_log(folder: Path) -> Path | None:
 
 
 def cut_torn_tail(path: Path) -> int:
-    """Remove what is left of an unfinished write at the end of a log; return the number of bytes removed.
+    """Remove an unfinished write from the end of a log; return the number of bytes removed.
 
-    Raises CorruptStore when the incomplete record was once complete: then its header is damaged.
+    Raises CorruptStore if the incomplete record was once complete: then its header is damaged.
     """
     data = path.read_bytes()
     keep = complete_end(data, path)
@@ -80,7 +80,7 @@ def cut_torn_tail(path: Path) -> int:
 
 
 def complete_end(data: bytes, path: Path) -> int:
-    """Return where the last complete write ends; only blocks from the end are looked at, until one has such an end."""
+    """Return where the last complete write ends; searches block by block from the end of the log."""
     if not data:
         return 0
     start = (len(data) - 1) // BLOCK * BLOCK
@@ -96,9 +96,9 @@ def complete_end(data: bytes, path: Path) -> int:
 
 
 def walk(data: bytes, start: int) -> tuple[int, int]:
-    """Follow the headers of the block at `start`: where the last write that ends in it ends (-1: none), where it stops.
+    """Follow the headers of the block at `start`; return the end of the last write in it (-1: none) and where to stop.
 
-    It stops at the end of the block or of the data, or at the first incomplete record.
+    The walk stops at the end of the block or of the data, or at the first incomplete record.
     """
     end = min(start + BLOCK, len(data))
     pos = start
@@ -112,16 +112,16 @@ def walk(data: bytes, start: int) -> tuple[int, int]:
         if kind in (WHOLE, LAST):
             last = pos
     if end == start + BLOCK:
-        # Too little room for a header: the rest of the block is padding, written with the record that follows.
+        # There is no room for a header: the rest of the block is padding, written with the record that follows.
         return (end if last == pos else last), end
     return last, pos
 
 
 def check_unfinished(data: bytes, pos: int, path: Path) -> None:
-    """Raise CorruptStore when the record at `pos`, incomplete by its header, has a checksum that fits what follows.
+    """Raise CorruptStore if the record at `pos`, incomplete by its header, has a checksum that matches what follows.
 
-    A record whose payload is all there was written completely, so its length is wrong, and RocksDB would forget it and
-    what follows. A torn record has less than its payload, and its checksum fits nothing.
+    If the payload is complete, the record was written completely and its length is damaged: RocksDB would drop it and
+    all that follows. A torn record has only a part of its payload, so that its checksum matches nothing.
     """
     rest = data[pos : pos + BLOCK]
     if len(rest) < HEADER or not any(rest):

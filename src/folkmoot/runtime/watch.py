@@ -1,7 +1,7 @@
-"""Watchdogs of a node's own machine: a disk that stands still must count as dead to the others, a full loop is a load.
+"""Watchdogs of a node: a stalled disk, which other nodes must treat as dead, and a busy event loop.
 
-Owns when to look, not what follows: the node decides what a stall of some length means. A loop that stands still cannot
-say so, and afterwards nothing is left to say: the others have noticed its silence.
+Owns when to check; the node decides what a stall of a given length means. A stalled loop is not reported: it cannot
+report itself, and other nodes detect its silence.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from folkmoot.runtime.loop import Turns
 __all__ = ["STALL_US", "StallWatch"]
 
 LOOK_S: Final = 0.1
-# A busy disk takes this long now and then; what is longer is worth telling, if not a shorter stall counts already.
+# A busy disk takes this long occasionally. A longer stall is reported; a shorter one if `stall_us` is shorter.
 STALL_US: Final = 500_000
-# What a full loop takes to come round is no stall, but the node counts it as a pressure.
+# An iteration of the loop that is this late is no stall, but the node counts it as load.
 LAG_US: Final = 100_000
 
 
 class StallWatch:
-    """Looks ten times a second, and tells the node only what is new; `stall_us`: a disk that waits so long is dead."""
+    """Checks ten times a second, reports changes to the node; `stall_us`: a disk that stalls this long is dead."""
 
     def __init__(self, turns: Turns, stall_us: int = STALL_US) -> None:
         self._turns = turns
@@ -32,12 +32,12 @@ class StallWatch:
         self._handle: TimerHandle | None = None
 
     def start(self) -> None:
-        """Look from now on."""
+        """Begin to check."""
         self._expected_s = self._turns.loop.time() + LOOK_S
         self._handle = self._turns.loop.call_later(LOOK_S, self._look)
 
     def stop(self) -> None:
-        """Look no more; idempotent."""
+        """Stop checking; idempotent."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

@@ -1,7 +1,7 @@
 """MQTT over WebSocket (MQTT 5 section 6): binary frames in, binary frames out, with the Sans-I/O half of `websockets`.
 
-Owns the HTTP upgrade and the framing. To the node it looks like any other handle; bytes go on as they come, whatever
-the borders of frames: "MQTT packets may span frames, and a frame may hold several" [MQTT-6.0.0-2].
+Owns the HTTP upgrade and the framing. To the node it looks like any other handle. Bytes are passed on as they arrive:
+frame boundaries need not match packet boundaries [MQTT-6.0.0-2].
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from folkmoot.runtime.loop import LARGE_BYTES, Handle, Turns
+from folkmoot.runtime.drain import Handle, close_in_order
+from folkmoot.runtime.loop import LARGE_BYTES, Turns
 from folkmoot.runtime.tcp import Gate, peer_info
 from folkmoot.runtime.tls import common_name
 
 __all__ = ["WebSocketProtocol", "WebSocketRules"]
 
 SUBPROTOCOL: Final = Subprotocol("mqtt")
-# The library logs every frame on demand and every failed handshake always; what matters is an event of the node.
+# The library logs every failed handshake; the node reports what matters as events of its own.
 LOGGER: Final = logging.getLogger("folkmoot.websocket")
 LOGGER.setLevel(logging.CRITICAL + 1)
 
 
 class WebSocketRules:
-    """What a listener demands: the path of the upgrade, and how many bytes one message may have."""
+    """What a listener requires: the path of the upgrade, and the maximum size of a message in bytes."""
 
     def __init__(self, path: str, message_bytes_max: int) -> None:
         self.path = path
@@ -41,16 +42,16 @@ class WebSocketRules:
 
 
 def choose_mqtt(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    """Accept a client that offers "mqtt" and no other [MQTT-6.0.0-3], [MQTT-6.0.0-4]."""
+    """Accept a client only if it offers the subprotocol "mqtt" [MQTT-6.0.0-3] [MQTT-6.0.0-4]."""
     if SUBPROTOCOL not in offered:
         raise NegotiationError("the subprotocol must be mqtt")
     return SUBPROTOCOL
 
 
 class WebSocketProtocol(asyncio.Protocol, Handle):
-    """One connection: a protocol to its transport, a handle to the node."""
+    """One connection: the protocol of its transport, and the handle that the node uses."""
 
-    __slots__ = ("_closing", "_connection", "_gate", "_name", "_rules", "_transport", "_turns", "_ws")
+    __slots__ = ("_closing", "_connection", "_ended", "_gate", "_name", "_rules", "_transport", "_turns", "_ws")
 
     def __init__(self, turns: Turns, gate: Gate, rules: WebSocketRules, name: str) -> None:
         self._turns = turns
@@ -60,6 +61,7 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
         self._transport: Transport = cast("Transport", None)
         self._connection: Any = None  # a Connection, once the node knows of it
         self._closing = False
+        self._ended = False  # the peer has ended its half
         self._ws = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
             select_subprotocol=choose_mqtt,
@@ -70,7 +72,7 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
     # From the transport
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Introduce the peer: its time until CONNECT begins now, with the upgrade in it."""
+        """Register the connection with the node: the time limit for CONNECT includes the upgrade."""
         self._transport = cast("Transport", transport)
         if not self._gate.enter():
             self._turns.node.counters.connections_refused += 1
@@ -83,7 +85,7 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
         self._connection = connection
 
     def data_received(self, data: bytes) -> None:
-        """Take the payload out of the frames in a chunk and pass it on."""
+        """Pass the payload of the frames in a chunk to the node."""
         if self._closing and self._ws.state is State.CONNECTING:
             return
         turns = self._turns
@@ -105,7 +107,7 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
 
     def _upgrade(self, request: Request) -> None:
         if self._ws.eof_sent:
-            return  # nonsense behind the request has ended the connection already
+            return  # invalid bytes behind the request have ended the connection already
         if request.path.partition("?")[0] == self._rules.path:
             response = self._ws.accept(request)
         else:
@@ -122,16 +124,27 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
             if data:
                 self._transport.write(data)
             else:
-                # The library's sign that the sending half is done.
-                self._transport.close()
+                # An empty piece: the library wants the sending half ended.
+                self._end()
+
+    def _end(self) -> None:
+        """End the connection; a peer that has ended its half or has sent Close sends nothing more to drain."""
+        self._closing = True
+        if self._ended or self._ws.close_rcvd is not None:
+            self._transport.close()
+        else:
+            close_in_order(self._transport)
+        if self._connection is not None:
+            self._turns.linger(self._connection)
 
     def eof_received(self) -> None:
-        """The peer has ended its half: so do we."""
+        """End this half too: the peer has ended its half."""
+        self._ended = True
         self._ws.receive_eof()
         self._flush()
 
     def pause_writing(self) -> None:
-        """The peer does not read as fast as we send."""
+        """The peer reads more slowly than the node sends."""
         self._set_writable(False)
 
     def resume_writing(self) -> None:
@@ -143,7 +156,7 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
             self._turns.node.writable(self._connection, flag, self._turns.begin())
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell the node."""
+        """Report the loss to the node."""
         self._gate.leave()
         if self._connection is not None:
             self._turns.lost(self._connection, str(error) if error is not None else "closed by the peer")
@@ -157,26 +170,31 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
             self._flush()
 
     def close(self) -> None:
-        """Begin the closing handshake; the peer's answer, or the end of patience, closes the connection."""
+        """Begin the closing handshake; the peer's answer or the time limit closes the connection."""
         if self._closing:
             return
         self._closing = True
         if self._ws.state is State.OPEN:
             self._ws.send_close(CloseCode.NORMAL_CLOSURE)
             self._flush()
-            # The answer is waited for even if the node had stopped reading.
+            # Read the answer, even if the node had paused reading.
             self._transport.resume_reading()
         else:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close now."""
+        """Close at once, without sending what was written."""
         self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Take nothing more from the peer."""
-        self._transport.pause_reading()
+        """Stop reading from the peer, unless the connection is being closed."""
+        if not self._closing:
+            self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Take what the peer sends."""
+        """Read from the peer again."""
         self._transport.resume_reading()
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes are not sent yet."""
+        return self._transport.get_write_buffer_size()

@@ -1,4 +1,4 @@
-"""One client's life: its network connection, its session, the flows in both directions, its will."""
+"""The state of one client: its network connection, its session, the flows in both directions, its will."""
 
 from __future__ import annotations
 

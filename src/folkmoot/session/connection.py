@@ -1,7 +1,7 @@
-"""A network connection as the core sees it: what came in and is incomplete, what goes out, and what CONNECT agreed on.
+"""A network connection as the core sees it: incomplete input, output, and what CONNECT and CONNACK agreed on.
 
 Owns buffers and connection-scoped state (MQTT 5 section 3.1.2: keep alive, topic aliases, maximum packet size).
-Never touches a socket: `handle` is the driver's.
+Never touches a socket: `handle` belongs to the driver.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKING", "CLOSED", "CLOSING", "NEW", "OPEN", "REGISTERING", "Authenticate", "Connection", "PeerInfo"]
 
-NEW: Final = 0  # nothing but CONNECT is welcome
+NEW: Final = 0  # only CONNECT is accepted
 CHECKING: Final = 1  # the driver checks the password
-REGISTERING: Final = 2  # the session's rows are on their way to the disk
+REGISTERING: Final = 2  # the session's rows are being written, or its leader has been asked
 OPEN: Final = 3  # CONNACK has been sent
-CLOSING: Final = 4  # the last bytes are on their way; input is ignored
+CLOSING: Final = 4  # the last bytes are being sent; input is ignored
 CLOSED: Final = 5
 
 
@@ -30,7 +30,7 @@ class PeerInfo:
     """Where a connection comes from.
 
     transport: "tcp", "tls", "ws" or "wss"; address: "HOST:PORT"; certificate_name: the common name in the client's
-    certificate, None without one.
+    certificate, or None if it has none.
     """
 
     def __init__(self, transport: str, address: str, certificate_name: str | None = None) -> None:
@@ -40,7 +40,7 @@ class PeerInfo:
 
 
 class Connection:
-    """One network connection. Attributes are public to the core and read-only to drivers, except through methods."""
+    """One network connection. The core may set attributes; drivers only read them and call methods."""
 
     def __init__(self, number: int, handle: object, info: PeerInfo, now: int, outputs: list[Connection]) -> None:
         self.id = number
@@ -52,58 +52,58 @@ class Connection:
         self.client_id = ""
         self.username = ""
         self.connect: Connect | None = None
-        self.connect_body: bytes = b""  # of the CONNECT packet, kept where another node may need it
+        self.connect_body: bytes = b""  # of the CONNECT packet, without its password; for another node
         self.session: Session | None = None
         self.relay: Relay | None = None  # its session, or its registration, is at another node
         self.remote: Remote | None = None  # the connection itself is at another node
-        self.token = 0  # drawn when needed: by it a new leader tells what this connection has set with an old one
-        self.passed_on = 0  # how many packets earlier leaders of its session were passed: later ones go on counting
-        self.repeated = False  # the packet in hand may have been handled by an earlier leader
-        self.again = 0  # the number of the packet in hand, if it was passed to an earlier leader; 0: it is new
+        self.token = 0  # random, drawn when needed: tells a new leader what this connection has set at an old one
+        self.passed_on = 0  # packets forwarded to earlier leaders of its session: numbering continues from here
+        self.repeated = False  # an earlier leader may have handled the current packet
+        self.again = 0  # the number of the current packet if it was forwarded to an earlier leader; 0: it is new
         # Input
         self.parts: list[bytes] | None = None
         self.parts_bytes = 0
         self.need_bytes = 0
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
-        self.paused = 0  # why its PUBLISH packets are not taken: bits of broker.commit
-        self.muted = False  # so it was at the end of the last turn: what comes is sifted
-        self.deaf = False  # its socket is not read
+        self.paused = 0  # why its PUBLISH packets have to wait: bits of broker.commit
+        self.muted = False  # PUBLISH had to wait at the end of the last turn: the input is filtered
+        self.deaf = False  # reading from its socket is paused
         self.stash: bytearray | None = None  # packets that came meanwhile and have to wait
-        # Published over it: the newest number under which other nodes were asked, the newest outbox entry of its
-        # session's partition, and the newest request before that; and how many requests wait for a leader
+        # Of the messages published over it: the number of the newest request to other nodes, the newest outbox entry of
+        # its session's partition, the newest request before that; and how many requests wait for a leader
         self.asked = 0
         self.outbox_entry = 0
         self.promised = 0
         self.parked = 0
-        self.broken = False  # it ended without a goodbye: what is not acknowledged to it is owed to nobody
-        self.fast = False  # no rule has to look at each PUBLISH
+        self.broken = False  # it ended without DISCONNECT: no client waits for outstanding acknowledgements
+        self.fast = False  # no rule has to be checked for each PUBLISH
         self.allowed: dict[bytes, bool] | None = None
         self.alias_in: dict[int, bytes] | None = None
-        # For who asks how it was
-        self.opened_us = 0  # when the client was let in; 0: not yet, or not here
+        # For reports about the connection
+        self.opened_us = 0  # when the client was accepted; 0: not yet, or not by this node
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_in = 0
-        self.said = -1  # the reason code of its own DISCONNECT
-        self.end_by = ""  # who ended it, if not the client: "node" or "network"
+        self.said = -1  # the reason code of the client's DISCONNECT; -1: none was received
+        self.end_by = ""  # what ended it, if not the client: "node" or "network"
         self.end_code = 0
         self.end_why = ""
-        self.rate_us = 0  # when the messages that came would be over if they had come at the highest rate allowed
+        self.rate_us = 0  # when the received messages would have ended at the highest allowed rate
         # Acknowledgements that wait for the disk
         self.held = 0
         self.held_token = 0
         self.held_pubacks = 0
-        self.held_turns: deque[int] | None = None  # of each in order; below 0: not before older turns
-        self.received_before: set[int] | None = None  # QoS 2 ids of the session that this connection did not begin
+        self.held_turns: deque[int] | None = None  # the turn of each, in order; negative: not before older turns
+        self.received_before: set[int] | None = None  # QoS 2 ids that earlier connections of the session began
         # Output
         self.out: list[bytes] = []
         self.out_bytes = 0
         self.dirty = False
         self.writable = True
-        self.unsent_bytes = 0  # handed to the transport since it is not writable
+        self.unsent_bytes = 0  # handed to the transport since it stopped being writable
         self.send_bytes_max = 0
-        self.lane: Lane | None = None  # the way to another node, which has the connection
+        self.lane: Lane | None = None  # the send budget of the node that has the connection, if that is another one
         self.packet_bytes_max: int = NEVER
         self.alias_out: dict[bytes, int] | None = None
         self.alias_out_max = 0
@@ -112,7 +112,7 @@ class Connection:
         self._outputs = outputs
 
     def can_send(self) -> bool:
-        """Whether the peer takes bytes as fast as they come; otherwise QoS 0 is dropped and the rest waits."""
+        """Whether the client keeps up with its output; otherwise QoS 0 is dropped and QoS 1 and 2 wait."""
         if self.lane is not None and self.lane.room <= 0:
             return False
         return self.writable and self.out_bytes < self.send_bytes_max
@@ -124,13 +124,13 @@ class Connection:
         self.touch()
 
     def touch(self) -> None:
-        """Have the output taken at the end of the turn."""
+        """Schedule the output to be taken at the end of the turn."""
         if not self.dirty:
             self.dirty = True
             self._outputs.append(self)
 
     def take_output(self) -> bytes:
-        """Return the bytes to send and forget them; for drivers, once per turn."""
+        """Return the bytes to send and clear the output; for drivers, once per turn."""
         self.dirty = False
         if not self.writable:
             self.unsent_bytes += self.out_bytes
@@ -149,7 +149,7 @@ class Connection:
 
 
 class Authenticate:
-    """Ask whether the user name and password of a CONNECT are right; the driver answers with `Node.authenticated`."""
+    """A request to check the user name and password of a CONNECT; the driver answers with `Node.authenticated`."""
 
     def __init__(self, connection: Connection, username: str | None, password: bytes | None, client_id: str) -> None:
         self.connection = connection

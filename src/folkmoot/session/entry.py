@@ -1,4 +1,4 @@
-"""A message on its way to one session: waiting, or sent and not yet acknowledged."""
+"""A message for one session: waiting, or sent and not yet acknowledged."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ AWAIT_PUBCOMP: Final = 3
 class Entry:
     """One message for one session.
 
-    sequence: its place in the session's stored queue (0 = not stored); qos, retain: as it is sent; identifiers: encoded
-    subscription identifier properties; group: the shared subscription it came by, as its full filter (empty = none);
-    body: sequence of the BODY row that holds the message (0 = none); size: bytes counted against the queue's limit.
+    sequence: its position in the session's stored queue (0 = not stored); qos, retain: as it is sent; identifiers:
+    encoded subscription identifier properties; group: the full filter of the shared subscription that matched (empty =
+    none); body: sequence of the BODY row with the message (0 = none); size: bytes counted against the queue's limit.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ def _sent(state: int) -> Entry:
     return entry
 
 
-# A transient session never sends again, so of a message in flight only the state matters: these stand for all of them.
+# A transient session never sends a message twice, so only the state of one in flight matters: these entries are shared.
 SENT_QOS1: Final[Entry] = _sent(AWAIT_PUBACK)
 SENT_QOS2: Final[Entry] = _sent(AWAIT_PUBREC)
 SENT_RELEASE: Final[Entry] = _sent(AWAIT_PUBCOMP)

@@ -1,7 +1,7 @@
-"""A client whose connection is at one node and whose session is led at another: what each of the two remembers.
+"""A client with its connection at one node and its session at another: the state that each of the two keeps.
 
-The node with the connection keeps every packet that it has passed on until its effects are safe and its answer has come
-back: when another node takes the session over, the packets go there. Data only.
+The node with the connection logs every packet that it has forwarded until the packet's effects are safe and its answer
+has come back. When another node becomes the leader of the session, it gets these packets again. Data only.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from folkmoot.session.connection import Connection
 
 __all__ = ["ASKED", "ENDED", "ENTRY_BYTES", "GRANTED", "Lane", "Relay", "Remote"]
 
-ASKED: Final = 0  # the leader has been asked, or will be when there is one
+ASKED: Final = 0  # the leader has been asked, or will be as soon as there is one
 GRANTED: Final = 1  # CONNACK has been sent
-ENTRY_BYTES: Final = 128  # what a packet in the log takes beside its own bytes, about
+ENTRY_BYTES: Final = 128  # approximate overhead of a packet in the log
 ENDED: Final = 2  # the connection is gone; the leader may not know it yet
 
 
 class Relay:
-    """The node with the connection: what it has passed on for it.
+    """State at the node with the connection: what it has forwarded for it.
 
-    token: drawn, so that a new leader can tell what this connection has set with the old one; told: whether any leader
-    has heard of it; leader: the node that takes packets now, empty while the partition has none; log: packets whose
-    effects are not known to be safe, as (number, first byte, rest); given: the newest packet that any leader got;
-    retained: the newest one of a retained message; kept_token: the newest turn in which this node published one itself;
-    promised: the packet that marks what this node, as the leader before, had under way for it; flights: queue sequences
-    by packet id that the client has got and whose acknowledgement is not known to be safe.
+    token: random, tells a new leader what this connection has set at the old one; told: whether any leader knows of it;
+    leader: the node that gets packets now, empty while the partition has none; log: packets whose effects are not known
+    to be safe, as (number, first byte, rest); given: number of the newest packet sent to any leader; retained: number
+    of the newest packet with a retained message; kept_token: the newest turn in which this node itself published one;
+    promised: the packet that marks what this node had outstanding for it while it was the leader; flights: queue
+    sequences by packet id that the client has received and whose acknowledgement is not known to be safe.
     """
 
     def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
@@ -53,27 +53,27 @@ class Relay:
 
     @property
     def is_spent(self) -> bool:
-        """Whether it was for a session that ends with its connection, and that has ended."""
+        """Whether it belongs to a transient session whose connection has ended."""
         return self.state == ENDED and not self.durable
 
     def is_ordered(self, passed_on: bool, complete_token: int) -> bool:
-        """Whether a retained message, passed on or published here, overtakes none that went the other way (A8)."""
+        """Whether a retained message, forwarded or published here, overtakes none that took the other path (A8)."""
         if passed_on:
             return self.kept_token <= complete_token
         return not self.log or self.log[0][0] > self.retained
 
     def is_free(self) -> bool:
-        """Whether what is published here overtakes nothing that the session's leader sends for it (A3)."""
+        """Whether a message published here overtakes none that the session's leader publishes for it (A3)."""
         return not self.promised or not self.log or self.log[0][0] > self.promised
 
     def let_overtake(self) -> None:
-        """The client has gone: better out of order than not at all."""
+        """Give up the order: the client has gone, and delivery out of order is better than none."""
         self.retained = 0
         self.kept_token = 0
         self.promised = 0
 
     def handled(self, number: int) -> None:
-        """The effects of all packets up to `number` are safe."""
+        """Drop the packets up to `number` from the log: their effects are safe."""
         log = self.log
         while log and log[0][0] <= number:
             _, first, rest = log.popleft()
@@ -86,7 +86,7 @@ class Relay:
 
 
 class Lane:
-    """What the clients of one other node may still get in this turn, in bytes: together, for they share its link."""
+    """The bytes that may still be sent in this turn to all clients of one other node, which share its link."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -96,22 +96,22 @@ class Lane:
 
 
 class Remote:
-    """The node with the session: where the connection is, how far its packets have come, and what is to be told."""
+    """State at the node with the session: where the connection is, its packets so far, and what to tell its node."""
 
     def __init__(self, node_id: str, number: int, token: int) -> None:
         self.node_id = node_id
         self.number = number
         self.token = token
-        self.gone = False  # nothing is told any more: the node is no member, or the session has been left
-        self.packets = 0  # the newest that came
-        self.given = 0  # the newest that an earlier leader was given
-        self.handled = 0  # the newest whose effects are safe
+        self.gone = False  # nothing is sent to it any more: the node is no member, or the connection left the session
+        self.packets = 0  # the newest packet received
+        self.given = 0  # the newest packet that an earlier leader received
+        self.handled = 0  # the newest packet whose effects are safe
         self.blocked = False  # the client takes no more bytes for now
-        self.choked = False  # so does its node
+        self.choked = False  # its node takes no more bytes for now
         self.opened = False  # its CONNACK is in the output
-        self.fenced = False  # its node has been told to close it, because another connection wants the session
+        self.fenced = False  # its node has been told to close it, because another connection takes the session over
         self.sequences: list[int] = []  # of the queued messages in the output
-        self.code = 0  # why it is closed: the reason code for DISCONNECT, 0 = no DISCONNECT
+        self.code = 0  # the reason code of the DISCONNECT that closes it; 0 = no DISCONNECT
         self.why = ""
 
     def __repr__(self) -> str:

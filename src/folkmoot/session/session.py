@@ -1,6 +1,6 @@
-"""A session: what the server knows of a client beyond one network connection (MQTT 5 section 4.1).
+"""A session: the state of a client that outlives one network connection (MQTT 5 section 4.1).
 
-A persistent session has its rows in a partition; a transient one (session expiry 0) lives and dies with its connection.
+A persistent session has rows in a partition; a transient one (session expiry 0) ends with its connection.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PACKET_IDS = 65_535
 
 
 class Will:
-    """A will: its message, its delay, and when it is due (0 = its client is connected). MQTT 5 section 3.1.2.5."""
+    """A will: its message, its delay, and when it is due (0 = the client is connected). MQTT 5 section 3.1.2.5."""
 
     def __init__(self, message: Message, delay_s: int) -> None:
         self.message = message
@@ -30,14 +30,14 @@ class Session:
     """State of one client id.
 
     The stored queue of a persistent session is a sequence of rows. A message's packet id is a function of its sequence
-    (`packet_id_of`), so that a flow goes on with its id after a restart and at any node.
+    (`packet_id_of`), so that a flow continues with the same id after a restart and at any node.
 
         queue_floor        rows below belong to an ended session of the same client id
-        queue_head         rows below are done with; where reading begins for the next connection
-        sent_below         rows below may have been sent already: the next sending carries DUP
+        queue_head         rows below are done; reading begins here for the next connection
+        sent_below         rows below may have been sent already: they are sent again with DUP
         ready[ready_head:] rows in memory, in order, up to ready_end
         ready_end          the next row to read from the store
-        drop_from, drop_below  rows between were dropped, and the store may not know it yet
+        drop_from, drop_below  rows from here to there were dropped, but may still be in the store
         durable_next       rows below are on disk and may be sent
         queue_next         the sequence of the next message
     """
@@ -52,8 +52,8 @@ class Session:
         self.expiry_s = 0
         self.ends_us = 0  # 0 = connected
         self.connection: Connection | None = None
-        self.token = 0  # of the connection that has it, or had it last; of a persistent session, 0 = not known
-        self.begun = False  # with the connection that the token names
+        self.token = 0  # of its current or last connection; for a persistent session, 0 = not known
+        self.begun = False  # whether the session began with the connection that the token names
         self.will: Will | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
         # Outbound flow
@@ -75,18 +75,18 @@ class Session:
         self.drop_below = 1
         self.queue_count = 0
         self.queue_bytes = 0
-        self.full_told_us = 0  # when it was last logged that the queue is full
-        self.special_rows = 0  # queue rows that name a body or a group: they need more than deleting at the end
+        self.full_told_us = 0  # when a full queue was last logged
+        self.special_rows = 0  # queue rows with a body or a group: they need more than deletion when the session ends
         self.touched_token = 0
         self.released: dict[int, int] | None = None  # packet id -> sequence: PUBREC came, PUBCOMP did not yet
-        # Acknowledgements whose changes were not committed when it was looked: token, first byte, rest, sequence
+        # Acknowledgements whose changes were not committed when last checked: token, first byte, rest, sequence
         self.taken: list[tuple[int, int, bytes, int]] | None = None
-        # Inbound flow: QoS 2 packet ids whose PUBREL has not come, with the reason code of their PUBREC
+        # Inbound flow: QoS 2 packet ids whose PUBREL has not been received, with the reason code of their PUBREC
         self.received: dict[int, int] | None = None
-        self.ordered_token = 0  # of the newest turn whose messages those that come later must not overtake
-        self.shadow = False  # a transient session that lives at another node: only its client's registration is here
-        self.guest = False  # stands in for a session at another node, on behalf of a connection here
-        self.flights: set[int] | None = None  # queue sequences that the client has got from an earlier leader
+        self.ordered_token = 0  # of the newest turn whose messages must not be overtaken by later ones
+        self.shadow = False  # a transient session at another node: only its client's registration is here
+        self.guest = False  # represents a session at another node for a connection at this one
+        self.flights: set[int] | None = None  # queue sequences that the client has received from an earlier leader
         self.feeds = 0  # retained scans and replays that still fill this session's queue
         self.ended = False
         if durable:
@@ -98,7 +98,7 @@ class Session:
         return len(self.ready) - self.ready_head
 
     def had_by(self, token: int) -> bool:
-        """Whether no later connection than this one has had the session; True when that is not known."""
+        """Whether no later connection than this one has had the session; True if that is not known."""
         return not self.token or self.token == token
 
     def packet_id_of(self, sequence: int) -> int:
@@ -106,7 +106,7 @@ class Session:
         return sequence % PACKET_IDS + 1
 
     def take_packet_id(self) -> int:
-        """Return a packet id that is not in use [MQTT-2.2.1-4]; the window keeps some free."""
+        """Return a packet id that is not in use [MQTT-2.2.1-4]; the window leaves some unused."""
         packet_id = self.next_packet_id
         while packet_id in self.inflight:
             packet_id = packet_id + 1 if packet_id < PACKET_IDS else 1
@@ -114,12 +114,12 @@ class Session:
         return packet_id
 
     def push_ready(self, entry: Entry) -> None:
-        """Append an entry to those in memory."""
+        """Append an entry to the queue in memory."""
         self.ready.append(entry)
         self.ready_bytes += entry.size
 
     def pop_ready(self) -> Entry:
-        """Take the first entry in memory; the list is compacted now and then, as a long queue needs."""
+        """Take the first entry of the queue in memory; the list is compacted from time to time."""
         entry = self.ready[self.ready_head]
         self.ready_head += 1
         self.ready_bytes -= entry.size
@@ -132,7 +132,7 @@ class Session:
         return entry
 
     def clear_ready(self) -> None:
-        """Forget the entries in memory."""
+        """Drop the entries in memory."""
         self.ready.clear()
         self.ready_head = 0
         self.ready_bytes = 0

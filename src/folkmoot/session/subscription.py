@@ -1,4 +1,4 @@
-"""Subscriptions, and what several of one session that match the same topic amount to.
+"""Subscriptions, and the combination of those of one session that match the same topic.
 
 MQTT 5 sections 3.3.4, 3.8.3.1.
 """
@@ -45,16 +45,16 @@ class Subscription:
         self.share = share
         self.options = options
         self.identifier = identifier
-        self.absent = False  # shared, and its session has no client now
+        self.absent = False  # a shared subscription whose session is not connected
 
     @property
     def retain_handling(self) -> int:
-        """0 send retained messages, 1 only for a new subscription, 2 do not send them."""
+        """When to send retained messages: 0 always, 1 only for a new subscription, 2 never."""
         return self.options >> 4 & 3
 
     @property
     def is_replay(self) -> bool:
-        """Whether it replays a stream; then no message that is published reaches it."""
+        """Whether it replays a stream; it then gets no live messages."""
         return self.name.startswith(REPLAY_PREFIX)
 
     def __repr__(self) -> str:
@@ -62,9 +62,9 @@ class Subscription:
 
 
 class Target:
-    """What one session wants of one topic: highest QoS of its matching subscriptions, identifiers of all of them.
+    """The delivery terms of one session for one topic: highest QoS and all identifiers of its matching subscriptions.
 
-    own: what it wants of its own messages (None = nothing), because no-local concerns only those [MQTT-3.8.3-3].
+    own: the terms for the session's own messages (None = no delivery): No Local concerns only these [MQTT-3.8.3-3].
     """
 
     def __init__(self, session: Session, qos: int, retain: bool, identifiers: bytes) -> None:

@@ -19,7 +19,7 @@ _FIRST: Final[list[bytes]] = [bytes([n]) for n in range(256)]
 _EXPIRY: Final = b"\x02"
 _ALIAS: Final = b"\x23"
 _ROOM_BYTES: Final = 16
-"""The most that a PUBLISH has beside topic, properties and payload: headers, lengths, packet id, topic alias."""
+"""Upper bound of a PUBLISH beyond topic, properties and payload: headers, lengths, packet id, topic alias."""
 
 
 def put_publish(
@@ -32,7 +32,7 @@ def put_publish(
     identifiers: bytes,
     now: int,
 ) -> bool:
-    """Append a PUBLISH to the output; False when it exceeds the client's Maximum Packet Size [MQTT-3.1.2-24]."""
+    """Append a PUBLISH to the output; return False if it exceeds the client's Maximum Packet Size [MQTT-3.1.2-24]."""
     first = 0x30 | qos << 1
     if retain:
         first |= 1
@@ -77,7 +77,7 @@ def _encode(message: Message, kind: int, first: int, v5: bool) -> bool:
 
 
 def _exceeds(topic: bytes, right: bytes) -> bool:
-    """Whether no packet can be that large: 256 MiB came without the properties that this version or client adds."""
+    """Whether MQTT cannot express the packet: one of 256 MiB may arrive without the properties that are added here."""
     return 4 + len(topic) + len(right) > VARINT_MAX
 
 
@@ -93,12 +93,12 @@ def _put_special(
 ) -> bool:
     properties = message.properties + identifiers
     if message.expires_us:
-        # [MQTT-3.3.2-6] what is left of the expiry, never zero: an expired message is not sent at all
+        # [MQTT-3.3.2-6] the rest of the expiry interval, never zero: an expired message is not sent
         left_s = (message.expires_us - now + SECOND - 1) // SECOND
         properties += _EXPIRY + u32(min(max(left_s, 1), 0xFFFF_FFFF))
     topic = message.topic
-    # Whether a packet is too large does not depend on aliases, which belong to a connection: a message that was sent
-    # once must fit again when its flow goes on over the next connection.
+    # Whether a packet is too large must not depend on aliases, which belong to a connection: a message that was sent
+    # once must fit again when its flow continues over the next connection.
     whole = _ROOM_BYTES + len(topic) + len(properties) + len(message.payload)
     tight = whole > connection.packet_bytes_max
     aliases = None if tight else connection.alias_out

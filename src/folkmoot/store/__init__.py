@@ -1,4 +1,4 @@
-"""The data model: keys and values of rows, versions, batches of changes, and how rows are read. Owns no files."""
+"""The data model: keys and values of rows, their versions, batches of changes, and reading of rows. Owns no files."""
 
 from __future__ import annotations
 

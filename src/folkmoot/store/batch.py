@@ -12,7 +12,7 @@ DELETE_RANGE: Final = 2
 
 
 class Batch:
-    """An atomic write: operations in order, named by a token that counts up by one per batch."""
+    """An atomic write: operations in order, identified by a token that grows by one per batch."""
 
     def __init__(self, token: int) -> None:
         self.token = token

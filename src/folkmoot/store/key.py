@@ -1,14 +1,14 @@
-"""Keys of rows: partition (2 bytes), kind (1 byte), then the parts of the kind; one that others follow has its length.
+"""Keys of rows: partition (2 bytes), kind (1 byte), then the parts; all but the last are prefixed with their length.
 
 META          kind
 SESSION       client id
 SUBSCRIPTION  client id, filter
 QUEUE         client id, queue sequence (8 bytes)       one row per waiting or unacknowledged message of a session
 BODY          body sequence (8 bytes)                   a message that several sessions of the partition wait for
-RELEASED      client id, queue sequence (8 bytes)       outbound QoS 2: PUBREC came, PUBCOMP did not yet
-RECEIVED      client id, packet id (2 bytes)            inbound QoS 2: PUBREC owed or sent, PUBREL did not come yet
+RELEASED      client id, queue sequence (8 bytes)       outbound QoS 2: PUBREC received, PUBCOMP not yet
+RECEIVED      client id, packet id (2 bytes)            inbound QoS 2: PUBREC due or sent, PUBREL not received yet
 RETAINED      topic
-WILL          client id                                 or `left_name`: of a connection that its client has left
+WILL          client id                                 or `left_name`: the will of an abandoned connection
 PRODUCER      producer id
 CHUNK         stream name, stream partition (2 bytes), first offset (8 bytes)
 STREAM        stream name, stream partition (2 bytes)   bounds of the stream partition
@@ -16,17 +16,17 @@ CURSOR        client id, filter                         position of a feed: a re
 SENT          client id                                 queue rows below this sequence may have been sent
 MARK          origin: node id, or 0 and "p", partition  newest request of the origin that the partition has applied
 OUTBOX        sequence (8 bytes)                        a message that other partitions must get exactly once
-STAMP         kind, and what follows in another key     when that row was written or removed while nodes were away
-MERGED        epoch, sequence (8 bytes each)            a branch of a split that the partition has taken in
-LEFTOVER      as CHUNK, before the offset an epoch      records of another branch, to be appended anew
-TRANSACTION   app                                       its last committed transaction, how far they are published
-COMMITTED     app, number (8 bytes)                     the parts of a transaction that is not published whole
-STAGED        app, number, part, chunk (4 bytes)        how large a staged chunk is, and since when it is there
+STAMP         kind and rest of another key              when that row was written or removed while nodes were away
+MERGED        epoch, sequence (8 bytes each)            a branch of a split that was merged into the partition
+LEFTOVER      as CHUNK, before the offset an epoch      records of another branch, to be appended again
+TRANSACTION   app                                       its last committed transaction, and how far all are published
+COMMITTED     app, number (8 bytes)                     the parts of a transaction that is not completely published
+STAGED        app, number, part, chunk (4 bytes)        size and time of a staged chunk
 PACKETS       as STAGED                                 the messages of the chunk
 HISTORY                                                 the epochs in which the partition was changed
 
-META rows stand in partition 0 and are the node's own: they belong to no partition and are never sent to another node.
-All other kinds are the partition's data.
+META rows are stored under partition 0 but belong to the node: they are never sent to another node. All other kinds are
+data of the partition.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def partition_of_key(key: bytes) -> int:
 
 
 def partition_start(partition: int) -> bytes:
-    """Return a key at or before all data of a partition, and behind what is the node's own."""
+    """Return a key at or before all data of a partition, and behind the META rows of the node."""
     return u16(partition) + bytes([META + 1])
 
 
@@ -144,22 +144,22 @@ def position_key(slot: int) -> bytes:
 
 
 def left_name(client_id: bytes, token: int) -> bytes:
-    """Return what stands for a client in the row of a will that is due though the client is connected elsewhere.
+    """Return the name for the row of a will that is due although its client is connected elsewhere.
 
-    token: of the connection with that will. No client id has a zero in it [MQTT-1.5.4-2].
+    token: of the connection with that will. No client id contains a zero byte [MQTT-1.5.4-2].
     """
     return b"%s\0%x" % (client_id, token)
 
 
 def is_left(name: bytes) -> bool:
-    """Whether a name is one of `left_name`."""
+    """Whether a name was made by `left_name`."""
     return b"\0" in name
 
 
 def plain_key(partition: int, kind: int, name: bytes) -> bytes:
     """Return the key of a row whose only part is a name (session, retained, will, producer, sent).
 
-    The prefix of a name is the prefix of its key, so that a scan finds the names that begin alike.
+    A prefix of the name is a prefix of the key, so that a scan finds all names with a common prefix.
     """
     return u16(partition) + bytes([kind]) + name
 
@@ -205,7 +205,7 @@ def stamp_key(key: bytes) -> bytes:
 
 
 def stamped_key_of(key: bytes) -> bytes:
-    """Return the key of the row whose stamp stands at `key`."""
+    """Return the key of the row whose stamp is at `key`."""
     return key[:2] + key[3:]
 
 

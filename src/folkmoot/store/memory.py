@@ -1,4 +1,4 @@
-"""A store in memory: the durable half of the simulated disk, and what tests use. Applies batches whole."""
+"""A store in memory, for the durable half of the simulated disk and for tests. Applies batches atomically."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class MemoryStore(Reader):
 
 
 class _Copy(Snapshot):
-    """A store that nobody writes to any more."""
+    """A copy of a store, which does not change."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store: MemoryStore | None = store
@@ -103,5 +103,5 @@ class _Copy(Snapshot):
         return rows
 
     def close(self) -> None:
-        """Forget the copy."""
+        """Drop the copy."""
         self._store = None

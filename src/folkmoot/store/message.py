@@ -1,4 +1,4 @@
-"""An application message as it is stored and passed between the parts, and its bytes in a row."""
+"""An application message, as it is passed between packages, and its encoding in a row."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Message:
     """An application message.
 
     topic: UTF-8 bytes; properties: the MQTT 5 properties that a server forwards unaltered, encoded, without a length;
-    expires_us: when it must no longer be sent (0 = never); created_us: when it was published; origin: how its queue
-    rows came about, see `folkmoot.store.origin` (empty = in a way that concerns nobody); asked_again: an earlier leader
-    may have sent it already to those who get it with QoS 0.
-    The wire_* attributes remember the last encoding: a message for many sessions is encoded once per variant.
+    expires_us: when it expires (0 = never); created_us: when it was published; origin: of its queue rows, see
+    `folkmoot.store.origin` (empty = irrelevant); asked_again: an earlier leader may have sent it already to subscribers
+    with QoS 0.
+    The wire_* attributes cache the last encoding: a message for many sessions is encoded once per variant.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Message:
 
     @property
     def size(self) -> int:
-        """Bytes that count against queue limits."""
+        """The bytes that count against queue limits."""
         return len(self.topic) + len(self.payload) + len(self.properties)
 
     def __repr__(self) -> str:
@@ -61,9 +61,9 @@ class Message:
 
 
 def encode_message(message: Message) -> bytes:
-    """Return the message as row bytes.
+    """Return the encoding of a message in a row.
 
-    Flags, times, then topic, publisher, properties and (if there is one) origin with lengths, then the payload.
+    Flags, times; topic, publisher, properties and the origin (if there is one), each with its length; the payload.
     """
     publisher = message.publisher.encode()
     flags = message.qos | (4 if message.retain else 0)
@@ -88,9 +88,9 @@ def encode_message(message: Message) -> bytes:
 
 
 def decode_message(data: bytes, pos: int) -> Message:
-    """Return the message whose row bytes start at `pos` and end with `data`.
+    """Return the message whose encoding starts at `pos` and ends with `data`.
 
-    Raises CorruptStore if they cannot be one.
+    Raises CorruptStore if it is damaged.
     """
     try:
         flags = get_u16(data, pos)

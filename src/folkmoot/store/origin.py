@@ -1,8 +1,9 @@
-"""Origins: how a queue row came about, as far as it matters when two sides of a split are merged.
+"""Origins: where a queue row came from, as far as it matters when the two sides of a split are merged.
 
-A row that a request brought has the name of who asked (`broker.mark`) and the number of the request: both sides may
-have applied it, one of them without telling anybody. A row that its publisher's own leader wrote is `AT_HOME`: as long
-as nobody was told of it, it can be taken back. All other rows (of wills, replays, retained messages) have none.
+A row that was written by a request has the name of the requester (`broker.mark`) and the number of the request: both
+sides may have applied it, one of them without having acknowledged it. A row that was written by the leader of its
+publisher's own partition is `AT_HOME`: it can be undone as long as it was not acknowledged. All other rows (of wills,
+replays, retained messages) have no origin.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ NUMBER_BITS: Final = 38  # of the number of a request, below the counter of the 
 
 
 def origin_of(name: bytes, number: int) -> bytes:
-    """Return the origin of what a request brought; name: of who asked, as in its MARK row."""
+    """Return the origin of a request's rows; name: of the requester, as in its MARK row."""
     return name + u64(number)
 
 
 def name_of(origin: bytes) -> bytes:
-    """Return who asked, empty when it came by no request."""
+    """Return the requester; empty if the row was not written by a request."""
     return origin[:-8] if len(origin) > 8 else b""
 
 
 def number_of(origin: bytes) -> int:
-    """Return the number of the request that `name_of` has asked for."""
+    """Return the number of the request, as counted by the requester that `name_of` returns."""
     return get_u64(origin, len(origin) - 8)

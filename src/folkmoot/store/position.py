@@ -1,8 +1,9 @@
-"""Positions: how far this node is with each partition, kept so that a restart finds them.
+"""Positions: the newest change of each partition at this node, stored so that a restart finds them.
 
-One row per turn tells the positions of all partitions that the turn changed: a row per partition would have doubled
-what a message of its own partition writes. The rows go round in slots; the first of each round tells all positions, so
-that those before it can be overwritten. They are the node's own and are written in the batch that makes them true.
+One row per turn holds the positions of all partitions that the turn changed: a row per partition would double what a
+message in a partition of its own writes. The rows rotate through a fixed number of slots; the first row of each round
+holds all positions, so that the rows before it can be overwritten. They belong to the node, and are written in the
+same batch as the changes that they describe.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from folkmoot.store.reader import Reader
 __all__ = ["ENTRY_BYTES", "SLOTS", "Positions", "encode_head", "is_full", "read_positions"]
 
 SLOTS: Final = 64
-"""Rows in a round: with 256 partitions the full row adds 80 bytes per turn, and an opening reads at most 64 rows."""
+"""Rows per round: with 256 partitions, full rows add 80 bytes per turn, and opening reads at most 64 rows."""
 
 ENTRY_BYTES: Final = 19
 """Partition (2), state (1), epoch (8), sequence (8)."""
@@ -27,9 +28,9 @@ _COUNTER_MAX: Final = 1 << 62
 
 
 class Positions:
-    """For each partition its state (a number of the cluster's; 0 = nothing is there), epoch and sequence.
+    """For each partition its state (a number that the cluster defines; 0 = no data), epoch and sequence.
 
-    counter: of the next row; found: whether there were any rows, which an older version of this program did not write.
+    counter: of the next row; found: whether there were any rows. Older versions of this program did not write them.
     """
 
     def __init__(self, partitions: int) -> None:
@@ -41,7 +42,7 @@ class Positions:
 
 
 def is_full(counter: int) -> bool:
-    """Whether the row of this number tells all positions."""
+    """Whether the row with this number holds all positions."""
     return counter % SLOTS == 0
 
 
@@ -51,7 +52,7 @@ def encode_head(counter: int) -> bytes:
 
 
 def read_positions(reader: Reader, partitions: int) -> Positions:
-    """Return the positions that a store has; raises CorruptStore when their rows cannot be read."""
+    """Return the positions in a store; raises CorruptStore if their rows are damaged."""
     rows: list[tuple[int, bytes]] = []
     newest_full = -1
     for slot in range(SLOTS):
@@ -66,7 +67,7 @@ def read_positions(reader: Reader, partitions: int) -> Positions:
     if not rows:
         return positions
     if newest_full < 0:
-        raise CorruptStore("the rows with the positions of partitions are damaged: none of them tells all")
+        raise CorruptStore("the rows with the positions of partitions are damaged: none of them holds all positions")
     rows.sort()
     expected = newest_full
     for counter, value in rows:
@@ -95,7 +96,9 @@ def _apply(positions: Positions, value: bytes, partitions: int) -> None:
     for pos in range(_HEAD_BYTES, len(value), ENTRY_BYTES):
         partition = get_u16(value, pos)
         if partition >= partitions:
-            raise CorruptStore(f"the rows with the positions of partitions are damaged: there is no {partition}")
+            raise CorruptStore(
+                f"the rows with the positions of partitions are damaged: there is no partition {partition}"
+            )
         positions.states[partition] = value[pos + 2]
         positions.epochs[partition] = get_u64(value, pos + 3)
         positions.sequences[partition] = get_u64(value, pos + 11)

@@ -1,6 +1,6 @@
-"""Values of rows: what stands behind the version.
+"""Values of rows: the bytes behind the version.
 
-Each starts with a format byte, so that later versions of this program can read it.
+Each starts with a format byte, so that later versions of this program can still read it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 
 _FORMAT: Final = 1
 _FORMAT_TOKEN: Final = 2  # of wills and sessions
-_BEGUN: Final = 0x80  # beside the version of a session's client
+_BEGUN: Final = 0x80  # a flag in the byte with the protocol version of a session's client
 _SCAN_WITH_LIVE: Final = 2  # a kind of cursor
 _BODY_MAX: Final = (1 << 64) - 1  # sequences of bodies are 8 bytes of a key
 
@@ -47,10 +47,10 @@ def _check_format(data: bytes, size_min: int, what: str) -> None:
 class SessionRow:
     """A persistent session.
 
-    version: of the protocol that its client spoke; expiry_s: in seconds, 0xFFFFFFFF = never; ends_us: when it ends if
-    nobody comes, 0 = a client is connected; queue_floor: queue rows with a smaller sequence belong to an ended session
-    of the same client id; token: of the connection that has it, or had it last, 0 = not known; begun: it began
-    with that connection.
+    version: the protocol version of its client; expiry_s: in seconds, 0xFFFFFFFF = never; ends_us: when it ends unless
+    its client connects, 0 = a client is connected; queue_floor: queue rows with a smaller sequence belong to an ended
+    session of the same client id; token: of its current or last connection, 0 = not known; begun: whether it began with
+    that connection.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ def encode_session(row: SessionRow) -> bytes:
 
 
 def decode_session(data: bytes) -> SessionRow:
-    """Read the value of a SESSION row; raises CorruptStore."""
+    """Return the content of a SESSION row; raises CorruptStore."""
     has_token = data[:1] == BYTE[_FORMAT_TOKEN] and len(data) >= 30
     if not has_token:
         _check_format(data, 22, "session")
@@ -108,7 +108,7 @@ def encode_subscription(row: SubscriptionRow) -> bytes:
 
 
 def decode_subscription(data: bytes) -> SubscriptionRow:
-    """Read the value of a SUBSCRIPTION row; raises CorruptStore."""
+    """Return the content of a SUBSCRIPTION row; raises CorruptStore."""
     _check_format(data, 6, "subscription")
     if len(data) > 6:
         raise CorruptStore("a subscription row is damaged: it is too long")
@@ -116,10 +116,10 @@ def decode_subscription(data: bytes) -> SubscriptionRow:
 
 
 class QueueRow:
-    """A message that waits for a session, or for its acknowledgement.
+    """A message that waits for a session or for its acknowledgement.
 
-    sent: it may have been sent already (so the next sending carries DUP); body: sequence of the BODY row that holds the
-    message (0 = it is in this row); group: the shared subscription it came by, as its full filter (empty = none).
+    sent: it may have been sent already, so that it is sent again with DUP; body: sequence of the BODY row with the
+    message (0 = it is in this row); group: the full filter of the shared subscription that matched (empty = none).
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class QueueRow:
 def encode_queue(row: QueueRow) -> bytes:
     """Return the value of a QUEUE row."""
     flags = row.qos | (4 if row.retain else 0) | (8 if row.sent else 0)
-    # Identifiers have no bound of one byte: a session may have thousands of subscriptions that match one topic.
+    # The length of the identifiers needs more than a byte: thousands of subscriptions of a session may match a topic.
     head = (
         BYTE[_FORMAT] + BYTE[flags] + varint(len(row.identifiers)) + row.identifiers + U16[len(row.group)] + row.group
     )
@@ -157,7 +157,7 @@ def encode_queue(row: QueueRow) -> bytes:
 
 
 def decode_queue(data: bytes) -> QueueRow:
-    """Read the value of a QUEUE row; raises CorruptStore."""
+    """Return the content of a QUEUE row; raises CorruptStore."""
     _check_format(data, 6, "queue")
     flags = data[1]
     try:
@@ -171,7 +171,7 @@ def decode_queue(data: bytes) -> QueueRow:
     except IndexError:
         raise CorruptStore("a queue row is damaged: it ends too early") from None
     if flags & 3 == 3 or flags > 15 or body > _BODY_MAX or (body and len(data) != pos + 4):
-        raise CorruptStore("a queue row is damaged: no message has these flags, or this body")
+        raise CorruptStore("a queue row is damaged: its flags or its body do not exist")
     message = None if body else decode_message(data, pos)
     if message is not None:
         size = message.size
@@ -181,7 +181,7 @@ def decode_queue(data: bytes) -> QueueRow:
 class WillRow:
     """A will: its message, its delay in seconds, and when it is due (0 = the client is connected).
 
-    token: drawn for the connection that has set it, 0 on a node that is alone.
+    token: of the connection that has set it, 0 on a node without a cluster.
     """
 
     def __init__(self, delay_s: int, due_us: int, message: Message, token: int) -> None:
@@ -198,7 +198,7 @@ def encode_will(row: WillRow) -> bytes:
 
 
 def decode_will(data: bytes) -> WillRow:
-    """Read the value of a WILL row; raises CorruptStore. Before there were clusters there was no token."""
+    """Return the content of a WILL row; raises CorruptStore. Rows from before there were clusters have no token."""
     if len(data) >= 21 and data[0] == _FORMAT_TOKEN:
         return WillRow(get_u32(data, 1), get_u64(data, 5), decode_message(data, 21), get_u64(data, 13))
     _check_format(data, 13, "will")
@@ -206,12 +206,12 @@ def decode_will(data: bytes) -> WillRow:
 
 
 class CursorRow:
-    """How far a feed (a retained scan or a stream replay) has filled a session's queue.
+    """The progress of a feed (a retained scan or a stream replay) into a session's queue.
 
-    kind: 0 retained scan, 1 replay of a stream; positions: of a scan the partitions that are left; of a replay the next
-    offset of each stream partition; key: where the scan goes on in the first of its partitions, or which packet began
-    the replay (`folkmoot.turn.source`; empty = not known); live: topics of a scan that it passes over, for something
-    newer was delivered meanwhile.
+    kind: 0 retained scan, 1 replay of a stream; positions: for a scan, the remaining partitions; for a replay, the next
+    offset of each stream partition; key: where the scan continues in the first of its partitions, or which packet began
+    the replay (`folkmoot.turn.source`; empty = not known); live: topics that the scan skips, because a newer message
+    was delivered meanwhile.
     """
 
     def __init__(self, kind: int, positions: list[int], key: bytes) -> None:
@@ -233,7 +233,7 @@ def encode_cursor(row: CursorRow) -> bytes:
 
 
 def decode_cursor(data: bytes) -> CursorRow:
-    """Read the value of a CURSOR row; raises CorruptStore."""
+    """Return the content of a CURSOR row; raises CorruptStore."""
     _check_format(data, 3, "cursor")
     try:
         count, pos = get_varint(data, 2)

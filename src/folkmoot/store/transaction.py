@@ -1,8 +1,8 @@
-"""Rows of transactions: what an app has committed, what of it is not published, and what it has staged.
+"""Rows of transactions: what an app has staged, what it has committed, and what of that is published.
 
-A transaction is (app, number): messages that a writer stages in parts, each in chunks, and commits all at once; then
-they are published, a chunk per change. Its rows are in the home partition of its app. Owns their keys and values, never
-a decision about them. docs/adr/0010.
+A transaction is (app, number): a writer stages messages in parts, each in chunks, and commits all of them at once;
+they are then published, one chunk per change. The rows are in the home partition of the app. This module owns their
+keys and values, and decides nothing about them. docs/adr/0010.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ __all__ = [
 ]
 
 PUBLISHER_PREFIX: Final = "$transaction/"
-"""Before the name of an app, in place of a client id: no client may have one that begins so."""
+"""Prefix of an app's name where a client id is expected: no client id may begin with it."""
 
 _FORMAT: Final = b"\x01"
 _NUMBER_BYTES: Final = 8
 
 
 def home_of(app: bytes, partitions: int) -> int:
-    """Return the home partition of an app; its name is no client id, topic or stream."""
+    """Return the home partition of an app; the name of an app is not a client id, a topic or a stream."""
     return hash64(b"\0t" + app) % partitions
 
 
 class TransactionRow:
     """An app: `last` is its newest committed number, -1 = none, at `committed_us`.
 
-    published: messages since its first transaction. Of the oldest transaction that is not published whole, `at`
-    (-1 = there is none), all before chunk `chunk` of part `part`, counted from 0, is published.
+    published: messages since its first transaction. at: the oldest transaction that is not completely published
+    (-1 = none); of it, everything before chunk `chunk` of part `part`, counted from 0, is published.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ def decode_transaction(data: bytes) -> TransactionRow:
 
 
 def encode_parts(committed_us: int, parts: list[tuple[bytes, int]]) -> bytes:
-    """Return the body of a COMMITTED row: the parts of a transaction in order, each with its number of chunks."""
+    """Return the body of a COMMITTED row: the parts of a transaction, in order, with their numbers of chunks."""
     out = [_FORMAT, u64(committed_us), varint(len(parts))]
     for name, chunks in parts:
         out.append(u16(len(name)))
@@ -118,7 +118,7 @@ def decode_parts(data: bytes) -> tuple[int, list[tuple[bytes, int]]]:
 
 
 class StagedRow:
-    """A chunk: when it came, how many messages and bytes it has."""
+    """A staged chunk: when it arrived, and its number of messages and bytes."""
 
     def __init__(self, staged_us: int, count: int, size: int) -> None:
         self.staged_us = staged_us
@@ -156,7 +156,7 @@ def _check_format(data: bytes) -> int:
 
 
 def committed_key(partition: int, app: bytes, number: int) -> bytes:
-    """Return the key of a transaction that is not published whole."""
+    """Return the key of a transaction that is not completely published."""
     return name_prefix(partition, COMMITTED, app) + u64(number)
 
 
@@ -176,7 +176,7 @@ def staged_key(partition: int, kind: int, app: bytes, number: int, part: bytes, 
 
 
 class Place:
-    """Where a chunk belongs."""
+    """The transaction, part and number of a chunk."""
 
     def __init__(self, app: bytes, number: int, part: bytes, chunk: int) -> None:
         self.app = app
@@ -189,7 +189,7 @@ class Place:
 
 
 def place_of(key: bytes) -> Place:
-    """Read a key made by `staged_key`; raises IndexError when it is cut short."""
+    """Return the content of a key made by `staged_key`; raises IndexError if it is truncated."""
     app = name_of(key)
     start = 5 + len(app)
     number = get_u64(key, start)

@@ -1,7 +1,7 @@
-"""The rows of the current turn: stamps each with the version of its change and gathers them into one batch.
+"""The rows of the current turn: gives each the version of its change, and collects them in one batch.
 
 A change is what one turn does to one partition: (partition, epoch, sequence, rows). It is the unit of replication.
-Rows that another node has stamped go into the same batch as they came.
+Rows from another node already have their versions and go into the same batch unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from folkmoot.store.position import SLOTS, Positions, encode_head, is_full
 __all__ = ["VERSION_BYTES", "Writer", "body_of", "version_of"]
 
 VERSION_BYTES: Final = 16
-"""Every row value starts with (epoch, sequence), 8 bytes each: the change that wrote it."""
+"""Every row value starts with the epoch and sequence of the change that wrote it, 8 bytes each."""
 
 _NO_VERSION: Final = b"\0" * VERSION_BYTES
 _STATES: Final[list[bytes]] = [bytes([n]) for n in range(256)]
@@ -35,18 +35,18 @@ def body_of(value: bytes) -> bytes:
 class Writer:
     """Collects the rows of a turn; `take` ends the turn.
 
-    After `restore`, sequences continue over starts and epochs, and every batch tells the positions of the partitions
-    that it changes. Without it sequences start at 1, and the caller has to begin a new epoch at every start so that
+    After `restore`, sequences continue across starts and epochs, and every batch holds the positions of the partitions
+    that it changes. Without it, sequences start at 1, and the caller must begin a new epoch at every start so that
     versions only grow.
     """
 
     def __init__(self, partitions: int, epoch: int) -> None:
         self.epoch = epoch
         self.batch = Batch(1)
-        self.states: list[int] = [0] * partitions  # told with the positions; numbers of the cluster's
-        self.touched: list[int] = []  # partitions that this turn has changed; one may stand there twice
-        self.taken: list[int] = []  # those of the batch that was taken last
-        self.foreign: list[int] = []  # where `raw` rows stand in the batch that was taken last: start, end, start, ...
+        self.states: list[int] = [0] * partitions  # stored with the positions; the cluster defines the numbers
+        self.touched: list[int] = []  # partitions that this turn has changed; may contain duplicates
+        self.taken: list[int] = []  # the partitions that the last batch has changed
+        self.foreign: list[int] = []  # ranges of `raw` rows in the last batch: start, end, start, ...
         self._foreign: list[int] = []
         self._epoch_bytes = u64(epoch)
         self._sequences: list[int] = [0] * partitions
@@ -67,8 +67,8 @@ class Writer:
         return bool(self.batch.ops)
 
     def restore(self, positions: Positions) -> None:
-        """Go on from these positions, and keep them from now on; to be called before the first change."""
-        assert not self.batch.ops, "positions are restored before the first change"
+        """Continue from these positions, and store positions from now on; call it before the first change."""
+        assert not self.batch.ops, "positions must be restored before the first change"
         self._counter = positions.counter
         for partition in range(len(self._sequences)):
             self.states[partition] = positions.states[partition]
@@ -76,21 +76,21 @@ class Writer:
             self._newest[partition] = u64(positions.epochs[partition]) + u64(positions.sequences[partition])
 
     def enter(self, epoch: int) -> None:
-        """Let the changes from now on belong to `epoch`."""
+        """Begin `epoch`: later changes belong to it."""
         self.split()
         self.epoch = epoch
         self._epoch_bytes = u64(epoch)
 
     def sequence(self, partition: int) -> int:
-        """Return the sequence of the newest change of `partition`, that of the current turn included."""
+        """Return the sequence of the newest change of `partition`, including that of the current turn."""
         return self._sequences[partition]
 
     def position(self, partition: int) -> tuple[int, int]:
-        """Return (epoch, sequence) of the newest change of `partition`, that of the current turn included."""
+        """Return (epoch, sequence) of the newest change of `partition`, including that of the current turn."""
         return version_of(self._newest[partition])
 
     def version(self, partition: int) -> bytes:
-        """Return the version of this turn's change of `partition`; begins the change if need be."""
+        """Return the version of this turn's change of `partition`; begins the change if there is none yet."""
         version = self._versions[partition]
         if not version:
             sequence = self._sequences[partition] + 1
@@ -116,11 +116,11 @@ class Writer:
         self.batch.delete_range(start, end)
 
     def private(self, key: bytes, body: bytes) -> None:
-        """Set a row of the node's own (kind META): it belongs to no partition and no change."""
+        """Set a row of the node itself (kind META): it belongs to no partition and to no change."""
         self.batch.put(key, self._epoch_bytes + bytes(8) + body)
 
     def raw(self, ops: list[tuple[int, bytes, bytes]], size: int) -> None:
-        """Append operations as they came from another node; `size`: bytes of their keys and values."""
+        """Append operations from another node, unchanged; `size`: bytes of their keys and values."""
         start = len(self.batch.ops)
         self.batch.ops.extend(ops)
         self.batch.bytes += size
@@ -128,7 +128,7 @@ class Writer:
         self._foreign.append(len(self.batch.ops))
 
     def adopt(self, partition: int, epoch: int, sequence: int, state: int) -> None:
-        """Say that `partition` is, with this batch, at a position that another node gave it; its own changes follow."""
+        """Set the position of `partition` to one that another node assigned; it holds with this batch."""
         self._sequences[partition] = sequence
         self._newest[partition] = u64(epoch) + u64(sequence)
         self._versions[partition] = b""
@@ -137,14 +137,14 @@ class Writer:
         self._marked = True
 
     def split(self) -> None:
-        """Let the rows that come later in this turn belong to later changes, so that they can be told from these."""
+        """End the changes so far: rows that come later in this turn belong to later changes."""
         touched = self.touched
         for number in range(self._split, len(touched)):
             self._versions[touched[number]] = b""
         self._split = len(touched)
 
     def take(self) -> Batch | None:
-        """End the turn: return its batch, or None when it changed nothing (the token is then used by the next turn)."""
+        """End the turn: return its batch, or None if it changed nothing; the next turn then has the same token."""
         if not self.batch.ops and not self._marked:
             return None
         batch = self.batch
@@ -161,9 +161,9 @@ class Writer:
         return batch
 
     def skip(self) -> None:
-        """End a turn that has no rows, but must have a number of its own."""
-        assert not self.batch.ops, "a turn with rows is taken"
-        assert not self._marked, "a turn with positions is taken"
+        """End a turn without rows that needs a token of its own."""
+        assert not self.batch.ops, "a turn with rows must end with `take`"
+        assert not self._marked, "a turn with positions must end with `take`"
         self.batch = Batch(self.batch.token + 1)
 
     def _tell_positions(self) -> None:

@@ -1,4 +1,4 @@
-"""Chunks: the bytes in which records are stored, replicated and served. In columns, to be decoded without a loop.
+"""Chunks: the columnar format in which records are stored, replicated and served; decoding it needs no loop.
 
 A chunk holds records with consecutive offsets of one stream partition. All integers are little-endian:
 
@@ -7,15 +7,15 @@ A chunk holds records with consecutive offsets of one stream partition. All inte
      8   4  length of the whole chunk in bytes
     12   4  number of records, n >= 1
     16   8  offset of the first record
-    24   8  bytes of the stream partition before this chunk, since its beginning (retention by size needs no scan)
+    24   8  bytes of all earlier chunks of the stream partition, since its beginning (for retention by size)
     32   8  time of the first record, microseconds since 1970
     40   4  time of the last record, microseconds after the first
     44  16  lengths of the four data columns, 4 bytes each: topics, payloads, publishers, properties
     60      times (4 bytes each, microseconds after the first), flags (1 byte), lengths of the topics (2), payloads (4),
             publishers (2), properties (4), each for all n records; then the four data columns
 
-Offsets decide which records are new to a reader, not chunks: a small chunk is rewritten with the records that follow
-it, so chunks that are read at different moments may overlap. A record's bytes never change.
+Readers tell new records by offset, not by chunk: a small chunk is rewritten together with the records that follow it,
+so that chunks that are read at different times may overlap. The bytes of a record never change.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ __all__ = [
 ]
 
 CHUNK_BYTES_MAX: Final = 262_144
-"""A chunk is closed when it has reached this size: a row that the store reads in well under a millisecond."""
+"""A chunk of this size is closed: the store reads such a row in well under a millisecond."""
 
 SPAN_US_MAX: Final = 0xFFFF_FFFF
-"""The longest time between the first and the last record of a chunk (71 minutes): times are kept in 4 bytes."""
+"""The longest time from the first to the last record of a chunk (71 minutes): times are stored in 4 bytes."""
 
 HEAD_BYTES: Final = 60
 
-# Where the arrays of fixed width begin: bytes per record between the head and the array.
+# Where the arrays of fixed width begin: bytes per record from the head to the array.
 TIMES: Final = 0
 FLAGS: Final = 4
 TOPIC_LENGTHS: Final = 5
@@ -102,7 +102,7 @@ class Head:
 def encode_chunk(first: int, position: int, times: list[int], records: list[Record]) -> bytes:
     """Return the chunk of `records` with offsets from `first` on.
 
-    `times` are microseconds since 1970, never falling, within SPAN_US_MAX; `position` as in the head.
+    `times` are microseconds since 1970, ascending, within SPAN_US_MAX; `position` as in the head.
     """
     count = len(records)
     assert 0 < count == len(times)
@@ -141,7 +141,7 @@ def encode_chunk(first: int, position: int, times: list[int], records: list[Reco
 
 
 def decode_head(data: bytes, pos: int) -> Head | None:
-    """Return the head of the chunk at `pos`, or None when there is none that could be whole; the CRC is not checked."""
+    """Return the head of the chunk at `pos`, or None if there is no complete chunk; the CRC is not checked."""
     if len(data) - pos < HEAD_BYTES or data[pos : pos + 4] != _MAGIC:
         return None
     fields = _HEAD.unpack_from(data, pos)
@@ -156,13 +156,13 @@ def decode_head(data: bytes, pos: int) -> Head | None:
 
 
 def check_chunk(data: bytes, pos: int, head: Head) -> bool:
-    """Return whether the CRC of the chunk at `pos` holds."""
+    """Return whether the CRC of the chunk at `pos` is right."""
     crc = int.from_bytes(data[pos + 4 : pos + 8], "little")
     return crc32(data[pos + 8 : pos + head.length]) == crc
 
 
 def fault(data: bytes, pos: int) -> str | None:
-    """Return what is wrong with the chunk at `pos`, its CRC included, or None."""
+    """Return what is wrong with the chunk at `pos` or with its CRC, or None."""
     head = decode_head(data, pos)
     if head is None:
         return f"{len(data) - pos} bytes at {pos} are no chunk, or one that is cut short"
@@ -174,7 +174,7 @@ def fault(data: bytes, pos: int) -> str | None:
 def decode_chunk(data: bytes, pos: int = 0, start: int = 0, end: int = _OFFSET_MAX) -> list[Entry]:
     """Return the records of the chunk at `pos` with offsets in [start, end), in order.
 
-    Raises CorruptStore when `fault` finds one. A few records of a large chunk cost little more than its checksum.
+    Raises CorruptStore if `fault` finds an error. A few records of a large chunk cost little more than its checksum.
     """
     why = fault(data, pos)
     if why is not None:
@@ -221,7 +221,7 @@ def decode_chunk(data: bytes, pos: int = 0, start: int = 0, end: int = _OFFSET_M
 
 
 def cut_chunk(data: bytes, start: int, end: int) -> bytes:
-    """Return a chunk with the records of the chunk `data` in [start, end), of which there is at least one."""
+    """Return a chunk with those records of the chunk `data` that are in [start, end); there must be at least one."""
     entries = decode_chunk(data, 0, start, end)
     head = decode_head(data, 0)
     assert head is not None

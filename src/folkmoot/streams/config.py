@@ -1,4 +1,4 @@
-"""The settings of one stream. Owns their meaning; parsing configuration files is the work of `folkmoot.config`."""
+"""The settings of one stream. Owns their meaning; `folkmoot.config` parses configuration files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _NAME_BYTES: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234
 
 
 class StreamConfig:
-    """One stream: each message on a topic that matches `filter` is kept, in partition `hash64(topic) % partitions`.
+    """One stream: it keeps each message on a topic that matches `filter`, in partition `hash64(topic) % partitions`.
 
-    `retention_us` is the age in microseconds beyond which records may go (0: never), `retention_bytes` the size of one
-    stream partition beyond which its oldest records go (0: never).
+    Records older than `retention_us` microseconds may be removed (0: never). A stream partition larger than
+    `retention_bytes` loses its oldest records (0: never).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class StreamConfig:
 
 
 def check_name(name: str) -> str | None:
-    """Return why `name` cannot name a stream, or None. Names stand in topics, paths of URLs and file names."""
+    """Return why `name` is not a valid stream name, or None. Names are used in topics, URL paths and file names."""
     raw = name.encode("utf-8", "replace")
     if not raw or len(raw) > NAME_BYTES_MAX:
         return f"a stream name has 1 to {NAME_BYTES_MAX} characters, {name!r} has {len(raw)}"

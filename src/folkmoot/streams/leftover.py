@@ -1,7 +1,7 @@
-"""Records of another branch of a healed split: appended anew, behind what the side that went on has.
+"""Records of the other branch of a healed split: appended again, behind the records of the branch that continues.
 
-The merge of a partition puts the chunks that the other side has written since the fork into rows LEFTOVER. Small chunks
-grow, so they may begin with records from before the fork: those are here at the same offsets, and are passed over.
+The merge of a partition stores the chunks that the other side has written since the fork in LEFTOVER rows. Small chunks
+grow, so they may begin with records from before the fork. Those have the same offsets here and are skipped.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _ROWS: Final = 16
 
 
 def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now: int) -> int:
-    """Append what is left over in a partition and remove the rows, in one turn; return the number of records.
+    """Append the records of a partition's LEFTOVER rows and remove the rows, in one turn; return the number of records.
 
-    Raises CorruptStore; then all rows stay. Rows of streams that are not configured here stay.
+    On CorruptStore, all rows stay. Rows of streams that are not configured here stay in any case.
     """
     prefix = kind_prefix(partition, LEFTOVER)
     start = prefix
@@ -34,7 +34,7 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
     done: list[bytes] = []
     branch = b""
     parted = False
-    ends: dict[bytes, int] = {}  # of the logs before, by row prefix: what is appended here is not in the store yet
+    ends: dict[bytes, int] = {}  # ends of the logs before the appends, by row prefix
     while True:
         rows = reader.scan(start, end_of(prefix), _ROWS)
         for key, value in rows:
@@ -57,7 +57,7 @@ def absorb(streams: Streams, partition: int, reader: Reader, writer: Writer, now
         if len(rows) < _ROWS:
             break
         start = rows[-1][0] + b"\0"
-    for key in done:  # not before all of them could be read
+    for key in done:  # only after all of them have been read
         writer.delete(partition, key)
     return appended
 
@@ -70,7 +70,7 @@ def _log_of(streams: Streams, key: bytes) -> StreamLog | None:
 
 
 def _is_here(log: StreamLog, entry: Entry, end: int) -> bool:
-    """Whether a record is from before the fork: the same at this offset, or older than what retention has left."""
+    """Whether a record is from before the fork: it is the same at this offset, or retention has removed it here."""
     if entry.offset < log.oldest:
         oldest_us = log.oldest_time_us
         return oldest_us is not None and entry.time_us < oldest_us

@@ -1,9 +1,9 @@
-"""One stream partition on one node: appending in turns, the bounds of what can be read, retention, reading.
+"""One stream partition on one node: appending in turns, the range of readable offsets, retention, reading.
 
-Owns the CHUNK rows and the STREAM row of its stream partition. Offsets are dense and never used twice: the next one is
-known from the newest chunk, and from the STREAM row when retention has removed every chunk. What a turn appends is read
-by nobody until `committed` says that it is durable everywhere it has to be (promise A9). While the log is `held`, on
-the smaller side of a split, nothing becomes readable: the other side gives out the same offsets.
+Owns the CHUNK rows and the STREAM row of its stream partition. Offsets are dense and never used twice: the newest chunk
+tells the next one, or the STREAM row once retention has removed all chunks. Records become readable only when
+`committed` reports that they are durable on all nodes that must have them (promise A9). While the log is `held`, on the
+smaller side of a split, nothing becomes readable: the other side assigns the same offsets.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from folkmoot.streams.record import Entry, Record
 __all__ = ["StreamLog"]
 
 TRIM_ROWS: Final = 8
-"""Chunks looked at by one call of `trim`: at most 2 MiB of ordinary chunks are read."""
+"""Chunks examined per call of `trim`: at most 2 MiB of chunks of ordinary size."""
 
 MARK_FLUSHES: Final = 16
-"""So many turns with records after it was told last, the STREAM row tells again up to where records can be read."""
+"""The STREAM row is updated with the readable end after this many turns with records."""
 
 SCAN_ROWS_MAX: Final = 32
-"""Chunks that a read takes from the store at once."""
+"""Chunks that a read fetches from the store at once."""
 
 
 class Pending:
-    """What a batch that is not yet durable changes: records before `next_offset`, rows from `first` on."""
+    """The effect of a batch that is not yet durable: records before `next_offset`, rows from `first` on."""
 
     def __init__(self, next_offset: int, first: int, latest_time_us: int) -> None:
         self.next_offset = next_offset
@@ -54,13 +54,13 @@ class StreamLog:
         self.readable_end = 0
         self.bytes = 0
         self.latest_time_us: int | None = None
-        self.changed: list[StreamLog] = []  # where a log with records to flush puts itself; shared by a node's logs
+        self.changed: list[StreamLog] = []  # a log with records to flush adds itself; shared by all logs of a node
         self._reader = reader
         name = config.name.encode()
         self._prefix = name_prefix(store_partition, CHUNK, name) + u16(index)
         self._end = self._prefix + b"\xff" * 9  # offsets stay below 2**63, so this sorts after every chunk
         self._row_key = name_prefix(store_partition, STREAM, name) + u16(index)
-        self._row_partitions = 0  # what the STREAM row says; 0: there is no row
+        self._row_partitions = 0  # from the STREAM row; 0: there is no row
         self.held = False
         self._committed_end = 0
         self._mark = 0  # the STREAM row says that records before it can be read
@@ -75,7 +75,7 @@ class StreamLog:
 
     @property
     def oldest_time_us(self) -> int | None:
-        """The time of the oldest record, None when nothing can be read; looked up when retention has moved on."""
+        """The time of the oldest record, None if nothing is readable; looked up again after retention."""
         if self.oldest >= self.readable_end:
             return None
         if self._oldest_time_us is None:
@@ -85,7 +85,7 @@ class StreamLog:
     # Opening
 
     def open(self) -> None:
-        """Find the bounds in the store; raises CorruptStore when the newest chunk is damaged or records are missing."""
+        """Read the bounds from the store; raises CorruptStore if the newest chunk is damaged or records are missing."""
         row = self._reader.get(self._row_key)
         floor = 0
         if row is not None:
@@ -98,7 +98,7 @@ class StreamLog:
         else:
             self._open_chunks(newest[0], newest[1], floor)
         self._committed_end = self.next_offset
-        # At the smaller side of a split nobody knows which of the newest records the other side has as well.
+        # On the smaller side of a split it is unknown which of the newest records the other side has, too.
         self.readable_end = max(self.oldest, min(self._mark, self.next_offset)) if self.held else self.next_offset
 
     def _open_row(self, row: bytes) -> int:
@@ -138,7 +138,7 @@ class StreamLog:
     # Appending
 
     def append(self, record: Record, now: int) -> int:
-        """Give `record` the next offset and return it; the turn must end with `flush`. Times never go backwards."""
+        """Append `record` and return its offset; the turn must end with `flush`. Times never go back."""
         if now > self._clock_us:
             self._clock_us = now
         opened = self._open
@@ -155,9 +155,9 @@ class StreamLog:
         return offset
 
     def flush(self, writer: Writer) -> int:
-        """End a turn: put the chunks of what it appended, and of what they take in, into the batch.
+        """End a turn: put the chunks of the appended records, and those that they absorb, into the batch.
 
-        Return how many bytes the appended records take in chunks.
+        Return the bytes of the appended records in chunks.
         """
         self._unmarked += 1
         marks = self._unmarked >= MARK_FLUSHES and self.readable_end > self._mark
@@ -183,12 +183,12 @@ class StreamLog:
         return appended_bytes
 
     def _joined(self, block: Block, writer: Writer) -> Block:
-        """Return `block` together with the small ones before it that are worth rewriting; their rows go."""
+        """Return `block` merged with the small blocks before it that are worth rewriting, and delete their rows."""
         tail = self._tail
         while tail:
             previous = tail[len(tail) - 1]
             if not previous.fits_before(block):
-                tail.clear()  # nothing before it can grow any more
+                tail.clear()  # no block before it can grow any more
                 break
             if not previous.worth_joining(block):
                 break
@@ -200,7 +200,7 @@ class StreamLog:
         return block
 
     def committed(self, next_offset: int) -> None:
-        """Let the records before `next_offset` be read: the batch that has them is durable."""
+        """Make the records before `next_offset` readable: their batch is durable."""
         assert next_offset <= self.next_offset, f"{self}: committed up to {next_offset}, appended {self.next_offset}"
         self._committed_end = max(self._committed_end, next_offset)
         if not self.held:
@@ -209,7 +209,7 @@ class StreamLog:
             self.latest_time_us = self._pending.pop(0).latest_time_us
 
     def hold(self, held: bool) -> bool:
-        """Let nothing more become readable, or all that is committed; return whether something became so."""
+        """Hold back what is committed, or make it readable; return whether something became readable."""
         self.held = held
         if held or self._committed_end <= self.readable_end:
             return False
@@ -219,10 +219,10 @@ class StreamLog:
     # Retention
 
     def trim(self, now: int, writer: Writer) -> bool:
-        """Remove the oldest chunks that retention lets go, TRIM_ROWS at most; return whether to call again soon.
+        """Remove the oldest chunks beyond retention, at most TRIM_ROWS; return whether to call again soon.
 
-        By time, a chunk goes when its last record is too old; by size, while the stream partition is too large, but
-        never the newest chunk.
+        By time, a chunk is removed when its last record is too old; by size, while the stream partition is too large,
+        except for the newest chunk.
         """
         horizon = now - self.config.retention_us if self.config.retention_us else -1
         size_max = self.config.retention_bytes
@@ -235,7 +235,7 @@ class StreamLog:
                 head = self._head_of(key, value)
             except CorruptStore:
                 if removed:
-                    break  # it is met again, as the first
+                    break  # the next call begins with it
                 raise
             too_large = 0 < size_max < self.bytes and head.end < self.next_offset
             if head.end > limit or not (head.last_us < horizon or too_large):
@@ -251,13 +251,13 @@ class StreamLog:
         return removed == TRIM_ROWS
 
     def _trim_limit(self, horizon: int) -> int:
-        """Return the offset before which the store's rows are final.
+        """Return the offset before which the rows in the store are final.
 
-        A row that a batch on its way rewrites is still seen as it was: removing it would take the new records with it.
+        A row that a pending batch rewrites is still read in its old form: removing it would remove its new records.
         """
         limit = self.readable_end
         if limit == self.next_offset and self._clock_us < horizon:
-            self._tail.clear()  # everything is durable and too old: nothing need grow any more
+            self._tail.clear()  # everything is durable and too old: no block will grow any more
         if self._tail:
             limit = min(limit, self._tail[0].first)
         for pending in self._pending:
@@ -274,7 +274,7 @@ class StreamLog:
     # Reading
 
     def read(self, start: int, end: int, bytes_max: int) -> Page | OffsetGone | OffsetAhead:
-        """Return chunks with the records from `start` to `end` or the readable end: one, or more up to `bytes_max`."""
+        """Return chunks from `start` to `end` or the readable end: at least one, and more up to `bytes_max`."""
         if start < self.oldest:
             return OffsetGone(self.oldest)
         if start > self.readable_end:
@@ -283,9 +283,9 @@ class StreamLog:
         return Page(chunks, max(start, at), self.oldest, self.readable_end)
 
     def read_copy(self, start: int, end: int, oldest: int, readable_end: int, bytes_max: int) -> Page:
-        """Read at a node that has a copy, within bounds that the leader has told: oldest <= start <= readable_end.
+        """Read from a copy, within bounds from the leader: oldest <= start <= readable_end.
 
-        Raises CorruptStore when the copy lacks something or is damaged; retention may have gone on meanwhile.
+        Raises CorruptStore if records are missing or damaged; retention may have removed some meanwhile.
         """
         chunks, at = self._chunks(start, min(end, readable_end), readable_end, bytes_max)
         for chunk in chunks:
@@ -295,14 +295,14 @@ class StreamLog:
         return Page(chunks, max(start, at), oldest, readable_end)
 
     def _chunks(self, start: int, stop: int, readable_end: int, bytes_max: int) -> tuple[list[bytes], int]:
-        """Return chunks with the records from `start` on, and up to which, at most `stop`, they have them all."""
+        """Return chunks with the records from `start` on, and the offset (at most `stop`) at which they end."""
         chunks: list[bytes] = []
         size = 0
         at = start
         while at < stop and size < bytes_max:
             value = self._seek(at)
             rows = [(b"", value)]
-            # A row may grow between the two look-ups; then the next does not begin at `at`, and it is sought again.
+            # A row may grow between the two look-ups. Then the next one does not begin at `at`, and is looked up again.
             first = self._head(value, at)
             limit = min(SCAN_ROWS_MAX, (bytes_max - size) // first.length)
             if limit > 0 and first.end < stop:
@@ -343,7 +343,7 @@ class StreamLog:
         return min(low, self.readable_end)
 
     def entry(self, offset: int) -> Entry | None:
-        """Return a record that is in the store, readable or not; None if it has gone, or never was."""
+        """Return a record from the store, readable or not; None if it was removed or never existed."""
         if not self.oldest <= offset < self.next_offset:
             return None
         value = self._seek(offset)
@@ -353,7 +353,7 @@ class StreamLog:
         return decode_chunk(value, VERSION_BYTES, offset, offset + 1)[0]
 
     def _seek(self, offset: int) -> bytes:
-        """Return the row of the chunk that has the record at `offset`."""
+        """Return the row of the chunk with the record at `offset`."""
         row = self._reader.last(self._prefix, self._prefix + u64(offset + 1))
         if row is None:
             raise self._corrupt(offset, "there is no chunk that has this record")
@@ -375,11 +375,11 @@ class StreamLog:
         return head
 
     def _head_of(self, key: bytes, value: bytes) -> Head:
-        """Return the head of the chunk in a row, which begins where the key says."""
+        """Return the head of the chunk in a row; it must begin at the offset in the key."""
         offset = sequence_of(key)
         head = self._head(value, offset)
         if head.first != offset:
-            raise self._corrupt(offset, f"the chunk there says that it begins at {head.first}")
+            raise self._corrupt(offset, f"the chunk there claims to begin at {head.first}")
         return head
 
     def _corrupt(self, offset: int, why: str) -> CorruptStore:

@@ -1,4 +1,4 @@
-"""What a read of a stream partition comes back with: a page of chunks, or why there is none. Values, not exceptions."""
+"""Results of a read of a stream partition: a page of chunks, or why there is none. Values, not exceptions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ __all__ = ["OffsetAhead", "OffsetGone", "Page"]
 
 
 class Page:
-    """Chunks that cover [start, next_offset); the first may begin earlier and the last may end later.
+    """Chunks that cover [start, next_offset); the first may begin earlier, and the last may end later.
 
-    `oldest` and `end` are the bounds of what can be read at this moment; no record at or beyond `end` is in a chunk.
+    `oldest` and `end` are the current bounds of the readable records; no chunk has a record at or beyond `end`.
     """
 
     def __init__(self, chunks: list[bytes], next_offset: int, oldest: int, end: int) -> None:
@@ -22,7 +22,7 @@ class Page:
 
 
 class OffsetGone:
-    """Retention has removed the offset that was asked for; `oldest` is the first that is left."""
+    """Retention has removed the requested offset; `oldest` is the first remaining one."""
 
     def __init__(self, oldest: int) -> None:
         self.oldest = oldest
@@ -32,7 +32,7 @@ class OffsetGone:
 
 
 class OffsetAhead:
-    """The offset that was asked for lies beyond the end; `next` is the one that the next readable record will have."""
+    """The requested offset is beyond the end; `next` is the offset of the next record that becomes readable."""
 
     def __init__(self, next: int) -> None:  # noqa: A002 - the word of the HTTP API
         self.next = next

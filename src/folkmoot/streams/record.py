@@ -1,4 +1,4 @@
-"""A record: one message as a stream keeps it, before and after it has an offset. Owns no bytes layout (see `chunk`)."""
+"""A record: one message in a stream, before and after it has an offset. For the byte layout see `chunk`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 __all__ = ["RECORD_BYTES", "Entry", "Record", "encode_record"]
 
 RECORD_BYTES: Final = 17
-"""What a record costs in a chunk beside its own bytes: time, flags and four lengths."""
+"""Overhead of a record in a chunk: time, flags and four lengths."""
 
 _RETAIN: Final = 4
 
 
 class Record:
-    """One message, without place or time, so that several streams can take the same object.
+    """One message without offset and time, so that several streams can share the object.
 
     `flags` holds the QoS in bits 0 and 1 and the RETAIN flag in bit 2; `properties` are MQTT 5 property bytes without
     their length, as `mqtt.encode.forward_properties` gives them.
@@ -38,7 +38,7 @@ class Record:
 
     @property
     def size(self) -> int:
-        """The bytes that the record takes in a chunk."""
+        """The bytes of the record in a chunk."""
         return RECORD_BYTES + len(self.topic) + len(self.payload) + len(self.publisher) + len(self.properties)
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class Record:
 
 
 class Entry:
-    """A record with its place: offset in the stream partition and broker time in microseconds."""
+    """A record with its offset in the stream partition and its broker time in microseconds."""
 
     def __init__(self, offset: int, time_us: int, record: Record) -> None:
         self.offset = offset
@@ -61,7 +61,7 @@ class Entry:
 
 
 def encode_record(topic: bytes, payload: bytes, qos: int, retain: bool, publisher: bytes, properties: bytes) -> Record:
-    """Return the record of a message; nothing is copied: the bytes are laid out once, when the turn's chunk is written.
+    """Return the record of a message. Nothing is copied: the bytes are laid out once, in the chunk of the turn.
 
     `publisher` is the client id in UTF-8; `properties` as `mqtt.encode.forward_properties` returns them (b"" for none).
     """

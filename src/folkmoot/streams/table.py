@@ -1,4 +1,4 @@
-"""All streams of a node: which stream partitions take a topic, which have something to flush, what there is to read."""
+"""All streams of a node: which stream partitions match a topic, which must be flushed, what can be read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from folkmoot.topics.name import matches
 __all__ = ["Stream", "Streams", "store_partition"]
 
 TRIM_CALLS: Final = 16
-"""Stream partitions that one call of `Streams.trim` looks at."""
+"""Stream partitions examined per call of `Streams.trim`."""
 
 
 def store_partition(name: str, index: int, partitions: int) -> int:
-    """Return the partition, of the store's `partitions`, that keeps partition `index` of the stream `name`."""
+    """Return the partition of the store that has partition `index` of the stream `name`; the store has `partitions`."""
     return hash64(name.encode() + b"/" + u16(index)) % partitions
 
 
@@ -32,7 +32,7 @@ class Stream:
         self.logs = logs
 
     def describe(self) -> dict[str, object]:
-        """Return what the HTTP API says of the stream: settings and the range of each stream partition."""
+        """Return the stream for the HTTP API: its settings and the offsets of each stream partition."""
         config = self.config
         ranges: list[dict[str, object]] = [
             {
@@ -56,7 +56,7 @@ class Stream:
 
 
 class Flushed:
-    """A stream partition with records in a batch that is not yet durable."""
+    """A stream partition with records in a batch that is not durable yet."""
 
     def __init__(self, token: int, log: StreamLog, next_offset: int) -> None:
         self.token = token
@@ -65,7 +65,7 @@ class Flushed:
 
 
 class Streams:
-    """The streams of one node over the store `reader`, which has `partitions` partitions."""
+    """The streams of one node on the store `reader` with `partitions` partitions."""
 
     def __init__(self, configs: list[StreamConfig], partitions: int, reader: Reader) -> None:
         self.streams: list[Stream] = []
@@ -75,10 +75,10 @@ class Streams:
         self._flushed: list[Flushed] = []
         self.trimmed_records = 0  # by retention, since the start
         self.trimmed_bytes = 0
-        self._released: list[StreamLog] = []  # held no more, and nobody was told that they have grown
-        self.growth = 0  # counts up whenever something becomes readable: who waits for records looks again
-        self._cursor = 0  # where the next call of `trim` goes on
-        self.fault = ""  # what retention could not read, to be taken
+        self._released: list[StreamLog] = []  # no longer held; their new records are not reported yet
+        self.growth = 0  # incremented when something becomes readable: waiting readers then look again
+        self._cursor = 0  # where the next call of `trim` continues
+        self.fault = ""  # what retention could not read; the caller clears it
         self._trim_more = False
         self._held: list[bool] = [False] * partitions
         self._reader = reader
@@ -95,23 +95,23 @@ class Streams:
             self._logs.extend(logs)
 
     def open(self) -> None:
-        """Find the bounds of all stream partitions; raises CorruptStore or StoreError."""
+        """Read the bounds of all stream partitions; raises CorruptStore or StoreError."""
         for log in self._logs:
             log.open()
 
     def open_in(self, partition: int) -> None:
-        """Find the bounds of the stream partitions in one partition of the store; raises CorruptStore or StoreError."""
+        """Read the bounds of the stream partitions in one partition of the store; raises CorruptStore or StoreError."""
         for log in self._logs:
             if log.store_partition == partition:
                 log.open()
 
     def abandon_in(self, partition: int) -> None:
-        """Undo `open_in`, with all that was appended in this turn."""
+        """Undo `open_in`, and drop what was appended in this turn."""
         self._changed[:] = [log for log in self._changed if log.store_partition != partition]
         self.close_in(partition)
 
     def close_in(self, partition: int) -> None:
-        """Forget the bounds of the stream partitions in one partition of the store: another node appends to them."""
+        """Close the stream partitions in one partition of the store: another node appends to them now."""
         for log in self._changed:
             assert log.store_partition != partition, "a turn ends before a stream partition moves"
         self._flushed = [flushed for flushed in self._flushed if flushed.log.store_partition != partition]
@@ -126,7 +126,7 @@ class Streams:
                     self._logs[self._logs.index(old)] = log
 
     def hold(self, partition: int, held: bool) -> None:
-        """Say whether records in one partition of the store may become readable now (promise A9)."""
+        """Set whether records in one partition of the store are held back from readers (promise A9)."""
         if self._held[partition] == held:
             return
         self._held[partition] = held
@@ -140,7 +140,7 @@ class Streams:
         return self._names.get(name)
 
     def match(self, topic: bytes) -> list[StreamLog]:
-        """Return the stream partitions that take messages on `topic`, one per stream whose filter matches it."""
+        """Return the stream partitions for messages on `topic`: one per stream with a matching filter."""
         return [
             stream.logs[hash64(topic) % stream.config.partitions]
             for stream in self.streams
@@ -153,9 +153,9 @@ class Streams:
         return len(self._changed) > 0
 
     def flush(self, writer: Writer) -> int:
-        """End a turn: put what it appended into `writer`'s batch; `written` with its token makes it readable.
+        """End a turn: put its records into the batch of `writer`; `written` with the batch's token makes them readable.
 
-        Return how many bytes the appended records take in chunks.
+        Return the bytes of the appended records in chunks.
         """
         appended_bytes = 0
         for log in self._changed:
@@ -165,9 +165,9 @@ class Streams:
         return appended_bytes
 
     def written(self, token: int) -> list[StreamLog]:
-        """Make readable what is in batch `token` and all before it; return the logs that have something new.
+        """Make the records of all batches up to `token` readable; return the logs with new readable records.
 
-        Also those that were held until now.
+        These include logs that were released by `hold` since the last call.
         """
         count = 0
         grown = self._released
@@ -184,7 +184,7 @@ class Streams:
         return grown
 
     def trim(self, now: int, writer: Writer) -> bool:
-        """Apply retention to the next few stream partitions; return whether it should be called again soon."""
+        """Apply retention to the next few stream partitions; return whether to call again soon."""
         end = min(self._cursor + TRIM_CALLS, len(self._logs))
         for i in range(self._cursor, end):
             log = self._logs[i]
@@ -194,7 +194,7 @@ class Streams:
                     self._trim_more = True
             except CorruptStore as fault:
                 self.fault = str(fault)
-                continue  # the others must not grow because of it
+                continue  # retention of the other stream partitions goes on
             self.trimmed_records += log.oldest - oldest
             self.trimmed_bytes += size_bytes - log.bytes
         if end < len(self._logs):
@@ -206,5 +206,5 @@ class Streams:
         return more
 
     def describe(self) -> dict[str, object]:
-        """Return what the HTTP API says of all streams."""
+        """Return all streams for the HTTP API."""
         return {"streams": [stream.describe() for stream in self.streams]}

@@ -1,7 +1,7 @@
-"""Topic names and topic filters: their rules, and the tree that finds the filters of a name.
+"""Topic names and topic filters: their rules, and the tree that finds the filters that match a name.
 
 Owns section 4.7 (topic names and filters) and the syntax of section 4.8.2 (shared subscriptions) of MQTT 5.0.
-It never checks UTF-8 (the codec does) and knows nothing of sessions, retained messages or access rights.
+Does not check UTF-8 (the codec does), and knows nothing about sessions, retained messages or access rights.
 """
 
 from __future__ import annotations

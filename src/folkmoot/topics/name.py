@@ -1,7 +1,7 @@
 """Rules of topic names and topic filters (MQTT 5.0 section 4.7) and of `$share` filters (section 4.8.2).
 
-Owns what is a valid name or filter and the reference meaning of "matches". It never checks UTF-8: names come here
-after the codec did. All functions loop over levels; none recurses, because a name may have 32,768 levels.
+Owns the validity of names and filters, and the reference implementation of matching. Does not check UTF-8: the codec
+has done so. All functions loop over levels; none recurses, because a name may have 32,768 levels.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = [
     "split_share",
 ]
 
-# The two-byte length of an encoded string ends here. [MQTT-4.7.3-3]
+# The maximum of the two-byte length of an encoded string [MQTT-4.7.3-3].
 FILTER_BYTES_MAX: Final = 65_535
 SHARE: Final = b"$share/"
 DOLLAR: Final = 0x24
 
 
 def check_topic(topic: bytes, levels_max: int) -> str | None:
-    """Say why `topic` is no valid topic name of at most `levels_max` levels; None when it is one. Section 4.7."""
+    """Return why `topic` is not a valid topic name of at most `levels_max` levels, or None. Section 4.7."""
     why = check_size(topic, levels_max, "topic name")
     if why is not None:
         return why
@@ -36,7 +36,7 @@ def check_topic(topic: bytes, levels_max: int) -> str | None:
 
 
 def check_filter(topic_filter: bytes, levels_max: int) -> str | None:
-    """Say why `topic_filter` is no valid filter of at most `levels_max` levels; None when it is one.
+    """Return why `topic_filter` is not a valid filter of at most `levels_max` levels, or None.
 
     A filter that begins with `$share/` is checked as a shared subscription: its levels are those after the group.
     """
@@ -46,7 +46,7 @@ def check_filter(topic_filter: bytes, levels_max: int) -> str | None:
 
 
 def check_share(topic_filter: bytes, levels_max: int) -> str | None:
-    """Say why `topic_filter` is no valid `$share/GROUP/FILTER`; None when it is one. Section 4.8.2."""
+    """Return why `topic_filter` is not a valid `$share/GROUP/FILTER`, or None. Section 4.8.2."""
     if not topic_filter.startswith(SHARE):  # [MQTT-4.8.2-1]
         return "shared subscription does not begin with $share/"
     if len(topic_filter) > FILTER_BYTES_MAX:
@@ -65,7 +65,7 @@ def check_share(topic_filter: bytes, levels_max: int) -> str | None:
 
 
 def check_plain(topic_filter: bytes, levels_max: int) -> str | None:
-    """As `check_filter`, without a meaning for `$share`."""
+    """Check as `check_filter` does, without a special meaning of `$share`."""
     why = check_size(topic_filter, levels_max, "topic filter")
     if why is not None or not has_wildcard(topic_filter):
         return why
@@ -84,7 +84,7 @@ def check_plain(topic_filter: bytes, levels_max: int) -> str | None:
 
 
 def check_size(text: bytes, levels_max: int, what: str) -> str | None:
-    """Check what names and filters have in common: length, U+0000, number of levels."""
+    """Check the rules that names and filters share: length, U+0000, number of levels."""
     if not text:  # [MQTT-4.7.3-1]
         return what + " is empty"
     if len(text) > FILTER_BYTES_MAX:  # [MQTT-4.7.3-3]
@@ -97,12 +97,12 @@ def check_size(text: bytes, levels_max: int, what: str) -> str | None:
 
 
 def has_wildcard(topic_filter: bytes) -> bool:
-    """True if a valid filter contains `+` or `#`."""
+    """Return whether a valid filter contains `+` or `#`."""
     return b"#" in topic_filter or b"+" in topic_filter
 
 
 def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
-    """Split `$share/GROUP/FILTER` into (group, filter); None for any other filter, malformed shares included."""
+    """Split `$share/GROUP/FILTER` into (group, filter); return None for any other or malformed filter."""
     if not topic_filter.startswith(SHARE):
         return None
     end = topic_filter.find(b"/", len(SHARE))
@@ -112,7 +112,7 @@ def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:
 
 
 def filter_prefix(topic_filter: bytes) -> bytes:
-    """Return the longest text with which every topic that matches a valid filter begins.
+    """Return the longest common prefix of all topics that match a valid filter.
 
     `a/+/b` gives `a/`, but `a/#` gives `a`, because it also matches `a` itself; without wildcards, the filter itself.
     """
@@ -126,7 +126,7 @@ def filter_prefix(topic_filter: bytes) -> bytes:
 
 
 def matches(topic_filter: bytes, topic: bytes) -> bool:
-    """True if a valid filter, not a `$share` one, matches a valid topic name. Section 4.7; reference for `Tree`."""
+    """Return whether a valid filter without `$share` matches a valid topic name. Section 4.7; reference for `Tree`."""
     filter_levels = topic_filter.split(b"/")
     levels = topic.split(b"/")
     first = filter_levels[0]

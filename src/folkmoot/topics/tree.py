@@ -1,10 +1,10 @@
-"""The subscription tree: from a topic name to the values kept under all filters that match it.
+"""The subscription tree: finds the values of all filters that match a topic name.
 
-Owns one set of (filter, value) pairs. It never interprets a value and never checks a filter (see `name`).
+Owns a set of (filter, value) pairs. Never interprets a value or checks a filter (see `name`).
 
-A filter without wildcards matches only the topic that is equal to it, so one dictionary answers for all of those, and
-the trie holds nothing but filters with wildcards. The trie is walked by loops: a filter may have 32,768 levels.
-The size is bounded by its users, who limit the subscriptions of a session and the levels of a filter.
+A filter without wildcards matches only the equal topic, so a dictionary holds all of those, and the trie holds only
+filters with wildcards. Loops walk the trie, not recursion: a filter may have 32,768 levels. The callers bound the size:
+they limit the subscriptions of a session and the levels of a filter.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Branch:
         self.tail: dict[object, None] | None = None
 
     def is_empty(self) -> bool:
-        """True if no filter passes through or ends here."""
+        """Return whether no filter passes through or ends at this branch."""
         return self.children is None and self.plus is None and self.values is None and self.tail is None
 
 
 class Tree:
-    """Filters and the values under each; values are compared as dictionary keys and kept in order of arrival."""
+    """Filters with their values; values are compared as dictionary keys and kept in order of insertion."""
 
     def __init__(self) -> None:
         self.filters: dict[bytes, dict[object, None]] = {}
@@ -54,7 +54,7 @@ class Tree:
         return f"Tree(filters={len(self.filters)}, wildcards={self.wildcards}, values={self.count})"
 
     def add(self, topic_filter: bytes, value: object) -> bool:
-        """Put `value` under a valid filter; True if the filter had no value before. A known pair changes nothing."""
+        """Add `value` to a valid filter; return whether it is its first. Adding a known pair changes nothing."""
         values = self.filters.get(topic_filter)
         if values is not None:
             if value not in values:
@@ -70,7 +70,7 @@ class Tree:
         return True
 
     def remove(self, topic_filter: bytes, value: object) -> bool:
-        """Take `value` from a filter; True if it was there and was the last one. An unknown pair changes nothing."""
+        """Remove `value` from a filter; return whether it was its last. Removing an unknown pair changes nothing."""
         values = self.filters.get(topic_filter)
         if values is None or value not in values:
             return False
@@ -85,10 +85,10 @@ class Tree:
         return True
 
     def match(self, topic: bytes) -> list[object]:
-        """Return the values of all filters that match a valid topic name, a value once per filter that has it.
+        """Return the values of all filters that match a valid topic name, each once per filter that has it.
 
         The filter equal to the topic comes first, then those with wildcards in the order of the walk: `#` before deeper
-        levels, literal levels before `+`. Within a filter: order of arrival. So the order depends on the calls alone.
+        levels, literal levels before `+`. Within a filter: order of insertion. So the order depends only on the calls.
         """
         found: list[object] = []
         values = self.filters.get(topic)
@@ -99,12 +99,12 @@ class Tree:
         return found
 
     def values(self, topic_filter: bytes) -> list[object]:
-        """Return the values under exactly this filter, in order of arrival; empty for an unknown filter."""
+        """Return the values of exactly this filter, in order of insertion; empty for an unknown filter."""
         values = self.filters.get(topic_filter)
         return [] if values is None else list(values)
 
     def items(self) -> list[tuple[bytes, object]]:
-        """Return all (filter, value) pairs: filters in order of arrival, and so the values of each."""
+        """Return all (filter, value) pairs: filters, and the values of each, in order of insertion."""
         pairs: list[tuple[bytes, object]] = []
         for topic_filter, values in self.filters.items():
             pairs.extend([(topic_filter, value) for value in values])
@@ -124,7 +124,7 @@ class Tree:
                 if not waiting:
                     return
                 branch, i = waiting.pop()
-            # Before the end is looked at: `#` matches its parent level too (section 4.7.1.2).
+            # Before the check for the last level: `#` matches its parent level, too (section 4.7.1.2).
             if branch.tail is not None and not skip:
                 found.extend(branch.tail)
             if i == last:
@@ -143,7 +143,7 @@ class Tree:
                     waiting.append((plus, i))
 
     def grow(self, topic_filter: bytes, values: dict[object, None]) -> None:
-        """Make the branches of a new filter and hang `values` at its end."""
+        """Create the branches of a new filter and attach `values` to its end."""
         branch = self.root
         levels = topic_filter.split(b"/")
         last = len(levels) - 1
@@ -157,7 +157,7 @@ class Tree:
         branch.values = values
 
     def prune(self, topic_filter: bytes) -> None:
-        """Cut a filter that lost its last value, and each branch that nothing needs any more, from the end upwards."""
+        """Remove a filter that lost its last value, and from its end upwards each branch that became empty."""
         levels = topic_filter.split(b"/")
         if levels[-1] == b"#":
             levels.pop()
@@ -172,7 +172,7 @@ class Tree:
             cut(path[i], levels[i])
 
     def path(self, levels: list[bytes]) -> list[Branch]:
-        """Return the branches from the root along `levels`, which exist: one more than there are levels."""
+        """Return the branches from the root along `levels`, which must exist: one more than there are levels."""
         branch = self.root
         path = [branch]
         for level in levels:
@@ -182,7 +182,7 @@ class Tree:
 
 
 def step(branch: Branch, level: bytes) -> Branch:
-    """Return the branch below for a level that is not `#`, made if it is not there."""
+    """Return the child branch for a level that is not `#`; create it if it does not exist."""
     if level == b"+":
         if branch.plus is None:
             branch.plus = Branch()
@@ -199,12 +199,12 @@ def step(branch: Branch, level: bytes) -> Branch:
 
 
 def cut(branch: Branch, level: bytes) -> None:
-    """Remove the branch below; a dictionary of children that became empty goes with it."""
+    """Remove the child branch for a level, and the dictionary of children if it becomes empty."""
     if level == b"+":
         branch.plus = None
         return
     children = branch.children
-    assert children is not None, "a branch that exists hangs in its parent"
+    assert children is not None, "a branch must be a child of its parent"
     del children[level]
     if not children:
         branch.children = None

@@ -1,0 +1,124 @@
+"""Closing in order: send everything, end the sending half, read and discard what still comes, then close.
+
+A socket that is closed while bytes of its peer are unread makes the system send a reset, and the peer never reads the
+last bytes sent to it, such as a DISCONNECT with its reason (RFC 1122 section 4.2.2.13, RFC 9112 section 9.6).
+
+This module owns the order and the limit in bytes; the caller of `close_in_order` applies the limit in time.
+A draining connection counts against the limits on sockets until its socket is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from asyncio import BaseProtocol, Transport
+from typing import Final
+
+__all__ = ["LINGER_BYTES_MAX", "LINGER_S", "Drain", "Handle", "close_in_order"]
+
+# A connection that is being closed is aborted after this time: its peer does not read the last bytes, goes on
+# sending, or does not close its side.
+LINGER_S: Final = 5.0
+# It is also aborted when its peer sends more than this while it drains. The limit is above the largest socket buffers
+# of both sides (6 and 4 MiB on Linux), and discarding as much takes a few milliseconds.
+LINGER_BYTES_MAX: Final = 16 << 20
+
+# Shared by all connections: nobody looks at its content. Its size bounds what one iteration of the loop reads.
+_DISCARDED: Final = memoryview(bytearray(65_536))
+
+
+class Handle(ABC):
+    """The methods that the driver needs of a connection's handle; transports of uvloop and asyncio have them."""
+
+    @abstractmethod
+    def write(self, data: bytes) -> None:
+        """Send bytes, or buffer them until the peer reads."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close after everything that was written has been sent."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Close now."""
+
+    @abstractmethod
+    def pause_reading(self) -> None:
+        """Take nothing more from the peer."""
+
+    @abstractmethod
+    def resume_reading(self) -> None:
+        """Take what the peer sends."""
+
+    @abstractmethod
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes are not sent yet."""
+
+
+class Drain(asyncio.BufferedProtocol, Handle):
+    """A connection whose sending half is ended: the protocol of its transport, and the handle that others may keep.
+
+    The protocol before it is told when the connection is lost, and nothing else.
+    """
+
+    __slots__ = ("_bytes", "_protocol", "_transport")
+
+    def __init__(self, transport: Transport, protocol: BaseProtocol) -> None:
+        self._transport = transport
+        self._protocol = protocol
+        self._bytes = 0
+
+    def get_buffer(self, _hint: int) -> memoryview:
+        """Return where to put what comes."""
+        return _DISCARDED
+
+    def buffer_updated(self, size: int) -> None:
+        """Count what came; a peer that sends too much is cut off. The end of its half closes the transport."""
+        self._bytes += size
+        if self._bytes > LINGER_BYTES_MAX:
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell the protocol that had the connection."""
+        self._protocol.connection_lost(error)
+
+    def write(self, data: bytes) -> None:
+        """Send nothing: the peer has been told that nothing more comes."""
+
+    def close(self) -> None:
+        """Go on draining."""
+
+    def abort(self) -> None:
+        """Close now."""
+        self._transport.abort()
+
+    def pause_reading(self) -> None:
+        """Go on draining."""
+
+    def resume_reading(self) -> None:
+        """Go on draining."""
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written: always."""
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes are not sent yet."""
+        return self._transport.get_write_buffer_size()
+
+
+def close_in_order(transport: Transport) -> Handle | None:
+    """Close a transport so that its peer can read everything that was written.
+
+    Return the handle to use from now on; None: the transport goes on by itself. So does TLS: uvloop sends what was
+    written and close_notify, reads and discards until the peer answers or closes, and is bounded by
+    `ssl_shutdown_timeout` alone.
+    """
+    if transport.is_closing() or not transport.can_write_eof():
+        transport.close()
+        return None
+    drain = Drain(transport, transport.get_protocol())
+    transport.set_protocol(drain)
+    transport.write_eof()
+    transport.resume_reading()  # it may have been paused: the peer sent more than was taken
+    return drain
