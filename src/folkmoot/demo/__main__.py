@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from folkmoot.demo.alert import Desk
 from folkmoot.demo.broken import broken_events, spread
-from folkmoot.demo.closing import Closing
+from folkmoot.demo.closing import TABLES, Closing, Delays
 from folkmoot.demo.cluster import Cluster
 from folkmoot.demo.driver import Driver, Report
 from folkmoot.demo.expected import expected_alerts
@@ -83,11 +83,13 @@ class Show:
         proof = prove(fleet, flights, broken, desk.alerts, self.folder)
         closing = Closing(self.console, self.folder)
         closing.tables(proof, desk.alerts, self.report)
-        closing.figures(proof, fleet.refused)
-        closing.delays(desk.alerts, self.trouble.driver_away)
-        closing.losses(self.trouble.losses, fleet, begin_s, end_s, self._clock)
-        closing.further(self.cluster, self.driver, self.report)
         self._tell("done")
+        closing.figures(proof, fleet.refused)
+        closing.availability(self.report.out)
+        closing.losses(self.trouble.losses, fleet, begin_s, end_s, self._clock)
+        delays = Delays(desk.alerts, self.trouble.driver_away)
+        closing.delays(delays, self.driver.started, self._clock, self.trouble.driver_dead_s)
+        closing.further(self.cluster, self.driver, self.report)
         return proof.holds and not fleet.refused
 
     def close(self) -> None:
@@ -100,7 +102,7 @@ class Show:
     def _tidy(self) -> None:
         for name in ("tables", "state", "report", "cluster"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        for path in [self.folder / "gold.png", *self.folder.glob("*.log")]:
+        for path in [self.folder / "gold.png", self.folder / TABLES, *self.folder.glob("*.log")]:
             path.unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -120,7 +122,9 @@ class Show:
         time.sleep(_MORE_S)  # what comes twice comes now
         self._tell(f"the subscriber has {len(desk.alerts):,} alerts; it was connected {desk.connects} times")
         self._say(6, "the report on availability, from the events of the nodes")
-        self.report.make(self.cluster.urls)
+        away = self.trouble.driver_away
+        labels = ("Spark driver killed", "Spark driver runs again")
+        self.report.make(self.cluster.urls, [] if away is None else list(zip(away, labels, strict=True)))
 
     def _publish(self, fleet: Fleet, flights: list[Event]) -> None:
         self._say(4, f"the devices publish {len(flights):,} messages with QoS 1")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from folkmoot.demo.process import Child
@@ -26,6 +28,7 @@ class Driver(Child):
         self._example = EXAMPLE if example is None else example
         self._options = ["--master", master] if master else []
         self.file = folder / self._example.name
+        self.started = ""  # how long its last start took, and with what, in its own words
 
     def prepare(self, urls: str) -> None:
         """Write the file; its tables and checkpoints will be beside it."""
@@ -38,7 +41,8 @@ class Driver(Child):
     def start(self) -> None:
         """Start it and wait until its queries run; it goes on where its checkpoints say."""
         self.launch("folkmoot", "pipeline", "run", str(self.file), *self._options)
-        self.ready(b"running")
+        self.ready("running")
+        self.started = next((line for line in self.lines() if line.startswith("started in ")), "")
 
     def finish(self) -> None:
         """Stop it at the borders of its batches; raises FolkmootError if that does not end well."""
@@ -63,9 +67,13 @@ class Report(Child):
         super().__init__("the report", folder / "report.log")
         self.out = folder / "report"
 
-    def make(self, urls: str) -> None:
-        """Make it from all events; raises FolkmootError if that does not end well."""
-        self.launch("folkmoot", "report", "availability", "--url", urls, "--out", str(self.out))
+    def make(self, urls: str, marks: Sequence[tuple[float, str]] = ()) -> None:
+        """Make it from all events; raises FolkmootError if that does not end well.
+
+        marks: times (seconds since 1970) and labels of what the nodes do not tell.
+        """
+        options = [f"--mark={datetime.fromtimestamp(at_s, UTC).isoformat()} {label}" for at_s, label in marks]
+        self.launch("folkmoot", "report", "availability", "--url", urls, "--out", str(self.out), *options)
         status = self.wait(_REPORT_S)
         if status != 0:
             raise FolkmootError(f"{self.name} ended with status {status}; see {self.log}")

@@ -36,24 +36,32 @@ class Child:
         """Whether the process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
-    def launch(self, module: str, *arguments: str) -> None:
-        """Start `python -m module`."""
+    def launch(self, module: str, *arguments: str, **variables: str) -> None:
+        """Start `python -m module`; `variables` are added to the environment."""
         self._asked = False
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603 - this Python and our own modules
-                [sys.executable, "-m", module, *arguments], stdout=output, stderr=output, start_new_session=True
+                [sys.executable, "-m", module, *arguments],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={**os.environ, **variables},
             )
 
-    def ready(self, word: bytes = b"ready") -> None:
+    def lines(self) -> list[str]:
+        """Return what the process has written since it was started last."""
+        with self.log.open("rb") as file:
+            file.seek(self._log_start)
+            return file.read().decode("utf-8", "replace").splitlines()
+
+    def ready(self, word: str = "ready") -> None:
         """Wait until the process has written a line that begins with `word`; raises FolkmootError if it does not."""
         assert self._process is not None, "only what was started gets ready"
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline:
-            with self.log.open("rb") as file:
-                file.seek(self._log_start)
-                if any(line.startswith(word) for line in file.read().splitlines()):
-                    return
+            if any(line.startswith(word) for line in self.lines()):
+                return
             if self._process.poll() is not None:
                 break
             time.sleep(0.05)

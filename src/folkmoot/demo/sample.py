@@ -14,7 +14,14 @@ from rich.table import Table
 
 from folkmoot.demo.alert import Alert
 
-__all__ = ["alert_table", "availability_table", "bronze_table", "quarantine_table", "silver_table"]
+__all__ = [
+    "alert_table",
+    "availability_rows",
+    "availability_table",
+    "bronze_table",
+    "quarantine_table",
+    "silver_table",
+]
 
 _ROWS = 3
 _ALERTS = 5
@@ -50,11 +57,17 @@ def alert_table(alerts: Sequence[Alert]) -> Table:
     return _table(title, ("topic", "time", "dest", "flight", "tailnum", "dep_delay"), rows[:_ALERTS])
 
 
-def availability_table(report: Path) -> Table:
+def availability_rows(report: Path) -> list[dict[str, Any]]:
     """Return the groups of clients and topics that wanted service, by day, of the report on availability."""
     rows = DeltaTable(str(report / "availability")).to_pyarrow_table().to_pylist()
     days = [row for row in rows if row["period"] == "day" and row["service_s"] is not None]
     days.sort(key=lambda row: (row["start"], row["kind"], row["name"]))
+    return days
+
+
+def availability_table(report: Path) -> Table:
+    """Return the rows of the report on availability as a table."""
+    days = availability_rows(report)
     for row in days:
         row["name"] = f"{row['kind']} {row['name']}"
     return _table("availability: what clients and topics had, from the events of the nodes", _GROUPS, days)

@@ -42,6 +42,7 @@ class Trouble:
     def __init__(self, cluster: Cluster, driver: Driver, done: Callable[[], float], say: Callable[[str], None]) -> None:
         self.losses: list[Loss] = []
         self.driver_away: tuple[float, float] | None = None  # from when to when, in seconds since 1970
+        self.driver_dead_s: float | None = None  # the same begin, in seconds of time.monotonic
         self._cluster = cluster
         self._driver = driver
         self._done = done
@@ -101,7 +102,7 @@ class Trouble:
 
     def _spark(self) -> None:
         if self._await(_FIRST_DIES):
-            killed_s = time.time()
+            killed_s, self.driver_dead_s = time.time(), time.monotonic()
             self._driver.kill()
             self._say("[red]kill -9[/] of the Spark driver; it starts again")
             self._driver.start()
