@@ -14,11 +14,15 @@ from pyspark_folkmoot.master import check_master
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "spark_session"]
+__all__ = ["JAVA_OPTIONS", "SHORT_LIVED", "register", "spark_session"]
 
 STOP_TIMEOUT: Final = "30s"
 """How long `query.stop()` waits for the query's thread: Spark's default is for ever. Tasks that can be interrupted have
 ended long before; one that hangs in a system call or waits for nodes that are away may not, and would hold all up."""
+
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java options for sessions of a few minutes: most of their CPU time would go into the second compiler."""
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
