@@ -13,7 +13,7 @@ from folkmoot.kernel.errors import FolkmootError
 
 __all__ = ["Child"]
 
-_START_S = 150.0
+_START_S = 300.0
 
 
 class Child:
