@@ -1,6 +1,6 @@
-"""`make run`: flights of New York through three nodes and a pipeline of Spark into tables and back to MQTT, with kills.
+"""`make run`: flights of New York through three nodes and a Spark pipeline into tables and back to MQTT, with kills.
 
-Exit status 0 if every message is acknowledged and exactly once where it belongs, else 1.
+The exit status is 0 if every message is acknowledged and exactly once where it belongs, else 1.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["main"]
 _CONNECTIONS = 9
 _ALERTS_S = 60.0
 _MORE_S = 2.0
-_WIDTH = 140  # of a log, which has none of its own
+_WIDTH = 140  # of a log file, which has no width
 
 
 class Show:
@@ -54,7 +54,7 @@ class Show:
         self.console.print(f"[bold]{step}[/] {line}", soft_wrap=True)
 
     def _tell(self, line: str) -> None:
-        """Say what happens, and when since the start."""
+        """Print an event with the time since the start."""
         self.console.print(f"  {self._clock(time.monotonic())} {line}")
 
     def _clock(self, at_s: float) -> str:
@@ -62,7 +62,7 @@ class Show:
         return f"{passed_s // 60}:{passed_s % 60:02d}"
 
     def run(self) -> bool:
-        """Run it; return whether the proof holds."""
+        """Run it; return whether the proof succeeds."""
         flights, broken = events(self.months), broken_events()
         self._begin()
         fleet = Fleet(self.cluster.mqtt, _CONNECTIONS)
@@ -93,7 +93,7 @@ class Show:
         return proof.holds and not fleet.refused
 
     def close(self) -> None:
-        """End what still runs."""
+        """Stop all processes that still run."""
         self.trouble.cancel()
         self.driver.stop(1.0)
         self.report.stop(1.0)
@@ -113,13 +113,13 @@ class Show:
         self._say(1, f"three nodes, three copies of everything: {names}; streams nyc of nyc/#, events of $events/#")
 
     def _drain(self, fleet: Fleet, desk: Desk, alerts: int) -> None:
-        """Stop the pipeline, let it take what is left, wait for the alerts, and make the report."""
+        """Stop the pipeline, run it once more for the rest, wait for the alerts, and make the report."""
         self._tell(f"all acknowledged ({fleet.reconnects} reconnects)")
         self.driver.finish()
-        self._say(5, "the pipeline is stopped, and run once more for what is left")
+        self._say(5, "the pipeline stops, and runs once more for what is left")
         self.driver.drain()
         desk.await_count(alerts, _ALERTS_S)
-        time.sleep(_MORE_S)  # what comes twice comes now
+        time.sleep(_MORE_S)  # time for duplicates to arrive
         self._tell(f"the subscriber has {len(desk.alerts):,} alerts; it was connected {desk.connects} times")
         self._say(6, "the report on availability, from the events of the nodes")
         away = self.trouble.driver_away

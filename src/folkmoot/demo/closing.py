@@ -64,7 +64,7 @@ class Delays:
 
 
 class Closing:
-    """Prints on one console, about what is in one folder."""
+    """Prints the result of a run in `folder` on one console."""
 
     def __init__(self, console: Console, folder: Path) -> None:
         self._console = console
@@ -88,7 +88,7 @@ class Closing:
                 console.print()
 
     def figures(self, proof: Proof, refused: list[str]) -> None:
-        """Say what the proof has found."""
+        """Print the result of the proof."""
         holds = proof.holds and not refused
         self._say()
         self._say("[bold green]every message exactly once[/]" if holds else "[bold red]the promise does not hold[/]")
@@ -108,14 +108,14 @@ class Closing:
         self._say()
 
     def availability(self, report: Path) -> None:
-        """Say what the report on availability has found."""
+        """Print the result of the report on availability."""
         for line in availability_lines(availability_rows(report)):
             self._say(line)
 
     def losses(
         self, losses: Sequence[Loss], fleet: Fleet, begin_s: float, end_s: float, clock: Callable[[float], str]
     ) -> None:
-        """Say what happened to the nodes, and how long a device waited for an acknowledgement at most."""
+        """Print what happened to the nodes, and how long devices waited for an acknowledgement."""
         ends_s = [*[loss.dead_s for loss in losses[1:]], end_s]
         for loss, until_s in zip(losses, ends_s, strict=True):
             line = f"kill -9 of {loss.node.place.name} at {clock(loss.dead_s)}"
@@ -133,7 +133,7 @@ class Closing:
         self._say()
 
     def delays(self, delays: Delays, started: str, clock: Callable[[float], str], killed_s: float | None) -> None:
-        """Say how long alerts took, and how much of that was the restart of the Spark driver, which says `started`.
+        """Print the latency of alerts, and how much of it was the restart of the Spark driver, which printed `started`.
 
         killed_s: when the driver was killed, by the clock that `clock` shows.
         """
@@ -152,7 +152,7 @@ class Closing:
             self._say(f"it {started}")
 
     def further(self, cluster: Cluster, driver: Driver, report: Report) -> None:
-        """Say where everything is, and how to go on."""
+        """Print where everything is, and how to continue."""
         self._say()
         folder = self._folder
         streams = " ".join(f"--stream '{stream}'" for stream in STREAMS)
@@ -172,7 +172,7 @@ class Closing:
 
 
 def availability_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return what the rows of a report say of all clients and of all topics, a line for each day and kind."""
+    """Return a line per day for all clients, and one for all topics, from the rows of a report."""
     found = []
     for row in rows:
         if row["name"] != "(all)":
@@ -187,7 +187,7 @@ def availability_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _common(begin_s: float, end_s: float, from_s: float, to_s: float) -> float:
-    """Return how long both spans go on."""
+    """Return the length of the overlap of two spans."""
     return max(0.0, min(end_s, to_s) - max(begin_s, from_s))
 
 
