@@ -36,7 +36,7 @@ Row = dict[str, Any]
 
 
 class Axis:
-    """How times are drawn: as `unit_s` seconds each since `zero_s`; with `unit_s` 0 as dates."""
+    """The x axis: times are drawn in units of `unit_s` seconds since `zero_s`, or as dates if `unit_s` is 0."""
 
     def __init__(self, zero_s: float, unit_s: int, title: str) -> None:
         self.zero_s = zero_s
@@ -71,7 +71,7 @@ def axis_of(begin_s: float, end_s: float) -> Axis:
 
 
 def join_marks(marks: Sequence[Mark], span_s: float) -> list[Mark]:
-    """Return marks in order of time; those that no reader could tell apart become one with all their labels."""
+    """Return marks in order of time; marks too close to distinguish become one with all their labels."""
     found: list[tuple[float, list[str]]] = []
     for mark in sorted(marks, key=lambda mark: mark.at_s):
         if not found or mark.at_s - found[-1][0] > span_s * NEAR_PART:
@@ -84,7 +84,7 @@ def join_marks(marks: Sequence[Mark], span_s: float) -> list[Mark]:
 def place_labels(
     places: Sequence[float], texts: Sequence[str], character: float, lanes: int = LANES_MAX
 ) -> list[Label | None]:
-    """Return where each text goes so that none covers another; None where there is no room.
+    """Return a position for each text so that none overlaps another; None if there is no room.
 
     places: where their lines are, ascending, in parts of the width. character: the width of one, in the same unit.
     """
@@ -153,7 +153,7 @@ def _of(rows: Sequence[Row], kind: str) -> list[Row]:
 
 
 def _runs(rows: Sequence[Row], width_s: int) -> list[list[Row]]:
-    """Return rows without the buckets in between that nobody published in: a line over those would invent figures."""
+    """Return sequences of adjacent buckets: a line across buckets without messages would invent figures."""
     found: list[list[Row]] = []
     for row in rows:
         if found and _seconds(row) - _seconds(found[-1][-1]) <= 1.5 * width_s:

@@ -1,6 +1,6 @@
-"""Runs a ready-made pipeline once, over all that its stream has: reads, writes Delta tables and a plot, returns rows.
+"""Runs a ready-made pipeline once over its whole stream: writes Delta tables and a picture, returns rows.
 
-Tables are written anew each time: what retention has not removed is what they tell.
+Each run overwrites the tables; they cover what retention has not removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Source", "run_availability", "run_fleet"]
 Rows = list[dict[str, Any]]
 
 ROWS_MAX: Final = 10_000
-"""Of a table that are returned; all are written."""
+"""The largest number of rows of a table that is returned; all are written."""
 
 
 class Source:
@@ -35,7 +35,7 @@ class Source:
         self.master = master
 
     def events(self) -> DataFrame:
-        """Return the decoded events of this moment, kept in memory or on disk for several readings."""
+        """Return the current events, decoded, and cached because they are read several times."""
         from pyspark_folkmoot.ready.event import decode
 
         spark = spark_session("folkmoot-report", self.master, {JAVA_OPTIONS: SHORT_LIVED})
@@ -48,8 +48,8 @@ class Source:
 def run_availability(source: Source, out: Path | None, wishes: Wishes, given: Sequence[Mark] = ()) -> dict[str, Rows]:
     """Return the rows of the report and its costs; with `out`, write tables and a plot there.
 
-    Tables `availability`, `costs` and `timeline`, plot `availability.png` (where matplotlib is installed), in which the
-    marks `given` stand beside those that the events tell.
+    These are the tables `availability`, `costs` and `timeline` and, if matplotlib is installed, `availability.png`,
+    with the marks of the events and those `given`.
     """
     from pyspark_folkmoot.ready.availability import availability, costs
     from pyspark_folkmoot.ready.timeline import bucket_s, marks, span_of, timeline

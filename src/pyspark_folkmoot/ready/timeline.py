@@ -1,6 +1,6 @@
-"""What happened when: latencies and gaps of clients in buckets of time, and the marks that explain them.
+"""The course of a run: latencies and gaps of clients in buckets of time, and the marks that explain them.
 
-Owns how wide a bucket is, and which events are marks. `picture` draws both.
+Defines how wide a bucket is, and which events are marks. `picture` draws both.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ WIDTHS_S: Final = (
     1, 2, 5, 10, 15, 30, MINUTE, 2 * MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE,
     HOUR, 2 * HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, DAY,
 )  # fmt: skip
-"""Widths that a reader can count in: each divides the next larger unit of time."""
+"""Widths that a reader can count in: each divides a minute, an hour or a day."""
 
 
 class Span:
-    """What the events cover: from when to when (seconds since 1970), and how the nodes report latencies.
+    """The time that the events cover (seconds since 1970), and how the nodes report latencies.
 
-    interval_s: of their reports. objective_us: what they count by; None when no node tells of any.
+    interval_s: between their reports. objective_us: their objective; None if there is no report.
     """
 
     def __init__(self, begin_s: float, end_s: float, interval_s: float = 0.0, objective_us: int | None = None) -> None:
@@ -73,7 +73,7 @@ def parse_mark(text: str) -> Mark:
 
 
 def span_of(events: DataFrame, wishes: Wishes) -> Span | None:
-    """Return what the events cover, with the objective that is wished for; None when there are none."""
+    """Return the span of the events, with the objective of `wishes`; None if there are no events."""
     from pyspark.sql import functions as f
 
     (row,) = events.agg(
@@ -89,7 +89,7 @@ def span_of(events: DataFrame, wishes: Wishes) -> Span | None:
 
 
 def timeline(events: DataFrame, wishes: Wishes, width_s: int) -> DataFrame:
-    """Return a row per bucket, kind (clients, topics) and group, and one for all of a kind; quiet buckets have none.
+    """Return a row per bucket, kind (clients, topics) and group, and one for all of a kind; empty buckets have none.
 
     Columns: start (of the bucket), width_s, kind, name; of clients: clients (that were without service), gaps (that
     began), down_s, longest_s (the longest gap that began); of topics: messages, within, share, p50_us, p99_us of
@@ -155,7 +155,7 @@ def _topics(events: DataFrame, wishes: Wishes, width_s: int) -> DataFrame:
 
 
 def marks(events: DataFrame, given: Sequence[Mark] = ()) -> list[Mark]:
-    """Return `given` and what the nodes tell of themselves, in order of time: lost, stopping, leaving, back."""
+    """Return `given` and the marks of nodes that are lost, stop, leave or come back, in order of time."""
     lost = losses(events).selectExpr("lost_us AS at_us", "concat(node, ' lost') AS label")
     told = events.where("kind = 'node' AND what IN ('stopping', 'leaving')").selectExpr(
         "time_us AS at_us", "concat(node, IF(what = 'stopping', ' stops', ' leaves')) AS label"
