@@ -1,12 +1,12 @@
-"""Folkmoot in Spark: the source and sink `folkmoot`, the tables `folkmoot_delta`, and a session that has both.
+"""Folkmoot in Spark: the format `folkmoot` (source and sink), the format `folkmoot_delta`, and a session with both.
 
     from pyspark_folkmoot import spark_session
 
     spark = spark_session("delays")
     rows = spark.readStream.format("folkmoot").option("url", "http://127.0.0.1:8080").option("stream", "nyc").load()
 
-Spark imports every installed package whose name begins with `pyspark_`, in each process that looks for a source; so
-this module imports nothing until it is asked.
+Spark imports every installed package whose name begins with `pyspark_`, in each process that looks up a source.
+Therefore this module imports its members lazily.
 """
 
 from __future__ import annotations

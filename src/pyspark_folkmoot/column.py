@@ -1,4 +1,4 @@
-"""The columns of a stream in Spark, and how chunks become them: vectorised, a page at a time, no loop over records."""
+"""The columns of a stream in Spark, decoded from chunks: vectorised, a page at a time, no loop over records."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def batches(
     at = start
     run: list[tuple[int, Head]] = []
     for position, head in [*page.chunks, (0, None)]:
-        # Chunks that follow each other become one batch; one that overlaps the last begins anew.
+        # Consecutive chunks become one batch; a chunk that overlaps the previous one begins a new batch.
         if head is not None and (not run or run[-1][1].end == head.first):
             run.append((position, head))
             continue
@@ -160,7 +160,7 @@ class _Table:
         return pa.array(times).view(pa.timestamp("us", tz="UTC"))
 
     def _properties(self, name: str) -> pa.Array:
-        """Decode MQTT properties: record by record, but only where there are any, and equal ones once."""
+        """Decode MQTT properties: record by record, but only those that are not empty, and equal ones only once."""
         kind = self.schema.field(name).type
         if sum(head.columns[3] for _, head in self.run) == 0:
             return pa.array([_property(name, Properties())], type=kind).take(pa.array(np.zeros(self.count, np.int32)))
@@ -174,7 +174,7 @@ class _Table:
 def _property(name: str, properties: Properties) -> Any:
     """Return one property of a record; of user properties with the same name, the last."""
     if name == "user_properties":
-        # Empty, never null: for null maps the Arrow writer of Spark 4.3 takes a time that grows with their square.
+        # Empty, never null: for null maps the time of Spark 4.3's Arrow writer grows with their square.
         return list(dict(properties.user_properties).items())
     value = getattr(properties, name)
     return value.decode() if name == "response_topic" and value is not None else value

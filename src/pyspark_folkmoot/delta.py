@@ -1,7 +1,7 @@
 """The format `folkmoot_delta`: Delta Lake tables without a jar, written exactly once by streams, read as a batch.
 
-Owns the options and the schemas. `delta_write` has what writes, `delta_read` what reads; the Delta protocol itself is
-the work of the package `deltalake` (delta-rs).
+Contains the options and the schemas; `delta_write` writes, `delta_read` reads. The package `deltalake` (delta-rs)
+implements the Delta protocol.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ VALID: Final = ("path", "columns", "version", "partitionBy", "txnAppId", "txnVer
 IGNORED: Final = ("checkpointLocation", "queryName", "outputMode")
 
 
-# What a partition value comes back as from the text that Delta's log has of it. Floating numbers do not: NaN equals
-# nothing; nor do bytes, of which readers make different things; and nothing nested has a text at all.
+# Types whose values can be restored from their text in Delta's log. Floating-point numbers cannot (NaN equals nothing),
+# bytes cannot (readers interpret them differently), and nested values have no text.
 PARTITION_TYPES: Final = (
     *("string", "varchar", "char", "boolean", "date", "timestamp", "timestamp_ntz"),
     *("tinyint", "smallint", "int", "bigint", "decimal"),
 )
 
-# Features that change what the rows of a file are: who does not know them would read wrong rows, or write such.
+# Features that change the meaning of a file's rows: a reader or writer without them would get the rows wrong.
 UNKNOWN: Final = ("deletionVectors", "columnMapping")
 
 
@@ -59,19 +59,19 @@ class DeltaPlan:
             raise options.wrong("txnAppId", "and 'txnVersion' belong together: give both")
 
     def table(self) -> DeltaTable | None:
-        """Return the table as it is now, None when there is none."""
+        """Return the current table, or None if there is none."""
         try:
             return DeltaTable(self.path, version=self.version)
         except TableNotFoundError:
             return None
 
     def arrow_schema(self, schema: StructType) -> pa.Schema:
-        """Return the Arrow schema in which rows of `schema` are written; everything may be null."""
+        """Return the Arrow schema in which rows of `schema` are written; all columns are nullable."""
         arrow = to_arrow_schema(schema, timezone="UTC")
         return pa.schema([field.with_nullable(True) for field in arrow])
 
     def check_write(self, schema: StructType, overwrite: bool = False) -> None:
-        """Refuse a write whose columns are not those of the table that is there; who overwrites all may change them."""
+        """Refuse a write whose columns differ from those of the existing table; `overwrite` may change them."""
         if self.version is not None:
             raise self.options.wrong("version", "is for reading")
         wanted = self.arrow_schema(schema)
@@ -126,7 +126,7 @@ class DeltaTables(DataSource):
     def schema(self) -> StructType:
         table = self._table()
         schema = table_schema(table)
-        self.plan.version = table.version()  # what is read is the version that was looked at
+        self.plan.version = table.version()  # read the version that was inspected
         columns = self.plan.options.columns("columns", tuple(schema.names))
         return StructType([schema[column] for column in columns])
 
@@ -162,9 +162,9 @@ class DeltaTables(DataSource):
 
 
 def check_known(table: DeltaTable) -> None:
-    """Refuse a table whose files have other rows or columns than they seem to have."""
+    """Refuse a table with features that change the rows or columns of its files."""
     unknown = [name for name in table.protocol().reader_features or [] if name in UNKNOWN]
-    # Tables of reader version 2 have no list of features, and the mapping by its property alone.
+    # Tables of reader version 2 have no list of features; only a property says that columns are mapped.
     mode = table.metadata().configuration.get("delta.columnMapping.mode") or "none"
     if mode != "none" and "columnMapping" not in unknown:
         unknown.append(f"columnMapping ({mode})")
@@ -176,7 +176,7 @@ def check_known(table: DeltaTable) -> None:
 
 
 def partition_fault(kind: str) -> str | None:
-    """Return why a table cannot be partitioned by a column of this type of Spark, as in `int` or `decimal(20,0)`."""
+    """Return why a column of this Spark type, such as `decimal(20,0)`, cannot partition a table; None if it can."""
     if re.split("[(<]", kind)[0] in PARTITION_TYPES:
         return None
     return f"is {kind}: a table can be partitioned by text, integers, DECIMAL, BOOLEAN, DATE and TIMESTAMP"

@@ -1,4 +1,4 @@
-"""Reading a version of a Delta table: its files are shared among tasks, which read them with pyarrow."""
+"""Reading a version of a Delta table: its files are distributed over tasks, which read them with pyarrow."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Files(InputPartition):
 
 
 class DeltaReader(DataSourceReader):
-    """Reads the table at the version that it has at this moment."""
+    """Reads the table at its current version."""
 
     def __init__(self, table: DeltaTable, schema: StructType) -> None:
         check_known(table)
@@ -86,7 +86,7 @@ def _text(value: Any) -> str | None:
 
 
 def _shaped(batch: pa.RecordBatch, schema: pa.Schema, values: dict[str, str | None]) -> pa.RecordBatch:
-    """Return `batch` with exactly the columns of `schema`: partition values put in, columns that it lacks null."""
+    """Return `batch` with exactly the columns of `schema`: partition values added, missing columns null."""
     arrays = []
     for field in schema:
         if field.name in values:

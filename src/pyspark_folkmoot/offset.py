@@ -1,6 +1,6 @@
-"""Arithmetic of offsets: ranges by stream partition, sharing a limit among them, splitting them into tasks.
+"""Arithmetic of offsets: ranges by stream partition, dividing a limit among them, splitting them into tasks.
 
-Spark compares offsets as JSON text, so they always come out with their keys in the order of the numbers.
+Spark compares offsets as JSON text, so their keys are always in numerical order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["START", "TASK_ROWS", "Offsets", "Span", "from_json", "gather", "limi
 START: Final = "start"
 
 TASK_ROWS: Final = 5_000
-"""Stream partitions with fewer records than that share a task: reading so many takes about as long as a task costs."""
+"""Stream partitions with fewer records share a task: reading this many takes about as long as starting a task."""
 
 Offsets = dict[int, int]
 """The next offset to read, by stream partition."""
@@ -39,7 +39,7 @@ def to_json(offsets: Offsets) -> dict[str, Any]:
 
 
 def from_json(found: dict[str, Any]) -> Offsets:
-    """Return the offsets in what `to_json` made, without the note of where the first batch began."""
+    """Return the offsets of a result of `to_json`, without the note where the first batch began."""
     return {int(partition): offset for partition, offset in found.items() if partition.isdigit()}
 
 
@@ -49,13 +49,13 @@ def start_of(found: dict[str, Any]) -> Offsets | None:
 
 
 def limit(start: Offsets, end: Offsets, rows_max: int) -> Offsets:
-    """Return an end with at most `rows_max` records after `start`, shared in proportion to what waits where."""
+    """Return an end with at most `rows_max` records after `start`, in proportion to the backlog of each partition."""
     waiting = {partition: max(0, end[partition] - start.get(partition, 0)) for partition in sorted(end)}
     total = sum(waiting.values())
     if total <= rows_max:
         return end
     shares = {partition: size * rows_max // total for partition, size in waiting.items()}
-    # What rounding left over goes to those that it cost most: nobody starves, and the limit is met exactly.
+    # The remainder goes to the partitions that rounding reduced most: none starves, and the limit is met exactly.
     rest = rows_max - sum(shares.values())
     for partition in sorted(waiting, key=lambda p: (-(waiting[p] * rows_max % total), p))[:rest]:
         shares[partition] += 1

@@ -1,4 +1,4 @@
-"""Options of the formats: what each may say, and errors that name the option and list the valid ones."""
+"""Options of the formats: their values, and errors that name the option and list the valid ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BOOLEANS: Final = {"true": True, "false": False}
 
 
 class OptionError(ValueError):
-    """An option is wrong; the text names it and says what it may be."""
+    """An option is invalid; the text names it and the valid values."""
 
 
 Places = str | dict[int, int]
@@ -24,9 +24,9 @@ Places = str | dict[int, int]
 
 
 class Options:
-    """What a user gave to one format; `valid` are all its options in the order of the documentation.
+    """The options that a user gave to a format; `valid` are all its options in the order of the documentation.
 
-    Spark compares the names of options without case, and hands them over in lower case.
+    Spark ignores the case of option names, and passes them in lower case.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Options:
         return self._given.get(name)
 
     def required(self, name: str) -> str:
-        """Return an option that must be there and must not be empty."""
+        """Return an option that is required and must not be empty."""
         value = self._given.get(name, "").strip()
         if not value:
             raise self.wrong(name, "is required")
@@ -122,7 +122,7 @@ class Options:
         return {int(partition): offset for partition, offset in found.items()}
 
     def columns(self, name: str, all_columns: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the columns of a comma-separated list, in the order of `all_columns`; all when not given."""
+        """Return the columns of a comma-separated list, in the order of `all_columns`; all of them by default."""
         value = self._given.get(name)
         if value is None:
             return all_columns
@@ -148,6 +148,6 @@ class Options:
         return sorted(found)
 
     def exclude(self, first: str, second: str) -> None:
-        """Refuse two options that say the same thing twice."""
+        """Refuse two options that exclude each other."""
         if self.given(first) and self.given(second):
             raise self.wrong(first, f"and '{second}' exclude each other")

@@ -1,4 +1,4 @@
-"""The columns of rows that become MQTT messages: which there may be, of what types, and how a row is encoded."""
+"""The columns of rows that become MQTT messages: their names and types, and how a row is encoded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHOWN_CHARACTERS: Final = 80
 EXPIRY_MAX_S: Final = 0xFFFF_FFFF
 _INTEGERS: Final = (ByteType, ShortType, IntegerType, LongType)
 
-# Column: the types that it may have, and how they are called in SQL.
+# For each column its permitted types, and their names in SQL.
 _TYPES: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
     "topic": ((StringType,), "string"),
     "payload": ((StringType, BinaryType), "string or binary"),
@@ -50,7 +50,7 @@ _REQUIRED: Final = ("topic", "payload")
 
 
 class ColumnError(FolkmootError, ValueError):
-    """A column is missing, unknown or of another type, or a row has a value that no message can have."""
+    """A column is missing, unknown or of the wrong type, or a row has a value that a message cannot have."""
 
 
 def check_columns(schema: StructType) -> None:
@@ -79,7 +79,7 @@ def _is_text_map(kind: DataType) -> bool:
 
 
 class Encoder:
-    """Makes MQTT 5 PUBLISH packets of rows; `rows` counts them, for errors. qos, retain: where a row has none."""
+    """Encodes rows as MQTT 5 PUBLISH packets; `rows` counts them, for errors. qos, retain: the defaults."""
 
     def __init__(self, names: Sequence[str], qos: int, retain: bool) -> None:
         self.names = list(names)
@@ -114,7 +114,7 @@ class Encoder:
         try:
             return encode(publish, V5)
         except (AssertionError, ValueError, OverflowError):
-            # Each column has been looked at, so that only all of them together can be too much.
+            # Each column has been checked, so only their sum can be too large.
             why = f"has {len(data):,} bytes: a packet of MQTT has at most {VARINT_MAX:,} with all that is in it"
             raise self._wrong("payload", why, topic) from None
 
@@ -153,7 +153,7 @@ class Encoder:
         return data
 
     def _text(self, column: str, value: str, topic: str) -> bytes:
-        """Return a text as bytes that MQTT has room for."""
+        """Return a text as bytes; raises ColumnError if it is longer than MQTT permits."""
         data = value.encode()
         if len(data) > BINARY_BYTES_MAX:
             why = f"is {_shown(value)}, which has {len(data):,} bytes: at most {BINARY_BYTES_MAX:,}"
@@ -168,7 +168,7 @@ class Encoder:
 
 
 def topic_of(packet: bytes) -> str:
-    """Return the topic of a PUBLISH packet as people can read it, not at any length."""
+    """Return the topic of a PUBLISH packet in readable form, shortened if it is long."""
     _, start = decode_varint(packet, 1)
     end = start + 2 + int.from_bytes(packet[start : start + 2], "big")
     return _shown(packet[start + 2 : end].decode("utf-8", "replace"))

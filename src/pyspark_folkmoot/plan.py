@@ -1,4 +1,4 @@
-"""What a user asked of the source `folkmoot`, checked: the options, and where a read begins and ends. Asks the node."""
+"""The checked options of the source `folkmoot`, and where a read begins and ends. Asks the nodes."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ VALID: Final = (
 
 PATIENCE_S: Final = 120
 RANGES_AGE_S: Final = 0.05
-"""Spark asks an idle stream for its end every 10 ms; the node is asked at most every 50."""
+"""Spark asks for the end of an idle stream every 10 ms; the node is asked at most every 50 ms."""
 
 
 COPIES_AGE_S: Final = 30.0
-"""Where the copies are changes when nodes come or go; to ask a node without one costs no more than a detour."""
+"""Copies move when nodes join or leave; a node without a copy forwards the request."""
 
 
 class Plan:
-    """The options of one read, and the client that answers its questions; travels to the tasks without the client."""
+    """The options of one read, and the client that it uses. It is sent to the tasks without the client."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         options = Options("folkmoot", given, VALID)
@@ -63,7 +63,7 @@ class Plan:
         self.topic_prefix = options.text("topicPrefix")
         self.columns = options.columns("columns", COLUMNS)
         self.only = options.numbers("partitions")
-        self.said: set[str] = set()  # losses that were accepted, each said once
+        self.said: set[str] = set()  # accepted losses, each logged once
         self._client: StreamClient | None = None
         self._ranges: list[PartitionRange] = []
         self._ranges_at = 0.0
@@ -83,7 +83,7 @@ class Plan:
     def ranges(self, fresh: bool = False, known: Offsets | None = None) -> list[PartitionRange]:
         """Return the ranges of the chosen stream partitions, at most RANGES_AGE_S old.
 
-        known: ends that they have had, which a node at the smaller side of a split may know nothing of: then others are
+        known: ends that they had before. A node on the smaller side of a split may not know them: then other nodes are
         asked, within the patience, before OffsetAhead is raised.
         """
         if fresh or not self._ranges or time.monotonic() - self._ranges_at > RANGES_AGE_S or self._behind(known):
@@ -103,7 +103,7 @@ class Plan:
         return known is not None and any(part.next < known.get(part.partition, 0) for part in self._ranges)
 
     def copies(self) -> dict[int, list[str]]:
-        """Return which nodes have each stream partition on their disks, as far as they say so."""
+        """Return which nodes have each stream partition on their disks, as far as they report it."""
         if len(self.urls) > 1 and time.monotonic() - self._copies_at > COPIES_AGE_S:
             self._copies = self.client().copies(self.stream)
             self._copies_at = time.monotonic()
@@ -134,7 +134,7 @@ class Plan:
         return asked
 
     def at_time(self, time_us: int) -> Offsets:
-        """Return the first offset of this broker time or later in each stream partition, its end if there is none."""
+        """Return the first offset at or after this broker time in each stream partition, or the end without one."""
         found = self.client().offsets(self.stream, time_us)
         return {part.partition: found[part.partition] for part in self.ranges()}
 

@@ -1,4 +1,4 @@
-"""A Spark session that needs nothing but pip: Java, Python, time zone and state store are set as the formats need."""
+"""A Spark session that needs nothing but pip: Java, Python, time zone and state store are set for the formats."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from pyspark_folkmoot.master import check_master
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "spark_session"]
+__all__ = ["JAVA_OPTIONS", "SHORT_LIVED", "register", "spark_session"]
 
 STOP_TIMEOUT: Final = "30s"
-"""How long `query.stop()` waits for the query's thread: Spark's default is for ever. Tasks that can be interrupted have
-ended long before; one that hangs in a system call or waits for nodes that are away may not, and would hold all up."""
+"""How long `query.stop()` waits for the query's thread; Spark's default is unlimited. Tasks that can be interrupted end
+much earlier; a task that hangs in a system call or waits for unreachable nodes could block the stop forever."""
+
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Java options for sessions of a few minutes, in which the optimizing compiler would use most of the CPU time."""
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -26,15 +30,15 @@ ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateSto
 def spark_session(
     name: str = "folkmoot", master: str = "local[*]", conf: Mapping[str, str] | None = None, quiet: bool = True
 ) -> SparkSession:
-    """Return a session with the formats `folkmoot` and `folkmoot_delta`; the running one, if there is one.
+    """Return a session with the formats `folkmoot` and `folkmoot_delta`; the running session, if there is one.
 
-    `conf` overrides what is set here. `quiet` keeps Spark's own log to errors. Raises `NoJava` and `NoMaster`.
+    `conf` overrides the settings made here. `quiet` limits Spark's own log to errors. Raises `NoJava` and `NoMaster`.
     """
     check_master(master)
     home = java_home()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
-    # Workers must be this Python with these packages, also when they are linked from a source tree.
+    # Workers must use this Python with these packages, also if they are linked from a source tree.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = _python_path()
@@ -55,7 +59,7 @@ def spark_session(
     if local:
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
-        # The default of 200 is for clusters: on one machine most of them would be empty tasks.
+        # The default of 200 is meant for clusters: on one machine most of the tasks would be empty.
         settings["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
     for key, value in {**settings, **(conf or {})}.items():
         builder = builder.config(key, value)
@@ -67,7 +71,7 @@ def spark_session(
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to any Spark session; the executors must have the package too."""
+    """Register the formats with any Spark session; the executors must have the package too."""
     from pyspark_folkmoot.delta import DeltaTables
     from pyspark_folkmoot.source import FolkmootStreams
 
@@ -80,7 +84,7 @@ def _python_path() -> str:
     import folkmoot
     import pyspark_folkmoot
 
-    # Not resolved: a compiled tree is made of links, and their targets are the sources.
+    # Not resolved: a compiled tree consists of links to the sources.
     roots = [Path(str(module.__file__)).absolute().parent.parent for module in (folkmoot, pyspark_folkmoot)]
     given = [Path(part).absolute() for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     return os.pathsep.join(dict.fromkeys(str(part) for part in [*given, *roots]))

@@ -1,8 +1,8 @@
 """Writing with the format `folkmoot`: rows become MQTT messages, published once for each batch.
 
-Tasks stage their rows at the cluster, each attempt under a name of its own; the driver commits those of the winners
-with one call, under (query id, batch id), and the cluster publishes them once (`folkmoot.client.transactions`). A batch
-that Spark repeats after a crash finds its number there and publishes nothing. What is never committed expires.
+Tasks stage their rows at the cluster, each attempt under its own name. The driver commits the successful attempts with
+one call, under (query id, batch id), and the cluster publishes them once (`folkmoot.client.transactions`). If Spark
+repeats a batch after a crash, its number is committed already, and nothing is published. Uncommitted rows expire.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Staged(WriterCommitMessage):
 def stage(
     plan: SinkPlan, app: str, number: int, task: int, schema: StructType, batches: Iterable[pa.RecordBatch]
 ) -> Staged:
-    """Stage the rows of one attempt of a task; raises what is wrong with a row, and leaves nothing then."""
+    """Stage the rows of one task attempt; raises an error for an invalid row, and then stages nothing."""
     client = plan.client(task)
     part = f"{task}-{uuid4()}"
     writer = PartWriter(client, app, number, part)
@@ -99,7 +99,7 @@ def stage(
 
 
 def _refused(writer: PartWriter, problem: BadQuestion) -> BadQuestion:
-    """Return what a node says of a chunk, with the row and the topic if it is about one: only nodes know limits."""
+    """Return a node's error about a chunk, with the row and the topic if it concerns one: nodes know the limits."""
     text = str(problem)
     match = re.match(r"packet (\d+): ", text)
     chunk = writer.waiting
@@ -113,7 +113,7 @@ def _refused(writer: PartWriter, problem: BadQuestion) -> BadQuestion:
 
 
 def commit(plan: SinkPlan, staged: list[Staged]) -> None:
-    """Commit what the winning tasks have staged, in the order of the tasks; nothing happens when it was before."""
+    """Commit what the successful attempts staged, in the order of the tasks; without effect if it was done before."""
     staged = [one for one in staged if one.chunks]
     if not staged:
         return
@@ -125,7 +125,7 @@ def commit(plan: SinkPlan, staged: list[Staged]) -> None:
 
 
 def drop(plan: SinkPlan, staged: list[Staged]) -> None:
-    """Drop what is staged and not committed. What is left, because no node answers, expires there."""
+    """Drop what is staged and not committed. If no node answers, it expires."""
     client = plan.client(patience_s=min(ABORT_S, plan.patience_s))
     try:
         for one in staged:
@@ -194,7 +194,7 @@ class BatchSink(DataSourceArrowWriter):
             self._forget()
 
     def _forget(self) -> None:
-        """Leave no trace of an app that nobody will use again, if it is published soon."""
+        """Forget an app that is not used again, if its messages are published soon."""
         client = self.plan.client(patience_s=FORGET_S)
         try:
             until = time.monotonic() + FORGET_S

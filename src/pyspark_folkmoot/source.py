@@ -1,7 +1,7 @@
 """The format `folkmoot`: a stream of Folkmoot as a batch or as a stream of Spark, or with option `table` a table.
 
-Owns the talk with Spark: offsets, admission, tasks. What is between two offsets never changes (promise A9), so Spark's
-log of offsets is all the state there is, and a driver or task that is killed repeats exactly what it did.
+Implements Spark's interface: offsets, admission, tasks. The records between two offsets never change (promise A9), so
+Spark's log of offsets is the only state, and a killed driver or task repeats exactly what it did.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _log: Final = logging.getLogger("pyspark_folkmoot")
 
 
 class DataLost(FolkmootError):
-    """Records that should have been read are gone."""
+    """Records were removed before they were read."""
 
 
 class NotThere(FolkmootError):
-    """No node that answers has records that were there. They may be at nodes that are away, so nothing is skipped."""
+    """No reachable node has records that existed before. Unreachable nodes may have them, so nothing is skipped."""
 
 
 class FolkmootStreams(DataSource):
     """`spark.read`, `readStream`, `df.write` and `writeStream` with `.format("folkmoot")`; options: docs/pipeline.
 
-    Reading and writing have options of their own, and Spark does not say which it is before it asks for one of them.
+    Reading and writing have different options, and Spark says which it is only when it requests a reader or a writer.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -115,7 +115,7 @@ class FolkmootStreams(DataSource):
 
 
 class Task(InputPartition):
-    """What one task reads; `copies`: which nodes have its stream partitions on their disks."""
+    """The part that one task reads; `copies`: which nodes have its stream partitions on their disks."""
 
     def __init__(self, spans: list[Span], copies: dict[int, list[str]]) -> None:
         super().__init__(None)
@@ -124,7 +124,7 @@ class Task(InputPartition):
 
 
 def tasks_of(plan: Plan, start: Offsets, end: Offsets) -> list[InputPartition]:
-    """Return the tasks that read from `start` to `end`; a stream partition without a start is new and read whole."""
+    """Return the tasks that read from `start` to `end`; a stream partition without a start is new and read from 0."""
     spans = [Span(partition, start.get(partition, 0), end[partition]) for partition in sorted(end)]
     return [Task(found, plan.copies()) for found in gather(split(spans, plan.tasks_min), plan.tasks_min)]
 
@@ -134,7 +134,9 @@ def read_task(plan: Plan, schema: StructType, partition: InputPartition) -> Iter
     if not isinstance(partition, Task):
         return  # Spark's stand-in for a read without tasks
     arrow = to_arrow_schema(schema, timezone="UTC")
-    client = plan.client(partition.spans[0].partition + partition.spans[0].start)  # not always the same node first
+    client = plan.client(
+        partition.spans[0].partition + partition.spans[0].start
+    )  # not every task asks the same node first
     for span in partition.spans:
         copies = partition.copies[span.partition]
         if copies:
@@ -160,7 +162,7 @@ def read_span(plan: Plan, client: StreamClient, span: Span, arrow: pa.Schema) ->
 
 
 def lost(plan: Plan, what: str) -> None:
-    """Fail because retention took records, or say so and go on, as option failOnDataLoss wants it."""
+    """Fail because retention removed records, or log it and continue, according to option failOnDataLoss."""
     text = f"stream {plan.stream} {what}"
     if plan.fail_on_data_loss:
         raise DataLost(
@@ -174,7 +176,7 @@ def lost(plan: Plan, what: str) -> None:
 
 
 def not_there(what: str) -> NotThere:
-    """Return the error for records that no node that answers has. They are not lost, so no option passes over them."""
+    """Return the error for records that no reachable node has. They are not lost, so no option skips them."""
     return NotThere(
         f"{what} at every node that answers. The records may be at nodes that are away or cut off: start "
         "those, or name them in 'url', and start the query again; nothing was skipped"
@@ -207,16 +209,16 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream in micro-batches.
 
-    Where the query begins must not change when it is restarted before its first batch is done, but Spark asks for the
-    initial offset at every start and does not keep it. So that offset says only what is to be resolved; it is resolved
-    when Spark plans the first batch, and kept in the end of that batch, which Spark writes to its log before it runs.
+    The start of a query must not change if it is restarted before its first batch is complete, but Spark asks for the
+    initial offset at every start and does not keep it. So the initial offset only says what to resolve. It is resolved
+    when Spark plans the first batch, and kept in the end of that batch, which Spark logs before it runs the batch.
     """
 
     def __init__(self, plan: Plan, schema: StructType) -> None:
         self.plan = plan
         self.schema = schema
         self._target: Offsets | None = plan.ending if isinstance(plan.ending, dict) else None
-        self._last: Offsets = {}  # where the first record of endingTimestamp or later is, as far as there is one
+        self._last: Offsets = {}  # the first record at or after endingTimestamp, for partitions that have one
 
     @override
     def initialOffset(self) -> dict[str, Any]:
@@ -243,11 +245,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._limited(begin, self._end(begin), limit)
         if first:
             return {**to_json(end), START: to_json(begin)}
-        # Unchanged to the letter when nothing came: Spark compares the text, with the note of the first batch.
+        # Exactly the same text if there is nothing new: Spark compares texts, with the note of the first batch.
         return start if end == begin else to_json(end)
 
     def _end(self, begin: Offsets) -> Offsets:
-        """Return the end that can be read now: never before `begin`, never beyond the target of availableNow."""
+        """Return the end that can be read now: not before `begin`, and not beyond the target of availableNow."""
         ranges = self._ranges(begin)
         end = dict(begin)
         bounds = self._bounds(ranges) if self._target is None else self._target
@@ -260,16 +262,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _ranges(self, begin: Offsets) -> list[PartitionRange]:
-        """Return the ranges, from a node at which they reach what was read."""
+        """Return the ranges, from a node that knows all records that were read."""
         try:
             return self.plan.ranges(known=begin)
         except OffsetAhead as ahead:
             raise not_there(str(ahead)) from ahead
 
     def _bounds(self, ranges: list[PartitionRange]) -> Offsets:
-        """Return where the partitions end by endingTimestamp: those that have a record of that time or later.
+        """Return where partitions end by endingTimestamp: those that have a record at or after that time.
 
-        Such an end stays, because times never go back. While there is none, records of before may still come.
+        Such an end is final, because times never decrease. Until then, earlier records may still arrive.
         """
         ending_us = self.plan.ending_us
         if ending_us is None:
@@ -302,7 +304,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @override
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: retention, not readers, decides what goes."""
+        """Nothing to do: retention removes records, not readers."""
 
     @override
     def stop(self) -> None:

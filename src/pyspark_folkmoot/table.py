@@ -1,7 +1,7 @@
-"""Option `table` of the format `folkmoot`: the state of the cluster, each task some of the partitions (and nodes).
+"""Option `table` of the format `folkmoot`: the state of the cluster; each task reads some partitions and nodes.
 
-Owns the talk with Spark; what the tables are is in `folkmoot.client.column`, how a partition's rows come to be of one
-moment in `folkmoot.client.table`.
+Implements Spark's interface. `folkmoot.client.column` defines the tables; `folkmoot.client.table` reads the rows of a
+partition as a snapshot.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VALID: Final = ("url", "table", "token", "payload", "columns", "patienceSeconds"
 PATIENCE_S: Final = 60
 BATCH_ROWS: Final = 10_000
 TASKS_MAX: Final = 16
-"""A cluster has hundreds of partitions, most with few rows, and starting a task costs more than asking for one."""
+"""A cluster has hundreds of partitions, most with few rows; starting a task costs more than reading a partition."""
 
 TYPES: Final[dict[str, DataType]] = {
     "string": StringType(),
@@ -51,7 +51,7 @@ TYPES: Final[dict[str, DataType]] = {
 
 
 def asks_for_table(given: Mapping[str, str]) -> bool:
-    """Return whether the options of a read name a table, and not a stream."""
+    """Return whether the options of a read name a table instead of a stream."""
     return any(name.lower() == "table" for name in given)
 
 
@@ -83,7 +83,7 @@ class TablePlan:
 
 
 class Task(InputPartition):
-    """What one task reads; `number` says with which node it begins to ask."""
+    """The part that one task reads; `number` says which node it asks first."""
 
     def __init__(self, parts: Sequence[Part], number: int) -> None:
         super().__init__(None)
@@ -92,7 +92,7 @@ class Task(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    """A table at this moment."""
+    """The current content of a table."""
 
     def __init__(self, plan: TablePlan, schema: StructType) -> None:
         self.plan = plan

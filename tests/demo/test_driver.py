@@ -28,5 +28,5 @@ def test_the_file_is_the_example_with_addresses(tmp_path: Path) -> None:
 
 def test_without_a_clone_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "EXAMPLE", tmp_path / "none.yaml")
-    with pytest.raises(FolkmootError, match="in a clone"):
+    with pytest.raises(FolkmootError, match="needs a clone"):
         Driver(tmp_path).prepare(URLS)

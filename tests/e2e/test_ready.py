@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from folkmoot.metrics.sketch import bucket_of
 from pyspark_folkmoot import spark_session
@@ -16,6 +17,7 @@ from pyspark_folkmoot.ready import availability, fleet
 from pyspark_folkmoot.ready.availability import Wishes
 from pyspark_folkmoot.ready.event import decode
 from pyspark_folkmoot.ready.session import losses, sessions
+from pyspark_folkmoot.ready.timeline import Mark, marks, span_of, timeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
 
@@ -267,6 +269,56 @@ def test_no_acknowledgement_is_no_service_and_a_lost_message_is_not_within(spark
     assert plant["gaps"] == 2
     assert plant["cause"] == "no acknowledgement n1"
     assert (plant["messages"], plant["within"]) == (15, 10)
+
+
+def test_gaps_and_messages_are_split_between_the_buckets_in_which_they_lie(spark: SparkSession) -> None:
+    events = decode(killed().frame(spark, repeated=5))
+    found = rows(
+        timeline(events, Wishes(), 5).withColumn("at_s", f.expr(f"unix_seconds(start) - {NOON // S}")),
+        "at_s",
+        "kind",
+        "name",
+    )
+    clients = {key: row for key, row in found.items() if key[1] == "clients" and key[2] == "(all)"}
+    figures = {key[0]: (row["clients"], row["gaps"], row["down_s"], row["longest_s"]) for key, row in clients.items()}
+    assert figures == {  # press2 100.2 to 103.2, pump1 100.2 to 107.2, press1 150 to 152
+        100: (2, 2, pytest.approx(3 + 4.8), pytest.approx(7)),
+        105: (1, 0, pytest.approx(2.2), None),
+        150: (1, 1, pytest.approx(2), pytest.approx(2)),
+    }
+    assert found[(100, "clients", "press")]["down_s"] == pytest.approx(3)
+    assert {key[0]: row["messages"] for key, row in found.items() if key[2] == "plant"} == {80: 5, 85: 5}
+    plant = found[(85, "topics", "plant")]
+    assert (plant["within"], plant["share"], plant["width_s"]) == (5, 1.0, 5)
+    assert plant["p50_us"] == plant["p99_us"] == pytest.approx(1000, rel=0.008)
+
+
+def test_quantiles_of_a_bucket_weigh_intervals_by_their_part_of_it(spark: SparkSession) -> None:
+    tale = Tale()
+    tale.latency("n1", 10, "plant", {1000: 10})  # all of it in the first bucket of 10 s
+    tale.latency("n2", 18, "plant", {9000: 10})  # 8 to 18: a fifth of it in the first
+    events = decode(tale.frame(spark))
+    found = [row.asDict() for row in timeline(events, Wishes(), 10).where("name = 'plant'").collect()]
+    assert [(row["messages"], row["within"]) for row in found] == [(12, 10), (8, 0)]
+    assert [row["p50_us"] for row in found] == [pytest.approx(1000, rel=0.008), pytest.approx(9000, rel=0.008)]
+    assert found[0]["p99_us"] == pytest.approx(9000, rel=0.008)
+    assert found[0]["share"] == pytest.approx(10 / 12)
+
+
+def test_marks_are_what_the_nodes_tell_and_what_is_given(spark: SparkSession) -> None:
+    tale = killed()
+    tale.add("n2", 160, "node", 2, what="opened")
+    tale.add("n3", 200, "node", what="stopping")
+    events = decode(tale.frame(spark))
+    found = marks(events, [Mark(NOON / S + 130, "deployed")])
+    assert [(round(mark.at_s - NOON / S, 3), mark.label) for mark in found] == [
+        (100.2, "n2 lost"), (130, "deployed"), (160, "n2 is back"), (200, "n3 stops"),
+    ]  # fmt: skip
+    span = span_of(events, Wishes())
+    assert span is not None
+    assert (span.begin_s - NOON / S, span.end_s - NOON / S) == (0, 210)
+    assert (span.interval_s, span.objective_us) == (10, 5000)
+    assert span_of(events.where("false"), Wishes()) is None
 
 
 def test_the_fleet(spark: SparkSession) -> None:

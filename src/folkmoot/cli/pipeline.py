@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_folkmoot.pipeline import Loaded
     from pyspark_folkmoot.pipeline.lock import StateLock
+    from pyspark_folkmoot.pipeline.stage import Stages
 
 __all__ = ["app"]
 
@@ -54,12 +55,14 @@ def run_command(
         loaded.model = loaded.model.model_copy(update={"trigger": "once"})
     stop = threading.Event()
     catch_signals(stop)
+    from pyspark_folkmoot.pipeline.stage import Stages
     from pyspark_folkmoot.pipeline.status import StatusFile, starting
 
+    stages = Stages()
     # The lock comes first: a second driver must not take Spark's log from the one that runs.
     with faults_told(loaded), starting(loaded) as lock:
         try:
-            return run(loaded, master or loaded.model.spark.master, package, stop, lock)
+            return run(loaded, master or loaded.model.spark.master, package, stop, lock, stages)
         except Exception:
             # A signal to a whole group of processes ends Java too, and whatever it is asked from then on fails.
             if not stop.is_set():
@@ -69,15 +72,16 @@ def run_command(
             return 0
 
 
-def run(loaded: Loaded, master: str, package: bool, stop: threading.Event, lock: StateLock) -> int:
+def run(loaded: Loaded, master: str, package: bool, stop: threading.Event, lock: StateLock, stages: Stages) -> int:
     """Run in a session of its own; return the exit status."""
     spark = session(loaded, master, package, loaded.state / "spark.log")
+    stages.end("Spark's session")
     # Spark's session takes the signal for itself.
     catch_signals(stop)
     from pyspark_folkmoot.pipeline.engine import run_pipeline
 
     try:
-        return run_pipeline(spark, loaded, say, stop, lock)
+        return run_pipeline(spark, loaded, say, stop, lock, stages)
     finally:
         end_session(spark)
 
@@ -183,7 +187,7 @@ def analysed(loaded: Loaded) -> Any:
 
     with faults_told(loaded):
         schemas = known_schemas(loaded, pin=False)
-        spark = session(loaded, "local[1]", False)
+        spark = session(loaded, "local[1]", False, short=True)
         try:
             return analyse(spark, loaded, schemas)
         finally:
@@ -218,13 +222,16 @@ def said_by(file: IO[bytes]) -> str:
         return copy.read()[-2000:].decode("utf-8", "replace")
 
 
-def session(loaded: Loaded, master: str, package: bool, log: Path | None = None) -> SparkSession:
-    """A session with the settings of the file; Spark's own log goes into the file `log`, or nowhere."""
+def session(loaded: Loaded, master: str, package: bool, log: Path | None = None, short: bool = False) -> SparkSession:
+    """A session with the settings of the file; Spark's own log goes into the file `log`, or nowhere.
+
+    short: it will end soon, so that Java should start quickly and need not run fast.
+    """
     try:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        from pyspark_folkmoot.session import spark_session
+        from pyspark_folkmoot.session import JAVA_OPTIONS, SHORT_LIVED, spark_session
     except ImportError as error:
         raise Refusal(
             f"{error.name} is missing, and Spark is needed here: {INSTALL} (`--syntax` does without)"
@@ -240,6 +247,8 @@ def session(loaded: Loaded, master: str, package: bool, log: Path | None = None)
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in loaded.model.spark.conf.items()
     }
+    if short:
+        conf.setdefault(JAVA_OPTIONS, SHORT_LIVED)
     # Modules beside the file are what steps are made of: the workers import them as the driver does.
     add_folder(loaded.folder)
     # What it has to say is told in better words, and is in the error log.

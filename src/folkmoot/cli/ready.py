@@ -38,6 +38,9 @@ def availability(
         "", "--client-group", help="Pattern of client ids; its parentheses are the group."
     ),
     longest_s: int = typer.Option(3600, "--longest-s", min=1, help="Clients away for longer count as switched off."),
+    mark: list[str] = typer.Option(
+        [], "--mark", metavar="'TIME LABEL'", help="A line in the plot, such as a deployment."
+    ),
     as_json: bool = JSON,
 ) -> int:
     """Say how available the cluster was to its users, by day and month, groups of clients and topics, and what cost it.
@@ -51,7 +54,8 @@ def availability(
     if client_group:
         wishes.client_group = group_pattern(client_group)
     source = from_spark.Source(url, stream, token, master)
-    found = asked(lambda: from_spark.run_availability(source, out, wishes))
+    marks = parsed_marks(mark)
+    found = asked(lambda: from_spark.run_availability(source, out, wishes, marks))
     show(found, as_json)
     return 0
 
@@ -85,6 +89,16 @@ def spark_part() -> Any:
     except ImportError as error:
         raise Refusal(f"reports need Spark: pip install 'folkmoot[spark]' ({error})") from None
     return run
+
+
+def parsed_marks(texts: list[str]) -> list[Any]:
+    """The marks that were given; Refusal where one is not `TIME LABEL`."""
+    from pyspark_folkmoot.ready.timeline import parse_mark
+
+    try:
+        return [parse_mark(text) for text in texts]
+    except ValueError as error:
+        raise Refusal(f"--mark: {error}") from None
 
 
 def group_pattern(pattern: str) -> str:

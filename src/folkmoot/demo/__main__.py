@@ -1,6 +1,6 @@
-"""`make run`: flights of New York through three nodes and a pipeline of Spark into tables and back to MQTT, with kills.
+"""`make run`: flights of New York through three nodes and a Spark pipeline into tables and back to MQTT, with kills.
 
-Exit status 0 if every message is acknowledged and exactly once where it belongs, else 1.
+The exit status is 0 if every message is acknowledged and exactly once where it belongs, else 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from folkmoot.demo.alert import Desk
 from folkmoot.demo.broken import broken_events, spread
-from folkmoot.demo.closing import Closing
+from folkmoot.demo.closing import TABLES, Closing, Delays
 from folkmoot.demo.cluster import Cluster
 from folkmoot.demo.driver import Driver, Report
 from folkmoot.demo.expected import expected_alerts
@@ -31,7 +31,7 @@ __all__ = ["main"]
 _CONNECTIONS = 9
 _ALERTS_S = 60.0
 _MORE_S = 2.0
-_WIDTH = 140  # of a log, which has none of its own
+_WIDTH = 140  # of a log file, which has no width
 
 
 class Show:
@@ -54,7 +54,7 @@ class Show:
         self.console.print(f"[bold]{step}[/] {line}", soft_wrap=True)
 
     def _tell(self, line: str) -> None:
-        """Say what happens, and when since the start."""
+        """Print an event with the time since the start."""
         self.console.print(f"  {self._clock(time.monotonic())} {line}")
 
     def _clock(self, at_s: float) -> str:
@@ -62,7 +62,7 @@ class Show:
         return f"{passed_s // 60}:{passed_s % 60:02d}"
 
     def run(self) -> bool:
-        """Run it; return whether the proof holds."""
+        """Run it; return whether the proof succeeds."""
         flights, broken = events(self.months), broken_events()
         self._begin()
         fleet = Fleet(self.cluster.mqtt, _CONNECTIONS)
@@ -83,15 +83,17 @@ class Show:
         proof = prove(fleet, flights, broken, desk.alerts, self.folder)
         closing = Closing(self.console, self.folder)
         closing.tables(proof, desk.alerts, self.report)
-        closing.figures(proof, fleet.refused)
-        closing.delays(desk.alerts, self.trouble.driver_away)
-        closing.losses(self.trouble.losses, fleet, begin_s, end_s, self._clock)
-        closing.further(self.cluster, self.driver, self.report)
         self._tell("done")
+        closing.figures(proof, fleet.refused)
+        closing.availability(self.report.out)
+        closing.losses(self.trouble.losses, fleet, begin_s, end_s, self._clock)
+        delays = Delays(desk.alerts, self.trouble.driver_away)
+        closing.delays(delays, self.driver.started, self._clock, self.trouble.driver_dead_s)
+        closing.further(self.cluster, self.driver, self.report)
         return proof.holds and not fleet.refused
 
     def close(self) -> None:
-        """End what still runs."""
+        """Stop all processes that still run."""
         self.trouble.cancel()
         self.driver.stop(1.0)
         self.report.stop(1.0)
@@ -100,7 +102,7 @@ class Show:
     def _tidy(self) -> None:
         for name in ("tables", "state", "report", "cluster"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
-        for path in [self.folder / "gold.png", *self.folder.glob("*.log")]:
+        for path in [self.folder / "gold.png", self.folder / TABLES, *self.folder.glob("*.log")]:
             path.unlink(missing_ok=True)
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -111,16 +113,18 @@ class Show:
         self._say(1, f"three nodes, three copies of everything: {names}; streams nyc of nyc/#, events of $events/#")
 
     def _drain(self, fleet: Fleet, desk: Desk, alerts: int) -> None:
-        """Stop the pipeline, let it take what is left, wait for the alerts, and make the report."""
+        """Stop the pipeline, run it once more for the rest, wait for the alerts, and make the report."""
         self._tell(f"all acknowledged ({fleet.reconnects} reconnects)")
         self.driver.finish()
-        self._say(5, "the pipeline is stopped, and run once more for what is left")
+        self._say(5, "the pipeline stops, and runs once more for what is left")
         self.driver.drain()
         desk.await_count(alerts, _ALERTS_S)
-        time.sleep(_MORE_S)  # what comes twice comes now
+        time.sleep(_MORE_S)  # time for duplicates to arrive
         self._tell(f"the subscriber has {len(desk.alerts):,} alerts; it was connected {desk.connects} times")
         self._say(6, "the report on availability, from the events of the nodes")
-        self.report.make(self.cluster.urls)
+        away = self.trouble.driver_away
+        labels = ("Spark driver killed", "Spark driver runs again")
+        self.report.make(self.cluster.urls, [] if away is None else list(zip(away, labels, strict=True)))
 
     def _publish(self, fleet: Fleet, flights: list[Event]) -> None:
         self._say(4, f"the devices publish {len(flights):,} messages with QoS 1")

@@ -1,4 +1,4 @@
-"""The desk that wants to know of late flights: an MQTT subscriber that keeps its session while nodes die under it."""
+"""The subscriber to alerts about late flights: a client that keeps its MQTT session while nodes are killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _POLL_S = 0.05
 
 
 class Alert:
-    """A message that the desk got, and when (seconds since 1970)."""
+    """A message that the subscriber received, and when (seconds since 1970)."""
 
     def __init__(self, topic: str, payload: bytes, at_s: float) -> None:
         self.topic = topic
@@ -31,7 +31,7 @@ class Alert:
 
 
 class Desk:
-    """One subscriber to `topics` with QoS 2; `alerts` has what came, each message as often as it came."""
+    """One subscriber to `topics` with QoS 2; `alerts` has every message that it received, duplicates included."""
 
     def __init__(self, nodes: Sequence[tuple[str, int]], topics: str = FILTER) -> None:
         self._topics = topics
@@ -47,28 +47,28 @@ class Desk:
         self._roamer.begin()
 
     def ready(self) -> None:
-        """Wait until nothing is missed any more; raises FolkmootError if the cluster refuses."""
+        """Wait until the subscription is accepted; raises FolkmootError if the cluster refuses it."""
         if not self._subscribed.wait(_START_S):
             raise FolkmootError(
                 f"the subscriber to {self._topics} was not accepted in {_START_S:.0f} s; see the nodes' logs"
             )
 
     def await_count(self, count: int, timeout_s: float) -> bool:
-        """Wait until so many messages came; return whether that was in time."""
+        """Wait for this many messages; return whether they arrived in time."""
         until = time.monotonic() + timeout_s
         while len(self.alerts) < count and time.monotonic() < until:
             time.sleep(_POLL_S)
         return len(self.alerts) >= count
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Disconnect."""
         self._roamer.close()
 
     def _connected(self, _client: object, _data: object, flags: ConnectFlags, code: ReasonCode, _: object) -> None:
         if not self._roamer.accepted(code):
             return
         self.connects += 1
-        # A session that lives has its subscription: another one would only hide that it was lost.
+        # An existing session has its subscription: another SUBSCRIBE would only hide its loss.
         if not self._subscribed.is_set() and not flags.session_present:
             self._roamer.client.subscribe(self._topics, qos=_QOS)
 

@@ -1,4 +1,4 @@
-"""Payloads that devices send broken on purpose: no JSON, a field of a wrong type, a topic level that nobody knows."""
+"""Messages that are invalid on purpose: no JSON, a field of a wrong type, an unknown topic level."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EACH = 4
 
 
 def broken_events() -> list[Event]:
-    """Return the broken messages, a few of each kind in turn; no two are equal."""
+    """Return the invalid messages, a few of each kind in turn; no two are equal."""
     found = []
     for number in range(_EACH):
         hour = f"2013-01-01T{10 + number}:00:00Z"
@@ -29,7 +29,7 @@ def broken_events() -> list[Event]:
 
 
 def spread(few: Sequence[Event], many: Sequence[Event]) -> list[Event]:
-    """Return all events: `many` in their order, `few` at even distances between them."""
+    """Return all events: `many` in order, with `few` inserted at even distances."""
     found: list[Event] = []
     begin = 0
     for number, event in enumerate(few, 1):

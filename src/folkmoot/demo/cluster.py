@@ -1,6 +1,6 @@
-"""The three nodes of the demonstration: processes on loopback, with streams of what is below `nyc/` and of events.
+"""The three nodes of the demonstration: processes on loopback, with streams of `nyc/#` and of events.
 
-Their folders and ports are laid out as `folkmoot cluster` does it, so that it can go on with them afterwards.
+Their folders and ports are those that `folkmoot cluster` uses, so that it can run the same cluster later.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ __all__ = ["STREAMS", "Cluster", "Node"]
 STREAMS = ("nyc=nyc/#", "events=$events/#")
 
 _NODES = 3
+_EVENTS_INTERVAL = "2s"  # instead of ten seconds: the picture of a short run needs a finer resolution
 _FOUND_S = 60.0
 _POLL_S = 0.1
 
 
 class Node(Child):
-    """One node; its ports stay the same."""
+    """One node; it keeps its ports when it is started again."""
 
     def __init__(self, place: Place, seeds: list[str], streams: Sequence[str], folder: Path, logs: Path) -> None:
         super().__init__(f"the node {place.name}", logs / f"{place.name}.log")
@@ -41,7 +42,7 @@ class Node(Child):
 
     def begin(self) -> None:
         """Start the node; `ready` waits until it serves."""
-        self.launch("folkmoot", "serve", *self._arguments)
+        self.launch("folkmoot", "serve", *self._arguments, FOLKMOOT_LIMITS_EVENTS_INTERVAL=_EVENTS_INTERVAL)
 
 
 class Cluster:
@@ -64,20 +65,22 @@ class Cluster:
 
     @property
     def urls(self) -> str:
-        """The HTTP addresses of all nodes, with commas."""
+        """The HTTP addresses of all nodes, separated by commas."""
         return ",".join(f"http://{node.place.address('admin')}" for node in self.nodes)
 
     def start(self) -> None:
-        """Start all nodes and wait until they have found together."""
+        """Start all nodes and wait until they form a cluster."""
         for node in self.nodes:
             node.begin()
         for node in self.nodes:
             node.ready()
         if not self.await_whole(_FOUND_S):
-            raise FolkmootError(f"the nodes did not find together in {_FOUND_S:.0f} s; see {self.folder.parent}/n*.log")
+            raise FolkmootError(
+                f"the nodes did not form a cluster within {_FOUND_S:.0f} s; see {self.folder.parent}/n*.log"
+            )
 
     def await_whole(self, timeout_s: float) -> bool:
-        """Wait until every partition has all its copies and a leader; return whether that came in time."""
+        """Wait until every partition has a leader and all its copies; return whether that happened in time."""
         client = AdminClient(self.urls)
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
@@ -94,7 +97,7 @@ class Cluster:
         return bool(found["open"] == found["total"] and not found["under_replicated"] and not found["moving"])
 
     def stop(self) -> None:
-        """End the nodes that run."""
+        """Stop the running nodes."""
         for node in self.nodes:
             node.ask_to_end()
         for node in self.nodes:

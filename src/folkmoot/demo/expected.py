@@ -1,4 +1,4 @@
-"""Gold and alerts as pandas makes them from the messages that were published, without the broker and without Spark."""
+"""The expected gold and alerts: pandas computes them from the published messages, without the broker and Spark."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def expected_gold(events: Sequence[Event]) -> Any:
 
 
 def expected_alerts(events: Sequence[Event]) -> Counter[tuple[Any, ...]]:
-    """Return how often each alert is to come: once per flight that leaves more than two hours late."""
+    """Return how often each alert is expected: once per flight that leaves more than two hours late."""
     flights = _rows(events, "flights")
     late = flights[flights["dep_delay"] > _LATE_MIN]
     return _counts(late.assign(topic="alerts/" + late["origin"] + "/" + late["carrier"]))
 
 
 def alert_counts(messages: Iterable[tuple[str, bytes]]) -> Counter[tuple[Any, ...]]:
-    """Return how often each alert came, of topics and payloads; in the words of `expected_alerts`."""
+    """Return how often each alert was received, from topics and payloads; with the keys of `expected_alerts`."""
     rows = [{"topic": topic, **json.loads(payload)} for topic, payload in messages]
     return _counts(pd.DataFrame(rows, columns=_ALERT))
 
@@ -54,7 +54,7 @@ def _counts(alerts: Any) -> Counter[tuple[Any, ...]]:
 
 
 def _rows(events: Sequence[Event], kind: str) -> Any:
-    """The messages of one kind as a DataFrame: what their topics and payloads say."""
+    """The messages of one kind as a DataFrame, from their topics and payloads."""
     rows = []
     for event in events:
         _, this, origin, *rest = event.topic.split("/")
@@ -67,7 +67,7 @@ def _rows(events: Sequence[Event], kind: str) -> Any:
 
 
 def differences(found: Any, expected: Any) -> int:
-    """Return how many rows of gold are missing, too many, or have other figures."""
+    """Return how many rows of gold are missing, superfluous, or have different figures."""
     order = [*_KEY, *_WEATHER]
     found, expected = (frame.sort_values(order, ignore_index=True) for frame in (found, expected))
     if len(found) != len(expected):

@@ -1,7 +1,7 @@
-"""The devices: real MQTT connections (paho-mqtt), QoS 1 or 2, that go to another node when theirs was killed.
+"""The devices: real MQTT connections (paho-mqtt), QoS 1 or 2, that move to another node when theirs is killed.
 
-Each connection speaks for a part of the aircraft and stations, always the same ones, and numbers what it publishes as
-an idempotent producer: what it repeats after a kill is stored once.
+Each connection publishes for a fixed part of the aircraft and stations, and numbers its messages as an idempotent
+producer: messages that it repeats after a kill are stored once.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _GATE_S = 1.0
 class Device:
     """One connection, to one of `nodes` at a time.
 
-    Nothing is published before the first connection is accepted, and after a lost one nothing new until all that was
-    sent before is acknowledged. paho sends a new message as soon as it has a socket, and what it was given before that
-    only when the broker has accepted the connection; but a producer's numbers must only grow: the broker would take
-    the old ones for repetitions of what it has, acknowledge them, and keep nothing of them.
+    It publishes nothing before its first connection is accepted, and after a reconnect nothing new until everything
+    sent before is acknowledged. The reason: paho sends a new message as soon as it has a socket, but queued messages
+    only after CONNACK. A producer's numbers must increase: the broker would treat the older messages as repetitions,
+    acknowledge them, and not keep them.
     """
 
     def __init__(self, number: int, nodes: Sequence[tuple[str, int]]) -> None:
@@ -44,7 +44,7 @@ class Device:
         self.connects = 0
         self.pauses = Pauses()
         self._room = threading.Condition()
-        self._gate = threading.Lock()  # between publishing and the change to another connection
+        self._gate = threading.Lock()  # publishing and reconnecting exclude each other
         self._in_order = False  # not connected yet
         # Half of a dead node's devices go to the next node and half to the one after.
         step = 1 + number // len(nodes) % max(1, len(nodes) - 1)
@@ -67,7 +67,7 @@ class Device:
     def _lost(self, *_: object) -> None:
         if self._roamer.leaving:
             return
-        # Not for ever: paho may hold a lock here that a publish waits for, which then has sent nothing yet.
+        # With a timeout: paho may hold a lock here that a publish waits for; that publish has not sent anything yet.
         held = self._gate.acquire(timeout=_GATE_S)
         self._in_order = False
         self._roamer.elsewhere()
@@ -84,7 +84,7 @@ class Device:
             self._room.notify_all()
 
     def publish(self, event: Event, qos: int = 1) -> None:
-        """Publish the next message; waits while too many are not acknowledged."""
+        """Publish the next message; wait while too many are not acknowledged."""
         while True:
             self.await_room(_OUTSTANDING_MAX)
             with self._gate:
@@ -102,7 +102,7 @@ class Device:
         self._client.publish(event.topic, event.payload, qos=qos, properties=properties)
 
     def await_room(self, outstanding: int) -> None:
-        """Wait until fewer than `outstanding` messages are not acknowledged, and new ones would come after the old."""
+        """Wait until fewer than `outstanding` messages are not acknowledged, and new ones would be sent in order."""
 
         def room() -> bool:
             return self._in_order and self.published - self.acknowledged < outstanding
@@ -112,7 +112,7 @@ class Device:
                 raise FolkmootError(f"{self.producer}: no acknowledgement for {_STUCK_S:.0f} s; see run/n*.log")
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Disconnect."""
         self._roamer.close()
 
 
@@ -142,17 +142,17 @@ class Fleet:
 
     @property
     def published(self) -> int:
-        """Messages that were published."""
+        """How many messages were published."""
         return sum(device.published for device in self.devices)
 
     @property
     def acknowledged(self) -> int:
-        """Messages that were acknowledged."""
+        """How many messages were acknowledged."""
         return sum(device.acknowledged for device in self.devices)
 
     @property
     def reconnects(self) -> int:
-        """Connections that were made again."""
+        """How many times a device has reconnected."""
         return sum(device.connects - 1 for device in self.devices)
 
     @property

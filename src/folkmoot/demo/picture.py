@@ -1,4 +1,4 @@
-"""The figures of gold for a person: a table on the terminal and a plot as PNG."""
+"""The figures of the table gold: a table of text, and a plot as PNG."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gold_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]], count: int = 12) -> Table:
-    """Return the carriers and airports with the largest mean delay, beside the weather of their flights."""
+    """Return the carriers and airports with the largest mean delay, with the wind at their departures."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         groups[(row["carrier"], row["origin"])].append(row)
@@ -52,7 +52,7 @@ def _mean(values: list[tuple[float | None, int]]) -> float:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Draw the mean delay per day and airport, and by the wind of the hour."""
+    """Draw the mean delay by day and airport, and by wind speed."""
     import matplotlib as mpl
 
     mpl.use("Agg")

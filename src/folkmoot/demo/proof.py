@@ -1,4 +1,4 @@
-"""What became of the messages: counted in the tables themselves, with `deltalake` and pandas and not with Spark."""
+"""The proof: counts messages in the tables, with `deltalake` and pandas, not with Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Proof", "prove"]
 
 
 class Proof:
-    """Counts: messages published and acknowledged, rows of the tables, alerts; lost, repeated and wrong ones."""
+    """The counts: messages published and acknowledged, rows of the tables, alerts; lost, duplicate and wrong ones."""
 
     def __init__(self) -> None:
         self.published = 0
@@ -53,10 +53,10 @@ class Proof:
 def prove(
     fleet: Fleet, flights: Sequence[Event], broken: Sequence[Event], alerts: Sequence[Alert], folder: Path
 ) -> Proof:
-    """Compare what there is with what was published.
+    """Compare the tables and alerts with what was published.
 
-    Messages in bronze by producer and number, rows of silver by partition and offset, the quarantine by topic and
-    bytes, gold and alerts by computing them. `lost` and `duplicates` are the sums over bronze, silver and alerts.
+    Bronze is compared by producer and number, silver by partition and offset, the quarantine by topic and bytes, gold
+    and alerts with the expected ones. `lost` and `duplicates` are sums over bronze, silver and alerts.
     """
     proof = Proof()
     proof.published = fleet.published
@@ -82,7 +82,7 @@ def prove(
 
 
 def _compare(proof: Proof, found: Counter[Any], wanted: Counter[Any]) -> int:
-    """Add what is lost and what is too much to the proof, and return how many there are."""
+    """Add lost messages and duplicates to the proof, and return how many were found."""
     proof.lost += (wanted - found).total()
     proof.duplicates += (found - wanted).total()
     return found.total()
@@ -95,6 +95,6 @@ def _messages(folder: Path) -> Counter[tuple[str, str]]:
 
 
 def _columns(folder: Path, name: str, *columns: str) -> list[list[Any]]:
-    """Return these columns of a table, one list each."""
+    """Return each of these columns of a table as a list."""
     table = DeltaTable(str(folder / "tables" / name)).to_pyarrow_table(columns=list(columns))
     return [table.column(column).to_pylist() for column in columns]

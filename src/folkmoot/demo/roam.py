@@ -1,4 +1,4 @@
-"""A connection of the demonstration (paho-mqtt) with a persistent session, to another node when its own is lost."""
+"""A client (paho-mqtt) with a persistent session that connects to another node when its connection is lost."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _REST_S: Final = 0.1
 
 
 def _rest() -> None:
-    """Wait a moment before the next try, where one has failed."""
+    """Wait a moment before the next attempt."""
     time.sleep(_REST_S)
 
 
 class Roamer:
-    """A client that speaks to one of `nodes` at a time, `at` first and then every `step`-th.
+    """A client that is connected to one of `nodes` at a time: to number `at` first, then to every `step`-th.
 
     The owner sets the callbacks of `client`, and calls `elsewhere` when a connection is lost.
     """
@@ -36,7 +36,7 @@ class Roamer:
         self._at = at % len(nodes)
         self._step = step
         self.client.on_connect_fail = self._not_reached
-        self.client.reconnect_delay_set(0, 0)  # the pause is ours, and only after a round that failed
+        self.client.reconnect_delay_set(0, 0)  # `_rest` pauses instead, and only after a failed attempt
 
     def begin(self) -> None:
         """Connect, and stay connected."""
@@ -44,12 +44,12 @@ class Roamer:
         self.client.loop_start()
 
     def elsewhere(self) -> None:
-        """Have paho connect to the next node the next time."""
+        """Make paho connect to the next node."""
         self._at = (self._at + self._step) % len(self._nodes)
         self._dial()
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Disconnect."""
         self.leaving = True
         self.client.disconnect()
         self.client.loop_stop()
@@ -61,7 +61,7 @@ class Roamer:
         self.client.connect_async(host, port, properties=properties)
 
     def accepted(self, code: ReasonCode) -> bool:
-        """Whether CONNACK says yes to an owner who has not said goodbye meanwhile; else the connection ends."""
+        """Whether CONNACK accepts the connection and `close` was not called since; otherwise the connection ends."""
         if code.is_failure:
             _rest()
         elif self.leaving:

@@ -1,4 +1,4 @@
-"""A look into each table: its first rows for a person. Reads with `deltalake`, without Spark."""
+"""The first rows of each table, as text. Reads with `deltalake`, without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from rich.table import Table
 
 from folkmoot.demo.alert import Alert
 
-__all__ = ["alert_table", "availability_table", "bronze_table", "quarantine_table", "silver_table"]
+__all__ = [
+    "alert_table",
+    "availability_rows",
+    "availability_table",
+    "bronze_table",
+    "quarantine_table",
+    "silver_table",
+]
 
 _ROWS = 3
 _ALERTS = 5
@@ -24,37 +31,43 @@ _GROUPS = ("name", "service_s", "down_s", "gaps", "availability", "cause", "mess
 
 
 def bronze_table(folder: Path, count: int) -> Table:
-    """Return the first messages of bronze, which has `count`."""
+    """Return the first messages of bronze; it has `count`."""
     return _delta(folder, "bronze", f"bronze: {count:,} messages", ("partition", "offset", "topic", "payload"))
 
 
 def silver_table(folder: Path, count: int) -> Table:
-    """Return the first events of silver, which has `count`."""
+    """Return the first events of silver; it has `count`."""
     return _delta(folder, "silver", f"silver: {count:,} events as columns (some of them)", _SILVER)
 
 
 def quarantine_table(folder: Path, count: int) -> Table:
-    """Return the first rows of the quarantine with each kind of reason; it has `count`."""
+    """Return a row of the quarantine for each kind of reason; it has `count` rows."""
     rows = DeltaTable(str(folder / "tables" / "quarantine")).to_pyarrow_table().to_pylist()
     kinds = {row["step"] if row["expectation"] is None else row["expectation"]: row for row in rows}
     reasons = {row["reason"].partition("'")[0]: row for row in rows}
     shown = list({id(row): row for row in [*reasons.values(), *kinds.values()]}.values())
-    return _table(f"quarantine: {count:,} payloads that are no events", ("topic", "payload", "reason"), shown)
+    return _table(f"quarantine: {count:,} invalid payloads", ("topic", "payload", "reason"), shown)
 
 
 def alert_table(alerts: Sequence[Alert]) -> Table:
-    """Return the alerts of the longest delays, as the subscriber got them."""
+    """Return the alerts with the longest delays, as the subscriber received them."""
     rows = [{"topic": alert.topic, **json.loads(alert.payload)} for alert in alerts]
     rows.sort(key=lambda row: -row["dep_delay"])
     title = f"alerts/#: {len(alerts):,} messages that Spark published, the longest delays"
     return _table(title, ("topic", "time", "dest", "flight", "tailnum", "dep_delay"), rows[:_ALERTS])
 
 
-def availability_table(report: Path) -> Table:
-    """Return the groups of clients and topics that wanted service, by day, of the report on availability."""
+def availability_rows(report: Path) -> list[dict[str, Any]]:
+    """Return the rows by day of the report on availability, for groups that wanted service."""
     rows = DeltaTable(str(report / "availability")).to_pyarrow_table().to_pylist()
     days = [row for row in rows if row["period"] == "day" and row["service_s"] is not None]
     days.sort(key=lambda row: (row["start"], row["kind"], row["name"]))
+    return days
+
+
+def availability_table(report: Path) -> Table:
+    """Return the rows of the report on availability as a table."""
+    days = availability_rows(report)
     for row in days:
         row["name"] = f"{row['kind']} {row['name']}"
     return _table("availability: what clients and topics had, from the events of the nodes", _GROUPS, days)
@@ -77,7 +90,7 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[dict[str, Any]]) -
 
 
 def _cell(value: Any) -> str:
-    """Return a value for people, of one line."""
+    """Return a value as one short line of text."""
     if value is None:
         return "-"
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""What befalls the demonstration: nodes and the Spark driver are killed with kill -9 while the devices publish."""
+"""The faults of the demonstration: nodes and the Spark driver are killed with kill -9 while the devices publish."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from folkmoot.kernel.errors import FolkmootError
 
 __all__ = ["Loss", "Trouble"]
 
-# Parts of all messages after which something happens.
+# The part of all messages after which each fault happens.
 _FIRST_DIES = 0.5
 _FIRST_RETURNS = 0.7
 _SECOND_DIES = 0.85
@@ -23,7 +23,7 @@ _POLL_S = 0.05
 class Loss:
     """A node that was killed: when, when it was started again, and when every partition had all its copies again.
 
-    Times are those of `time.monotonic`, in seconds; None: it did not happen.
+    Times are those of `time.monotonic`, in seconds; None if it did not happen.
     """
 
     def __init__(self, node: Node, dead_s: float) -> None:
@@ -34,14 +34,15 @@ class Loss:
 
 
 class Trouble:
-    """A thread that kills the first node and the Spark driver, later the second node, which stays dead.
+    """Threads that kill the first node and the Spark driver, and later the second node, which is not started again.
 
-    `done` tells which part of the messages is published (0 to 1); `say` gets a line for each thing that happens.
+    `done` returns the published part of all messages (0 to 1); `say` is called with a line for each event.
     """
 
     def __init__(self, cluster: Cluster, driver: Driver, done: Callable[[], float], say: Callable[[str], None]) -> None:
         self.losses: list[Loss] = []
         self.driver_away: tuple[float, float] | None = None  # from when to when, in seconds since 1970
+        self.driver_dead_s: float | None = None  # the same begin, in seconds of time.monotonic
         self._cluster = cluster
         self._driver = driver
         self._done = done
@@ -51,19 +52,19 @@ class Trouble:
         self._threads = [threading.Thread(target=self._guard, args=(work,)) for work in (self._nodes, self._spark)]
 
     def start(self) -> None:
-        """Let it begin."""
+        """Start the threads."""
         for thread in self._threads:
             thread.start()
 
     def end(self) -> None:
-        """Wait until all has happened; raises FolkmootError when something did not start again."""
+        """Wait until all faults have happened; raises FolkmootError if a process did not start again."""
         for thread in self._threads:
             thread.join()
         if self._error is not None:
             raise self._error
 
     def cancel(self) -> None:
-        """Let nothing more happen."""
+        """Stop the threads before the next fault."""
         self._over.set()
         for thread in self._threads:
             if thread.ident is not None:
@@ -76,7 +77,7 @@ class Trouble:
             self._error = error
 
     def _await(self, part: float) -> bool:
-        """Wait until so much is published; return False if the rest is cancelled."""
+        """Wait until this part is published; return False if the faults are cancelled."""
         while self._done() < part:
             if self._over.wait(_POLL_S):
                 return False
@@ -92,7 +93,7 @@ class Trouble:
         loss.back_s = time.monotonic()
         first.begin()
         first.ready()
-        self._say(f"{first.place.name} starts again and takes what it lacks")
+        self._say(f"{first.place.name} starts again and catches up")
         if self._cluster.await_whole(_WHOLE_S):
             loss.whole_s = time.monotonic()
             self._say("every partition has three copies again")
@@ -101,7 +102,7 @@ class Trouble:
 
     def _spark(self) -> None:
         if self._await(_FIRST_DIES):
-            killed_s = time.time()
+            killed_s, self.driver_dead_s = time.time(), time.monotonic()
             self._driver.kill()
             self._say("[red]kill -9[/] of the Spark driver; it starts again")
             self._driver.start()
@@ -110,5 +111,5 @@ class Trouble:
     def _kill(self, node: Node) -> Loss:
         node.kill()
         self.losses.append(Loss(node, time.monotonic()))
-        self._say(f"[red]kill -9[/] of the node {node.place.name}; its devices go to the others")
+        self._say(f"[red]kill -9[/] of the node {node.place.name}; its devices move to the others")
         return self.losses[-1]

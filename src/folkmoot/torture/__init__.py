@@ -1,4 +1,4 @@
-"""The torture of the pipeline: everything that takes part is killed again and again, and then messages are counted."""
+"""The torture test of the pipeline: its processes are killed again and again, then messages are counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make torture`: rounds of kill -9 of nodes, executors and the Spark driver, and then: gaps 0, duplicates 0."""
+"""`make torture`: kills nodes, executors and the Spark driver in rounds, then counts gaps and duplicates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = [["node"], ["executor"], ["driver"], ["node", "executor"], ["node", "dri
 
 
 def rounds_of(count: int, seed: int) -> list[list[str]]:
-    """What is killed in each round: each kind comes as often as the others, in an order drawn from the seed."""
+    """Return what is killed in each round: every kind equally often, in an order drawn from the seed."""
     rng = Rng(seed)
     found: list[list[str]] = []
     while len(found) < count:
@@ -30,12 +30,12 @@ def rounds_of(count: int, seed: int) -> list[list[str]]:
 
 
 def main() -> int:
-    """Run it, and say what came out."""
+    """Run it, and print the result."""
     parser = argparse.ArgumentParser(prog="make torture", description=__doc__)
     parser.add_argument("--rounds", type=int, default=30, help="how often something is killed (30)")
     parser.add_argument("--rate", type=int, default=2000, help="messages per second (2000)")
-    parser.add_argument("--seed", type=int, default=1, help="of what is killed (1)")
-    parser.add_argument("--folder", type=Path, default=Path("run/torture"), help="where it happens (run/torture)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of what is killed (1)")
+    parser.add_argument("--folder", type=Path, default=Path("run/torture"), help="folder of all data (run/torture)")
     options = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140)
     begin = time.monotonic()
@@ -56,7 +56,7 @@ def main() -> int:
 
 
 def table_of(verdict: Verdict) -> Table:
-    """The verdict for people."""
+    """The verdict as a table of text."""
     table = Table("where", "messages", "gaps", "duplicates")
     for place in PLACES:
         figures = (verdict.wanted[place], verdict.gaps[place], verdict.duplicates[place])

@@ -1,7 +1,7 @@
-"""The torture: readings flow at a steady rate through three nodes and a pipeline and back to MQTT, and all is killed.
+"""The torture test: readings pass at a steady rate through three nodes and a pipeline and back to MQTT, with kills.
 
-What comes out is compared with what was acknowledged: in the Delta tables (read without Spark), in the stream of what
-was published back, and at a subscriber with QoS 2.
+The result is compared with what was acknowledged: in the Delta tables (read without Spark), in the stream of the
+messages that were published back, and at a subscriber with QoS 2.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ TENTH = 10
 MASTER = "local-cluster[2,1,1024]"  # executors are processes of their own, which can be killed
 PLACES = ("bronze", "silver", "stream back", "subscriber")
 _BACK_S = 120.0
-_MORE_S = 3.0  # what comes twice comes then
+_MORE_S = 3.0  # time for duplicates to arrive
 
 
 class Publisher(threading.Thread):
-    """Publishes readings 0, 1, 2, ... at `rate` per second; after a pause of a device it catches up."""
+    """Publishes readings 0, 1, 2, ... at `rate` per second; it catches up after a pause of a device."""
 
     def __init__(self, fleet: Fleet, rate: int) -> None:
         super().__init__(name="publisher", daemon=True)
@@ -67,7 +67,7 @@ class Publisher(threading.Thread):
             self.fault = error
 
     def end(self) -> None:
-        """Publish no more, and wait for all acknowledgements; raises FolkmootError if there are none."""
+        """Stop publishing, and wait for all acknowledgements; raises FolkmootError if they do not arrive."""
         self._over.set()
         self.join()
         if self.fault is not None:
@@ -75,7 +75,7 @@ class Publisher(threading.Thread):
 
 
 class Verdict:
-    """By place: how many of the messages that belong there are missing, and how many are there too often."""
+    """For each place, how many messages are missing and how many are duplicates."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, int] = {}
@@ -83,19 +83,19 @@ class Verdict:
         self.duplicates: dict[str, int] = {}
 
     def add(self, place: str, found: Counter[Any], wanted: Counter[Any]) -> None:
-        """Compare what is at a place with what belongs there."""
+        """Compare the messages found at a place with the expected ones."""
         self.wanted[place] = wanted.total()
         self.gaps[place] = (wanted - found).total()
         self.duplicates[place] = (found - wanted).total()
 
     @property
     def holds(self) -> bool:
-        """Whether everything is exactly once where it belongs."""
+        """Whether every message is exactly once at every place."""
         return not any(self.gaps.values()) and not any(self.duplicates.values())
 
 
 class Scene:
-    """One run in `folder`, on the Spark `master`; `say` gets a line for what happens."""
+    """One run in `folder`, on the Spark `master`; `say` is called with a line for each event."""
 
     def __init__(self, folder: Path, seed: int, say: Callable[[str], None], master: str = MASTER) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -108,7 +108,7 @@ class Scene:
         self.victims = Victims(self.cluster, self.driver, self.rng, say)
 
     def run(self, rounds: Sequence[list[str]], rate: int) -> Verdict:
-        """Publish while the rounds go on; return what came out of it."""
+        """Publish during the rounds; return the verdict."""
         self.cluster.start()
         fleet = Fleet(self.cluster.mqtt, CONNECTIONS)
         desk = Desk(self.cluster.mqtt, "back/#")
@@ -139,7 +139,7 @@ class Scene:
         return self._verdict(fleet, desk, publisher.count)
 
     def close(self) -> None:
-        """End what still runs."""
+        """Stop all processes that still run."""
         self.driver.stop(1.0)
         self.cluster.stop()
 

@@ -1,4 +1,4 @@
-"""What is killed: nodes, never more than may be missing; the Spark driver; its executors, processes of their own."""
+"""What is killed: nodes, never more than the replicas permit; the Spark driver; its executors."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["Victims"]
 
 _SPARE = 2  # copies that may be missing: with three replicas
 _WHOLE_S = 120.0
-_PROGRESS_S = 600.0  # a limit for what hangs: on a busy machine Spark takes minutes to begin
+_PROGRESS_S = 600.0  # on a busy machine Spark takes minutes to start
 _POLL_S = 0.2
 _EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 class Victims:
-    """Kills, and starts again; `say` gets a line for each."""
+    """Kills processes and starts them again; `say` is called with a line for each event."""
 
     def __init__(self, cluster: Cluster, driver: Driver, rng: Rng, say: Callable[[str], None]) -> None:
         self.cluster = cluster
@@ -32,13 +32,13 @@ class Victims:
         self.rng = rng
         self.say = say
         self.kills: dict[str, int] = {"node": 0, "driver": 0, "executor": 0}
-        self.gave_up = 0  # how often the driver ended by itself
+        self.gave_up = 0  # how many times the driver ended by itself
 
     def strike(self, what: list[str]) -> None:
-        """Kill all of these at once ("node" perhaps twice), wait a moment, and start again what nobody else does."""
+        """Kill all of these at once ("node" may occur twice), wait a moment, and start nodes and the driver again."""
         nodes: list[Node] = []
         if "node" in what:
-            # Copies that are not whole yet are missing as well.
+            # Incomplete copies count as missing.
             if not self.cluster.await_whole(_WHOLE_S):
                 raise FolkmootError(f"not every partition has three copies after {_WHOLE_S:.0f} s; see n*.log")
             left = list(self.cluster.nodes)
@@ -64,7 +64,7 @@ class Victims:
 
     def _kill_executor(self) -> None:
         executors = self._executors()
-        if executors:  # else one is just starting again
+        if executors:  # otherwise one is restarting
             executors[self.rng.below(len(executors))].kill()
             self.kills["executor"] += 1
 
@@ -73,7 +73,7 @@ class Victims:
         try:
             children = psutil.Process(self.driver.pid).children(recursive=True)
         except psutil.NoSuchProcess:
-            return []  # the driver has ended by itself, which `await_progress` sees
+            return []  # the driver has ended by itself; `await_progress` notices it
         for process in children:
             try:
                 if any(_EXECUTOR in word for word in process.cmdline()):
@@ -83,7 +83,7 @@ class Victims:
         return sorted(found, key=lambda process: process.pid)
 
     def await_progress(self) -> None:
-        """Wait until each query has ended a batch that it began from now on; raises FolkmootError if it does not."""
+        """Wait until each query has completed a batch that it begins from now on; raises FolkmootError on a timeout."""
         before = self._batches()
         until = time.monotonic() + _PROGRESS_S
         while time.monotonic() < until:
@@ -95,7 +95,7 @@ class Victims:
             if now and all(batch >= before.get(name, -1) + 2 for name, batch in now.items()):
                 return
             time.sleep(_POLL_S)
-        raise FolkmootError(f"no batches for {_PROGRESS_S:.0f} s; see {self.driver.log}")
+        raise FolkmootError(f"no batch completed for {_PROGRESS_S:.0f} s; see {self.driver.log}")
 
     def _batches(self) -> dict[str, int]:
         path = self.driver.file.parent / "state" / "torture" / "status.json"

@@ -16,7 +16,7 @@ from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded
 from pyspark_folkmoot.pipeline.lock import StateLock
 from pyspark_folkmoot.pipeline.match import check_tables, keep_quarantine, rows_before
-from pyspark_folkmoot.pipeline.model import DeltaSink
+from pyspark_folkmoot.pipeline.model import DeltaSink, MqttSink
 from pyspark_folkmoot.pipeline.place import QUARANTINE
 from pyspark_folkmoot.pipeline.quarantine import COLUMNS as QUARANTINE_COLUMNS
 from pyspark_folkmoot.pipeline.query import Planned, beside, check_all, plan_queries, query_views, static_sinks
@@ -25,6 +25,7 @@ from pyspark_folkmoot.pipeline.refresh import Refresh
 from pyspark_folkmoot.pipeline.retry import Retry
 from pyspark_folkmoot.pipeline.rule import check_rules, keep_rules, rules_of
 from pyspark_folkmoot.pipeline.sink import Say
+from pyspark_folkmoot.pipeline.stage import Stages
 from pyspark_folkmoot.pipeline.start import begins, common_ends
 from pyspark_folkmoot.pipeline.status import StatusFile, starting
 from pyspark_folkmoot.pipeline.upkeep import COMPACT_MS, keep_up
@@ -52,12 +53,18 @@ JAVA_END_S: Final = 10.0
 
 
 def run_pipeline(
-    spark: SparkSession, loaded: Loaded, say: Say, stop: threading.Event, lock: StateLock | None = None
+    spark: SparkSession,
+    loaded: Loaded,
+    say: Say,
+    stop: threading.Event,
+    lock: StateLock | None = None,
+    stages: Stages | None = None,
 ) -> int:
     """Run until all is done (`trigger: once`), `stop` is set, or a query fails; return the exit status: 0, or 1.
 
-    lock: that of the state folder if the caller has it, as `starting` does before there is a session. Raises Faults
-    and PipelineProblem when it cannot start.
+    lock: that of the state folder if the caller holds it, as `starting` does before there is a session. stages: those
+    of the start so far; with them, `say` is told how long the start took. Raises Faults and PipelineProblem when the
+    pipeline cannot start.
     """
     from pyspark_folkmoot.pipeline.backfill import finish_swaps
 
@@ -66,18 +73,29 @@ def run_pipeline(
         check_streams(loaded)
         schemas = known_schemas(loaded, pin=True)
         analysis = analyse(spark, loaded, schemas)
-        engine = Engine(spark, loaded, Builder(spark, loaded, schemas), analysis, say)
+        if stages is not None:
+            stages.end("analysis")
+        engine = Engine(spark, loaded, Builder(spark, loaded, schemas), analysis, say, stages)
         return engine.run(stop)
 
 
 class Engine:
     """The queries of one run."""
 
-    def __init__(self, spark: SparkSession, loaded: Loaded, builder: Builder, analysis: Analysis, say: Say) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        loaded: Loaded,
+        builder: Builder,
+        analysis: Analysis,
+        say: Say,
+        stages: Stages | None = None,
+    ) -> None:
         self.spark = spark
         self.loaded = loaded
         self.builder = builder
         self._say = say
+        self._stages = stages
         self.status = StatusFile(loaded)
         views = query_views(loaded)
         starts = begins(loaded, views, beside(loaded, views))
@@ -129,7 +147,10 @@ class Engine:
         return 0
 
     def _start(self, stop: threading.Event) -> tuple[str, str] | None:
-        for planned in self.planned:
+        if self._stages is not None:
+            self._stages.end("plans")
+        # Messages come first: somebody waits for them, and each query takes seconds to start on a small machine.
+        for planned in sorted(self.planned, key=lambda planned: not isinstance(planned.sink, MqttSink)):
             if stop.is_set():
                 return None
             known = (planned.checkpoint / "metadata").exists()
@@ -146,6 +167,9 @@ class Engine:
             else:
                 self.say(f"{'goes on' if known else 'begins'}: {planned.name}")
         self.status.state("running")
+        if self._stages is not None:
+            self._stages.end("queries")
+            self.say(self._stages.text())
         self.say("running")
         return None
 

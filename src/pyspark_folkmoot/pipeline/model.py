@@ -1,4 +1,4 @@
-"""The keys of a pipeline file: names, types, defaults. What must hold between them is in `graph`."""
+"""The keys of a pipeline file: names, types, defaults. `graph` checks how they relate."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ Tasks = Annotated[int, BeforeValidator(lambda value: whole(value, 1, 100_000))]
 
 
 class Key(BaseModel):
-    """Base of all: an unknown key is an error."""
+    """The base of all parts: an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -128,53 +128,55 @@ class Key(BaseModel):
 class ClusterKey(Key):
     """Where the nodes are."""
 
-    url: Annotated[str, AfterValidator(_urls)] = Field(description="admin addresses of nodes, with commas")
+    url: Annotated[str, AfterValidator(_urls)] = Field(description="admin addresses of nodes, separated by commas")
     token: SecretStr | None = Field(None, description="the nodes' admin token; write ${NAME}, not the token")
 
 
 class SparkKey(Key):
-    """The session."""
+    """The Spark session."""
 
     master: Annotated[str, AfterValidator(check_master)] = Field(
         "local[*]", description="where Spark runs: local[*], spark://, yarn, k8s://"
     )
-    conf: dict[str, Setting] = Field(default_factory=dict, description="settings of Spark")
+    conf: dict[str, Setting] = Field(default_factory=dict, description="Spark settings")
 
 
 class Expectation(Key):
-    """What must hold of every row of a view; NULL holds, as in SQL's CHECK."""
+    """What must hold for every row of a view; NULL passes, as in a SQL CHECK constraint."""
 
     name: Name = Field(description="name, unique in its view")
-    check: str = Field(min_length=1, description="an expression of SQL that is true or false for a row")
-    otherwise: Literal["drop", "keep", "fail"] = Field("drop", description="what becomes of a row of which it is false")
+    check: str = Field(min_length=1, description="a boolean SQL expression over the columns of a row")
+    otherwise: Literal["drop", "keep", "fail"] = Field(
+        "drop", description="what to do with a row for which it is false"
+    )
 
 
 class _Decode(Key):
     topic: Annotated[str, AfterValidator(_topic)] = Field(description="pattern of topics; {name} binds a level")
-    view: Name = Field(description="name of the view that it makes")
-    watermark: Watermark = Field(default_factory=dict, description="column of time and how late rows may come")
-    expect: list[Expectation] = Field(default_factory=list, description="what must hold of every row")
+    view: Name = Field(description="name of the view that it creates")
+    watermark: Watermark = Field(default_factory=dict, description="a time column, and how late rows may arrive")
+    expect: list[Expectation] = Field(default_factory=list, description="what must hold for every row")
 
 
 class JsonDecode(_Decode):
     """Payloads that are JSON objects."""
 
-    format: Literal["json"] = Field(description="what payloads are, one of those below")
+    format: Literal["json"] = Field(description="format of the payloads, one of those below")
     schema_: Annotated[str, AfterValidator(_schema_or_infer)] = Field(alias="schema", description="columns, or infer")
 
 
 class CsvDecode(_Decode):
     """Payloads that are one line of CSV."""
 
-    format: Literal["csv"] = Field(description="what payloads are, one of those below")
-    columns: Schema = Field(description="columns in their order, with types")
-    separator: str = Field(",", min_length=1, max_length=4, description="what stands between the values")
+    format: Literal["csv"] = Field(description="format of the payloads, one of those below")
+    columns: Schema = Field(description="the columns in order, with types")
+    separator: str = Field(",", min_length=1, max_length=4, description="separates the values")
 
 
 class NumberDecode(_Decode):
     """Payloads that are a number as text."""
 
-    format: Literal["number"] = Field(description="what payloads are, one of those below")
+    format: Literal["number"] = Field(description="format of the payloads, one of those below")
     type: Literal["DOUBLE", "BIGINT", "INT", "FLOAT"] = Field("DOUBLE", description="type of the column")
     column: Name = Field("value", description="name of the column")
 
@@ -182,29 +184,29 @@ class NumberDecode(_Decode):
 class TextDecode(_Decode):
     """Payloads that are text in UTF-8."""
 
-    format: Literal["text"] = Field(description="what payloads are, one of those below")
+    format: Literal["text"] = Field(description="format of the payloads, one of those below")
     column: Name = Field("value", description="name of the column")
 
 
 class RawDecode(_Decode):
-    """Payloads as they are."""
+    """Payloads without decoding."""
 
-    format: Literal["raw"] = Field(description="what payloads are, one of those below")
+    format: Literal["raw"] = Field(description="format of the payloads, one of those below")
     column: Name = Field("payload", description="name of the column")
 
 
 class ProtobufDecode(_Decode):
-    """Payloads that are a message of Protobuf."""
+    """Payloads that are a Protobuf message."""
 
-    format: Literal["protobuf"] = Field(description="what payloads are, one of those below")
-    descriptor: str = Field(min_length=1, description="file of `protoc --include_imports --descriptor_set_out`")
+    format: Literal["protobuf"] = Field(description="format of the payloads, one of those below")
+    descriptor: str = Field(min_length=1, description="file made by `protoc --include_imports --descriptor_set_out`")
     message: str = Field(min_length=1, description="full name of the message, with its package")
 
 
 class SparkplugDecode(_Decode):
     """Payloads of Sparkplug B."""
 
-    format: Literal["sparkplug"] = Field(description="what payloads are, one of those below")
+    format: Literal["sparkplug"] = Field(description="format of the payloads, one of those below")
 
 
 Decode = Annotated[
@@ -219,16 +221,18 @@ class StreamSource(Key):
     stream: str | None = Field(None, min_length=1, description="name of the stream")
     streams: list[str] | None = Field(None, min_length=1, description="names of several streams, read as one")
     start: Annotated[str | dict[int, int], BeforeValidator(_start)] = Field(
-        "earliest", description="where a new checkpoint begins"
+        "earliest", description="where a query with a new checkpoint begins"
     )
     rows_per_trigger: Rows | None = Field(
         None,
-        description="messages of one micro-batch at most, per stream; 100,000 where a sink with mqtt reads it",
+        description="largest number of messages in a micro-batch, per stream; 100,000 if a sink with mqtt reads it",
     )
-    tasks: Tasks | None = Field(None, description="tasks of a micro-batch at least")
-    patience: Interval = Field(120_000, description="how long all nodes may be away")
-    lost: Literal["fail", "skip"] = Field("fail", description="what to do when retention took what was not read")
-    decode: list[Decode] = Field(default_factory=list, description="what payloads are; the first whose topic fits")
+    tasks: Tasks | None = Field(None, description="smallest number of tasks of a micro-batch")
+    patience: Interval = Field(120_000, description="how long all nodes may be unreachable")
+    lost: Literal["fail", "skip"] = Field("fail", description="what to do if retention removed unread messages")
+    decode: list[Decode] = Field(
+        default_factory=list, description="how to decode payloads; the first matching topic applies"
+    )
 
     @property
     def names(self) -> list[str]:
@@ -237,37 +241,39 @@ class StreamSource(Key):
 
 
 class TableSource(Key):
-    """A table, read whole: for joins."""
+    """A table that is read completely, for joins."""
 
     table: str = Field(min_length=1, description="file or folder")
-    format: Literal["csv", "parquet", "delta"] = Field(description="what it is")
+    format: Literal["csv", "parquet", "delta"] = Field(description="format of the table")
     schema_: Schema | None = Field(None, alias="schema", description="columns; needed for csv")
     options: dict[str, Setting] = Field(default_factory=dict, description="options of Spark's reader")
 
 
 class SinkSource(Key):
-    """The table of a Delta sink of this pipeline, read whole: for tables that are made of tables."""
+    """The table of a Delta sink of this pipeline, read completely: for views of tables alone."""
 
     sink: Name = Field(description="name of the sink")
 
 
 class _Step(Key):
-    name: Name = Field(description="name of the view that it makes")
-    watermark: Watermark = Field(default_factory=dict, description="column of time and how late rows may come")
-    expect: list[Expectation] = Field(default_factory=list, description="what must hold of every row")
+    name: Name = Field(description="name of the view that it creates")
+    watermark: Watermark = Field(default_factory=dict, description="a time column, and how late rows may arrive")
+    expect: list[Expectation] = Field(default_factory=list, description="what must hold for every row")
 
 
 class SqlStep(_Step):
-    """A query of SQL."""
+    """A SQL query."""
 
     sql: str = Field(min_length=1, description="a SELECT over views")
 
 
 class PythonStep(_Step):
-    """A function of DataFrames."""
+    """A function on DataFrames."""
 
-    python: Annotated[str, AfterValidator(_function)] = Field(description="module:function, the module beside the file")
-    inputs: list[str] = Field(min_length=1, description="the views that it gets, in order")
+    python: Annotated[str, AfterValidator(_function)] = Field(
+        description="module:function; the module is beside the file"
+    )
+    inputs: list[str] = Field(min_length=1, description="the views that are passed to it, in order")
     arguments: dict[str, Any] = Field(default_factory=dict, description="further arguments, by name")
 
 
@@ -281,38 +287,38 @@ class DeltaSink(_Sink):
 
     delta: str = Field(min_length=1, description="folder of the table")
     mode: Literal["append", "update", "complete"] = Field("append", description="what a batch does to the table")
-    keys: list[str] = Field(default_factory=list, description="mode update: the columns that tell a row")
-    partition_by: list[str] = Field(default_factory=list, description="columns by which the table is partitioned")
-    compact: IntervalOrNever = Field(3_600_000, description="how often small files are made large ones, or never")
+    keys: list[str] = Field(default_factory=list, description="mode update: the columns that identify a row")
+    partition_by: list[str] = Field(default_factory=list, description="columns that partition the table")
+    compact: IntervalOrNever = Field(3_600_000, description="how often small files are merged, or never")
     vacuum: IntervalOrNever = Field(
-        604_800_000, description="how old a file that no longer belongs to the table must be to go, or never"
+        604_800_000, description="age at which files that no longer belong to the table are removed, or never"
     )
-    every: Interval | None = Field(None, description="a table made of tables: how often it is made anew")
+    every: Interval | None = Field(None, description="a view of tables alone: how often to check for changes")
 
 
 class ParquetSink(_Sink):
-    """Files of Parquet, by Spark's own sink."""
+    """Parquet files, written by Spark's own sink."""
 
     parquet: str = Field(min_length=1, description="folder")
-    partition_by: list[str] = Field(default_factory=list, description="columns by which the files are partitioned")
+    partition_by: list[str] = Field(default_factory=list, description="columns that partition the files")
 
 
 class MqttKey(Key):
-    """How messages are published where a row does not say it."""
+    """How messages are published unless a row says otherwise."""
 
-    qos: Qos = Field(1, description="QoS of messages; a column qos goes before it")
-    retain: Switch = Field(False, description="whether messages are retained; a column retain goes before it")
-    patience: Interval = Field(120_000, description="how long all nodes may be away")
+    qos: Qos = Field(1, description="QoS of messages; a column qos overrides it")
+    retain: Switch = Field(False, description="whether messages are retained; a column retain overrides it")
+    patience: Interval = Field(120_000, description="how long all nodes may be unreachable")
 
 
 class MqttSink(_Sink):
     """Messages, published by the cluster."""
 
-    mqtt: MqttKey = Field(description="how: {qos: 1}, or {} for that")
+    mqtt: MqttKey = Field(description="options: {qos: 1}, or {} for the defaults")
 
 
 class FormatSink(_Sink):
-    """Any format of Spark."""
+    """Any Spark format."""
 
     format: str = Field(min_length=1, description="name of the format")
     options: dict[str, Setting] = Field(default_factory=dict, description="its options")
@@ -364,19 +370,21 @@ class Pipeline(Key):
 
     name: Name = Field(description="name of the pipeline")
     cluster: ClusterKey | None = Field(None, description="where the nodes are")
-    spark: SparkKey = Field(default_factory=SparkKey, description="the session")
+    spark: SparkKey = Field(default_factory=SparkKey, description="the Spark session")
     state: str | None = Field(
         None,
         min_length=1,
-        description="folder of checkpoints, pinned schemas and status; state/NAME where none is given",
+        description="folder of checkpoints, pinned schemas and status; state/NAME by default",
     )
     trigger: Annotated[int | Literal["once"], BeforeValidator(_trigger)] = Field(
-        2_000, description="time between micro-batches, or once: take what is there and end"
+        2_000, description="time between micro-batches, or once: process what is there and end"
     )
     sources: dict[Name, AnySource] = Field(min_length=1, description="streams and tables, by name")
-    steps: list[AnyStep] = Field(default_factory=list, description="views made of views")
+    steps: list[AnyStep] = Field(default_factory=list, description="views computed from views")
     sinks: list[AnySink] = Field(min_length=1, description="what is written")
-    quarantine: str | None = Field(None, description="Delta table of what was not decoded or was dropped")
+    quarantine: str | None = Field(
+        None, description="Delta table of messages that were not decoded and rows that were dropped"
+    )
 
 
 def kinds() -> dict[str, tuple[type[Key], ...]]:

@@ -1,7 +1,7 @@
 """Ready-made pipelines on the events of a cluster (docs/events.md): `availability` and `fleet`.
 
-Each has functions from DataFrames to DataFrames, of which `report` takes the rows of the stream that keeps `$events/#`
-as the source `folkmoot` gives them. Nothing is imported until it is asked for.
+Each consists of functions from DataFrames to DataFrames; `report` takes the rows of the stream of `$events/#` as read
+by the source `folkmoot`. Members are imported lazily.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Availability as users feel it: per day and month, for groups of clients and of topics. docs/pipeline/availability.md.
+"""Availability as users experience it, by day and month, for groups of clients and topics; docs/pipeline/availability.md.
 
-Owns what counts as service: a client is without it from an end without a goodbye until it is connected again; a topic
-while messages wait and none is acknowledged.
+Defines service: a client is without it from the end of a connection that it did not close itself until it is connected
+again; a topic is without it while messages wait and none is acknowledged.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ __all__ = ["ALL", "CLIENT_GROUP", "OTHERS", "Wishes", "availability", "costs", "
 ALL: Final = "(all)"
 OTHERS: Final = "(others)"
 CLIENT_GROUP: Final = "^([A-Za-z]+)"
-"""The group of a client is what the first parentheses match in its id: the letters at its beginning."""
+"""The first parentheses match a client's group in its id: the letters at the start."""
 
 PERIODS: Final = "array(struct('day' AS period, day AS start), struct('month' AS period, trunc(day, 'MM') AS start))"
 
 
 class Wishes:
-    """What a report is to say.
+    """The parameters of a report.
 
-    objective_us: instead of what the nodes have counted by; target: the share of messages that should be within it;
-    client_group: a regular expression (Java) with one pair of parentheses; longest_s: who is away for longer is off.
+    objective_us: an objective instead of that of the nodes. target: the share of messages that should meet it.
+    client_group: a regular expression (Java) with one pair of parentheses. longest_s: a client that is not connected
+    for longer counts as switched off.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Wishes:
 
 
 def report(messages: DataFrame, wishes: Wishes | None = None) -> DataFrame:
-    """Return `availability` of the rows of a stream of `$events/#`."""
+    """Return `availability` for the rows of a stream of `$events/#`."""
     return availability(decode(messages), wishes or Wishes())
 
 
@@ -54,9 +55,9 @@ def availability(events: DataFrame, wishes: Wishes) -> DataFrame:
     """Return a row per period (day, month), kind (clients, topics) and group, and one for all of a kind.
 
     Columns: period, start, kind, name, service_s (time in which service was wanted: client seconds, or seconds of nodes
-    to which the topic was published), down_s (without it), gaps, availability, nines, cause (that cost most), messages,
+    to which the topic was published), down_s (without it), gaps, availability, nines, cause (of most of it), messages,
     within, share, met (the target), p50_us, p99_us (of publish-to-ack), delivered, delivered_share, delivered_p50_us,
-    delivered_p99_us (of publish-to-deliver). Of clients there are no messages, of topics no gaps but intervals.
+    delivered_p99_us (of publish-to-deliver). Clients have no messages; the gaps of topics are intervals.
     """
     found = _clients(events, wishes).unionByName(_topics(events, wishes), allowMissingColumns=True)
     found = found.selectExpr(
@@ -70,7 +71,7 @@ def availability(events: DataFrame, wishes: Wishes) -> DataFrame:
 
 
 def costs(events: DataFrame, wishes: Wishes) -> DataFrame:
-    """Return what cost the clients their service: day, cause, node, view, gaps, clients, down_s; the dearest first."""
+    """Return the causes of gaps: day, cause, node, view, gaps, clients, down_s; those with the most time first."""
     from pyspark.sql import functions as f
 
     found = _days(gaps(events, sessions(events), wishes.longest_s), "from_us", "to_us")
@@ -81,7 +82,7 @@ def costs(events: DataFrame, wishes: Wishes) -> DataFrame:
 
 
 def _days(rows: DataFrame, start: str, end: str) -> DataFrame:
-    """Return rows split at midnight UTC: with `day`, and `span_s`, the part of the time that lies in it."""
+    """Return rows divided at midnight UTC: with `day`, and `span_s`, the length of the part in that day."""
     from pyspark.sql import functions as f
 
     first, last = f"to_date(timestamp_micros({start}))", f"to_date(timestamp_micros(greatest({end} - 1, {start})))"
@@ -153,7 +154,7 @@ def _topics(events: DataFrame, wishes: Wishes) -> DataFrame:
 
 
 def _periods(rows: DataFrame) -> DataFrame:
-    """Return intervals once per period to which they belong, for their prefix and for all."""
+    """Return each interval once per period that it belongs to, for its prefix and for all."""
     from pyspark.sql import functions as f
 
     days = rows.withColumn("day", f.expr("to_date(timestamp_micros(to_us))"))

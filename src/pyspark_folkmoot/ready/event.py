@@ -1,4 +1,4 @@
-"""Events as rows: the payloads of a stream of `$events/#`, taken apart. Owns the schema, as docs/events.md has it."""
+"""Events as rows: the decoded payloads of a stream of `$events/#`, with the schema of docs/events.md."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SCHEMA: Final = f"""
     deliver struct<sample: int, {_SKETCH}>,
     `view` bigint, epoch bigint, members array<string>, peer string, level int, cluster int
 """
-"""Fields of all kinds; those that a kind does not have are null. What is new in later versions is passed over."""
+"""The fields of all kinds; fields that a kind does not have are null. Fields of later versions are ignored."""
 
 
 def decode(messages: DataFrame) -> DataFrame:
     """Return the events in rows of the source `folkmoot` (of those columns, `payload` is needed), each once.
 
-    What is no event is left out. Columns: those of SCHEMA.
+    Payloads that are not events are omitted. Columns: those of SCHEMA.
     """
     parsed = messages.selectExpr(f"from_json(cast(payload as string), '{' '.join(SCHEMA.split())}') as event")
     events = parsed.select("event.*").where("kind IS NOT NULL AND node IS NOT NULL AND time_us IS NOT NULL")

@@ -15,15 +15,15 @@ __all__ = ["devices", "lengths", "report", "silent", "storms", "talkers"]
 
 
 def report(messages: DataFrame) -> DataFrame:
-    """Return `devices` of the rows of a stream of `$events/#`."""
+    """Return `devices` for the rows of a stream of `$events/#`."""
     return devices(decode(messages))
 
 
 def devices(events: DataFrame, client_group: str = CLIENT_GROUP) -> DataFrame:
-    """Return a row per client that was ever connected.
+    """Return a row per client that was connected at least once.
 
-    Columns: client, name (its group), first_at, last_at (its last sign: it came, or went), connected (at the end of the
-    data), node (where last), sessions, connected_s, messages_in, bytes_in, bytes_out (of connections that have ended).
+    Columns: client, name (its group), first_at, last_at (when it last connected or disconnected), connected (at the end
+    of the data), node (the last one), sessions, connected_s, messages_in, bytes_in, bytes_out (of ended connections).
     """
     from pyspark.sql import functions as f
 
@@ -44,7 +44,7 @@ def devices(events: DataFrame, client_group: str = CLIENT_GROUP) -> DataFrame:
 
 
 def silent(events: DataFrame, after_s: int = 86_400) -> DataFrame:
-    """Return the devices that are not connected and gave no sign for so long before the end of the data."""
+    """Return the devices that are not connected and were not for this long before the end of the data."""
     from pyspark.sql import functions as f
 
     horizon = events.agg(f.expr("timestamp_micros(max(time_us))").alias("horizon"))
@@ -54,7 +54,7 @@ def silent(events: DataFrame, after_s: int = 86_400) -> DataFrame:
 
 
 def lengths(events: DataFrame, client_group: str = CLIENT_GROUP) -> DataFrame:
-    """Return how long connections last: name (a group), sessions, p50_s, p90_s, longest_s; those that have ended."""
+    """Return how long connections lasted that have ended: name (a group), sessions, p50_s, p90_s, longest_s."""
     from pyspark.sql import functions as f
 
     group = f.regexp_extract("client", client_group, 1)
@@ -71,7 +71,7 @@ def lengths(events: DataFrame, client_group: str = CLIENT_GROUP) -> DataFrame:
 
 
 def talkers(events: DataFrame, count: int = 20) -> DataFrame:
-    """Return the clients that sent most: client, messages_in, bytes_in, messages_s (per second of being connected)."""
+    """Return the clients that sent most: client, messages_in, bytes_in, messages_s (per second of connection)."""
     from pyspark.sql import functions as f
 
     ended = sessions(events).where("messages_in IS NOT NULL")
@@ -84,9 +84,9 @@ def talkers(events: DataFrame, count: int = 20) -> DataFrame:
 
 
 def storms(events: DataFrame, least: int = 100, times: float = 5.0) -> DataFrame:
-    """Return the minutes in which far more clients came than usual.
+    """Return the minutes in which far more clients connected than usual.
 
-    At least `least` came, and `times` as many as in the median of the minutes with any. Columns: minute, connects,
+    At least `least`, and at least `times` the median of the minutes with any connection. Columns: minute, connects,
     clients, nodes, refused (in the same minute), usual.
     """
     from pyspark.sql import functions as f

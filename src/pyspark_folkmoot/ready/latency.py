@@ -1,6 +1,6 @@
 """Latencies of topics from events: how many messages were within the objective, quantiles, time without service.
 
-Owns the arithmetic of sketches in SQL; what a bucket is stands in docs/events.md.
+Implements the arithmetic of sketches in SQL; docs/events.md defines the buckets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["deliveries", "figures", "intervals", "quantiles"]
 
-# The middle of a bucket, and (for objectives other than the one that was counted) the share of it below a time.
+# The middle of a bucket.
 _SHIFT: Final = "(bucket DIV 64 - 1)"
 _MIDDLE: Final = (
     f"CASE WHEN bucket < 128 THEN bucket ELSE CAST(((bucket - {_SHIFT} * 64) + 0.5D) * pow(2, {_SHIFT}) AS BIGINT) END"
@@ -23,8 +23,8 @@ def intervals(events: DataFrame, objective_us: int | None = None) -> DataFrame:
     """Return one row per interval, node and prefix.
 
     Columns: prefix, node, from_us, to_us, objective_us, taken, count, within, failed, waiting, down_us (the time in
-    which messages waited and nothing was acknowledged), buckets. `objective_us`: another objective than the one of the
-    nodes; then `within` is taken from the buckets, and is up to 0.8 % of the objective off.
+    which messages waited and nothing was acknowledged), buckets. `objective_us`: an objective other than that
+    of the nodes; then `within` is computed from the buckets, for a time that may differ from it by up to 0.8 %.
     """
     from pyspark.sql import functions as f
 
@@ -45,7 +45,7 @@ def intervals(events: DataFrame, objective_us: int | None = None) -> DataFrame:
 
 
 def deliveries(events: DataFrame, objective_us: int | None = None) -> DataFrame:
-    """Return the same of publish-to-deliver, one row per interval, node and prefix with deliveries.
+    """Return the same for publish-to-deliver, one row per interval, node and prefix with deliveries.
 
     Columns: prefix, node, from_us, to_us, objective_us, count, within, failed (0), buckets. Counts are
     estimated from samples, see docs/events.md.
@@ -68,7 +68,7 @@ def _wish(objective_us: int | None) -> str:
 
 
 def _within(sketch: str, wish: str) -> str:
-    """Return SQL for how many were within the objective: as the node counted, or from buckets for another one."""
+    """Return SQL for the number within the objective: the node's count, or computed from buckets for another one."""
     middles = _MIDDLE.replace("bucket", "pair[0]")
     return (
         f"CASE WHEN {wish} = objective_us THEN {sketch}.within ELSE "
@@ -77,7 +77,7 @@ def _within(sketch: str, wish: str) -> str:
 
 
 def quantiles(rows: DataFrame, *groups: str) -> DataFrame:
-    """Return p50_us and p99_us per group, of rows with `buckets`; sketches are merged by adding up."""
+    """Return p50_us and p99_us per group, for rows with `buckets`; sketches are merged by adding their counts."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

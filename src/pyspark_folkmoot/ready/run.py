@@ -1,26 +1,28 @@
-"""Runs a ready-made pipeline once, over all that its stream has: reads, writes Delta tables and a plot, returns rows.
+"""Runs a ready-made pipeline once over its whole stream: writes Delta tables and a picture, returns rows.
 
-Tables are written anew each time: what retention has not removed is what they tell.
+Each run overwrites the tables; they cover what retention has not removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_folkmoot.ready.availability import Wishes
-from pyspark_folkmoot.session import spark_session
+from pyspark_folkmoot.session import JAVA_OPTIONS, SHORT_LIVED, spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from pyspark_folkmoot.ready.timeline import Mark, Span
 
 __all__ = ["Source", "run_availability", "run_fleet"]
 
 Rows = list[dict[str, Any]]
 
 ROWS_MAX: Final = 10_000
-"""Of a table that are returned; all are written."""
+"""The largest number of rows of a table that is returned; all are written."""
 
 
 class Source:
@@ -33,28 +35,33 @@ class Source:
         self.master = master
 
     def events(self) -> DataFrame:
-        """Return the decoded events of this moment, kept in memory or on disk for several readings."""
+        """Return the current events, decoded, and cached because they are read several times."""
         from pyspark_folkmoot.ready.event import decode
 
-        spark = spark_session("folkmoot-report", self.master)
+        spark = spark_session("folkmoot-report", self.master, {JAVA_OPTIONS: SHORT_LIVED})
         options = {"url": self.url, "stream": self.stream, "columns": "payload"}
         if self.token is not None:
             options["token"] = self.token
         return decode(spark.read.format("folkmoot").options(**options).load()).persist()
 
 
-def run_availability(source: Source, out: Path | None, wishes: Wishes) -> dict[str, Rows]:
+def run_availability(source: Source, out: Path | None, wishes: Wishes, given: Sequence[Mark] = ()) -> dict[str, Rows]:
     """Return the rows of the report and its costs; with `out`, write tables and a plot there.
 
-    Tables `availability` and `costs`, plot `availability.png` (where matplotlib is installed).
+    These are the tables `availability`, `costs` and `timeline` and, if matplotlib is installed, `availability.png`,
+    with the marks of the events and those `given`.
     """
     from pyspark_folkmoot.ready.availability import availability, costs
+    from pyspark_folkmoot.ready.timeline import bucket_s, marks, span_of, timeline
 
     events = source.events()
     found = _written({"availability": availability(events, wishes), "costs": costs(events, wishes)}, out)
+    span = span_of(events, wishes) if out is not None else None
+    if out is not None and span is not None:
+        width_s = bucket_s(span.end_s - span.begin_s, span.interval_s)
+        drawn = _written({"timeline": timeline(events, wishes, width_s)}, out)["timeline"]
+        _draw(drawn, marks(events, given), span, out / "availability.png")
     events.unpersist()
-    if out is not None:
-        _draw(found["availability"], out / "availability.png", wishes.target)
     return found
 
 
@@ -97,7 +104,7 @@ def _readable(frame: DataFrame) -> DataFrame:
     )
 
 
-def _draw(rows: Rows, path: Path, target: float) -> None:
+def _draw(rows: Rows, marks: Sequence[Mark], span: Span, path: Path) -> None:
     from pyspark_folkmoot.ready.picture import plot
 
     try:
@@ -105,4 +112,4 @@ def _draw(rows: Rows, path: Path, target: float) -> None:
     except ImportError:
         return
     del mpl
-    plot(rows, path, target)
+    plot(rows, marks, span, path)

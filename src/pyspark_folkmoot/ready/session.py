@@ -1,7 +1,7 @@
-"""Connections and the gaps between them, from events: who was connected when, where, and why no more.
+"""Connections and the gaps between them, from events: when and where clients were connected, and why it ended.
 
-A connection begins with `connected` and ends with the `disconnected` that says how long it was. A node that is killed
-tells no end: its connections end when the others lose it. Owns that rule; counts nothing.
+A connection begins with `connected` and ends with the `disconnected` that says how long it lasted. A killed node
+reports no end: its connections end when the other nodes lose it.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ __all__ = ["OPEN", "gaps", "losses", "sessions"]
 
 LOST: Final = "lost"  # with its node
 OPEN: Final = "open"  # at the end of the data
-UNKNOWN: Final = "unknown"  # its end was not told, and its client came again
+UNKNOWN: Final = "unknown"  # its end was not reported, and its client connected again
 
 VIEW_S: Final = 10
-"""A gap that begins so near to a change of the view is put down to it."""
+"""A gap that begins this close to a view change is attributed to it."""
 
 
 def losses(events: DataFrame) -> DataFrame:
-    """Return the starts of nodes that ended without a word: node, incarnation, lost_us, lost_view.
+    """Return the starts of nodes that ended without an event: node, incarnation, lost_us, lost_view.
 
-    A start is lost when, after its last event, a view without its node was installed elsewhere or the node has started
-    anew; the time is when another node first lost the connection to it, if that was told before.
+    A start is lost if, after its last event, another node installed a view without it, or the node started again. The
+    time is that of the first lost connection from another node to it, if there is an earlier event about one.
     """
     from pyspark.sql import functions as f
 
@@ -60,9 +60,9 @@ def losses(events: DataFrame) -> DataFrame:
 def sessions(events: DataFrame) -> DataFrame:
     """Return the connections of all clients, one row each.
 
-    Columns: client, node, start_us, end_us, next_us (when the client came again; null: not yet), ended (client, node,
-    network, lost, open, unknown), clean, code, reason, lost_view, bytes_in, bytes_out, messages_in (null where the end
-    was not told). Those that are open end with the data.
+    Columns: client, node, start_us, end_us, next_us (when the client connected again; null: not yet), ended (client,
+    node, network, lost, open, unknown), clean, code, reason, lost_view, bytes_in, bytes_out, messages_in (null if the
+    end is unknown). Open connections end with the data.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -91,15 +91,15 @@ def sessions(events: DataFrame) -> DataFrame:
 
 
 def gaps(events: DataFrame, connections: DataFrame, longest_s: int) -> DataFrame:
-    """Return the times in which clients were without service: from an end without a goodbye until they came again.
+    """Return the gaps: from the end of a connection that its client did not close until the client connects again.
 
-    connections: of `sessions`. A client that does not come again within `longest_s` seconds counts as switched off.
-    Columns: client, node, from_us, to_us, cause, view (the change of the view that it goes with, or null).
+    connections: of `sessions`. A client that does not connect again within `longest_s` seconds counts as switched off.
+    Columns: client, node, from_us, to_us, cause, view (of the view change that it is attributed to, or null).
     """
     from pyspark.sql import functions as f
 
     horizon = events.agg(f.max("time_us").alias("horizon_us"))
-    # A client that was taken over (0x8E) has come again by itself.
+    # A client whose session was taken over (0x8E) has connected again by itself.
     found = connections.where(
         f"NOT clean AND coalesce(code, 0) <> 142 AND ended NOT IN ('{OPEN}', '{UNKNOWN}')"
     ).crossJoin(f.broadcast(horizon))

@@ -116,6 +116,7 @@ def test_a_query_that_begins_anew_beside_rows_of_before_is_told(tmp_path: Path) 
     engine = Engine.__new__(Engine)
     engine.loaded = loaded
     engine._say = said.append
+    engine._stages = None
     engine.status = SimpleNamespace(state=lambda _: None)  # type: ignore[assignment]
     engine.running = {}
     query: Any = SimpleNamespace(isActive=False)
