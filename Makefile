@@ -20,7 +20,7 @@ NODES ?= 5
 FROM ?= 1
 ARGS ?=
 
-.PHONY: help run test test-pure check format build bench sim torture clients clean distclean
+.PHONY: help run test test-pure check format build lock bench sim torture clients clean distclean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -28,16 +28,22 @@ help:  ## Say what can be made
 # A stamp inside, because a folder's own time says nothing; second runs do not reinstall.
 .venv: $(VENV)/.installed  ## Make the virtual environment with all that is needed
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml requirements-dev.lock
 	@echo "== environment in $(VENV) (the first time downloads about 800 MB, most of it Spark)"
 	@test -n "$(PYTHON)" || { echo "no Python found: install Python >= 3.11, or say PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python >= 3.11 is needed, $(PYTHON) is {v[0]}.{v[1]}: say PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: Debian and Ubuntu have it in the package python3-venv"; exit 1; }
-	@echo "== 1/2 pip and build tools"
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade pip setuptools wheel
-	@echo "== 2/2 packages"
-	@$(BIN)/python -m pip install --disable-pip-version-check --no-build-isolation --editable '.[spark,demo,dev]'
+	@echo "== 1/2 packages, of the versions and with the hashes of requirements-dev.lock"
+	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --requirement requirements-dev.lock
+	@echo "== 2/2 Folkmoot itself, editable"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+# uv has an environment of its own, which only this target needs.
+lock:  ## Write requirements-dev.lock anew after a change of pyproject.toml; ARGS=--upgrade takes the newest versions
+	@test -x build/lock/bin/uv || { $(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --disable-pip-version-check --quiet uv; }
+	@build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes \
+		--no-emit-package folkmoot --custom-compile-command 'make lock' --output-file requirements-dev.lock $(ARGS) pyproject.toml
 
 build: .venv  ## Compile the pure half into build/native (an unchanged tree is not compiled again)
 	@$(BIN)/python scripts/native.py

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from paho.mqtt.enums import MQTTProtocolVersion
 
@@ -155,14 +155,21 @@ def test_insecure_is_about_the_name_and_nothing_else() -> None:
 
 
 def test_a_command_gets_its_own_options_and_the_shared_ones() -> None:
+    given: list[tuple[ConnectionOptions, str]] = []
+
+    @click.command()
     @connected
-    def command(options: ConnectionOptions, topic: str = "t") -> int:
-        assert options.host == "h"
+    @click.option("-t", "--topic", default="t")
+    def command(options: ConnectionOptions, topic: str) -> int:
+        given.append((options, topic))
         return len(topic)
 
-    names = list(inspect.signature(command).parameters)
-    assert names[0] == "topic"
+    names = [parameter.name for parameter in command.params]
+    assert names[-1] == "topic"
     assert "options" not in names
     assert {"host", "version", "will_topic"} < set(names)
-    defaults = vars(ConnectionOptions())
-    assert command(topic="abc", **{**defaults, "host": "h"}) == 3
+    assert command.main(["-h", "h", "--topic", "abc"], standalone_mode=False) == 3
+    assert command.main([], standalone_mode=False) == 1
+    (first, topic), (second, _) = given
+    assert (first.host, topic) == ("h", "abc")
+    assert vars(second) == vars(ConnectionOptions()), "the defaults are told once"

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
-from typer.core import TyperGroup
 
 from folkmoot.cli import main
 from folkmoot.cli.app import build
@@ -57,7 +57,7 @@ def parse(command: Any, arguments: list[str], parent: Any = None) -> None:
     """Let a command take its arguments, and the command below it take the rest; nothing is run."""
     context = command.make_context("folkmoot", list(arguments), parent=parent)
     given = [*context._protected_args, *context.args]
-    if isinstance(context.command, TyperGroup) and not (context.command.invoke_without_command and not given):
+    if isinstance(context.command, click.Group) and not (context.command.invoke_without_command and not given):
         _name, below, rest = context.command.resolve_command(context, given)
         parse(below, rest, context)
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import ast
 import configparser
-import importlib.util
 import re
 import subprocess
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-SOURCE = ROOT / "src"
+from tests.tidy.build import ROOT, SOURCE, build_file
+
 TESTS = ROOT / "tests"
 
 FILE_LINES_MAX = 400
@@ -97,16 +95,6 @@ def imported(node: ast.AST) -> list[str]:
     if node.module == "folkmoot":
         return [f"folkmoot.{alias.name}" for alias in node.names if alias.name != "__version__"]
     return [node.module]
-
-
-@cache
-def build_file() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("folkmoot_setup", ROOT / "setup.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def tracked() -> list[Path]:

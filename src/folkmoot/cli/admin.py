@@ -4,38 +4,55 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from folkmoot.cli.error import Refusal
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from folkmoot.client.admin import AdminClient
 
-__all__ = ["ADMIN", "JSON", "TOKEN", "URL", "connect", "named", "print_json", "print_table", "size_text"]
+__all__ = [
+    "admin_option",
+    "json_option",
+    "token_option",
+    "url_option",
+    "connect",
+    "named",
+    "print_json",
+    "size_text",
+]
 
 URL_DEFAULT: Final = "http://127.0.0.1:8080"
-LINE_WIDTH: Final = 200
 
-ADMIN = typer.Option(
-    [URL_DEFAULT],
+admin_option = click.option(
     "--admin",
     "--url",
+    multiple=True,
+    default=(URL_DEFAULT,),
     envvar="FOLKMOOT_URL",
+    show_envvar=True,
     metavar="HOST:PORT",
     help="Admin address of a node; several, by repeating or with commas, are tried in turn.",
 )
-URL = typer.Option(
-    URL_DEFAULT, "--admin", "--url", envvar="FOLKMOOT_URL", help="Admin address of a node; several with commas."
+url_option = click.option(
+    "--admin",
+    "--url",
+    "url",
+    default=URL_DEFAULT,
+    envvar="FOLKMOOT_URL",
+    show_envvar=True,
+    help="Admin address of a node; several with commas.",
 )
-TOKEN = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The nodes' admin token, if they have one.")
-JSON = typer.Option(False, "--json", help="Print JSON.")
+token_option = click.option(
+    "--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="The nodes' admin token, if they have one."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def connect(admin: list[str], token: str | None) -> AdminClient:
+def connect(admin: Sequence[str], token: str | None) -> AdminClient:
     """A client of the nodes at these addresses; Refusal when one is no address."""
     from folkmoot.client.admin import AdminClient
 
@@ -53,15 +70,6 @@ def note(url: str, why: str) -> None:
 def print_json(found: Any) -> None:
     """Print what was answered, as one line."""
     print(json.dumps(found, ensure_ascii=False))
-
-
-def print_table(table: Table) -> None:
-    """Print a table as wide as it must be: a wrapped line can be read, cut columns cannot."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    console.width = max(console.width, LINE_WIDTH)
-    console.print(table)
 
 
 def named(nodes: list[str]) -> str:

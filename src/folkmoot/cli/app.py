@@ -1,10 +1,9 @@
 """The list of commands: owns their names and one-line summaries, and turns errors into exit statuses.
 
-A command lives in `folkmoot/cli/NAME.py` as `app = typer.Typer(add_completion=False, rich_markup_mode="markdown")`
-(one `@app.command()` for a plain command, several for a group), and is listed in `COMMANDS`. Its module is imported
-when it runs and not before: `folkmoot --help` prints the summaries below and imports no command. Heavy imports of a
-command belong inside its function. A command returns its exit status (or None for 0) and raises `Refusal` with a
-text that says what to do.
+A command is a `click.command()` or a `click.group()` in `folkmoot/cli/NAME.py` and is listed in `COMMANDS`. Its module
+is imported when it runs and not before: `folkmoot --help` prints the summaries below and imports no command. Heavy
+imports of a command belong inside its function. A command returns its exit status (or None for 0) and raises `Refusal`
+with a text that says what to do. What a node does not need is in an extra: `EXTRAS` says which.
 """
 
 from __future__ import annotations
@@ -14,105 +13,130 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
 
 from folkmoot.cli.error import Refusal
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["COMMANDS", "Command", "run"]
+__all__ = ["COMMANDS", "EXTRAS", "Command", "build", "run"]
 
 
 class Command:
-    """One entry of the list: its name, the module that has its `app`, and what `--help` says of it."""
+    """One entry of the list: its name, where it is ("module:attribute"), and what `--help` says of it."""
 
-    def __init__(self, name: str, module: str, summary: str) -> None:
+    def __init__(self, name: str, place: str, summary: str) -> None:
         self.name = name
-        self.module = module
+        self.module, _, self.attribute = place.partition(":")
         self.summary = summary
+
+    def load(self) -> click.Command:
+        """Import the command; Refusal that names the extra to install when a package of one is missing."""
+        try:
+            module = importlib.import_module(self.module)
+        except ModuleNotFoundError as error:
+            missing = (error.name or "").partition(".")[0]
+            if missing not in EXTRAS:
+                raise
+            package, extra = EXTRAS[missing]
+            raise Refusal(f"folkmoot {self.name} needs {package}: pip install 'folkmoot[{extra}]'") from None
+        found = getattr(module, self.attribute)
+        assert isinstance(found, click.Command)
+        return found
+
+
+# What a command may import that a node does not need: the module, its package, and the extra of Folkmoot that has it.
+EXTRAS: Final = {"paho": ("paho-mqtt", "tools")}
 
 
 # In the order of `folkmoot --help`: what runs a node, what talks to one, what tests and measures.
 COMMANDS: Final = (
-    Command("serve", "folkmoot.cli.serve", "Run a node."),
-    Command("cluster", "folkmoot.cli.cluster", "Run a cluster of several nodes on this machine."),
-    Command("config", "folkmoot.cli.config", "Check a configuration file, or explain its fields."),
-    Command("status", "folkmoot.cli.status", "Show the nodes of a cluster and how its data is."),
-    Command("partitions", "folkmoot.cli.partitions", "List who leads, follows and fills each partition."),
-    Command("where", "folkmoot.cli.where", "Say which nodes have a client's session or a topic."),
-    Command("safe-to-stop", "folkmoot.cli.safe", "Say whether a node can be stopped now (exit status)."),
-    Command("heals", "folkmoot.cli.heals", "List what was merged after splits of the network."),
-    Command("leave", "folkmoot.cli.leave", "Have a node hand over what it has and leave for good."),
-    Command("evict", "folkmoot.cli.evict", "Put a node out of the cluster now."),
-    Command("forget", "folkmoot.cli.forget", "Expect a node that is away no more."),
-    Command("table", "folkmoot.cli.table", "Print sessions, subscriptions, queues, ... of the whole cluster."),
-    Command("stream", "folkmoot.cli.stream", "List the streams of a node, or read one."),
-    Command("pipeline", "folkmoot.cli.pipeline", "Run, check or look at a pipeline of Spark."),
-    Command("transactions", "folkmoot.cli.transactions", "List the apps that publish by transactions."),
-    Command("report", "folkmoot.cli.ready", "Report on availability or the fleet, from the events, with Spark."),
-    Command("pub", "folkmoot.cli.pub", "Publish messages."),
-    Command("sub", "folkmoot.cli.sub", "Subscribe and print what comes."),
-    Command("passwd", "folkmoot.cli.passwd", "Add, change or remove a user in a password file."),
-    Command("simulate", "folkmoot.cli.simulate", "Simulate a node with faults, and check every promise."),
-    Command("bench", "folkmoot.cli.bench", "Put load on a broker and measure it."),
+    Command("serve", "folkmoot.cli.serve:serve", "Run a node."),
+    Command("cluster", "folkmoot.cli.cluster:cluster", "Run a cluster of several nodes on this machine."),
+    Command("config", "folkmoot.cli.config:config", "Check a configuration file, or explain its fields."),
+    Command("status", "folkmoot.cli.status:status", "Show the nodes of a cluster and how its data is."),
+    Command("partitions", "folkmoot.cli.partitions:partitions", "List who leads, follows and fills each partition."),
+    Command("where", "folkmoot.cli.where:where", "Say which nodes have a client's session or a topic."),
+    Command("safe-to-stop", "folkmoot.cli.safe:safe_to_stop", "Say whether a node can be stopped now (exit status)."),
+    Command("heals", "folkmoot.cli.heals:heals", "List what was merged after splits of the network."),
+    Command("leave", "folkmoot.cli.leave:leave", "Have a node hand over what it has and leave for good."),
+    Command("evict", "folkmoot.cli.evict:evict", "Put a node out of the cluster now."),
+    Command("forget", "folkmoot.cli.forget:forget", "Expect a node that is away no more."),
+    Command("table", "folkmoot.cli.table:table", "Print sessions, subscriptions, queues, ... of the whole cluster."),
+    Command("stream", "folkmoot.cli.stream:stream", "List the streams of a node, or read one."),
+    Command("pipeline", "folkmoot.cli.pipeline:pipeline", "Run, check or look at a pipeline of Spark."),
+    Command("transactions", "folkmoot.cli.transactions:transactions", "List the apps that publish by transactions."),
+    Command("report", "folkmoot.cli.ready:report", "Report on availability or the fleet, from the events, with Spark."),
+    Command("pub", "folkmoot.cli.pub:pub", "Publish messages."),
+    Command("sub", "folkmoot.cli.sub:sub", "Subscribe and print what comes."),
+    Command("passwd", "folkmoot.cli.passwd:passwd", "Add, change or remove a user in a password file."),
+    Command("simulate", "folkmoot.cli.simulate:simulate", "Simulate a node with faults, and check every promise."),
+    Command("bench", "folkmoot.cli.bench:bench", "Put load on a broker and measure it."),
 )
 
 
-class LazyCommand(TyperCommand):
+class LazyCommand(click.Command):
     """A command that is known by its summary until it runs."""
 
     def __init__(self, entry: Command) -> None:
         super().__init__(name=entry.name, help=entry.summary)
         self.entry = entry
 
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
         """Import the command and let it parse `args`; the context that comes back belongs to the real command."""
-        module = importlib.import_module(self.entry.module)
-        real = typer.main.get_command(module.app)
+        real = self.entry.load()
         if not real.help:
             real.help = self.entry.summary
         return real.make_context(info_name, args, parent=parent, **extra)
 
 
-def build() -> TyperGroup:
+def build() -> click.Group:
     """The root command with every entry of `COMMANDS` in it."""
-    app = typer.Typer(
+    group = Root(
         name="folkmoot",
-        add_completion=False,
+        help="An MQTT broker made of equal nodes, with streams that Spark can read again.",
+        params=[VERSION],
         no_args_is_help=True,
-        pretty_exceptions_enable=False,
         result_callback=finish,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
     )
-    app.callback()(root)
-    group = typer.main.get_command(app)
-    assert isinstance(group, TyperGroup)
     for entry in COMMANDS:
         group.add_command(LazyCommand(entry))
     return group
 
 
-def print_version(wanted: bool) -> None:
+class Root(click.Group):
+    """The group of all commands: `--help` lists them in the order of `COMMANDS`."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """The names, as they were added."""
+        return list(self.commands)
+
+
+def print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     """Answer `--version` and stop."""
     if wanted:
         from folkmoot.cli.version import version_line
 
-        typer.echo(version_line())
-        raise typer.Exit
+        click.echo(version_line())
+        context.exit()
 
 
-def root(
-    version: bool = typer.Option(
-        False, "--version", callback=print_version, is_eager=True, help="Say version, Python, compiled or pure."
-    ),
-) -> None:
-    """An MQTT broker made of equal nodes, with streams that Spark can read again."""
+VERSION: Final = click.Option(
+    ["--version"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_version,
+    help="Say version, Python, compiled or pure.",
+)
 
 
 def finish(result: object, **_parameters: object) -> None:
     """Make the integer that a command returned the exit status."""
     if isinstance(result, int):
-        raise typer.Exit(result)
+        click.get_current_context().exit(result)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -124,4 +148,3 @@ def run(arguments: Sequence[str]) -> int:
         return error.status if isinstance(error, Refusal) else 2
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
-    return 0

@@ -3,53 +3,75 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from folkmoot.cli.error import Refusal
+from folkmoot.cli.grid import Grid
 
 if TYPE_CHECKING:
     from folkmoot.client.loadresult import LoadResult
     from folkmoot.client.workload import Target, Workload
 
-__all__ = ["app", "workload_of"]
+__all__ = ["bench", "workload_of"]
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+CLEAR_LINE: Final = "\r\033[K"
 
 
-@app.command()
+@click.command()
+@click.option("--url", help="Broker, mqtt://[user:password@]HOST[:PORT].")
+@click.option("--host", default="127.0.0.1", help="Broker's host, without --url.")
+@click.option("--port", "-p", type=int, default=1883, help="Broker's port, without --url.")
+@click.option(
+    "--workload", "-w", default="pairs", metavar="NAME", help="pairs, fan-in, fan-out, connect, idle or retained."
+)
+@click.option("--pairs", type=int, help="Pairs of a publisher and a subscriber (pairs; 1).")
+@click.option("--publishers", type=int, help="Publishers (fan-in; 10).")
+@click.option("--subscribers", type=int, help="Subscribers (fan-out; 50).")
+@click.option("--connections", type=int, help="Connections: at a time (connect; 20), or in all (idle; 1000).")
+@click.option("--qos", "-q", type=int, default=0, help="0, 1 or 2, for publishing and subscribing.")
+@click.option("--window", type=int, help="Messages that a publisher has outstanding (100).")
+@click.option("--payload", type=int, default=64, help="Bytes of payload.")
+@click.option("--rate", type=float, help="Messages (or connects) a second in all; not given: as fast as they go.")
+@click.option("--seconds", "-s", type=float, default=5.0, help="How long to measure.")
+@click.option(
+    "--messages",
+    "-n",
+    type=int,
+    default=0,
+    help="Measure this many messages (connects, retained messages) and not a time.",
+)
+@click.option("--version", "-V", type=int, default=4, help="Protocol: 4 is MQTT 3.1.1, 5 is MQTT 5.0.")
+@click.option("--persistent", is_flag=True, help="Subscribers with sessions that survive.")
+@click.option("--sample", type=int, help="Time one message in so many (101; with --rate 1).")
+@click.option("--pid", type=int, help="The broker's process, for its CPU time and memory.")
+@click.option("--spin", is_flag=True, help="Never sleep: steadier figures, on a core of its own.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
 def bench(
-    url: str | None = typer.Option(None, "--url", help="Broker, mqtt://[user:password@]HOST[:PORT]."),
-    host: str = typer.Option("127.0.0.1", "--host", help="Broker's host, without --url."),
-    port: int = typer.Option(1883, "--port", "-p", help="Broker's port, without --url."),
-    workload: str = typer.Option(
-        "pairs", "--workload", "-w", metavar="NAME", help="pairs, fan-in, fan-out, connect, idle or retained."
-    ),
-    pairs: int | None = typer.Option(None, "--pairs", help="Pairs of a publisher and a subscriber (pairs; 1)."),
-    publishers: int | None = typer.Option(None, "--publishers", help="Publishers (fan-in; 10)."),
-    subscribers: int | None = typer.Option(None, "--subscribers", help="Subscribers (fan-out; 50)."),
-    connections: int | None = typer.Option(
-        None, "--connections", help="Connections: at a time (connect; 20), or in all (idle; 1000)."
-    ),
-    qos: int = typer.Option(0, "--qos", "-q", help="0, 1 or 2, for publishing and subscribing."),
-    window: int | None = typer.Option(None, "--window", help="Messages that a publisher has outstanding (100)."),
-    payload: int = typer.Option(64, "--payload", help="Bytes of payload."),
-    rate: float | None = typer.Option(
-        None, "--rate", help="Messages (or connects) a second in all; not given: as fast as they go."
-    ),
-    seconds: float = typer.Option(5.0, "--seconds", "-s", help="How long to measure."),
-    messages: int = typer.Option(
-        0, "--messages", "-n", help="Measure this many messages (connects, retained messages) and not a time."
-    ),
-    version: int = typer.Option(4, "--version", "-V", help="Protocol: 4 is MQTT 3.1.1, 5 is MQTT 5.0."),
-    persistent: bool = typer.Option(False, "--persistent", help="Subscribers with sessions that survive."),
-    sample: int | None = typer.Option(None, "--sample", help="Time one message in so many (101; with --rate 1)."),
-    pid: int | None = typer.Option(None, "--pid", help="The broker's process, for its CPU time and memory."),
-    spin: bool = typer.Option(False, "--spin", help="Never sleep: steadier figures, on a core of its own."),
-    as_json: bool = typer.Option(False, "--json", help="Print the figures as one JSON object."),
+    url: str | None,
+    host: str,
+    port: int,
+    workload: str,
+    pairs: int | None,
+    publishers: int | None,
+    subscribers: int | None,
+    connections: int | None,
+    qos: int,
+    window: int | None,
+    payload: int,
+    rate: float | None,
+    seconds: float,
+    messages: int,
+    version: int,
+    persistent: bool,
+    sample: int | None,
+    pid: int | None,
+    spin: bool,
+    as_json: bool,
 ) -> int:
     """Put load on a broker, any MQTT broker, and measure it.
 
@@ -68,7 +90,7 @@ def bench(
     with progress_of(load.name) as progress:
         result = run_load(load, target, span, pid=pid, progress=progress, spin=spin)
     if as_json:
-        typer.echo(json.dumps(result.as_json(), indent=2))
+        click.echo(json.dumps(result.as_json(), indent=2))
     else:
         print_result(result, target)
     return 0 if result.ok else 1
@@ -114,42 +136,26 @@ def workload_of(
     return Workload(name=f"{shape} {count}" if name else shape, shape=shape, sample_every=sample_every, **fields)
 
 
-def progress_of(title: str) -> AbstractContextManager[Callable[[str, float, int], None]]:
-    """Return a bar on stderr, shown on a terminal only; entered, it is a function of phase, share and operations."""
-    from contextlib import contextmanager
+@contextmanager
+def progress_of(title: str) -> Iterator[Callable[[str, float, int], None]]:
+    """A line on stderr, shown on a terminal only: a function of phase, share done and operations."""
+    shown = sys.stderr.isatty()
 
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    def update(phase: str, share: float, operations: int) -> None:
+        if shown:
+            print(f"{CLEAR_LINE}{title}: {phase} {share:4.0%} {operations:,}", end="", file=sys.stderr, flush=True)
 
-    @contextmanager
-    def bar() -> Any:
-        console = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[count]}"),
-            TimeElapsedColumn(),
-        )
-        quiet = not console.is_terminal
-        with Progress(*columns, console=console, transient=True, refresh_per_second=5, disable=quiet) as shown:
-            task = shown.add_task(title, total=1.0, count="")
-
-            def update(phase: str, share: float, operations: int) -> None:
-                shown.update(task, description=f"{title}: {phase}", completed=share, count=f"{operations:,}")
-
-            yield update
-
-    return bar()
+    try:
+        yield update
+    finally:
+        if shown:
+            print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
 
 
 def print_result(result: LoadResult, target: Target) -> None:
     """Print what went wrong, and the figures as a table if there are any."""
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
     for text in result.texts:
-        console.print(f"  {text}", style="red", highlight=False)
+        click.secho(f"  {text}", fg="red")
     if not result.seconds:
         return
     load = result.workload
@@ -157,11 +163,8 @@ def print_result(result: LoadResult, target: Target) -> None:
     protocol = "MQTT 5.0" if load.version == 5 else "MQTT 3.1.1"
     what = load.name if load.shape in {"connect", "idle"} else f"{load.name}, {flow}"
     kept = ", persistent sessions" if load.persistent else ""
-    table = Table(
-        title=f"{what}{kept}, {protocol}, {target.host}:{target.port}", show_header=False, title_justify="left"
-    )
-    table.add_column(style="bold")
-    table.add_column()
+    print(f"{what}{kept}, {protocol}, {target.host}:{target.port}")
+    grid = Grid()
     for name, value in result.rows():
-        table.add_row(name, value, style="red" if name.startswith("FAULT") else None)
-    console.print(table)
+        grid.add(name, value, loud=name.startswith("FAULT"))
+    grid.print()

@@ -7,14 +7,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import typer
+import click
 
 from folkmoot.cli.error import Refusal
 from folkmoot.cli.place import Hold, find_places, left_out
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+__all__ = ["cluster"]
 
 # What differs between the nodes, or is told to all of them already: the same for each would be taken, and be wrong.
 OWN: Final = {
@@ -27,25 +25,31 @@ OWN: Final = {
 }
 
 
-@app.command()
+@click.command()
+@click.option("--nodes", type=click.IntRange(min=1, max=64), default=3, help="How many nodes.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=Path("folkmoot-cluster"),
+    help="Folder with a folder for each node.",
+)
+@click.option("--replicas", type=click.IntRange(min=1, max=16), default=3, help="Copies of everything that is stored.")
+@click.option(
+    "--port",
+    type=click.IntRange(min=0, max=65_535),
+    default=0,
+    help="MQTT port of the first node, the others have the next ones; 0: any.",
+)
+@click.option(
+    "--admin-port",
+    type=click.IntRange(min=0, max=65_535),
+    default=0,
+    help="Admin port of the first node, the others have the next ones; 0: any.",
+)
+@click.option("--restart", is_flag=True, help="Start a node again when it has died.")
+@click.argument("arguments", nargs=-1, metavar="[-- OPTIONS]", help="What each `folkmoot serve` is told besides.")
 def cluster(
-    nodes: int = typer.Option(3, "--nodes", min=1, max=64, help="How many nodes."),
-    data: Path = typer.Option(Path("folkmoot-cluster"), "--data", help="Folder with a folder for each node."),
-    replicas: int = typer.Option(3, "--replicas", min=1, max=16, help="Copies of everything that is stored."),
-    port: int = typer.Option(
-        0, "--port", min=0, max=65_535, help="MQTT port of the first node, the others have the next ones; 0: any."
-    ),
-    admin_port: int = typer.Option(
-        0,
-        "--admin-port",
-        min=0,
-        max=65_535,
-        help="Admin port of the first node, the others have the next ones; 0: any.",
-    ),
-    restart: bool = typer.Option(False, "--restart", help="Start a node again when it has died."),
-    arguments: list[str] = typer.Argument(
-        None, metavar="[-- OPTIONS]", help="What each `folkmoot serve` is told besides."
-    ),
+    nodes: int, data: Path, replicas: int, port: int, admin_port: int, restart: bool, arguments: tuple[str, ...]
 ) -> int:
     """Run a cluster of N nodes on loopback until Ctrl-C, which stops them all.
 
@@ -59,10 +63,10 @@ def cluster(
     if port and admin_port and abs(port - admin_port) < nodes:
         raise Refusal(f"--port {port} and --admin-port {admin_port}: {nodes} nodes need {nodes} ports of each kind")
     from folkmoot.cli.local import LocalCluster
-    from folkmoot.cli.serve import app as serve
+    from folkmoot.cli.serve import serve
 
     # Wrong options are told once, and not by each node.
-    given = typer.main.get_command(serve).make_context("folkmoot serve", list(arguments or [])).params
+    given = serve.make_context("folkmoot serve", list(arguments)).params
     for name, why in OWN.items():
         if given[name] is not None:
             raise Refusal(f"-- --{name.replace('_', '-')}: leave it out, {why}")
@@ -74,7 +78,7 @@ def cluster(
             print(f"note: {names} not started, though {data} has data of it: the others wait for it", file=sys.stderr)
 
         async def run() -> int:
-            return await LocalCluster(data, places, replicas, arguments or [], restart).run()
+            return await LocalCluster(data, places, replicas, arguments, restart).run()
 
         return asyncio.run(run())
     finally:

@@ -8,20 +8,22 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import typer
+import click
 
 from folkmoot.config import ConfigError, PasswordFile, Settings, explain, load
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["app", "unusable"]
-
-app = typer.Typer(add_completion=False, no_args_is_help=True, rich_markup_mode="markdown")
+__all__ = ["config", "unusable"]
 
 
-@app.command("check")
-def check_file(
-    file: Path = typer.Argument(help="A configuration file (TOML)."),
-) -> int:
+@click.group(no_args_is_help=True)
+def config() -> None:
+    """Check a configuration file, or explain its fields."""
+
+
+@config.command("check")
+@click.argument("file", type=click.Path(path_type=Path), help="A configuration file (TOML).")
+def check_file(file: Path) -> int:
     """Say whether a node could start with FILE and the variables FOLKMOOT_..., and if not, all that is wrong.
 
     Certificates, keys, passwords and the token are read too. Nothing is started, made or changed.
@@ -83,10 +85,9 @@ def unusable(settings: Settings) -> list[str]:
     return found
 
 
-@app.command("explain")
-def explain_field(
-    field: str = typer.Argument("", help='A field or a section, such as "limits.receive_max" or "streams".'),
-) -> int:
+@config.command("explain")
+@click.argument("field", default="", help='A field or a section, such as "limits.receive_max" or "streams".')
+def explain_field(field: str) -> int:
     """Say what FIELD means, what is valid and what its default is; without FIELD, all of them."""
     print(explain(field), end="")
     return 0

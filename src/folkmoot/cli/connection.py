@@ -6,7 +6,6 @@ The names are those of mosquitto_pub and mosquitto_sub. Connects nowhere, see `l
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import secrets
 import ssl
@@ -14,13 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, get_type_hints
 
-import typer
+import click
 from paho.mqtt.enums import MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from folkmoot.cli.error import Refusal
-from folkmoot.cli.property import new_properties, parse_properties, text_bytes
+from folkmoot.cli.property import PanelOption, new_properties, parse_properties, text_bytes
 from folkmoot.cli.url import Address, parse_url
 from folkmoot.topics.name import check_topic
 
@@ -41,69 +40,160 @@ VERSIONS: Final = {
 }
 
 
-def option(default: object, *names: str, panel: str = "Connection", **more: Any) -> Any:
-    """A typer option that stands in a panel of its own in the help."""
-    return typer.Option(default, *names, rich_help_panel=panel, **more)
-
-
 class ConnectionOptions:
-    """What the command line says of the connection, each attribute one option."""
+    """What the command line says of the connection: the attributes are the options, with their defaults."""
 
-    host: str | None = option(None, "-h", "--host", help="The broker's host (127.0.0.1).")
-    port: int | None = option(
-        None, "-p", "--port", metavar="PORT", min=1, max=65535, help="Its port (1883; 8883 with TLS)."
-    )
-    url: str | None = option(
-        None, "-L", "--url", metavar="URL", help="Instead: mqtt(s)|ws(s)://[USER@]HOST[:PORT][/TOPIC]."
-    )
-    version: str = option("5", "-V", "--protocol-version", metavar="5|311|31", help="The version of MQTT.")
-    client_id: str | None = option(None, "-i", "--id", help="The client id; without one the broker makes it.")
-    id_prefix: str | None = option(None, "-I", "--id-prefix", help="The client id: this and the number of the process.")
-    username: str | None = option(None, "-u", "--username", help="The user's name.")
-    password: str | None = option(
-        None, "-P", "--pw", help=f"The password; other users of the machine see it, {PASSWORD_VARIABLE} is better."
-    )
-    password_file: Path | None = option(None, "--password-file", help="File whose first line is the password.")
-    keepalive_s: int = option(
-        60, "-k", "--keepalive", metavar="SECONDS", min=0, max=65535, help="Seconds of silence before a ping."
-    )
-    persistent: bool = option(
-        False, "-c", "--persistent", help="Take up the session of this client id, and leave one that stays."
-    )
-    session_expiry: str | None = option(
-        None, "-x", "--session-expiry", metavar="SECONDS", help="How long the session outlives us; -1: ever."
-    )
-    properties: list[str] = option(
-        [],
-        "-D",
-        "--property",
-        metavar="COMMAND NAME VALUE",
-        help="A property: of connect, publish, subscribe, unsubscribe, disconnect or will.",
-    )
-    timeout_s: float | None = option(
-        None, "-W", "--timeout", metavar="SECONDS", min=0.001, help="Stop after so many seconds (status 27)."
-    )
-    bind: str = option("", "-A", "--bind", metavar="ADDRESS", help="Connect from this address.")
-    debug: bool = option(False, "-d", "--debug", help="Say on stderr what is sent and received.")
-    quiet: bool = option(False, "--quiet", help="Print no errors.")
-    ws: bool = option(False, "--ws", panel="WebSocket and TLS", help="Speak MQTT over WebSocket.")
-    ws_path: str = option("/mqtt", "--ws-path", panel="WebSocket and TLS", help="Path of the WebSocket.")
-    tls: bool = option(False, "--tls", panel="WebSocket and TLS", help="Use TLS, trusting who the system trusts.")
-    cafile: Path | None = option(None, "--cafile", panel="WebSocket and TLS", help="Use TLS, trusting these (PEM).")
-    cert: Path | None = option(None, "--cert", panel="WebSocket and TLS", help="Our certificate (PEM).")
-    key: Path | None = option(None, "--key", panel="WebSocket and TLS", help="The private key of --cert (PEM).")
-    insecure: bool = option(
-        False, "--insecure", panel="WebSocket and TLS", help="Accept a certificate of another host name."
-    )
-    will_topic: str | None = option(None, "--will-topic", panel="Will", help="Topic of the will.")
-    will_payload: str = option("", "--will-payload", panel="Will", help="Its payload.")
-    will_qos: int = option(0, "--will-qos", panel="Will", min=0, max=2, help="Its QoS.")
-    will_retain: bool = option(False, "--will-retain", panel="Will", help="Whether it is retained.")
+    host: str | None = None
+    port: int | None = None
+    url: str | None = None
+    version: str = "5"
+    client_id: str | None = None
+    id_prefix: str | None = None
+    username: str | None = None
+    password: str | None = None
+    password_file: Path | None = None
+    keepalive_s: int = 60
+    persistent: bool = False
+    session_expiry: str | None = None
+    properties: tuple[str, ...] = ()
+    timeout_s: float | None = None
+    bind: str = ""
+    debug: bool = False
+    quiet: bool = False
+    ws: bool = False
+    ws_path: str = "/mqtt"
+    tls: bool = False
+    cafile: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+    will_topic: str | None = None
+    will_payload: str = ""
+    will_qos: int = 0
+    will_retain: bool = False
 
     def __init__(self, **given: Any) -> None:
-        for name in get_type_hints(ConnectionOptions):
-            setattr(self, name, given.pop(name, getattr(ConnectionOptions, name).default))
+        for name in NAMES:
+            setattr(self, name, given.pop(name, getattr(ConnectionOptions, name)))
         assert not given, given
+
+
+NAMES: Final = tuple(get_type_hints(ConnectionOptions))
+
+
+def option(name: str, *flags: str, panel: str = "Connection", **more: Any) -> Callable[[Callable[..., int]], Any]:
+    """The option of attribute `name`, which stands in a panel of its own in the help."""
+    default = getattr(ConnectionOptions, name)
+    shown = default not in ("", (), False)
+    return click.option(
+        *flags,
+        name,
+        cls=PanelOption,
+        panel=panel,
+        default=default,
+        show_default=shown,
+        **more,
+    )
+
+
+OPTIONS: Final = (
+    option("host", "-h", "--host", help="The broker's host (127.0.0.1)."),
+    option(
+        "port",
+        "-p",
+        "--port",
+        type=click.IntRange(min=1, max=65535),
+        metavar="PORT",
+        help="Its port (1883; 8883 with TLS).",
+    ),
+    option("url", "-L", "--url", metavar="URL", help="Instead: mqtt(s)|ws(s)://[USER@]HOST[:PORT][/TOPIC]."),
+    option("version", "-V", "--protocol-version", metavar="5|311|31", help="The version of MQTT."),
+    option("client_id", "-i", "--id", help="The client id; without one the broker makes it."),
+    option("id_prefix", "-I", "--id-prefix", help="The client id: this and the number of the process."),
+    option("username", "-u", "--username", help="The user's name."),
+    option(
+        "password",
+        "-P",
+        "--pw",
+        help=f"The password; other users of the machine see it, {PASSWORD_VARIABLE} is better.",
+    ),
+    option(
+        "password_file",
+        "--password-file",
+        type=click.Path(path_type=Path),
+        help="File whose first line is the password.",
+    ),
+    option(
+        "keepalive_s",
+        "-k",
+        "--keepalive",
+        type=click.IntRange(min=0, max=65535),
+        metavar="SECONDS",
+        help="Seconds of silence before a ping.",
+    ),
+    option(
+        "persistent",
+        "-c",
+        "--persistent",
+        is_flag=True,
+        help="Take up the session of this client id, and leave one that stays.",
+    ),
+    option(
+        "session_expiry",
+        "-x",
+        "--session-expiry",
+        metavar="SECONDS",
+        help="How long the session outlives us; -1: ever.",
+    ),
+    option(
+        "properties",
+        "-D",
+        "--property",
+        multiple=True,
+        metavar="COMMAND NAME VALUE",
+        help="A property: of connect, publish, subscribe, unsubscribe, disconnect or will.",
+    ),
+    option(
+        "timeout_s",
+        "-W",
+        "--timeout",
+        type=click.FloatRange(min=0.001),
+        metavar="SECONDS",
+        help="Stop after so many seconds (status 27).",
+    ),
+    option("bind", "-A", "--bind", metavar="ADDRESS", help="Connect from this address."),
+    option("debug", "-d", "--debug", is_flag=True, help="Say on stderr what is sent and received."),
+    option("quiet", "--quiet", is_flag=True, help="Print no errors."),
+    option("ws", "--ws", is_flag=True, panel="WebSocket and TLS", help="Speak MQTT over WebSocket."),
+    option("ws_path", "--ws-path", panel="WebSocket and TLS", help="Path of the WebSocket."),
+    option("tls", "--tls", is_flag=True, panel="WebSocket and TLS", help="Use TLS, trusting who the system trusts."),
+    option(
+        "cafile",
+        "--cafile",
+        type=click.Path(path_type=Path),
+        panel="WebSocket and TLS",
+        help="Use TLS, trusting these (PEM).",
+    ),
+    option("cert", "--cert", type=click.Path(path_type=Path), panel="WebSocket and TLS", help="Our certificate (PEM)."),
+    option(
+        "key",
+        "--key",
+        type=click.Path(path_type=Path),
+        panel="WebSocket and TLS",
+        help="The private key of --cert (PEM).",
+    ),
+    option(
+        "insecure",
+        "--insecure",
+        is_flag=True,
+        panel="WebSocket and TLS",
+        help="Accept a certificate of another host name.",
+    ),
+    option("will_topic", "--will-topic", panel="Will", help="Topic of the will."),
+    option("will_payload", "--will-payload", panel="Will", help="Its payload."),
+    option("will_qos", "--will-qos", type=click.IntRange(min=0, max=2), panel="Will", help="Its QoS."),
+    option("will_retain", "--will-retain", is_flag=True, panel="Will", help="Whether it is retained."),
+)
 
 
 class Will:
@@ -157,24 +247,14 @@ class Connection:
 
 def connected(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options of the connection: they arrive as its first argument, a `ConnectionOptions`."""
-    own = inspect.signature(command, eval_str=True)
-    types = get_type_hints(ConnectionOptions)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    shared = [
-        inspect.Parameter(name, kind, default=getattr(ConnectionOptions, name), annotation=types[name])
-        for name in types
-    ]
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> int:
-        options = ConnectionOptions(**{name: given.pop(name) for name in types})
+        options = ConnectionOptions(**{name: given.pop(name) for name in NAMES})
         return command(options, **given)
 
-    parameters = [parameter.replace(kind=kind) for parameter in list(own.parameters.values())[1:]]
-    # typer reads these two and nothing else.
-    wrapper.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in [*parameters, *shared]}
-    del wrapper.__wrapped__
+    for add in reversed(OPTIONS):
+        add(wrapper)
     return wrapper
 
 

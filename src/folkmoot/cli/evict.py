@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
-from folkmoot.cli.admin import ADMIN, TOKEN, connect
+from folkmoot.cli.admin import admin_option, connect, token_option
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+__all__ = ["evict"]
 
 
-@app.command()
-def evict(
-    node: str = typer.Argument(help="The member that is to go."),
-    force: bool = typer.Option(False, "--force", help="Also when it has the only copies, or no majority is left."),
-    admin: list[str] = ADMIN,
-    token: str | None = TOKEN,
-) -> int:
+@click.command()
+@click.argument("node", help="The member that is to go.")
+@click.option("--force", is_flag=True, help="Also when it has the only copies, or no majority is left.")
+@admin_option
+@token_option
+def evict(node: str, force: bool, admin: tuple[str, ...], token: str | None) -> int:
     """Put NODE out of the view, as if it had died: the others lead what it led and copy what it had.
 
     For a node that answers and does harm. It keeps its data, and is taken in again when it is started anew. Refused

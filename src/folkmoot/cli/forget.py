@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
-from folkmoot.cli.admin import ADMIN, TOKEN, connect
+from folkmoot.cli.admin import admin_option, connect, token_option
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+__all__ = ["forget"]
 
 
-@app.command()
-def forget(
-    node: str = typer.Argument(help="The node that will not come back."),
-    force: bool = typer.Option(False, "--force", help="Also when it runs, or has the only copies of something."),
-    admin: list[str] = ADMIN,
-    token: str | None = TOKEN,
-) -> int:
+@click.command()
+@click.argument("node", help="The node that will not come back.")
+@click.option("--force", is_flag=True, help="Also when it runs, or has the only copies of something.")
+@admin_option
+@token_option
+def forget(node: str, force: bool, admin: tuple[str, ...], token: str | None) -> int:
     """Expect NODE no more: it was a member, is away, and will not come back with its data.
 
     Until then it counts for a majority, for `safe-to-stop`, and deletions are remembered for it. If it comes back all

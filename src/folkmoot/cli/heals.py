@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
-from folkmoot.cli.admin import ADMIN, JSON, TOKEN, connect, print_json
+from folkmoot.cli.admin import admin_option, connect, json_option, print_json, token_option
 from folkmoot.cli.status import heal_text
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+__all__ = ["heals"]
 
 
-@app.command()
-def heals(admin: list[str] = ADMIN, token: str | None = TOKEN, as_json: bool = JSON) -> int:
+@click.command()
+@admin_option
+@token_option
+@json_option
+def heals(admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
     """List the receipts of the newest heals, at most 64, the newest last; every member has them all."""
     found = connect(admin, token).heals()
     if as_json:

@@ -5,26 +5,23 @@ from __future__ import annotations
 import time
 from typing import Any, Final
 
-import typer
+import click
 
-from folkmoot.cli.admin import ADMIN, TOKEN, connect, size_text
+from folkmoot.cli.admin import admin_option, connect, size_text, token_option
 
-__all__ = ["app", "progress"]
+__all__ = ["leave", "progress"]
 
 POLL_S: Final = 0.5
 AGAIN_S: Final = 5.0
 AWAY: Final = "away"
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
-
-@app.command()
-def leave(
-    node: str = typer.Argument(help="The member that is to leave."),
-    wait: bool = typer.Option(True, "--wait/--no-wait", help="Wait until it has left, and show how far it is."),
-    admin: list[str] = ADMIN,
-    token: str | None = TOKEN,
-) -> int:
+@click.command()
+@click.argument("node", help="The member that is to leave.")
+@click.option("--wait/--no-wait", default=True, help="Wait until it has left, and show how far it is.")
+@admin_option
+@token_option
+def leave(node: str, wait: bool, admin: tuple[str, ...], token: str | None) -> int:
     """Have NODE hand over what it leads and keeps to the others, and leave the cluster; its process ends with status 0.
 
     Clients notice nothing until the end, when those of NODE are told to connect elsewhere. While another node is away

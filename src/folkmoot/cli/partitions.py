@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
-from folkmoot.cli.admin import ADMIN, JSON, TOKEN, connect, named, print_json, print_table
+from folkmoot.cli.admin import admin_option, connect, json_option, named, print_json, token_option
 from folkmoot.cli.error import Refusal
+from folkmoot.cli.grid import Grid
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+__all__ = ["partitions"]
 
 
-@app.command()
-def partitions(
-    node: str = typer.Option("", "--node", help="Only those that this node has or gets."),
-    admin: list[str] = ADMIN,
-    token: str | None = TOKEN,
-    as_json: bool = JSON,
-) -> int:
+@click.command()
+@click.option("--node", default="", show_default=False, help="Only those that this node has or gets.")
+@admin_option
+@token_option
+@json_option
+def partitions(node: str, admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
     """List the partitions.
 
     "sequence" is that of the copy of the node that answers, and so is "state": open (it leads and serves), opening
@@ -34,17 +32,11 @@ def partitions(
     if as_json:
         print_json(found)
         return 0
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("partition", justify="right")
-    for title in ("leader", "followers", "filling", "state"):
-        table.add_column(title, no_wrap=True)
-    for title in ("epoch", "sequence"):
-        table.add_column(title, justify="right", no_wrap=True)
+    titles = ("partition", "leader", "followers", "filling", "state", "epoch", "sequence")
+    grid = Grid(*titles, right=("partition", "epoch", "sequence"))
     for entry in found:
         roles = [entry["leader"] or "-", named(entry["replicas"][1:]), named(entry["learners"])]
         state = entry["state"] + (" refuses" if entry["refuses"] else "")
-        table.add_row(str(entry["partition"]), *roles, state, str(entry["epoch"]), str(entry["sequence"]))
-    print_table(table)
+        grid.add(str(entry["partition"]), *roles, state, str(entry["epoch"]), str(entry["sequence"]))
+    grid.print()
     return 0

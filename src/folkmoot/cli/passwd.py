@@ -6,23 +6,20 @@ import sys
 from getpass import getpass
 from pathlib import Path
 
-import typer
+import click
 
 from folkmoot.cli.error import Refusal
 from folkmoot.config import PasswordFile
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+__all__ = ["passwd"]
 
 
-@app.command()
-def passwd(
-    file: Path = typer.Argument(help="The password file; made when it does not exist."),
-    user: str = typer.Argument(help="The user's name."),
-    delete: bool = typer.Option(False, "--delete", help="Remove the user."),
-    stdin: bool = typer.Option(False, "--stdin", help="Read the password from standard input, up to the line's end."),
-) -> int:
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path), help="The password file; made when it does not exist.")
+@click.argument("user", help="The user's name.")
+@click.option("--delete", is_flag=True, help="Remove the user.")
+@click.option("--stdin", is_flag=True, help="Read the password from standard input, up to the line's end.")
+def passwd(file: Path, user: str, delete: bool, stdin: bool) -> int:
     """Add USER to FILE or change the password; it is asked for twice, or read from standard input."""
     users = PasswordFile.read(file) if file.exists() else PasswordFile()
     if delete:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
 from folkmoot.cli.error import Refusal
 from folkmoot.kernel.errors import FolkmootError
@@ -31,24 +31,27 @@ if TYPE_CHECKING:
     from pyspark_folkmoot.pipeline.lock import StateLock
     from pyspark_folkmoot.pipeline.stage import Stages
 
-__all__ = ["app"]
+__all__ = ["pipeline"]
 
 INSTALL: Final = "pip install 'folkmoot[spark]'"
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
 
-FILE = typer.Argument(help="The pipeline: a YAML file.")
-MASTER = typer.Option(None, "--master", help="Where Spark runs, instead of spark.master of the file.")
-SYNTAX = typer.Option(False, "--syntax", help="Only what can be seen without Spark: no columns, no SQL.")
+@click.group(no_args_is_help=True)
+def pipeline() -> None:
+    """Run, check or look at a pipeline of Spark."""
 
 
-@app.command("run")
-def run_command(
-    file: Path = FILE,
-    master: str | None = MASTER,
-    once: bool = typer.Option(False, "--once", help="Take what is there and end, whatever 'trigger' says."),
-    package: bool = typer.Option(False, "--package", help="Send the code of Folkmoot to the executors."),
-) -> int:
+file_argument = click.argument("file", type=click.Path(path_type=Path), help="The pipeline: a YAML file.")
+master_option = click.option("--master", help="Where Spark runs, instead of spark.master of the file.")
+syntax_option = click.option("--syntax", is_flag=True, help="Only what can be seen without Spark: no columns, no SQL.")
+
+
+@pipeline.command("run")
+@file_argument
+@master_option
+@click.option("--once", is_flag=True, help="Take what is there and end, whatever 'trigger' says.")
+@click.option("--package", is_flag=True, help="Send the code of Folkmoot to the executors.")
+def run_command(file: Path, master: str | None, once: bool, package: bool) -> int:
     """Run the pipeline until it is done, a query fails (status 1), or Ctrl-C or SIGTERM stop it."""
     loaded = load(file)
     if once:
@@ -86,8 +89,10 @@ def run(loaded: Loaded, master: str, package: bool, stop: threading.Event, lock:
         end_session(spark)
 
 
-@app.command("check")
-def check(file: Path = FILE, syntax: bool = SYNTAX) -> int:
+@pipeline.command("check")
+@file_argument
+@syntax_option
+def check(file: Path, syntax: bool) -> int:
     """Check everything before anything starts; every fault with its line (status 2)."""
     loaded = load(file)
     if not syntax:
@@ -103,8 +108,10 @@ def check(file: Path = FILE, syntax: bool = SYNTAX) -> int:
     return 0
 
 
-@app.command("explain")
-def explain(file: Path = FILE, syntax: bool = SYNTAX) -> int:
+@pipeline.command("explain")
+@file_argument
+@syntax_option
+def explain(file: Path, syntax: bool) -> int:
     """Print what will run: sources, views, steps, sinks, with columns, checkpoints and expectations."""
     loaded = load(file)
     from pyspark_folkmoot.pipeline.explain import explain as text_of
@@ -113,8 +120,10 @@ def explain(file: Path = FILE, syntax: bool = SYNTAX) -> int:
     return 0
 
 
-@app.command("status")
-def status(file: Path = FILE, as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> int:
+@pipeline.command("status")
+@file_argument
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(file: Path, as_json: bool) -> int:
     """Show what the pipeline has done and how far behind it is; needs no Spark."""
     loaded = load(file)
     from pyspark_folkmoot.pipeline.report import report, report_text
@@ -127,14 +136,13 @@ def status(file: Path = FILE, as_json: bool = typer.Option(False, "--json", help
     return 1 if found["run"]["state"] in ("failed", "killed") else 0
 
 
-@app.command("backfill")
-def backfill_command(
-    file: Path = FILE,
-    sink: str = typer.Option(..., "--sink", help="The Delta sink whose table is made anew."),
-    start: str | None = typer.Option(None, "--from", help="earliest or a TIME; without it where the source begins."),
-    end: str | None = typer.Option(None, "--to", help="A TIME; the pipeline goes on from there."),
-    master: str | None = MASTER,
-) -> int:
+@pipeline.command("backfill")
+@file_argument
+@click.option("--sink", required=True, help="The Delta sink whose table is made anew.")
+@click.option("--from", "start", help="earliest or a TIME; without it where the source begins.")
+@click.option("--to", "end", help="A TIME; the pipeline goes on from there.")
+@master_option
+def backfill_command(file: Path, sink: str, start: str | None, end: str | None, master: str | None) -> int:
     """Make the table of a sink anew from the stream, with a new checkpoint, and put it in the place of the old one."""
     from pyspark_folkmoot.pipeline.backfill import backfill, backfill_lock, check_range, sink_of
 

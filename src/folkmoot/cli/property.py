@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
+import click
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
-from typer.core import TyperCommand
 
 from folkmoot.cli.error import Refusal
 
-__all__ = ["PropertyCommand", "join_words", "new_properties", "parse_properties", "text_bytes"]
+__all__ = ["PanelOption", "PropertyCommand", "join_words", "new_properties", "parse_properties", "text_bytes"]
 
 U32_MAX: Final = 0xFFFFFFFF
 VARINT_MAX: Final = 268_435_455
@@ -57,16 +57,35 @@ PROPERTIES: Final[dict[str, tuple[str, tuple[int, int] | str, tuple[str, ...]]]]
 }
 
 
-class PropertyCommand(TyperCommand):
-    """A command whose option -D takes three words, or four for a user property; typer has no such options."""
+class PanelOption(click.Option):
+    """An option that the help lists under a title of its own, `panel`."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+    def __init__(self, *declarations: Any, panel: str, **attributes: Any) -> None:
+        super().__init__(*declarations, **attributes)
+        self.panel = panel
+
+
+class PropertyCommand(click.Command):
+    """A command whose option -D takes three words, or four for a user property; click has no such options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse `args` after the words of each -D were joined into one."""
         counts = {}
         for param in self.params:
             for name in param.opts:
                 counts[name] = 0 if getattr(param, "is_flag", False) else param.nargs
         return super().parse_args(ctx, join_words(args, counts))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options under the titles of their panels, those of the command itself first."""
+        panels: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                panels.setdefault(param.panel if isinstance(param, PanelOption) else "Options", []).append(record)
+        for title, records in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 def join_words(args: Sequence[str], counts: dict[str, int]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
 from folkmoot.cli.connection import LEVELS_MAX, Connection, ConnectionOptions, connected
 from folkmoot.cli.error import Refusal
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from folkmoot.cli.link import Link
 
-__all__ = ["app"]
+__all__ = ["pub"]
 
 REFUSALS_SHOWN: Final = 10
 READ_BYTES: Final = 65_536
@@ -34,24 +34,44 @@ RECEIPT_PROPERTY: Final = "folkmoot-receipt"
 PLACE_PROPERTIES: Final = ("folkmoot-replicas", "folkmoot-epoch", "folkmoot-partition", "folkmoot-sequence")
 MORE_PROPERTY: Final = "folkmoot-more"
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
-
-@app.command(cls=PropertyCommand, context_settings={"help_option_names": ["--help"]})
+@click.command(cls=PropertyCommand, context_settings={"help_option_names": ["--help"]})
 @connected
+@click.option("-t", "--topic", "topics", multiple=True, help="The topic; may be repeated, each gets every message.")
+@click.option("-m", "--message", help="The message.")
+@click.option("-f", "--file", type=click.Path(path_type=Path), help="Send what is in this file.")
+@click.option("-l", "--stdin-line", "lines", is_flag=True, help="Send each line of stdin as a message.")
+@click.option("-s", "--stdin-file", "stdin", is_flag=True, help="Send all of stdin as one message.")
+@click.option("-n", "--null-message", "null", is_flag=True, help="Send an empty message.")
+@click.option(
+    "-q", "--qos", type=click.IntRange(min=0, max=2), default=0, help="0, 1 (waits for PUBACK) or 2 (for PUBCOMP)."
+)
+@click.option("-r", "--retain", is_flag=True, help="Have the broker keep it as the topic's last value.")
+@click.option(
+    "-M",
+    "--max-inflight",
+    "window",
+    type=click.IntRange(min=1, max=10_000),
+    default=100,
+    help="Messages not yet acknowledged.",
+)
+@click.option("--repeat", type=click.IntRange(min=1), default=1, help="Send the message so many times.")
+@click.option(
+    "--repeat-delay", "delay_s", type=click.FloatRange(min=0), default=0.0, help="Seconds between repeated messages."
+)
 def pub(
     options: ConnectionOptions,
-    topics: list[str] = typer.Option([], "-t", "--topic", help="The topic; may be repeated, each gets every message."),
-    message: str | None = typer.Option(None, "-m", "--message", help="The message."),
-    file: Path | None = typer.Option(None, "-f", "--file", help="Send what is in this file."),
-    lines: bool = typer.Option(False, "-l", "--stdin-line", help="Send each line of stdin as a message."),
-    stdin: bool = typer.Option(False, "-s", "--stdin-file", help="Send all of stdin as one message."),
-    null: bool = typer.Option(False, "-n", "--null-message", help="Send an empty message."),
-    qos: int = typer.Option(0, "-q", "--qos", min=0, max=2, help="0, 1 (waits for PUBACK) or 2 (for PUBCOMP)."),
-    retain: bool = typer.Option(False, "-r", "--retain", help="Have the broker keep it as the topic's last value."),
-    window: int = typer.Option(100, "-M", "--max-inflight", min=1, max=10_000, help="Messages not yet acknowledged."),
-    repeat: int = typer.Option(1, "--repeat", min=1, help="Send the message so many times."),
-    delay_s: float = typer.Option(0.0, "--repeat-delay", min=0, help="Seconds between repeated messages."),
+    topics: tuple[str, ...],
+    message: str | None,
+    file: Path | None,
+    lines: bool,
+    stdin: bool,
+    null: bool,
+    qos: int,
+    retain: bool,
+    window: int,
+    repeat: int,
+    delay_s: float,
 ) -> int:
     """Publish messages; the options are those of mosquitto_pub.
 

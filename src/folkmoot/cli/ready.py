@@ -7,41 +7,66 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import typer
+import click
 
-from folkmoot.cli.admin import URL, print_table
+from folkmoot.cli.admin import url_option
 from folkmoot.cli.error import Refusal
+from folkmoot.cli.grid import Grid
 
-__all__ = ["app", "availability", "fleet"]
+__all__ = ["report", "availability", "fleet"]
 
 ROWS_SHOWN: Final = 40
 
-TOKEN = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The nodes' admin token, if they have one.")
-STREAM = typer.Option("events", "--stream", help="The stream that keeps $events/#.")
-OUT = typer.Option(None, "--out", help="Folder for the Delta tables and the plot; nothing is written without it.")
-MASTER = typer.Option("local[*]", "--master", help="Spark's master.")
-JSON = typer.Option(False, "--json", help="Print each row as JSON.")
+token_option = click.option(
+    "--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="The nodes' admin token, if they have one."
+)
+stream_option = click.option("--stream", default="events", help="The stream that keeps $events/#.")
+out_option = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for the Delta tables and the plot; nothing is written without it.",
+)
+master_option = click.option("--master", default="local[*]", help="Spark's master.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print each row as JSON.")
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
+
+@click.group(no_args_is_help=True)
+def report() -> None:
+    """Report on availability or the fleet, from the events, with Spark."""
 
 
-@app.command()
+@report.command()
+@url_option
+@token_option
+@stream_option
+@out_option
+@master_option
+@click.option(
+    "--objective-ms", type=click.FloatRange(min=0.0), default=0.0, help="Instead of the objective of the nodes."
+)
+@click.option(
+    "--target", type=click.FloatRange(min=0.0, max=1.0), default=0.99, help="Share of messages to be within it."
+)
+@click.option(
+    "--client-group", default="", show_default=False, help="Pattern of client ids; its parentheses are the group."
+)
+@click.option(
+    "--longest-s", type=click.IntRange(min=1), default=3600, help="Clients away for longer count as switched off."
+)
+@click.option("--mark", multiple=True, metavar="'TIME LABEL'", help="A line in the plot, such as a deployment.")
+@json_option
 def availability(
-    url: str = URL,
-    token: str | None = TOKEN,
-    stream: str = STREAM,
-    out: Path | None = OUT,
-    master: str = MASTER,
-    objective_ms: float = typer.Option(0.0, "--objective-ms", min=0.0, help="Instead of the objective of the nodes."),
-    target: float = typer.Option(0.99, "--target", min=0.0, max=1.0, help="Share of messages to be within it."),
-    client_group: str = typer.Option(
-        "", "--client-group", help="Pattern of client ids; its parentheses are the group."
-    ),
-    longest_s: int = typer.Option(3600, "--longest-s", min=1, help="Clients away for longer count as switched off."),
-    mark: list[str] = typer.Option(
-        [], "--mark", metavar="'TIME LABEL'", help="A line in the plot, such as a deployment."
-    ),
-    as_json: bool = JSON,
+    url: str,
+    token: str | None,
+    stream: str,
+    out: Path | None,
+    master: str,
+    objective_ms: float,
+    target: float,
+    client_group: str,
+    longest_s: int,
+    mark: tuple[str, ...],
+    as_json: bool,
 ) -> int:
     """Say how available the cluster was to its users, by day and month, groups of clients and topics, and what cost it.
 
@@ -60,16 +85,19 @@ def availability(
     return 0
 
 
-@app.command()
+@report.command()
+@url_option
+@token_option
+@stream_option
+@out_option
+@master_option
+@click.option(
+    "--silent-s", type=click.IntRange(min=1), default=86_400, help="No sign for so long: the device is silent."
+)
+@click.option("--storm", type=click.IntRange(min=1), default=100, help="So many clients in a minute can be a storm.")
+@json_option
 def fleet(
-    url: str = URL,
-    token: str | None = TOKEN,
-    stream: str = STREAM,
-    out: Path | None = OUT,
-    master: str = MASTER,
-    silent_s: int = typer.Option(86_400, "--silent-s", min=1, help="No sign for so long: the device is silent."),
-    storm: int = typer.Option(100, "--storm", min=1, help="So many clients in a minute can be a storm."),
-    as_json: bool = JSON,
+    url: str, token: str | None, stream: str, out: Path | None, master: str, silent_s: int, storm: int, as_json: bool
 ) -> int:
     """Say which devices were seen, which are silent, how long connections last, who sends most, when all came at once.
 
@@ -91,7 +119,7 @@ def spark_part() -> Any:
     return run
 
 
-def parsed_marks(texts: list[str]) -> list[Any]:
+def parsed_marks(texts: tuple[str, ...]) -> list[Any]:
     """The marks that were given; Refusal where one is not `TIME LABEL`."""
     from pyspark_folkmoot.ready.timeline import parse_mark
 
@@ -141,16 +169,16 @@ def show(tables: dict[str, list[dict[str, Any]]], as_json: bool) -> None:
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
     """Print rows with a column for each field that any of them has."""
-    from rich.table import Table
-
     columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-    table = Table(box=None, pad_edge=False)
-    for name in columns:
-        number = any(isinstance(row[name], int | float) and not isinstance(row[name], bool) for row in rows)
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    grid = Grid(*columns, right=[name for name in columns if any(is_number(row[name]) for row in rows)])
     for row in rows:
-        table.add_row(*[cell(name, row[name]) for name in columns])
-    print_table(table)
+        grid.add(*[cell(name, row[name]) for name in columns])
+    grid.print()
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a figure: bool is an int to Python, and none here."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def cell(name: str, value: Any) -> str:

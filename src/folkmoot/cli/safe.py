@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
-from folkmoot.cli.admin import ADMIN, JSON, TOKEN, connect, print_json
+from folkmoot.cli.admin import admin_option, connect, json_option, print_json, token_option
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+__all__ = ["safe_to_stop"]
 
 
-@app.command()
-def safe_to_stop(
-    node: str = typer.Argument(help="The node that is to be stopped."),
-    admin: list[str] = ADMIN,
-    token: str | None = TOKEN,
-    as_json: bool = JSON,
-) -> int:
+@click.command()
+@click.argument("node", help="The node that is to be stopped.")
+@admin_option
+@token_option
+@json_option
+def safe_to_stop(node: str, admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
     """Say whether NODE can be stopped: exit status 0 if so, 1 if not, 2 if nobody could tell.
 
     It can when every partition that it has stays open and keeps all its other copies. While one node is away, no other

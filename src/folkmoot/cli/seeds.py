@@ -6,6 +6,7 @@ It ends by itself after the last seed or when its time is over, and Ctrl-C gives
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -13,11 +14,15 @@ from hashlib import blake2b
 from multiprocessing import get_context
 from types import FrameType
 
+import click
+
 from folkmoot.sim import Options, Result
 
 __all__ = ["print_marks", "run_in_process", "run_many"]
 
 SHOWN_FAILURES = 10
+CLEAR_LINE = "\r\033[K"
+"""What a line is printed after where the progress bar stands."""
 RUNS_PER_PROCESS = 1_000
 """A process is replaced after so many runs, whatever they may have left in it."""
 
@@ -128,18 +133,13 @@ def run_many(options: Options, seeds: int, jobs: int, *, marks: bool, mix: bool 
 
 
 def _count(tally: Tally, results: Iterator[tuple[Options, Result]], seeds: int) -> None:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("simulating", total=seeds)
-        for options, result in results:
+    clear = CLEAR_LINE if sys.stderr.isatty() else ""
+    with click.progressbar(results, seeds, "simulating", show_pos=True, file=sys.stderr) as bar:
+        for options, result in bar:
             tally.add(options, result)
             if result.violations and len(tally.failed) <= SHOWN_FAILURES:
                 text = f"seed {result.seed}: {result.violations[0]!r}".splitlines()[0]
-                progress.console.print(text, markup=False, highlight=False)
-            progress.advance(task)
+                print(clear + text, file=sys.stderr)
 
 
 def print_marks(marks: dict[str, int]) -> None:

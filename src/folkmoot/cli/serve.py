@@ -3,76 +3,86 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import typer
+import click
 
 from folkmoot.cli.config import unusable
 from folkmoot.cli.error import Refusal
 from folkmoot.config import ConfigError, Settings, load
 
-__all__ = ["app", "overrides"]
+__all__ = ["serve", "overrides"]
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
-DURABILITY = typer.Option(
-    None, "--durability", metavar="fsync|os", help="When a message is safe: on disk, or handed to the system [fsync]."
+@click.command()
+@click.option("--config", "-c", type=click.Path(path_type=Path), help="Configuration file (TOML).")
+@click.option("--node-id", help="Name of the node [node1; one of its own if it has peers].")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the store [folkmoot-data].")
+@click.option(
+    "--mqtt",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Listen for MQTT over TCP [127.0.0.1:1883, if no listener is given].",
 )
-PEER = typer.Option(
-    None, "--peer", metavar="HOST:PORT", help="Where other nodes connect; without it there is no cluster [none]."
+@click.option("--mqtts", multiple=True, metavar="HOST:PORT", help="Listen for MQTT over TLS.")
+@click.option("--ws", multiple=True, metavar="HOST:PORT", help="Listen for MQTT over WebSocket.")
+@click.option("--wss", multiple=True, metavar="HOST:PORT", help="Listen for MQTT over WebSocket and TLS.")
+@click.option(
+    "--tls-certificate", "certificate", type=click.Path(path_type=Path), help="PEM file for --mqtts and --wss."
 )
-ADVERTISE = typer.Option(
-    None, "--advertise", metavar="HOST:PORT", help="Where they are told to connect, if not to --peer."
+@click.option("--tls-key", "key", type=click.Path(path_type=Path), help="PEM file with the certificate's private key.")
+@click.option(
+    "--tls-ca", "ca", type=click.Path(path_type=Path), help="PEM file with the signers of client certificates."
 )
-SEED = typer.Option([], "--seed", metavar="HOST:PORT", help="Peer address of a node to ask first.")
-REPLICAS = typer.Option(None, "--replicas", metavar="N", help="Copies of everything that is stored [3].")
-ZONE = typer.Option(None, "--zone", help="What fails together with this node [the node itself].")
-SECRET_FILE = typer.Option(None, "--secret-file", help="File with the word that all nodes share.")
-LOG_LEVEL = typer.Option(None, "--log-level", metavar="LEVEL", help="debug, info, warning, error [info].")
-LOG_FORMAT = typer.Option(None, "--log-format", metavar="text|json", help="How the log is written [text].")
-
-
-@app.command()
+@click.option("--admin", metavar="HOST:PORT", help="HTTP: streams, health, metrics [none].")
+@click.option("--stream", multiple=True, metavar="NAME=FILTER", help="Keep what matches FILTER, to be read again.")
+@click.option("--peer", metavar="HOST:PORT", help="Where other nodes connect; without it there is no cluster [none].")
+@click.option("--advertise", metavar="HOST:PORT", help="Where they are told to connect, if not to --peer.")
+@click.option("--seed", multiple=True, metavar="HOST:PORT", help="Peer address of a node to ask first.")
+@click.option("--replicas", type=int, metavar="N", help="Copies of everything that is stored [3].")
+@click.option("--zone", help="What fails together with this node [the node itself].")
+@click.option("--secret-file", type=click.Path(path_type=Path), help="File with the word that all nodes share.")
+@click.option(
+    "--durability", metavar="fsync|os", help="When a message is safe: on disk, or handed to the system [fsync]."
+)
+@click.option(
+    "--salvage",
+    is_flag=True,
+    default=None,
+    help="After damage to the store: start with what was written before it, lose the rest.",
+)
+@click.option("--password-file", type=click.Path(path_type=Path), help="Users, from `folkmoot passwd`.")
+@click.option("--allow-anonymous/--no-anonymous", default=None, help="Whether clients may connect without a user name.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error [info].")
+@click.option("--log-format", metavar="text|json", help="How the log is written [text].")
 def serve(
-    config: Path | None = typer.Option(None, "--config", "-c", help="Configuration file (TOML)."),
-    node_id: str | None = typer.Option(
-        None, "--node-id", help="Name of the node [node1; one of its own if it has peers]."
-    ),
-    data: Path | None = typer.Option(None, "--data", help="Folder of the store [folkmoot-data]."),
-    mqtt: list[str] = typer.Option(
-        [], "--mqtt", metavar="HOST:PORT", help="Listen for MQTT over TCP [127.0.0.1:1883, if no listener is given]."
-    ),
-    mqtts: list[str] = typer.Option([], "--mqtts", metavar="HOST:PORT", help="Listen for MQTT over TLS."),
-    ws: list[str] = typer.Option([], "--ws", metavar="HOST:PORT", help="Listen for MQTT over WebSocket."),
-    wss: list[str] = typer.Option([], "--wss", metavar="HOST:PORT", help="Listen for MQTT over WebSocket and TLS."),
-    certificate: Path | None = typer.Option(None, "--tls-certificate", help="PEM file for --mqtts and --wss."),
-    key: Path | None = typer.Option(None, "--tls-key", help="PEM file with the certificate's private key."),
-    ca: Path | None = typer.Option(None, "--tls-ca", help="PEM file with the signers of client certificates."),
-    admin: str | None = typer.Option(
-        None, "--admin", metavar="HOST:PORT", help="HTTP: streams, health, metrics [none]."
-    ),
-    stream: list[str] = typer.Option(
-        [], "--stream", metavar="NAME=FILTER", help="Keep what matches FILTER, to be read again."
-    ),
-    peer: str | None = PEER,
-    advertise: str | None = ADVERTISE,
-    seed: list[str] = SEED,
-    replicas: int | None = REPLICAS,
-    zone: str | None = ZONE,
-    secret_file: Path | None = SECRET_FILE,
-    durability: str | None = DURABILITY,
-    salvage: bool | None = typer.Option(
-        None, "--salvage", help="After damage to the store: start with what was written before it, lose the rest."
-    ),
-    password_file: Path | None = typer.Option(None, "--password-file", help="Users, from `folkmoot passwd`."),
-    allow_anonymous: bool | None = typer.Option(
-        None, "--allow-anonymous/--no-anonymous", help="Whether clients may connect without a user name."
-    ),
-    log_level: str | None = LOG_LEVEL,
-    log_format: str | None = LOG_FORMAT,
+    config: Path | None,
+    node_id: str | None,
+    data: Path | None,
+    mqtt: tuple[str, ...],
+    mqtts: tuple[str, ...],
+    ws: tuple[str, ...],
+    wss: tuple[str, ...],
+    certificate: Path | None,
+    key: Path | None,
+    ca: Path | None,
+    admin: str | None,
+    stream: tuple[str, ...],
+    peer: str | None,
+    advertise: str | None,
+    seed: tuple[str, ...],
+    replicas: int | None,
+    zone: str | None,
+    secret_file: Path | None,
+    durability: str | None,
+    salvage: bool | None,
+    password_file: Path | None,
+    allow_anonymous: bool | None,
+    log_level: str | None,
+    log_format: str | None,
 ) -> int:
     """Run a node until Ctrl-C or SIGTERM.
 
@@ -123,7 +133,7 @@ def seeds_of(config: Path, given: dict[str, Any]) -> list[str]:
 
 
 def overrides(
-    sections: dict[str, dict[str, Any]], listeners: dict[str, list[str]], streams: list[str]
+    sections: dict[str, dict[str, Any]], listeners: Mapping[str, Sequence[str]], streams: Sequence[str]
 ) -> dict[str, Any]:
     """The flags that were given as nested tables of settings; Refusal for a stream without a filter."""
     tables: dict[str, Any] = {}

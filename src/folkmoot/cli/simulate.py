@@ -5,44 +5,71 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import typer
+import click
 
 from folkmoot.cli.error import Refusal
 from folkmoot.cli.seeds import print_marks, run_many
 from folkmoot.sim import Options, Scenario, ScriptError, Shrinker, UnknownOption, parse_scenario
 
-__all__ = ["app"]
+__all__ = ["simulate"]
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 TAIL_LINES = 60
 LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
 """What `--shrink` makes smaller, and how small."""
 
 
-@app.command()
+@click.command()
+@click.option(
+    "--seed", "--from", type=click.IntRange(min=0), default=1, help="The seed; everything in the run follows from it."
+)
+@click.option("--steps", type=click.IntRange(min=1), default=2_000, help="Actions of clients in the run.")
+@click.option("--nodes", type=click.IntRange(min=1, max=100), default=1, help="Nodes of the cluster.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, help="Run this many seeds, from --seed on.")
+@click.option(
+    "--with",
+    "switch_on",
+    default="",
+    show_default=False,
+    help="Features and faults to switch on (after --without), separated by commas.",
+)
+@click.option(
+    "--without",
+    "switch_off",
+    default="",
+    show_default=False,
+    help="Features and faults to switch off; `faults` is all faults.",
+)
+@click.option("--set", "assign", multiple=True, help="NAME=VALUE for a number that --verbose shows; may be repeated.")
+@click.option("--scenario", type=click.Path(dir_okay=False, path_type=Path), help="Run this file instead of a seed.")
+@click.option("--shrink", is_flag=True, help="Make a failing run shorter, and print its command.")
+@click.option("--trace", is_flag=True, help="Print every line of what happens.")
+@click.option("--verbose", is_flag=True, help="Say what the seed has drawn: features, faults, limits.")
+@click.option("--marks", is_flag=True, help="Count the rare branches that were reached.")
+@click.option("--mix", is_flag=True, help="With --seeds: draw nodes (to --nodes) and steps (to --steps) too.")
+@click.option(
+    "--minutes",
+    type=click.FloatRange(min=0),
+    default=0,
+    help="With --seeds: begin no seed after this time; 0 is never.",
+)
+@click.option("--jobs", type=click.IntRange(min=0), default=0, help="Processes for many seeds; 0 is one per core.")
 def simulate(
-    seed: int = typer.Option(1, "--seed", "--from", min=0, help="The seed; everything in the run follows from it."),
-    steps: int = typer.Option(2_000, "--steps", min=1, help="Actions of clients in the run."),
-    nodes: int = typer.Option(1, "--nodes", min=1, max=100, help="Nodes of the cluster."),
-    seeds: int = typer.Option(1, "--seeds", min=1, help="Run this many seeds, from --seed on."),
-    switch_on: str = typer.Option(
-        "", "--with", help="Features and faults to switch on (after --without), separated by commas."
-    ),
-    switch_off: str = typer.Option("", "--without", help="Features and faults to switch off; `faults` is all faults."),
-    assign: list[str] = typer.Option(
-        [], "--set", help="NAME=VALUE for a number that --verbose shows; may be repeated."
-    ),
-    scenario: Path | None = typer.Option(None, "--scenario", help="Run this file instead of a seed.", dir_okay=False),
-    shrink: bool = typer.Option(False, "--shrink", help="Make a failing run shorter, and print its command."),
-    trace: bool = typer.Option(False, "--trace", help="Print every line of what happens."),
-    verbose: bool = typer.Option(False, "--verbose", help="Say what the seed has drawn: features, faults, limits."),
-    marks: bool = typer.Option(False, "--marks", help="Count the rare branches that were reached."),
-    mix: bool = typer.Option(False, "--mix", help="With --seeds: draw nodes (to --nodes) and steps (to --steps) too."),
-    minutes: float = typer.Option(
-        0, "--minutes", min=0, help="With --seeds: begin no seed after this time; 0 is never."
-    ),
-    jobs: int = typer.Option(0, "--jobs", min=0, help="Processes for many seeds; 0 is one per core."),
+    seed: int,
+    steps: int,
+    nodes: int,
+    seeds: int,
+    switch_on: str,
+    switch_off: str,
+    assign: tuple[str, ...],
+    scenario: Path | None,
+    shrink: bool,
+    trace: bool,
+    verbose: bool,
+    marks: bool,
+    mix: bool,
+    minutes: float,
+    jobs: int,
 ) -> int:
     """Run nodes with simulated clients, network, disks and faults, and check that every promise holds.
 

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import typer
+import click
 
-from folkmoot.cli.admin import ADMIN, JSON, TOKEN, connect, print_json, print_table, size_text
+from folkmoot.cli.admin import admin_option, connect, json_option, print_json, size_text, token_option
+from folkmoot.cli.grid import Grid
 
-__all__ = ["app", "heal_text", "summary"]
+__all__ = ["status", "heal_text", "summary"]
 
 OUTSIDE: Final = {
     "waiting": "NOT TAKEN IN: it serves nobody yet, and knows nothing of the others",
     "excluded": "LEFT OUT: the cluster goes on without it, and it serves nobody; ask another node about the cluster",
 }
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
-
-@app.command()
-def status(admin: list[str] = ADMIN, token: str | None = TOKEN, as_json: bool = JSON) -> int:
+@click.command()
+@admin_option
+@token_option
+@json_option
+def status(admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
     """Show the view, the nodes, and how the data is.
 
     A node that is dead or hangs is passed over for the next address. "overload" goes from 0 to 10; "leads" and
@@ -32,7 +34,7 @@ def status(admin: list[str] = ADMIN, token: str | None = TOKEN, as_json: bool = 
     lines = summary(found)
     print(lines[0])
     if found["state"] not in OUTSIDE:
-        print_table(node_table(found))
+        node_grid(found).print()
     print("\n".join(lines[1:]))
     return 0
 
@@ -153,13 +155,10 @@ def copy_line(copy: dict[str, Any], moving: int) -> str:
     return f"copying: {moving} partitions get copies, {left}; {here}"
 
 
-def node_table(found: dict[str, Any]) -> Any:
+def node_grid(found: dict[str, Any]) -> Grid:
     """A row for each node, those that are away included."""
-    from rich.table import Table
-
-    table = Table("node", "zone", "state", "version", "address", box=None, pad_edge=False)
-    for title in ("clients", "sessions", "overload", "leads", "follows", "fills", "heard"):
-        table.add_column(title, justify="right", no_wrap=True)
+    titles = ("clients", "sessions", "overload", "leads", "follows", "fills", "heard")
+    grid = Grid("node", "zone", "state", "version", "address", *titles, right=titles)
     now_us = found["started_us"] + found["uptime_us"]
     for node in found["nodes"]:
         cells = [node["id"], node["zone"] or "-", node["state"], node["software"] or "-", node["address"] or "-"]
@@ -167,8 +166,8 @@ def node_table(found: dict[str, Any]) -> Any:
         if node["state"] == "away":
             figures = ["-"] * len(figures)
         heard = "-" if node["id"] == found["node"] else ago(node["last_heard_us"], now_us)
-        table.add_row(*cells, *figures, heard, style=None if node["state"] == "active" else "bold")
-    return table
+        grid.add(*cells, *figures, heard, loud=node["state"] != "active")
+    return grid
 
 
 def ago(time_us: int, now_us: int) -> str:

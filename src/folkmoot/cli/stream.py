@@ -10,32 +10,41 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 
-from folkmoot.cli.admin import URL, size_text
+from folkmoot.cli.admin import size_text, url_option
 from folkmoot.cli.error import Refusal
+from folkmoot.cli.grid import Grid
 
 if TYPE_CHECKING:
     from folkmoot.client.position import Position
     from folkmoot.client.streams import StreamClient, StreamInfo
     from folkmoot.streams.record import Entry
 
-__all__ = ["app"]
+__all__ = ["stream"]
 
 POLL_S: Final = 0.2
 # A Ctrl-C that comes just before Python waits for the answer is seen when it has come: nobody should wait longer.
 WAIT_MS: Final = 1_000
 PATIENCE_S: Final = 10.0
-LINE_WIDTH: Final = 200
-
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown", no_args_is_help=True)
-
-TOKEN = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The node's admin token, if it has one.")
-JSON = typer.Option(False, "--json", help="Print JSON.")
 
 
-@app.command("list")
-def list_streams(url: str = URL, token: str | None = TOKEN, as_json: bool = JSON) -> int:
+@click.group(no_args_is_help=True)
+def stream() -> None:
+    """List the streams of a node, or read one."""
+
+
+token_option = click.option(
+    "--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="The node's admin token, if it has one."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@stream.command("list")
+@url_option
+@token_option
+@json_option
+def list_streams(url: str, token: str | None, as_json: bool) -> int:
     """List the streams: filter, partitions, records, size, times, retention."""
     client = connect(url, token)
     streams = client.streams()
@@ -43,31 +52,34 @@ def list_streams(url: str = URL, token: str | None = TOKEN, as_json: bool = JSON
         for info in streams:
             print(json.dumps(summary(info), ensure_ascii=False))
         return 0
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("stream", "filter", box=None, pad_edge=False)
-    for title in ("partitions", "records", "size", "oldest", "latest", "kept for", "kept up to"):
-        table.add_column(title, justify="right", no_wrap=True)
+    if not streams:
+        print(f"no streams: start the node with --stream NAME=FILTER ({url})")
+        return 0
+    titles = ("partitions", "records", "size", "oldest", "latest", "kept for", "kept up to")
+    grid = Grid("stream", "filter", *titles, right=titles)
     for info in streams:
-        table.add_row(*row(info))
-    # As long as it must be, also where the terminal is narrower: a wrapped line can be read, cut columns cannot.
-    console = Console()
-    console.width = max(console.width, LINE_WIDTH)
-    console.print(table if streams else f"no streams: start the node with --stream NAME=FILTER ({url})")
+        grid.add(*row(info))
+    grid.print()
     return 0
 
 
-@app.command("read")
+@stream.command("read")
+@click.argument("name", help="The stream.")
+@click.option("--from", "start", default="earliest", help="earliest, latest, an OFFSET, or a TIME (RFC 3339).")
+@click.option(
+    "--to",
+    "end",
+    default="",
+    show_default=False,
+    help="Stop before this: latest, an OFFSET, or a TIME. [default: latest]",
+)
+@click.option("--partition", type=click.IntRange(min=0), help="Only this stream partition.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@url_option
+@token_option
+@json_option
 def read_stream(
-    name: str = typer.Argument(help="The stream."),
-    start: str = typer.Option("earliest", "--from", help="earliest, latest, an OFFSET, or a TIME (RFC 3339)."),
-    end: str = typer.Option("", "--to", help="Stop before this: latest, an OFFSET, or a TIME. [default: latest]"),
-    partition: int | None = typer.Option(None, "--partition", min=0, help="Only this stream partition."),
-    follow: bool = typer.Option(False, "--follow", "-f", help="Go on with what comes, until Ctrl-C."),
-    url: str = URL,
-    token: str | None = TOKEN,
-    as_json: bool = JSON,
+    name: str, start: str, end: str, partition: int | None, follow: bool, url: str, token: str | None, as_json: bool
 ) -> int:
     """Print the records of stream NAME in the order of their times.
 

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-import typer
+import click
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from folkmoot.cli.connection import LEVELS_MAX, Connection, ConnectionOptions, connected
@@ -17,7 +17,7 @@ from folkmoot.mqtt import reason as codes
 from folkmoot.topics.name import check_filter, matches, split_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from paho.mqtt.client import MQTTMessage
     from paho.mqtt.properties import Properties
@@ -25,34 +25,46 @@ if TYPE_CHECKING:
     from folkmoot.cli.line import Received
     from folkmoot.cli.link import Link, Lost
 
-__all__ = ["app"]
+__all__ = ["sub"]
 
 RETAIN_ALWAYS: Final = 0
 RETAIN_NEVER: Final = 2
 PAUSE_S: Final = 1.0
 PAUSE_MAX_S: Final = 30.0
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
-
-@app.command(cls=PropertyCommand, context_settings={"help_option_names": ["--help"]})
+@click.command(cls=PropertyCommand, context_settings={"help_option_names": ["--help"]})
 @connected
+@click.option("-t", "--topic", "filters", multiple=True, help="Topic filter, also $share/GROUP/FILTER; repeatable.")
+@click.option("-q", "--qos", type=click.IntRange(min=0, max=2), default=0, help="The highest QoS to receive with.")
+@click.option("-U", "--unsubscribe", multiple=True, help="Unsubscribe from this filter; repeatable.")
+@click.option("-T", "--filter-out", "without", multiple=True, help="Do not print what matches this; repeatable.")
+@click.option("-C", "--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("-E", "--exit-after-subscribe", "ready", is_flag=True, help="End when the broker has subscribed us.")
+@click.option("-R", "--no-retained", "fresh", is_flag=True, help="No retained messages.")
+@click.option("--retained-only", "retained", is_flag=True, help="Only retained messages; end at the first other one.")
+@click.option("--retain-as-published", "as_published", is_flag=True, help="Keep the retain flag of live messages.")
+@click.option("--no-local", is_flag=True, help="Nothing that this client id published itself.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the topic before the payload.")
+@click.option("-F", "--format", "template", metavar="TEXT", help="Print this; see docs/cli.md.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message, with its properties.")
+@click.option("-N", "--no-eol", "no_line_end", is_flag=True, help="Print no line's end after a message.")
 def sub(
     options: ConnectionOptions,
-    filters: list[str] = typer.Option([], "-t", "--topic", help="Topic filter, also $share/GROUP/FILTER; repeatable."),
-    qos: int = typer.Option(0, "-q", "--qos", min=0, max=2, help="The highest QoS to receive with."),
-    unsubscribe: list[str] = typer.Option([], "-U", "--unsubscribe", help="Unsubscribe from this filter; repeatable."),
-    without: list[str] = typer.Option([], "-T", "--filter-out", help="Do not print what matches this; repeatable."),
-    count: int | None = typer.Option(None, "-C", "--count", min=1, help="End after so many messages."),
-    ready: bool = typer.Option(False, "-E", "--exit-after-subscribe", help="End when the broker has subscribed us."),
-    fresh: bool = typer.Option(False, "-R", "--no-retained", help="No retained messages."),
-    retained: bool = typer.Option(False, "--retained-only", help="Only retained messages; end at the first other one."),
-    as_published: bool = typer.Option(False, "--retain-as-published", help="Keep the retain flag of live messages."),
-    no_local: bool = typer.Option(False, "--no-local", help="Nothing that this client id published itself."),
-    verbose: bool = typer.Option(False, "-v", "--verbose", help="Print the topic before the payload."),
-    template: str | None = typer.Option(None, "-F", "--format", metavar="TEXT", help="Print this; see docs/cli.md."),
-    as_json: bool = typer.Option(False, "--json", help="Print one JSON object per message, with its properties."),
-    no_line_end: bool = typer.Option(False, "-N", "--no-eol", help="Print no line's end after a message."),
+    filters: tuple[str, ...],
+    qos: int,
+    unsubscribe: tuple[str, ...],
+    without: tuple[str, ...],
+    count: int | None,
+    ready: bool,
+    fresh: bool,
+    retained: bool,
+    as_published: bool,
+    no_local: bool,
+    verbose: bool,
+    template: str | None,
+    as_json: bool,
+    no_line_end: bool,
 ) -> int:
     """Subscribe and print what comes; the options are those of mosquitto_sub.
 
@@ -106,14 +118,14 @@ def form_of(verbose: bool, template: str | None, as_json: bool) -> Callable[[Rec
 class Subscription:
     """What to subscribe to and how: filters, options, and what is not printed. Refusal for a filter that is none."""
 
-    def __init__(self, filters: list[str], without: list[str], unsubscribe: list[str], qos: int) -> None:
+    def __init__(self, filters: Sequence[str], without: Sequence[str], unsubscribe: Sequence[str], qos: int) -> None:
         for name, given in (("-t", filters), ("-T", without), ("-U", unsubscribe)):
             for text in given:
                 if fault := check_filter(text_bytes(name, text), LEVELS_MAX):
                     raise Refusal(f"{name} {text}: {fault}")
         self.filters = list(filters)
         self.without = [text.encode() for text in without]
-        self.unsubscribe = unsubscribe
+        self.unsubscribe = list(unsubscribe)
         self.qos = qos
         self.options: list[tuple[str, int]] | list[tuple[str, SubscribeOptions]] = []
 

@@ -9,32 +9,29 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import typer
+import click
 
-from folkmoot.cli.admin import URL, print_table
+from folkmoot.cli.admin import url_option
 from folkmoot.cli.error import Refusal
+from folkmoot.cli.grid import Grid
 
 if TYPE_CHECKING:
     from folkmoot.client.column import Column
     from folkmoot.client.table import TableClient
 
-__all__ = ["app"]
+__all__ = ["table"]
 
 PATIENCE_S: Final = 10.0
-WIDTH_MAX: Final = 100_000  # nothing is cut: a wrapped line can be read
-
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 
-@app.command()
-def table(
-    name: str = typer.Argument("", help="sessions, subscriptions, queues, retained, streams or partitions."),
-    url: str = URL,
-    token: str | None = typer.Option(None, "--token", envvar="FOLKMOOT_TOKEN", help="The nodes' admin token."),
-    as_json: bool = typer.Option(False, "--json", help="Print each row as JSON, as the HTTP API gives it."),
-    as_csv: bool = typer.Option(False, "--csv", help="Print CSV with a head line."),
-    payload: bool = typer.Option(False, "--payload", help="With the payloads (of retained, as base64)."),
-) -> int:
+@click.command()
+@click.argument("name", default="", help="sessions, subscriptions, queues, retained, streams or partitions.")
+@url_option
+@click.option("--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="The nodes' admin token.")
+@click.option("--json", "as_json", is_flag=True, help="Print each row as JSON, as the HTTP API gives it.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a head line.")
+@click.option("--payload", is_flag=True, help="With the payloads (of retained, as base64).")
+def table(name: str, url: str, token: str | None, as_json: bool, as_csv: bool, payload: bool) -> int:
     """Print a table of the cluster's state, or without a name, which tables and columns there are.
 
     The rows of a partition are of one moment; partitions are read one after the other.
@@ -93,27 +90,20 @@ def describe(as_json: bool) -> int:
         for name, column in found:
             print(json.dumps({"table": name, "column": column.name, "type": column.kind, "meaning": column.meaning}))
         return 0
-    from rich.table import Table
-
-    shown = Table("table", "column", "type", "meaning", box=None, pad_edge=False)
+    grid = Grid("table", "column", "type", "meaning")
     for name, column in found:
-        shown.add_row(name, column.name, column.kind, column.meaning)
-    print_table(shown)
+        grid.add(name, column.name, column.kind, column.meaning)
+    grid.print()
     return 0
 
 
 def show(columns: list[Column], rows: Iterator[dict[str, Any]]) -> None:
     """Print rows for people, as wide as they are."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=None, pad_edge=False)
-    for column in columns:
-        shown.add_column(column.name, justify="right" if column.kind in ("integer", "long") else "left", no_wrap=True)
+    figures = [column.name for column in columns if column.kind in ("integer", "long")]
+    grid = Grid(*[column.name for column in columns], right=figures)
     for row in rows:
-        shown.add_row(*[Text(text(column, row[column.name]) or "-") for column in columns])
-    Console(highlight=False, width=WIDTH_MAX).print(shown)
+        grid.add(*[text(column, row[column.name]) or "-" for column in columns])
+    grid.print()
 
 
 def text(column: Column, value: Any) -> str:

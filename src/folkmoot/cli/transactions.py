@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from folkmoot.cli.admin import ADMIN, JSON, TOKEN, print_json, print_table, size_text
+from folkmoot.cli.admin import admin_option, json_option, print_json, size_text, token_option
 from folkmoot.cli.error import Refusal
+from folkmoot.cli.grid import Grid
 
 if TYPE_CHECKING:
     from folkmoot.client.transactions import TransactionClient
 
-__all__ = ["app"]
+__all__ = ["transactions"]
 
 PATIENCE_S = 5.0
 
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown", invoke_without_command=True)
 
-
-@app.callback()
-def transactions(
-    context: typer.Context, admin: list[str] = ADMIN, token: str | None = TOKEN, as_json: bool = JSON
-) -> int | None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+@admin_option
+@token_option
+@json_option
+def transactions(context: click.Context, admin: tuple[str, ...], token: str | None, as_json: bool) -> int | None:
     """List the apps that publish by transactions: the last number committed, what waits, what is staged."""
     if context.invoked_subcommand is not None:
         return None
@@ -31,17 +33,13 @@ def transactions(
     if as_json:
         print_json({"transactions": apps, "complete": complete})
         return 0
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column("app", no_wrap=True)
-    for title in ("last", "committed", "published", "waiting", "since", "staged", "newest"):
-        table.add_column(title, justify="right", no_wrap=True)
+    figures = ("last", "committed", "published", "waiting", "since", "staged", "newest")
+    grid = Grid("app", *figures, right=figures)
     now_us = time.time_ns() // 1000
     for entry in apps:
-        table.add_row(*row(entry, now_us))
+        grid.add(*row(entry, now_us))
     if apps:
-        print_table(table)
+        grid.print()
     else:
         print("no transactions: no app has committed or staged any")
     if not complete:
@@ -75,12 +73,11 @@ def age_text(time_us: int | None, now_us: int) -> str:
     return f"{seconds} s"
 
 
-@app.command()
-def forget(
-    name: str = typer.Argument(metavar="APP", help="The app, as the list shows it."),
-    admin: list[str] = ADMIN,
-    token: str | None = TOKEN,
-) -> int:
+@transactions.command()
+@click.argument("name", metavar="APP", help="The app, as the list shows it.")
+@admin_option
+@token_option
+def forget(name: str, admin: tuple[str, ...], token: str | None) -> int:
     """Forget APP and what it has staged: should it come back, its numbers begin anew.
 
     Refused (status 2) while committed messages of it wait to be published. A Spark query that goes on after that
@@ -91,7 +88,7 @@ def forget(
     return 0
 
 
-def connect(admin: list[str], token: str | None) -> TransactionClient:
+def connect(admin: Sequence[str], token: str | None) -> TransactionClient:
     """A client of the nodes at these addresses; Refusal when one is no address."""
     from folkmoot.client.transactions import TransactionClient
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import typer
+import click
 
-from folkmoot.cli.admin import ADMIN, JSON, TOKEN, connect, named, print_json
+from folkmoot.cli.admin import admin_option, connect, json_option, named, print_json, token_option
 from folkmoot.cli.error import Refusal
 
-__all__ = ["app"]
-
-app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+__all__ = ["where"]
 
 
-@app.command()
-def where(
-    client_id: str = typer.Argument("", metavar="[CLIENT_ID]", help="The client whose session is meant."),
-    topic: str = typer.Option("", "--topic", help="The topic whose retained message is meant, instead of a client."),
-    admin: list[str] = ADMIN,
-    token: str | None = TOKEN,
-    as_json: bool = JSON,
-) -> int:
+@click.command()
+@click.argument("client_id", default="", metavar="[CLIENT_ID]", help="The client whose session is meant.")
+@click.option(
+    "--topic", default="", show_default=False, help="The topic whose retained message is meant, instead of a client."
+)
+@admin_option
+@token_option
+@json_option
+def where(client_id: str, topic: str, admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
     """Say in which partition CLIENT_ID or a topic is, who leads and follows it, and who has the connection.
 
     Where something is follows from its name, whether it exists or not. Which node has the connection only the leader

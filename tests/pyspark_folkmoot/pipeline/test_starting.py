@@ -37,6 +37,11 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return asked
 
 
+def start(*arguments: str) -> None:
+    """Run a command of `folkmoot pipeline` in this process, and let what it raises through."""
+    cli.pipeline.main(list(arguments), standalone_mode=False)
+
+
 def told(loaded: Loaded) -> str:
     found = report(loaded)
     assert found is not None
@@ -51,9 +56,9 @@ def test_a_second_driver_is_refused_before_it_starts_spark_or_moves_its_log(
         log = loaded.state / "spark.log"
         log.write_text("of the first", encoding="utf-8")
         with pytest.raises(PipelineProblem, match="a pipeline has one driver"):
-            cli.run_command(file, None, False, False)
+            start("run", str(file))
         with pytest.raises(PipelineProblem, match="a pipeline has one driver"):
-            cli.backfill_command(file, "out", None, None, None)
+            start("backfill", str(file), "--sink", "out")
         assert log.read_text(encoding="utf-8") == "of the first"
         assert not list(loaded.state.glob("spark.log.*"))
         assert report(loaded) is None, "the status is that of the first"
@@ -62,7 +67,7 @@ def test_a_second_driver_is_refused_before_it_starts_spark_or_moves_its_log(
 
 def test_a_backfill_of_no_sink_is_refused_before_spark_starts(loaded: Loaded, sessions: list[str]) -> None:
     with pytest.raises(PipelineProblem, match="there is no sink 'nope'"):
-        cli.backfill_command(loaded.folder / "p.yaml", "nope", None, None, None)
+        start("backfill", str(loaded.folder / "p.yaml"), "--sink", "nope")
     assert sessions == []
 
 
@@ -87,7 +92,7 @@ def test_the_status_says_that_a_run_starts_and_keeps_the_figures(loaded: Loaded)
 
 def test_the_status_says_why_a_run_did_not_start(loaded: Loaded, sessions: list[str]) -> None:
     with pytest.raises(PipelineProblem, match="no memory"):
-        cli.run_command(loaded.folder / "p.yaml", None, False, False)
+        start("run", str(loaded.folder / "p.yaml"))
     assert sessions == ["local[*]"]
     text = told(loaded)
     assert text.startswith("pipeline p: failed, since ")
