@@ -12,7 +12,15 @@ import hypothesis
 import pytest
 
 from folkmoot.cli.version import is_compiled, stale_sources, version_line
-from tests.harness.selection import changed_files, changed_packages, in_order, is_pure, package_of, soak_reason
+from tests.harness.selection import (
+    LONG_IN_THE_LOOP,
+    changed_files,
+    changed_packages,
+    in_order,
+    is_pure,
+    package_of,
+    soak_reason,
+)
 from tests.harness.soak import SOAK
 
 if TYPE_CHECKING:
@@ -42,26 +50,47 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--inner-loop", action="store_true", help="no slow tests; those of changed modules first")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import tests of other parts when the pure half is wanted and no paths are given."""
+    if collection_path.parent != ROOT / "tests" or not collection_path.is_dir():
+        return None
+    given = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    return None if given or in_half(config, collection_path.name) else True
+
+
+def in_half(config: pytest.Config, package: str) -> bool:
+    """Whether a run takes the tests of a folder."""
+    if not config.getoption("--pure-half") or is_pure(package):
+        return True
+    return bool(config.getoption("--inner-loop")) and package in changed_packages(changed_files()) - LONG.keys()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what `make soak` runs and what the options leave out; what takes long begins first."""
     inner_loop = config.getoption("--inner-loop")
-    files = changed_files() if inner_loop else []
-    packages = changed_packages(files)
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))  # one worker has the one Spark
+        elif package_of(item.path) == "e2e" and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group("drivers"))  # processes with a Spark each: one at a time
 
     def wanted(item: pytest.Item) -> bool:
         package = package_of(item.path)
-        if config.getoption("--pure-half") and not is_pure(package) and package not in packages - LONG.keys():
+        if not in_half(config, package):
             return False
-        if inner_loop and item.get_closest_marker("slow"):
-            return False
+        if inner_loop and package not in changed_packages(changed_files()):
+            if item.get_closest_marker("slow") or item.path.stem in LONG_IN_THE_LOOP:
+                return False
         return SOAK or item.nodeid in config.args or not soak_reason(item, is_compiled())
 
     chosen = [item for item in items if wanted(item)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-    items[:] = (
-        in_order(chosen, files) if inner_loop else sorted(chosen, key=lambda item: LONG.get(package_of(item.path), 9))
-    )
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    if inner_loop:
+        items[:] = in_order(chosen, changed_files())
+    else:
+        items[:] = sorted(chosen, key=lambda item: LONG.get(package_of(item.path), len(LONG)))
 
 
 @pytest.hookimpl(tryfirst=True)

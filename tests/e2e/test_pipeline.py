@@ -27,7 +27,7 @@ from pyspark_folkmoot.pipeline.report import report, report_text
 from tests.docs.page import ROOT, blocks
 from tests.harness.streamnode import Shelf, StreamNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 PIPELINE = """\
 name: flights

@@ -15,7 +15,7 @@ from pyspark_folkmoot.ready.availability import Wishes
 from pyspark_folkmoot.ready.event import decode
 from pyspark_folkmoot.ready.session import losses, sessions
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 S = 1_000_000
 NOON = 1_763_726_400 * S  # 2025-11-21 12:00 UTC

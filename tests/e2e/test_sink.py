@@ -25,7 +25,7 @@ from folkmoot.mqtt.packet import V5, Publish
 from folkmoot.streams.record import Record
 from tests.integration.serving import Serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 DRIVER = Path(__file__).with_name("sink_driver.py")
 DRIVER_S = 300

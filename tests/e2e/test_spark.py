@@ -25,7 +25,7 @@ from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.record import encode_record
 from tests.harness.streamnode import Shelf, StreamNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 DRIVER = Path(__file__).with_name("driver.py")
 

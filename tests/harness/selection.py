@@ -19,6 +19,15 @@ SEVERAL_PURE = ("simulated_cluster", "spec")
 """Folders of tests that test several packages of the pure half together."""
 
 
+INTERPRETED_IN_SOAK = {
+    "simulated_cluster": "whole clusters: digests of simulated runs are equal, compiled and interpreted"
+}
+"""Folders of the pure half whose tests `make test` runs compiled only, and why."""
+
+LONG_IN_THE_LOOP = ("test_durability", "test_outbox", "test_reconnect", "test_replication", "test_node")
+"""Files of the pure half that take more than ten seconds interpreted: `make quick` takes them when their package changed."""
+
+
 @cache
 def pure_packages() -> tuple[str, ...]:
     """The packages of the pure half, as `setup.py` lists them."""
@@ -48,9 +57,10 @@ def soak_reason(item: pytest.Item, compiled: bool) -> str:
     for name in names:
         for mark in item.iter_markers(name):
             return str(mark.args[0])
-    return ""
+    return "" if compiled else INTERPRETED_IN_SOAK.get(package_of(item.path), "")
 
 
+@cache
 def changed_files() -> list[Path]:
     """What differs from the last commit; what the last commit has changed when nothing does; empty without git."""
     for words in (["diff", "--name-only", "HEAD"], ["diff", "--name-only", "HEAD~1", "HEAD"]):
