@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 # The compiled tree before the sources: see CONTRIBUTING.md, "The compiled half".
 NATIVE := PYTHONPATH=$(CURDIR)/build/native
 SOURCES := PYTHONPATH=$(CURDIR)/src
-PURE := auth broker channel delivery feed kernel leadership membership merge metrics mqtt node partition peer protocol proxy query replica report routing session status store streams topics turn simulated_cluster
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 SEEDS ?= 200
 STEPS ?= 300
@@ -20,7 +20,7 @@ NODES ?= 5
 FROM ?= 1
 ARGS ?=
 
-.PHONY: help run test test-pure check format build lock bench sim torture clients clean distclean
+.PHONY: help run test test-pure quick soak check format build lock bench sim torture clients clean distclean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -51,13 +51,23 @@ build: .venv  ## Compile the pure half into build/native (an unchanged tree is n
 run: build  ## The demonstration: flights of New York through the broker into Delta tables, with kills; ARGS=--full for the year
 	@$(NATIVE) $(BIN)/python -m folkmoot.demo $(ARGS)
 
-test: test-pure build clients  ## All tests: the pure half interpreted, then everything compiled
+test: build clients  ## All tests but those of `make soak`, compiled and interpreted; ARGS choose: ARGS="tests/mqtt -k topic"
+	@$(MAKE) test-pure
 	@echo "== tests, compiled"
-	@$(NATIVE) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --durations=25 --durations-min=5 $(ARGS)
+	@$(NATIVE) $(PYTEST) --durations=25 --durations-min=5 $(ARGS)
 
-test-pure: .venv  ## The tests of the pure half, interpreted
+test-pure: .venv  ## The tests of the pure half, interpreted; ARGS choose
 	@echo "== tests of the pure half, interpreted"
-	@$(SOURCES) $(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard $(PURE:%=tests/%) tests/spec)
+	@$(SOURCES) $(PYTEST) -q --pure-half $(ARGS)
+
+quick: .venv  ## While working: the pure half interpreted and what has changed, changed modules first; under 90 seconds
+	@$(SOURCES) $(PYTEST) -q --pure-half --inner-loop $(ARGS)
+
+soak: export FOLKMOOT_SOAK := 1
+soak: build clients  ## Every test, with all seeds, compiled and interpreted (hours); ARGS choose
+	@$(MAKE) test-pure
+	@echo "== tests, compiled"
+	@$(NATIVE) $(PYTEST) --session-timeout=$(SOAK_S) --durations=25 --durations-min=5 $(ARGS)
 
 # Every step runs, so that one look shows all there is to mend.
 check: .venv  ## Format, lint, types, import rules, sizes

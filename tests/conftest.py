@@ -4,19 +4,116 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
-from folkmoot.cli.version import stale_sources, version_line
+from folkmoot.cli.version import is_compiled, stale_sources, version_line
+from tests.harness.selection import (
+    LONG_IN_THE_LOOP,
+    changed_files,
+    changed_packages,
+    in_order,
+    is_pure,
+    package_of,
+    soak_reason,
+)
+from tests.harness.soak import SOAK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Folders whose tests take long, in the order in which they begin: two workers end at about the same time then.
+LONG = {"e2e": 0, "pyspark_folkmoot": 1, "sim": 2, "integration": 3}
 
 # A run is the same run every time; FOLKMOOT_FUZZ=10 searches ten times as long, with fresh examples.
 FUZZ = int(os.environ.get("FOLKMOOT_FUZZ", "0"))
 hypothesis.settings.register_profile("project", deadline=None, derandomize=not FUZZ, max_examples=100 * max(FUZZ, 1))
 hypothesis.settings.load_profile("project")
+
+# Most of the processor time of a short Spark program goes into the optimising compiler of the JVM, which pays off only
+# in programs that run for minutes. Every Spark that a test starts, in whatever process, does without it.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(name, SHORT_LIVED)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the Makefile's targets; they go together with any paths and with -k and -m."""
+    group = parser.getgroup("folkmoot")
+    group.addoption("--pure-half", action="store_true", help="only tests of the pure half")
+    group.addoption("--inner-loop", action="store_true", help="no slow tests; those of changed modules first")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import tests of other parts when the pure half is wanted and no paths are given."""
+    if collection_path.parent != ROOT / "tests" or not collection_path.is_dir():
+        return None
+    given = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    return None if given or in_half(config, collection_path.name) else True
+
+
+def in_half(config: pytest.Config, package: str) -> bool:
+    """Whether a run takes the tests of a folder."""
+    if not config.getoption("--pure-half") or is_pure(package):
+        return True
+    return bool(config.getoption("--inner-loop")) and package in changed_packages(changed_files()) - LONG.keys()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what `make soak` runs and what the options leave out; what takes long begins first."""
+    inner_loop = config.getoption("--inner-loop")
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))  # one worker has the one Spark
+        elif package_of(item.path) == "e2e" and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.xdist_group("drivers"))  # processes with a Spark each: one at a time
+
+    def wanted(item: pytest.Item) -> bool:
+        package = package_of(item.path)
+        if not in_half(config, package):
+            return False
+        if inner_loop and package not in changed_packages(changed_files()):
+            if item.get_closest_marker("slow") or item.path.stem in LONG_IN_THE_LOOP:
+                return False
+        return SOAK or item.nodeid in config.args or not soak_reason(item, is_compiled())
+
+    chosen = [item for item in items if wanted(item)]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    if inner_loop:
+        items[:] = in_order(chosen, changed_files())
+    else:
+        items[:] = sorted(chosen, key=lambda item: LONG.get(package_of(item.path), len(LONG)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """No test of the pure half among those that were named is no fault."""
+    if session.config.getoption("--pure-half") and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = pytest.ExitCode.OK
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files are what workers take, groups where tests have one, and single tests of the simulator."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            test, _, group = nodeid.rpartition("@")
+            if test and "]" not in group:
+                return group
+            return nodeid if nodeid.startswith("tests/sim/") else nodeid.split("::", maxsplit=1)[0]
+
+    config.option.loadscopereorder = False  # the order is that of the collection
+    return Scheduling(config, log)
 
 
 def pytest_report_header() -> str:
@@ -49,3 +146,25 @@ def native_path() -> Path:
     if not (path / "native-sources.txt").is_file():
         pytest.skip("the compiled tree is not built: run `make build` (it needs a C compiler)")
     return path
+
+
+@pytest.fixture(scope="session")
+def shared_spark() -> Iterator[SparkSession]:
+    """The one Spark of a run: starting one takes ten times as long as most tests of it."""
+    from pyspark_folkmoot import spark_session
+
+    session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def spark(shared_spark: SparkSession) -> Iterator[SparkSession]:
+    """The shared Spark; what a test has left in it (queries that run, views, tables in memory) does not stay."""
+    yield shared_spark
+    for query in shared_spark.streams.active:
+        query.stop()
+    for table in shared_spark.catalog.listTables():
+        if table.isTemporary:
+            shared_spark.catalog.dropTempView(table.name)
+    shared_spark.catalog.clearCache()

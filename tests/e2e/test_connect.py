@@ -12,7 +12,7 @@ import pytest
 from pyspark_folkmoot.java import java_home
 from tests.integration.serving import Serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 DRIVER = """\
 import sys

@@ -17,7 +17,6 @@ from folkmoot.demo.broken import broken_events, spread
 from folkmoot.demo.expected import alert_counts, differences, expected_alerts, expected_gold
 from folkmoot.demo.flight import events
 from folkmoot.streams.config import StreamConfig
-from pyspark_folkmoot import spark_session
 from pyspark_folkmoot.pipeline.analyse import analyse, known_schemas
 from pyspark_folkmoot.pipeline.backfill import backfill
 from pyspark_folkmoot.pipeline.engine import run_pipeline
@@ -28,7 +27,7 @@ from pyspark_folkmoot.pipeline.report import report, report_text
 from tests.docs.page import ROOT, blocks
 from tests.harness.streamnode import Shelf, StreamNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 PIPELINE = """\
 name: flights
@@ -75,13 +74,6 @@ quarantine: tables/quarantine
 """
 
 SCORING = "def double(late, factor):\n    return late.selectExpr('carrier', f'delay * {factor} AS twice')\n"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from folkmoot.streams.config import StreamConfig
 from pyspark_folkmoot.java import java_home
 from tests.harness.streamnode import Shelf, StreamNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 PIPELINE = """\
 name: clustered

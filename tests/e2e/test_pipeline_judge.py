@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from folkmoot.streams.config import StreamConfig
-from pyspark_folkmoot import spark_session
 from pyspark_folkmoot.pipeline.analyse import analyse
 from pyspark_folkmoot.pipeline.backfill import backfill
 from pyspark_folkmoot.pipeline.chance import by_chance
@@ -25,14 +24,7 @@ from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.status import read_status
 from tests.harness.streamnode import Shelf, StreamNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.mark.parametrize(

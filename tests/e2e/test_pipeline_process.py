@@ -15,14 +15,18 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from folkmoot.admin.streams import LeaderSource, NoLeader
+from folkmoot.cli import main
 from folkmoot.query.question import Answer
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.log import StreamLog
 from tests.harness.streamnode import Shelf, StreamNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+Ask = Callable[..., subprocess.CompletedProcess[str]]
 
 PIPELINE = """\
 name: small
@@ -55,6 +59,25 @@ def command(*arguments: object) -> list[str]:
 
 def ask(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture
+def ask_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Ask]:
+    """As `ask`, in this process and with the shared Spark, which goes on when the command stops its own."""
+    assert spark is not None
+    monkeypatch.setattr(SparkSession, "stop", lambda _session: None)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask_main(*arguments: object) -> subprocess.CompletedProcess[str]:
+        capfd.readouterr()
+        status = main(["pipeline", *map(str, arguments)])
+        return subprocess.CompletedProcess(arguments, status, *capfd.readouterr())
+
+    yield ask_main
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 @contextmanager
@@ -135,7 +158,9 @@ def test_a_pipeline_that_is_killed_started_twice_and_stopped(node: StreamNode, t
     assert "quarantine: 1 rows in" in shown.stdout
 
 
-def test_a_check_tells_its_faults_and_an_explanation_has_no_secrets(node: StreamNode, tmp_path: Path) -> None:
+def test_a_check_tells_its_faults_and_an_explanation_has_no_secrets(
+    node: StreamNode, tmp_path: Path, ask_here: Ask
+) -> None:
     file = write(tmp_path, node)
     text = file.read_text(encoding="utf-8")
     file.write_text(text.replace("from: numbers", "from: numbres"), encoding="utf-8")
@@ -145,12 +170,12 @@ def test_a_check_tells_its_faults_and_an_explanation_has_no_secrets(node: Stream
     assert "did you mean 'numbers'?" in found.stderr
     token = text.replace('%URL%"', "").replace('"}\nspark', '", token: a-token-of-mine}\nspark', 1)
     file.write_text(token.replace("delta: out", "delta: out, partition_by: [plase]"), encoding="utf-8")
-    found = ask("check", file)
+    found = ask_here("check", file)
     assert found.returncode == 2
     assert "partition_by names 'plase', which is no column of 'numbers'; did you mean 'place'?" in found.stderr
     assert "Traceback" not in found.stderr
     file.write_text(token, encoding="utf-8")
-    found = ask("explain", file)
+    found = ask_here("explain", file)
     assert found.returncode == 0
     assert "columns     place STRING, value DOUBLE" in found.stdout
     assert "a-token-of-mine" not in found.stdout + found.stderr
@@ -193,20 +218,20 @@ class NobodyLeads(LeaderSource):
         raise NoLeader("stream s partition 1 has no open leader")
 
 
-def test_a_stream_partition_without_leader(node: StreamNode, tmp_path: Path) -> None:
+def test_a_stream_partition_without_leader(node: StreamNode, tmp_path: Path, ask_here: Ask) -> None:
     publish(node, 100, 0)
     with StreamNode(node.shelf, source=NobodyLeads()) as other:
         file = write(tmp_path, other)
-        found = ask("run", file, "--once")
+        found = ask_here("run", file, "--once")
         assert found.returncode == 1
         assert "stream s partition 1 has no open leader" in found.stderr
         assert "were away for longer than 'patience'" in found.stderr
     file = write(tmp_path, node)
-    assert ask("run", file, "--once").returncode == 0
+    assert ask_here("run", file, "--once").returncode == 0
     assert DeltaTable(str(tmp_path / "out")).to_pyarrow_table().num_rows == 100
 
 
-def test_a_full_disk(node: StreamNode, tmp_path: Path) -> None:
+def test_a_full_disk(node: StreamNode, tmp_path: Path, ask_here: Ask) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -219,12 +244,12 @@ def test_a_full_disk(node: StreamNode, tmp_path: Path) -> None:
         for number in range(20):
             node.publish(f"s/{number}", [b"%d" % (n * 7919 + number) for n in range(2000)])
         file.write_text(file.read_text(encoding="utf-8").replace("rows_per_trigger: 400", "rows_per_trigger: 4000"))
-        found = ask("run", file, "--once")
+        found = ask_here("run", file, "--once")
         assert found.returncode == 1
         assert "sink 'out' failed" in found.stderr
         assert "The disk is full. Make room and start the pipeline again" in found.stderr
         subprocess.run(["mount", "-o", "remount,size=20m", disk], check=True, timeout=20)
-        assert ask("run", file, "--once").returncode == 0
+        assert ask_here("run", file, "--once").returncode == 0
         table = DeltaTable(str(disk / "out")).to_pyarrow_table()
         assert sorted(table.column("value").to_pylist()) == sorted(
             n * 7919 + number for n in range(2000) for number in range(20)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,25 +11,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from folkmoot.metrics.sketch import bucket_of
-from pyspark_folkmoot import spark_session
 from pyspark_folkmoot.ready import availability, fleet
 from pyspark_folkmoot.ready.availability import Wishes
 from pyspark_folkmoot.ready.event import decode
 from pyspark_folkmoot.ready.session import losses, sessions
 from pyspark_folkmoot.ready.timeline import Mark, marks, span_of, timeline
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 S = 1_000_000
 NOON = 1_763_726_400 * S  # 2025-11-21 12:00 UTC
 MIDNIGHT = NOON + 12 * 3600 * S
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("ready", master="local[1]", conf={"spark.sql.shuffle.partitions": "1"})
-    yield session
-    session.stop()
 
 
 class Tale:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from folkmoot.mqtt.packet import Publish
-from pyspark_folkmoot import spark_session
 from pyspark_folkmoot.ready.availability import Wishes
 from pyspark_folkmoot.ready.run import Source, run_availability, run_fleet
 from tests.integration.cluster_rig import ClusterNode, Rig
 from tests.integration.serving import RawClient
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 STREAM = """
 [streams.events]
@@ -26,13 +24,6 @@ partitions = 4
 [limits]
 events_interval = "1s"
 """
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("cluster", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
 
 
 def came(node: ClusterNode, client_id: str) -> RawClient:

@@ -23,20 +23,12 @@ from folkmoot.client.transactions import PartWriter, TransactionClient
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import V5, Publish
 from folkmoot.streams.record import Record
-from pyspark_folkmoot import spark_session
 from tests.integration.serving import Serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 DRIVER = Path(__file__).with_name("sink_driver.py")
 DRIVER_S = 300
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("sink", master="local[2]")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

@@ -23,19 +23,11 @@ from folkmoot.mqtt.packet import Properties
 from folkmoot.mqtt.property_encode import forward_properties
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.record import encode_record
-from pyspark_folkmoot import spark_session
 from tests.harness.streamnode import Shelf, StreamNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 DRIVER = Path(__file__).with_name("driver.py")
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("tests", master="local[2]")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

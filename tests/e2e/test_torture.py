@@ -25,7 +25,6 @@ def test_a_verdict_sees_what_is_missing_and_what_is_too_much() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(1500)
 def test_nothing_is_lost_or_twice_when_all_is_killed(tmp_path: Path) -> None:
     said: list[str] = []

@@ -139,9 +139,13 @@ def test_power_cuts_one_behind_the_other_bring_nothing_back() -> None:
     assert not broken(slow, 20, healthy=True)
 
 
+SHOWN_BY = {"early_ack": 13, "no_barrier": 11, "outbox_forgotten": 14, "own_tail": 31}
+"""Seeds that have shown a bug late: the search begins there, and goes through all of them when they show it no more."""
+
+
 def seeds_until(bug: Planted) -> int:
-    """The first seed that breaks a promise because of the bug: without it the same run is clean; 0 if there is none."""
-    for seed in range(1, bug.seeds + 1):
+    """A seed that breaks a promise because of the bug: without it the same run is clean; 0 if there is none."""
+    for seed in (SHOWN_BY.get(bug.name, 1), *range(1, bug.seeds + 1)):
         if broken(bug, seed) and not broken(bug, seed, healthy=True):
             return seed
     return 0
@@ -149,7 +153,7 @@ def seeds_until(bug: Planted) -> int:
 
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
 def test_a_wrong_protocol_is_found(bug: Planted) -> None:
-    assert seeds_until(bug)
+    assert 0 < seeds_until(bug) <= bug.seeds
 
 
 @pytest.mark.parametrize(("bug", "name"), SCENARIOS)

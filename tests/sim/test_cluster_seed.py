@@ -10,9 +10,12 @@ import pytest
 from folkmoot.cli.version import is_compiled
 from folkmoot.sim import Simulation
 from folkmoot.sim.swarm import SPLITTING, Swarm
+from tests.harness.soak import seeds
 
 STEPS = 150
-SEEDS = 300 if is_compiled() else 24
+SEEDS = seeds(range(1, 61), range(1, 301)) if is_compiled() else range(1, 21)
+RARE_SEEDS = ()
+"""Seeds that have reached all that is rare: the search begins there, and goes on when they reach it no more."""
 SPLIT_SEEDS = range(111, 121)
 LOST_LINK_SEEDS = range(131, 151) if is_compiled() else range(137, 142)
 
@@ -65,16 +68,25 @@ def united(swarm: Swarm) -> None:
         swarm.on[name] = False
 
 
-def test_five_nodes_break_no_promise_and_reach_what_is_rare() -> None:
+@pytest.mark.parametrize("first", SEEDS[::10])
+def test_five_nodes_break_no_promise(first: int) -> None:
     broken: list[tuple[int, object]] = []
-    reached: dict[str, bool] = {}
-    for seed in range(1, SEEDS + 1):
+    for seed in range(first, first + 10):
         result = Simulation(seed, STEPS, shape=united, nodes=5).run()
         broken += [(seed, violation) for violation in result.violations]
-        reached.update(dict.fromkeys(result.marks, True))
     assert broken == []
-    # A few seeds cannot reach all of it.
-    assert not is_compiled() or [name for name in RARE if name not in reached] == []
+
+
+@pytest.mark.skipif(not is_compiled(), reason="it takes many seeds, and all runs are the same interpreted")
+def test_five_nodes_reach_what_is_rare() -> None:
+    left = set(RARE)
+    for seed in (*RARE_SEEDS, *range(1, 301)):
+        result = Simulation(seed, STEPS, shape=united, nodes=5).run()
+        assert result.violations == []
+        left -= result.marks.keys()
+        if not left:
+            break
+    assert left == set()
 
 
 @pytest.mark.parametrize("seed", SPLIT_SEEDS)

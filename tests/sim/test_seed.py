@@ -25,7 +25,7 @@ def run_elsewhere(seed: int, steps: int = STEPS, nodes: int = 1, **environment: 
     command = [sys.executable, "-m", "folkmoot", "simulate"]
     command += ["--seed", str(seed), "--steps", str(steps), "--nodes", str(nodes)]
     done = subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=120
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=600
     )
     assert done.stdout, done.stderr
     return done.stdout.splitlines()[-1]
@@ -62,8 +62,10 @@ def test_the_order_of_hash_tables_does_not_matter_to_a_cluster() -> None:
 @pytest.mark.skipif(
     not is_compiled(), reason="this is an interpreted run; `make test` compares it with the compiled one"
 )
-def test_interpreted_and_compiled_are_the_same_run(source_path: Path) -> None:
-    assert run_elsewhere(7, PYTHONPATH=str(source_path)) == run(7).line
+@pytest.mark.parametrize(("nodes", "seed", "steps"), [(1, 7, 300), (3, 4, 150), (5, 4, 60)])
+def test_interpreted_and_compiled_are_the_same_run(source_path: Path, nodes: int, seed: int, steps: int) -> None:
+    interpreted = run_elsewhere(seed, steps, nodes, PYTHONPATH=str(source_path))
+    assert interpreted == Simulation(seed, steps, nodes=nodes).run().line
 
 
 def everything(swarm: Swarm) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_folkmoot import spark_session
 from pyspark_folkmoot.pipeline.analyse import analyse
 from pyspark_folkmoot.pipeline.fault import Faults, PipelineProblem
 from pyspark_folkmoot.pipeline.loading import load_pipeline
@@ -32,13 +30,6 @@ sinks:
 """
 STEP, CHECK, SINK = 7, 9, 11
 """Lines of the file."""
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
 
 
 def faults(spark: SparkSession, folder: Path, old: str, new: str) -> list[tuple[int, str]]:

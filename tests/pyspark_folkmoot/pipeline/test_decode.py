@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pyspark_folkmoot import spark_session
 from pyspark_folkmoot.column import COLUMNS, struct
 from pyspark_folkmoot.pipeline import decoded, undecoded, with_expectations
 from pyspark_folkmoot.pipeline.expect import broken
@@ -23,13 +21,6 @@ from pyspark_folkmoot.pipeline.sparkplug import payload_descriptor
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 WHEN = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
-    yield session
-    session.stop()
 
 
 def messages(spark: SparkSession, *found: tuple[str, bytes]) -> DataFrame:
