@@ -25,7 +25,7 @@ INTERPRETED_IN_SOAK = {
 """Folders of the pure half whose tests `make test` runs compiled only, and why."""
 
 LONG_IN_THE_LOOP = ("test_durability", "test_outbox", "test_reconnect", "test_replication", "test_node")
-"""Files of the pure half that take more than ten seconds interpreted: `make quick` takes them when their package changed."""
+"""Files of the pure half that take over ten seconds interpreted: `make quick` takes them when their package changed."""
 
 
 @cache
