@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations, product
 
 import pytest
+
 from folkmoot.membership.quorum import count_of, has_majority, has_majority_or_tie, is_majority, votes_of
 
 
