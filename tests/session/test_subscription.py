@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,3 +62,53 @@ def test_an_identifier_is_a_property_of_publish() -> None:
     assert encode_identifier(0) == b""
     assert encode_identifier(128) == b"\x0b\x80\x01"
     assert encode_identifier(268_435_455) == b"\x0b\xff\xff\xff\x7f"
+
+
+def recipient_of(*options: int) -> Recipient:
+    session = Session("a", 0, False)
+    return merge([Subscription(session, b"t", b"t", b"", one, 0) for one in options])
+
+
+@pytest.mark.parametrize(
+    ("published", "granted", "sent"),
+    [(0, 0, 0), (0, 1, 0), (0, 2, 0), (1, 0, 0), (1, 1, 1), (1, 2, 1), (2, 0, 0), (2, 1, 1), (2, 2, 2)],
+)
+def test_a_message_goes_out_with_the_lower_qos(published: int, granted: int, sent: int) -> None:
+    """[MQTT-3.8.4-8]: the minimum of the QoS of the message and the Maximum QoS that was granted."""
+    assert recipient_of(granted).qos_of(published) == sent
+
+
+@pytest.mark.parametrize(
+    ("published", "options", "sent"),
+    [
+        (True, [1 | RETAIN_AS_PUBLISHED], True),  # [MQTT-3.3.1-13] 1: RETAIN as in the message that was received
+        (False, [1 | RETAIN_AS_PUBLISHED], False),
+        (True, [1], False),  # [MQTT-3.3.1-12] 0: RETAIN is 0, whatever it was
+        (False, [1], False),
+        (True, [1, 1 | RETAIN_AS_PUBLISHED], True),  # one copy for both: that it was retained is not kept from it
+    ],
+)
+def test_retain_is_as_published_if_the_client_asked_for_that(published: bool, options: list[int], sent: bool) -> None:
+    assert recipient_of(*options).retain_of(published) is sent
+
+
+def test_no_local_keeps_a_client_from_its_own_messages_and_from_no_others() -> None:
+    """[MQTT-3.8.3-3]: not to a connection with a ClientID equal to the ClientID of the publishing connection."""
+    local = recipient_of(1 | NO_LOCAL)
+    assert local.terms_for(True) is None
+    assert local.terms_for(False) is local
+    plain = recipient_of(1)
+    assert plain.terms_for(True) is plain
+    both = recipient_of(2 | NO_LOCAL, 1)
+    assert told(both.terms_for(True)) == (1, False, b"")  # by the other subscription alone
+    assert told(both.terms_for(False)) == (2, False, b"")
+
+
+@given(OPTIONS, st.integers(0, 268_435_455))
+def test_a_subscription_alone_has_its_own_terms(options: int, identifier: int) -> None:
+    """A member of a group, and a feed, get a copy for this one subscription."""
+    subscription = Subscription(Session("a", 0, False), b"t", b"t", b"", options, identifier)
+    recipient = subscription.as_recipient()
+    assert recipient is subscription.as_recipient()
+    assert recipient.session is subscription.session
+    assert told(recipient) == expected([(options, identifier)])

@@ -11,7 +11,7 @@ from typing import Final
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.partition.body import Bodies
 from folkmoot.partition.producer import Producers
-from folkmoot.partition.queue import Queue
+from folkmoot.partition.queue import IN_STORE, Queue
 from folkmoot.partition.retained import Retained
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Recipient
@@ -140,34 +140,21 @@ class Keeping:
             body = self.bodies.store(recipients[start].session.partition, message)
         stored = False
         for i in range(start, end):
-            wish: Recipient | None = recipients[i]
-            session = recipients[i].session
-            if session is publisher:
-                wish = recipients[i].own  # [MQTT-3.8.3-3]
-                if wish is None:
-                    continue
-            assert wish is not None
-            if self._store_one(session, wish, message, body):
+            terms = recipients[i].terms_for(recipients[i].session is publisher)
+            if terms is not None and self._store_one(terms, message, body):
                 stored = True
         partition = recipients[start].session.partition
         if body and not self.bodies.names(partition, body):
             self.bodies.release(partition, body)
         return stored
 
-    def _store_one(self, session: Session, wish: Recipient, message: Message, body: int) -> bool:
-        qos = min(message.qos, wish.qos)  # [MQTT-3.8.4-8]
-        retain = message.retain and wish.retain  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+    def _store_one(self, terms: Recipient, message: Message, body: int) -> bool:
+        session = terms.session
+        qos = terms.qos_of(message.qos)
+        retain = terms.retain_of(message.retain)
         if qos == 0:
-            if message.asked_again:
-                self.state.counters.dropped_qos0_moved += 1  # at most once [MQTT-4.3.1-1]: it may be there already
-                return False
-            if self.queue.sends_qos0(session):
-                self.queue.send_qos0(session, message, retain, wish.identifiers)
-                return False
-            if not self.state.limits.queue_qos0_offline:
-                return False
-            return self.queue.append(session, message, 0, retain, wish.identifiers, b"", 0)
-        if not self.queue.append(session, message, qos, retain, wish.identifiers, b"", body):
+            return self.queue.give_qos0(session, message, retain, terms.identifiers) == IN_STORE
+        if not self.queue.append(session, message, qos, retain, terms.identifiers, b"", body):
             return False
         if body:
             self.bodies.hold(session.partition, body)

@@ -253,20 +253,18 @@ class Publishing:
     def publish_live(self, message: Message) -> None:
         """Deliver a message of the server itself to those who are connected; nothing is stored."""
         for recipient in self.routes.lookup(message.topic).recipients:
-            self.queue.send_qos0(recipient.session, message, message.retain and recipient.retain, recipient.identifiers)
+            retain = recipient.retain_of(message.retain)
+            self.queue.send_qos0(recipient.session, message, retain, recipient.identifiers)
 
     def send(self, recipient: Recipient, message: Message, publisher: Session | None) -> None:
         """Send to a transient session."""
         session = recipient.session
-        wish: Recipient | None = recipient
-        if session is publisher:
-            wish = recipient.own  # [MQTT-3.8.3-3]
-            if wish is None:
-                return
-        assert wish is not None
-        qos = min(message.qos, wish.qos)  # [MQTT-3.8.4-8]
-        retain = message.retain and wish.retain  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+        terms = recipient.terms_for(session is publisher)
+        if terms is None:
+            return
+        qos = terms.qos_of(message.qos)
+        retain = terms.retain_of(message.retain)
         if qos == 0:
-            self.queue.send_qos0(session, message, retain, wish.identifiers)
+            self.queue.send_qos0(session, message, retain, terms.identifiers)
         else:
-            self.queue.offer(session, message, qos, retain, wish.identifiers, b"")
+            self.queue.offer(session, message, qos, retain, terms.identifiers, b"")

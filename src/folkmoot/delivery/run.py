@@ -122,17 +122,11 @@ class Runs:
             other = session.connection
             if other is None or other.state != OPEN:
                 continue
-            if session is publisher:
-                if recipient.own is None:
-                    continue
-                recipient = recipient.own  # without the identifiers of no-local subscriptions
-            if (
-                other.v5 != v5
-                or recipient.identifiers
-                or other.alias_out is not None
-                or run.total > other.packet_bytes_max
-            ):
-                self._copy_each(run, recipient)
+            terms = recipient.terms_for(session is publisher)
+            if terms is None:
+                continue
+            if other.v5 != v5 or terms.identifiers or other.alias_out is not None or run.total > other.packet_bytes_max:
+                self._copy_each(run, terms)
                 continue
             if not other.can_send():
                 counters.dropped_qos0_slow += count

@@ -1,6 +1,7 @@
-"""Subscriptions, and what several of one session that match the same topic amount to.
+"""Subscriptions, and the terms on which a session gets what matches one or several of them.
 
-MQTT 5 sections 3.3.4, 3.8.3.1.
+Owns no-local, the lower QoS, retain as published and the identifiers: `Recipient` is asked for them wherever a message
+goes to a session. MQTT 5 sections 3.3.1.3, 3.3.4, 3.8.3.1.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Subscription:
         self.options = options
         self.identifier = identifier
         self.absent = False  # shared, and its session has no client now
+        self._recipient: Recipient | None = None
 
     @property
     def retain_handling(self) -> int:
@@ -56,6 +58,12 @@ class Subscription:
     def is_replay(self) -> bool:
         """Whether it replays a stream; then no message that is published reaches it."""
         return self.name.startswith(REPLAY_PREFIX)
+
+    def as_recipient(self) -> Recipient:
+        """Return its session on the terms of this subscription alone: as a member of a group, or with a feed."""
+        if self._recipient is None:
+            self._recipient = merge([self])
+        return self._recipient
 
     def __repr__(self) -> str:
         return f"Subscription({self.session.client_id!r} {self.name!r} options={self.options})"
@@ -74,6 +82,18 @@ class Recipient:
         self.identifiers = identifiers
         self.plain = not identifiers
         self.own: Recipient | None = None
+
+    def terms_for(self, own: bool) -> Recipient | None:
+        """Return the terms of a message that its client has published itself, or not; None: it gets nothing."""
+        return self.own if own else self  # [MQTT-3.8.3-3]
+
+    def qos_of(self, qos: int) -> int:
+        """Return the QoS of a message that was published with `qos`: the lower one [MQTT-3.8.4-8]."""
+        return min(qos, self.qos)
+
+    def retain_of(self, retain: bool) -> bool:
+        """Return the RETAIN flag of a message that was published with `retain` [MQTT-3.3.1-12] [MQTT-3.3.1-13]."""
+        return retain and self.retain
 
     def __repr__(self) -> str:
         return f"Recipient({self.session.client_id!r} qos={self.qos})"
