@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 
 from folkmoot.cli.version import is_compiled, stale_sources, version_line
+from tests.harness.fixture import box, make
 from tests.harness.selection import (
     LONG_IN_THE_LOOP,
     changed_files,
@@ -25,6 +26,8 @@ from tests.harness.soak import SOAK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["box", "make"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

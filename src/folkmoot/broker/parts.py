@@ -86,7 +86,7 @@ class Delivery:
         self.bodies = Bodies(state)
         self.queue = Queue(state, fabric, self.commits, Backlog(state, self.bodies))
         self.routes = Routes(state, fabric, self.interest, streams)
-        self.shared = Shared(state, self.queue, self.routes)
+        self.shared = Shared(self.queue, self.routes)
         self.retained = Retained(state)
         self.producers = Producers(state, self.commits)
         self.keeping = Keeping(

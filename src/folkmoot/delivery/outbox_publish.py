@@ -147,11 +147,11 @@ class OutboxPublishing:
     def _durable(
         self, home: int, route: Route, message: Message, publisher: Session | None, producer: bytes, number: int
     ) -> int:
-        mine = [target for target in route.durable if target.session.partition == home]
+        mine = [recipient for recipient in route.durable if recipient.session.partition == home]
         result = self.keeping.store(mine, message, publisher, producer, number) if mine else 0
-        for target in route.durable:
-            if target.session.partition != home:
-                self._task(target.session.partition).bits |= QUEUE
+        for recipient in route.durable:
+            if recipient.session.partition != home:
+                self._task(recipient.session.partition).bits |= QUEUE
                 result |= MATCHED | STORED
         for partition in route.away:
             self._task(partition).bits |= QUEUE

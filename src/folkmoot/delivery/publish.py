@@ -14,7 +14,7 @@ from folkmoot.partition.queue import Queue
 from folkmoot.partition.retained import TO_TRANSIENT, Retained
 from folkmoot.routing.route import Route, Routes
 from folkmoot.session.session import Session
-from folkmoot.session.subscription import Target
+from folkmoot.session.subscription import Recipient
 from folkmoot.store.message import Message
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import CHOOSE, FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
@@ -167,7 +167,7 @@ class Publishing:
         message.origin = origin
         if task.bits & QUEUE:
             self.keeping.store(
-                [target for target in route.durable if target.session.partition == task.partition],
+                [recipient for recipient in route.durable if recipient.session.partition == task.partition],
                 message,
                 publisher,
                 producer,
@@ -195,8 +195,8 @@ class Publishing:
         if to_all and (not producer or self.producers.advance_live(producer, application.number)):
             if message.retain:
                 self.retained.came(TO_TRANSIENT, message.topic)
-            for target in route.transient:
-                self.send(target, message, None)
+            for recipient in route.transient:
+                self.send(recipient, message, None)
         for name in groups:
             group = self.routes.groups.get(name)
             if group is None or not self.shared.deliver(group, message, -1):
@@ -209,8 +209,8 @@ class Publishing:
             if not producer or self.producers.advance_live(producer, sequence):
                 if message.retain:
                     self.retained.came(TO_TRANSIENT, message.topic)
-                for target in route.transient:
-                    self.send(target, message, publisher)
+                for recipient in route.transient:
+                    self.send(recipient, message, publisher)
         for group in route.groups:
             if producer and self._entrust(group.name, message, producer, sequence):
                 self._local_groups[group.name] = True
@@ -252,21 +252,19 @@ class Publishing:
 
     def publish_live(self, message: Message) -> None:
         """Deliver a message of the server itself to those who are connected; nothing is stored."""
-        for target in self.routes.lookup(message.topic).targets:
-            self.queue.send_qos0(target.session, message, message.retain and target.retain, target.identifiers)
+        for recipient in self.routes.lookup(message.topic).recipients:
+            retain = recipient.retain_of(message.retain)
+            self.queue.send_qos0(recipient.session, message, retain, recipient.identifiers)
 
-    def send(self, target: Target, message: Message, publisher: Session | None) -> None:
+    def send(self, recipient: Recipient, message: Message, publisher: Session | None) -> None:
         """Send to a transient session."""
-        session = target.session
-        wish: Target | None = target
-        if session is publisher:
-            wish = target.own  # [MQTT-3.8.3-3]
-            if wish is None:
-                return
-        assert wish is not None
-        qos = min(message.qos, wish.qos)  # [MQTT-3.8.4-8]
-        retain = message.retain and wish.retain  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
+        session = recipient.session
+        terms = recipient.terms_for(session is publisher)
+        if terms is None:
+            return
+        qos = terms.qos_of(message.qos)
+        retain = terms.retain_of(message.retain)
         if qos == 0:
-            self.queue.send_qos0(session, message, retain, wish.identifiers)
+            self.queue.send_qos0(session, message, retain, terms.identifiers)
         else:
-            self.queue.offer(session, message, qos, retain, wish.identifiers, b"")
+            self.queue.offer(session, message, qos, retain, terms.identifiers, b"")

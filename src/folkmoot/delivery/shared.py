@@ -8,10 +8,8 @@ from folkmoot.partition.queue import Queue
 from folkmoot.routing.interest import SharedPlace
 from folkmoot.routing.route import Group, Routes
 from folkmoot.session.connection import OPEN
-from folkmoot.session.session import Session
-from folkmoot.session.subscription import QOS_MASK, RETAIN_AS_PUBLISHED, Subscription, encode_identifier
+from folkmoot.session.subscription import Subscription
 from folkmoot.store.message import Message
-from folkmoot.turn.state import State
 
 __all__ = ["ANYWHERE", "Lost", "Shared"]
 
@@ -37,8 +35,7 @@ class Lost:
 class Shared:
     """Chooses members and passes on what a lost member did not acknowledge."""
 
-    def __init__(self, state: State, queue: Queue, routes: Routes) -> None:
-        self.state = state
+    def __init__(self, queue: Queue, routes: Routes) -> None:
         self.queue = queue
         self.routes = routes
         self.homeless: list[Lost] = []  # messages that have lost their member and need one somewhere
@@ -126,25 +123,15 @@ class Shared:
         return outcome
 
     def _give(self, member: Subscription, group: Group, message: Message) -> int:
-        session = member.session
-        qos = min(message.qos, member.options & QOS_MASK)
-        retain = message.retain and bool(member.options & RETAIN_AS_PUBLISHED)
-        identifiers = encode_identifier(member.identifier)
+        terms = member.as_recipient()
+        session = terms.session
+        qos = terms.qos_of(message.qos)
+        retain = terms.retain_of(message.retain)
         if qos == 0:
-            if message.asked_again:
-                self.queue.state.counters.dropped_qos0_moved += 1  # a member may have got it
-                return 1
-            return 1 if self._send_qos0(session, message, retain, identifiers) else 0
+            return 1 if self.queue.give_qos0(session, message, retain, terms.identifiers) else 0
         if session.durable:
-            return 2 if self.queue.append(session, message, qos, retain, identifiers, group.name, 0) else 0
-        return 1 if self.queue.offer(session, message, qos, retain, identifiers, group.name) else 0
-
-    def _send_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> bool:
-        if self.queue.sends_qos0(session):
-            return self.queue.send_qos0(session, message, retain, identifiers)
-        if session.durable and self.state.limits.queue_qos0_offline:
-            return self.queue.append(session, message, 0, retain, identifiers, b"", 0)
-        return False
+            return 2 if self.queue.append(session, message, qos, retain, terms.identifiers, group.name, 0) else 0
+        return 1 if self.queue.offer(session, message, qos, retain, terms.identifiers, group.name) else 0
 
     def pass_on(self, name: bytes, message: Message, home: int) -> None:
         """A member is lost: another gets what it did not acknowledge, if there is one.

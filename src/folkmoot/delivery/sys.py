@@ -9,7 +9,7 @@ from folkmoot.delivery.publish import Publishing
 from folkmoot.kernel.clock import SECOND
 from folkmoot.partition.queue import Queue
 from folkmoot.session.connection import OPEN
-from folkmoot.session.subscription import Subscription, encode_identifier
+from folkmoot.session.subscription import Subscription
 from folkmoot.store.message import Message
 from folkmoot.topics.name import matches
 from folkmoot.turn.state import TIMER_SYS, State
@@ -85,7 +85,7 @@ class SysTopics:
         connection = session.connection
         if connection is None or connection.state != OPEN:
             return
-        identifiers = encode_identifier(subscription.identifier)
+        identifiers = subscription.as_recipient().identifiers
         for topic, message in self.latest.items():
             if matches(subscription.topic_filter, topic):
                 self.queue.send_qos0(session, message, True, identifiers)

@@ -17,7 +17,7 @@ from folkmoot.query.inquiry import Inquiries, Waiter
 from folkmoot.query.tail import Tails
 from folkmoot.session.connection import OPEN
 from folkmoot.session.session import Session
-from folkmoot.session.subscription import QOS_MASK, Subscription, encode_identifier
+from folkmoot.session.subscription import Subscription
 from folkmoot.store.key import CURSOR, name_prefix
 from folkmoot.store.message import Message
 from folkmoot.turn.commit import Commits
@@ -308,13 +308,12 @@ class Feeds:
 
     def deliver(self, feed: Feed, message: Message, qos: int, retain: bool) -> None:
         """Send or queue one message of a feed."""
-        subscription = feed.subscription
-        session = subscription.session
-        identifiers = encode_identifier(subscription.identifier)
-        granted = min(qos, subscription.options & QOS_MASK)
+        terms = feed.subscription.as_recipient()
+        session = terms.session
+        granted = terms.qos_of(qos)
         if granted == 0:
-            self.queue.send_qos0(session, message, retain, identifiers)
+            self.queue.send_qos0(session, message, retain, terms.identifiers)
         elif session.durable:
-            self.queue.append(session, message, granted, retain, identifiers, b"", 0)
+            self.queue.append(session, message, granted, retain, terms.identifiers, b"", 0)
         else:
-            self.queue.offer(session, message, granted, retain, identifiers, b"")
+            self.queue.offer(session, message, granted, retain, terms.identifiers, b"")

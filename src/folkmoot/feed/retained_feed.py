@@ -11,7 +11,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.partition.retained import TO_TRANSIENT, Retained
 from folkmoot.query.inquiry import Inquiry
 from folkmoot.query.question import FOUND, SCAN, Scanned
-from folkmoot.session.subscription import NO_LOCAL, Subscription
+from folkmoot.session.subscription import Subscription
 from folkmoot.store.key import RETAINED, plain_key
 from folkmoot.store.message import Message, decode_message
 from folkmoot.store.row import CursorRow, encode_cursor
@@ -200,7 +200,7 @@ class RetainedFeed(Feed):
         if message.expires_us and message.expires_us <= feeds.state.now:
             self.retained.expire(message)
             return
-        if subscription.options & NO_LOCAL and message.publisher == session.client_id:
+        if subscription.as_recipient().terms_for(message.publisher == session.client_id) is None:
             return  # [MQTT-3.8.3-3] makes no exception for retained messages
         feeds.deliver(self, message, message.qos, True)  # [MQTT-3.3.1-8]
         feeds.state.counters.retained_sent += 1

@@ -31,6 +31,7 @@ from folkmoot.membership.proposal import (
     encode_refuse,
     promised_epoch,
 )
+from folkmoot.membership.quorum import count_of, is_majority
 from folkmoot.membership.view import COUNTER_MAX, View, counter_of, is_sane, make_epoch
 from folkmoot.peer.cursor import Cursor
 from folkmoot.peer.kind import COMMIT, INSTALLED, PREPARE, PROMISE, REFUSE
@@ -213,10 +214,10 @@ class Ballot:
             return ""  # changes of this view are not judged: who is lost, stops or is put out has to go
         seen = [member for member in view.members if self._sees(member, view)]
         left = [member.node_id for member in seen if member.node_id not in ids]
-        count = View(0, seen, known=view.known).votes() >> 1
-        if 2 * count <= len(view.known):
+        count = count_of(view.known, [member.node_id for member in seen])
+        if not is_majority(count, len(view.known)):
             return ""
-        if left and len([one for one in view.known if one in ids]) <= count:
+        if left and count_of(view.known, ids) <= count:
             return f"{_KEPT}{left[0]} would be left behind"
         if seen[0].node_id == member_state.me.node_id:
             for one in ids:

@@ -10,6 +10,7 @@ from folkmoot.membership.detector import Detector
 from folkmoot.membership.heartbeat import MEMBER
 from folkmoot.membership.member_state import MemberState
 from folkmoot.membership.planner import Planner
+from folkmoot.membership.quorum import has_majority
 
 __all__ = ["Bootstrap"]
 
@@ -100,7 +101,5 @@ class Bootstrap:
     def _enough(self, ids: list[str]) -> bool:
         """Tell whether a majority is here: of the last full membership, or of the seeds when there was none."""
         if self._member_state.view is not None:
-            known = self._member_state.view.known
-            here = [node_id for node_id in known if node_id in ids]
-            return 2 * len(here) > len(known)
+            return has_majority(self._member_state.view.known, ids)
         return not self._member_state.is_few(self._ballot.members(ids))

@@ -6,6 +6,7 @@ from folkmoot.membership.absence import losses_of
 from folkmoot.membership.assign import assign
 from folkmoot.membership.heartbeat import EVICT, FORGET, Request
 from folkmoot.membership.proposal import Promise, Proposal
+from folkmoot.membership.quorum import has_majority_or_tie
 from folkmoot.membership.ring import Ring
 from folkmoot.membership.view import FORGOTTEN_MAX, LINEAGE_MAX, View
 from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
@@ -239,7 +240,7 @@ def _known(
     here = {member.node_id: member for member in members}
     known = dict(before)
     # The smaller side of a split takes in newcomers, but does not make itself a majority of its own.
-    if not before or View(0, members, known=list(before)).has_majority_or_tie():
+    if not before or has_majority_or_tie(list(before), here):
         for member in members:
             if member.state == ACTIVE:
                 known[member.node_id] = True

@@ -15,6 +15,7 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.membership.absence import news_of
 from folkmoot.membership.heartbeat import EXCLUDED, MEMBER, WAITING, Request
 from folkmoot.membership.holding import Holding
+from folkmoot.membership.quorum import is_majority
 from folkmoot.membership.room import Room
 from folkmoot.membership.view import View, counter_of
 from folkmoot.peer.config import ClusterConfig
@@ -113,7 +114,7 @@ class MemberState:
             node_id = self.met.get(seed, "")
             if not [one for one in members if one.address == seed or one.node_id == node_id]:
                 unknown += 1
-        return 2 * unknown > len(others)
+        return is_majority(unknown, len(others))
 
     def may_write(self) -> bool:
         """Tell whether writes may be taken here, by the split policy."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from folkmoot.membership.detector import Detector, Peer
 from folkmoot.membership.heartbeat import DEPART, EVICT, EXCLUDED, FORGET, LEAVE, WAITING, Request
+from folkmoot.membership.quorum import has_majority
 from folkmoot.membership.view import View
 from folkmoot.peer.member import LEAVING, Member
 
@@ -156,8 +157,7 @@ class Planner:
         """Take out who is silent while another is dead for certain: only with a majority, and a copy of everything."""
         ids = self._detector.ids(stay & ~quiet)
         kept = dict.fromkeys(ids, True)
-        here = [member for member in view.members if member.node_id in kept]
-        if not View(0, here, known=view.known).has_majority():
+        if not has_majority(view.known, kept):
             return stay
         for replicas in view.replicas:
             if replicas and not [node_id for node_id in replicas if node_id in kept]:
@@ -258,7 +258,7 @@ class Planner:
         """Add those that want to be members: nodes without a view one by one, other components as a whole."""
         here = stay
         groups: dict[int, list[Peer]] = {}
-        eager = self._needs_majority and not self._has_majority(view, stay)
+        eager = self._needs_majority and not has_majority(view.known, self._detector.ids(stay))
         for peer in self._candidates(touch & ~stay, requests, now, eager):
             assert peer.beat is not None, "candidates have sent a heartbeat"
             assert peer.member is not None, "candidates have introduced themselves"
@@ -286,11 +286,7 @@ class Planner:
         roomy = [one for one in ids if one in self._detector.peers and not self._detector.peers[one].lacks_room()]
         if not roomy and self.lacks_room:
             return False
-        return self._has_majority(view, stay)
-
-    def _has_majority(self, view: View, stay: int) -> bool:
-        ids = dict.fromkeys(self._detector.ids(stay), True)
-        return View(0, [one for one in view.members if one.node_id in ids], known=view.known).has_majority()
+        return has_majority(view.known, ids)
 
     def _merged(self, group: list[Peer], here: int, stay: int, touch: int, now: int, wish: Wish) -> int:
         """Add a component that has a view of its own: all of it, or after the patience those that are in touch."""

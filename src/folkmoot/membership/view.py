@@ -10,6 +10,7 @@ from typing import Final
 
 from folkmoot.kernel.hash import hash64
 from folkmoot.membership.loss import Losses
+from folkmoot.membership.quorum import count_of, has_majority, has_majority_or_tie, votes_of
 from folkmoot.peer.member import Member
 from folkmoot.store.origin import NUMBER_BITS
 
@@ -143,23 +144,19 @@ class View:
 
     def is_whole(self) -> bool:
         """Tell whether everybody who is known is here: nobody is away who may come with changes of his own."""
-        return self.votes() >> 1 == len(self.known) and not self.apart
+        return count_of(self.known, self._by_id) == len(self.known) and not self.apart
 
     def votes(self) -> int:
         """Return how much of the last full membership is here: twice the number, and one if its lowest id is."""
-        here = 0
-        for node_id in self.known:
-            if node_id in self._by_id:
-                here += 2
-        return here + 1 if self.known and self.known[0] in self._by_id else here
+        return votes_of(self.known, self._by_id)
 
     def has_majority(self) -> bool:
         """Tell whether more than half of the last full membership is here."""
-        return self.votes() >> 1 > len(self.known) // 2
+        return has_majority(self.known, self._by_id)
 
     def has_majority_or_tie(self) -> bool:
         """Tell the same, where half of it with the lowest id counts too: true in one component of a split at most."""
-        return self.votes() > len(self.known)
+        return has_majority_or_tie(self.known, self._by_id)
 
     def __repr__(self) -> str:
         return f"View(epoch={self.epoch} members={self.members!r})"

@@ -34,7 +34,12 @@ from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import State
 
-__all__ = ["Queue"]
+__all__ = ["IN_STORE", "NOT_TAKEN", "TAKEN", "Queue"]
+
+# What became of a QoS 0 message for one session
+NOT_TAKEN: Final = 0
+TAKEN: Final = 1
+IN_STORE: Final = 2
 
 _PAGES_MAX: Final = 8  # read for one session in one turn; more are read when the messages have expired, or are QoS 0
 
@@ -123,6 +128,17 @@ class Queue:
         if not session.durable or not self.state.limits.queue_qos0_offline:
             return True
         return not session.waiting and session.ready_end == session.queue_next
+
+    def give_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> int:
+        """Send QoS 0, or store it behind what is stored if the limits allow: NOT_TAKEN, TAKEN or IN_STORE."""
+        if message.asked_again:
+            self.state.counters.dropped_qos0_moved += 1  # at most once [MQTT-4.3.1-1]: it may be there already
+            return TAKEN
+        if self.sends_qos0(session):
+            return TAKEN if self.send_qos0(session, message, retain, identifiers) else NOT_TAKEN
+        if not session.durable or not self.state.limits.queue_qos0_offline:
+            return NOT_TAKEN
+        return IN_STORE if self.append(session, message, 0, retain, identifiers, b"", 0) else NOT_TAKEN
 
     def send_qos0(self, session: Session, message: Message, retain: bool, identifiers: bytes) -> bool:
         """Send QoS 0 to a connected session, or drop it when the peer does not keep up (counted)."""

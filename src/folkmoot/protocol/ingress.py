@@ -338,10 +338,10 @@ class Ingress:
         counters.publish_received_qos0 += count
         counters.publish_payload_bytes_received += count * int(run.total - run.body)
         connection.messages_in += count
-        if self.state.meter.on and route.targets:
-            self.state.meter.live(route.topic, 0, count * len(route.targets), self.state.now)
-        self.runs.copy(run, route.targets, connection.session)
+        if self.state.meter.on and route.recipients:
+            self.state.meter.live(route.topic, 0, count * len(route.recipients), self.state.now)
+        self.runs.copy(run, route.recipients, connection.session)
         if route.nodes:
             self.runs.hand_over(run, run.pos, run.end, route.nodes, connection)
-        elif not route.targets:
+        elif not route.recipients:
             counters.publish_unmatched += count

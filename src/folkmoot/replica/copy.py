@@ -12,20 +12,19 @@ from typing import Final
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import INFO, WARNING
-from folkmoot.kernel.pack import u64
 from folkmoot.membership.divergence import NO, YES, has_change, includes
 from folkmoot.membership.holding import COMPLETE, Holding
-from folkmoot.peer.kind import FETCH, FILLED, PULL
+from folkmoot.peer.kind import FILLED, PULL
 from folkmoot.replica.notice import (
     CopyNotice,
     PageNotice,
     PullNotice,
     encode_pull,
-    encode_report,
     encode_sequences,
 )
 from folkmoot.replica.page import bytes_of, digest_of, read_page
 from folkmoot.replica.replica_states import REPLICA, ReplicaStates
+from folkmoot.replica.suffix import fetch
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT
 from folkmoot.store.key import partition_end, partition_start
 from folkmoot.store.writer import version_of
@@ -142,8 +141,7 @@ class Copies:
 
     def _ask_anew(self, source: str, partition: int) -> None:
         self.replica_states.copying.pop(partition, None)
-        report = self.replica_states.report(partition)
-        self.replica_states.out.append((source, FETCH, u64(self.replica_states.epoch) + encode_report(report)))
+        fetch(self.replica_states, source, self.replica_states.report(partition))
 
     def touch(self, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
         """A live change was written here."""

@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.clock import NEVER, SECOND
-from folkmoot.kernel.pack import u64
-from folkmoot.peer.kind import FETCH
-from folkmoot.replica.notice import encode_report
 from folkmoot.replica.replica_states import ReplicaStates
+from folkmoot.replica.suffix import fetch
 
 __all__ = ["Gaps"]
 
@@ -55,5 +53,4 @@ class Gaps:
     def _ask(self, partition: int) -> None:
         replica_states = self.replica_states
         self._asked[partition] = replica_states.now
-        body = u64(replica_states.epoch) + encode_report(replica_states.report(partition))
-        replica_states.out.append((replica_states.leaders[partition], FETCH, body))
+        fetch(replica_states, replica_states.leaders[partition], replica_states.report(partition))

@@ -7,8 +7,6 @@ not joined, or is being filled, counts as having nothing, so nothing is committe
 
 from __future__ import annotations
 
-from typing import Final
-
 from folkmoot.kernel.pack import u64
 from folkmoot.membership.divergence import NO, YES, includes
 from folkmoot.membership.holding import COMPLETE, DAMAGED, NONE, PARTIAL, Holding, knows_epoch
@@ -16,11 +14,10 @@ from folkmoot.peer.kind import COPY, OPENED, SETTLED, SHIP
 from folkmoot.replica.change import Change, encode_change
 from folkmoot.replica.notice import CopyNotice, Report, encode_copy, encode_sequences
 from folkmoot.replica.replica_states import MERGING, ReplicaStates
+from folkmoot.replica.suffix import frames_of, suffix_of
 from folkmoot.store.key import partition_end, partition_start
 
 __all__ = ["Follower", "Lead"]
-
-_FRAME_BYTES: Final = 1 << 20  # what is sent again comes in frames of about so many bytes
 
 
 class Follower:
@@ -163,9 +160,7 @@ class Lead:
             return []
         if holding.state == NONE and holding.seq:
             return None
-        if includes(replica_states.holding(partition), holding) != YES:
-            return None
-        return replica_states.recent.after(partition, holding.seq)
+        return suffix_of(replica_states, partition, holding)
 
     def _start_copy(self, partition: int, follower: Follower, resume: bool, taken: bool = True) -> None:
         replica_states = self.replica_states
@@ -178,19 +173,9 @@ class Lead:
 
     def send_changes(self, node_id: str, partition: int, changes: list[Change]) -> None:
         """Send changes to one node, in frames that are not too long."""
-        out = self.replica_states.out
         head = u64(self.replica_states.epoch)
-        parts: list[bytes] = [head]
-        size = 0
-        for change in changes:
-            parts.append(encode_change(partition, change))
-            size += len(change.body)
-            if size > _FRAME_BYTES:
-                out.append((node_id, SHIP, b"".join(parts)))
-                parts = [head]
-                size = 0
-        if len(parts) > 1:
-            out.append((node_id, SHIP, b"".join(parts)))
+        for parts in frames_of(partition, changes):
+            self.replica_states.out.append((node_id, SHIP, b"".join([head, *parts])))
 
     def ship(self, partition: int, change: Change) -> None:
         """Put a change of this turn into the frames for those who follow; `flush` sends them."""

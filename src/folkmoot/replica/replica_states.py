@@ -237,6 +237,10 @@ class ReplicaStates:
             history = trimmed(history, self.config.history_epochs, view.anchors())
         self.histories[partition] = history
 
+    def is_next(self, partition: int, change: Change) -> bool:
+        """Whether a change follows the newest one here."""
+        return change.prev_seq == self.head_seqs[partition] and change.prev_epoch == self.head_epochs[partition]
+
     def apply(self, partition: int, change: Change) -> list[tuple[int, bytes, bytes]]:
         """Write a change that follows the head into this turn's batch; raises ValueError and writes nothing of it."""
         ops = decode_ops(partition, change.body)

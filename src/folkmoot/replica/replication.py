@@ -390,8 +390,7 @@ class Replication:
                 if not (replica_states.planted.any_epoch and replica_states.follows(partition)):
                     self.dropped_frames += 1
                     continue
-            follows = change.prev_seq == replica_states.head_seqs[partition]
-            if follows and change.prev_epoch == replica_states.head_epochs[partition]:
+            if replica_states.is_next(partition, change):
                 self.gaps.closed(partition)
                 self.copies.touch(partition, replica_states.apply(partition, change))
             elif replica_states.planted.gaps and change.seq > replica_states.head_seqs[partition]:

@@ -14,16 +14,16 @@ from folkmoot.kernel.event import ERROR, WARNING, Event
 from folkmoot.kernel.pack import get_u16, u16, u64
 from folkmoot.membership.divergence import YES, includes
 from folkmoot.membership.holding import COMPLETE, DAMAGED, PARTIAL, Holding, later
-from folkmoot.peer.kind import FETCH, TAIL
-from folkmoot.replica.change import Change, decode_changes, encode_change
+from folkmoot.peer.kind import TAIL
+from folkmoot.replica.change import decode_changes
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.merging import Merges
-from folkmoot.replica.notice import Report, encode_report
+from folkmoot.replica.notice import Report
 from folkmoot.replica.replica_states import ADOPTED, MERGED, MERGING, OPEN, TAKING, ReplicaStates
+from folkmoot.replica.suffix import fetch, frames_of, suffix_of
 
 __all__ = ["Takeover"]
 
-_FRAME_BYTES: Final = 1 << 20
 _MORE: Final = 0
 _LAST: Final = 1
 _CANNOT: Final = 2
@@ -164,32 +164,21 @@ class Takeover:
     def _fetch(self, partition: int, source: str, mine: Holding) -> None:
         self._asked[partition] = source
         replica_states = self.replica_states
-        report = Report(partition, mine, replica_states.durable[partition])
-        replica_states.out.append((source, FETCH, u64(replica_states.epoch) + encode_report(report)))
+        fetch(replica_states, source, Report(partition, mine, replica_states.durable[partition]))
 
     def answer(self, node_id: str, report: Report) -> None:
         """A new leader asks for the changes after its position."""
         replica_states = self.replica_states
         partition = report.partition
-        holding = report.holding
         head = u64(replica_states.epoch) + u16(partition)
-        changes: list[Change] | None = None
-        if includes(replica_states.holding(partition), holding) == YES:
-            changes = replica_states.recent.after(partition, holding.seq)
+        changes = suffix_of(replica_states, partition, report.holding)
         if changes is None:
             replica_states.out.append((node_id, TAIL, head + bytes([_CANNOT])))
             return
-        parts: list[bytes] = [head + bytes([_MORE])]
-        size = 0
-        for change in changes:
-            parts.append(encode_change(partition, change))
-            size += len(change.body)
-            if size > _FRAME_BYTES:
-                replica_states.out.append((node_id, TAIL, b"".join(parts)))
-                parts = [head + bytes([_MORE])]
-                size = 0
-        parts[0] = head + bytes([_LAST])
-        replica_states.out.append((node_id, TAIL, b"".join(parts)))
+        frames = frames_of(partition, changes)
+        for number, parts in enumerate(frames, 1):
+            mark = bytes([_LAST if number == len(frames) else _MORE])
+            replica_states.out.append((node_id, TAIL, b"".join([head, mark, *parts])))
 
     def tail(self, node_id: str, body: bytes) -> None:
         """The changes come that this node lacks; raises ValueError."""
@@ -209,11 +198,7 @@ class Takeover:
             self._adopted(partition)
             return
         for other, change in decode_changes(body, _HEAD_BYTES, replica_states.partitions):
-            follows = (
-                change.prev_seq == replica_states.head_seqs[partition]
-                and change.prev_epoch == replica_states.head_epochs[partition]
-            )
-            if other != partition or not follows:
+            if other != partition or not replica_states.is_next(partition, change):
                 self._behind(partition, f"what {node_id} sent does not follow")
                 return
             replica_states.apply(partition, change)

@@ -1,6 +1,7 @@
-"""Subscriptions, and the combination of those of one session that match the same topic.
+"""Subscriptions, and the terms on which a session gets what matches one or several of them.
 
-MQTT 5 sections 3.3.4, 3.8.3.1.
+Owns no-local, the lower QoS, retain as published and the identifiers: `Recipient` is asked for them wherever a message
+goes to a session. MQTT 5 sections 3.3.1.3, 3.3.4, 3.8.3.1.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = [
     "REPLAY_PREFIX",
     "RETAIN_AS_PUBLISHED",
     "Subscription",
-    "Target",
+    "Recipient",
     "encode_identifier",
     "merge",
 ]
@@ -45,7 +46,8 @@ class Subscription:
         self.share = share
         self.options = options
         self.identifier = identifier
-        self.absent = False  # a shared subscription whose session is not connected
+        self.absent = False  # shared, and its session has no client now
+        self._recipient: Recipient | None = None
 
     @property
     def retain_handling(self) -> int:
@@ -57,12 +59,18 @@ class Subscription:
         """Whether it replays a stream; it then gets no live messages."""
         return self.name.startswith(REPLAY_PREFIX)
 
+    def as_recipient(self) -> Recipient:
+        """Return its session on the terms of this subscription alone: as a member of a group, or with a feed."""
+        if self._recipient is None:
+            self._recipient = merge([self])
+        return self._recipient
+
     def __repr__(self) -> str:
         return f"Subscription({self.session.client_id!r} {self.name!r} options={self.options})"
 
 
-class Target:
-    """The delivery terms of one session for one topic: highest QoS and all identifiers of its matching subscriptions.
+class Recipient:
+    """What one session wants of one topic: highest QoS of its matching subscriptions, identifiers of all of them.
 
     own: the terms for the session's own messages (None = no delivery): No Local concerns only these [MQTT-3.8.3-3].
     """
@@ -73,10 +81,22 @@ class Target:
         self.retain = retain
         self.identifiers = identifiers
         self.plain = not identifiers
-        self.own: Target | None = None
+        self.own: Recipient | None = None
+
+    def terms_for(self, own: bool) -> Recipient | None:
+        """Return the terms of a message that its client has published itself, or not; None: it gets nothing."""
+        return self.own if own else self  # [MQTT-3.8.3-3]
+
+    def qos_of(self, qos: int) -> int:
+        """Return the QoS of a message that was published with `qos`: the lower one [MQTT-3.8.4-8]."""
+        return min(qos, self.qos)
+
+    def retain_of(self, retain: bool) -> bool:
+        """Return the RETAIN flag of a message that was published with `retain` [MQTT-3.3.1-12] [MQTT-3.3.1-13]."""
+        return retain and self.retain
 
     def __repr__(self) -> str:
-        return f"Target({self.session.client_id!r} qos={self.qos})"
+        return f"Recipient({self.session.client_id!r} qos={self.qos})"
 
 
 def encode_identifier(identifier: int) -> bytes:
@@ -84,21 +104,21 @@ def encode_identifier(identifier: int) -> bytes:
     return b"\x0b" + encode_varint(identifier) if identifier else b""
 
 
-def merge(subscriptions: list[Subscription]) -> Target:
-    """Return the target for the matching subscriptions of one session.
+def merge(subscriptions: list[Subscription]) -> Recipient:
+    """Return the recipient for the matching subscriptions of one session.
 
     One copy is sent, with the highest QoS [MQTT-3.3.4-2].
     """
-    target = _combine(subscriptions)
+    recipient = _combine(subscriptions)
     local = [subscription for subscription in subscriptions if not subscription.options & NO_LOCAL]
     if len(local) == len(subscriptions):
-        target.own = target
+        recipient.own = recipient
     elif local:
-        target.own = _combine(local)
-    return target
+        recipient.own = _combine(local)
+    return recipient
 
 
-def _combine(subscriptions: list[Subscription]) -> Target:
+def _combine(subscriptions: list[Subscription]) -> Recipient:
     qos = 0
     retain = False
     identifiers = b""
@@ -106,4 +126,4 @@ def _combine(subscriptions: list[Subscription]) -> Target:
         qos = max(qos, subscription.options & QOS_MASK)
         retain = retain or bool(subscription.options & RETAIN_AS_PUBLISHED)
         identifiers += encode_identifier(subscription.identifier)  # [MQTT-3.3.4-3] [MQTT-3.3.4-4] [MQTT-3.3.4-5]
-    return Target(subscriptions[0].session, qos, retain, identifiers)
+    return Recipient(subscriptions[0].session, qos, retain, identifiers)

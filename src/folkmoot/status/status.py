@@ -11,7 +11,7 @@ from folkmoot.kernel.hash import hash64
 from folkmoot.membership.view import View
 from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
 from folkmoot.status.picture import ALONE, MEMBER, Picture
-from folkmoot.status.risk import evict_risk, forget_risk, named
+from folkmoot.status.risk import evict_risk, forget_risk, minority_without, named
 from folkmoot.status.shortage import caution, full_disks, has_full_disk, refusing, stranded
 from folkmoot.status.wait import wait_of
 
@@ -259,11 +259,8 @@ class NodeStatus:
             return _answer(node_id, True, "it is not in the view: nobody waits for it", [])
         if picture.state() not in (ALONE, MEMBER):
             return _answer(node_id, False, self.outside(), [])
-        active = [other.node_id for other in view.members if other.state == ACTIVE and other.node_id != node_id]
-        if picture.policy() == "majority" and 2 * len(active) <= len(picture.known()):
-            why = (
-                f"the {len(active)} nodes that stay are no majority of {len(picture.known())}: writes would be refused"
-            )
+        why = minority_without(picture, view, node_id)
+        if why:
             return _answer(node_id, False, why, [])
         return self._copies_left(node_id)
 

@@ -5,6 +5,7 @@ Owns the sentences of health and status for that; who decides are membership and
 
 from __future__ import annotations
 
+from folkmoot.membership.quorum import is_majority
 from folkmoot.status.picture import EXCLUDED, MEMBER, WAITING, Picture
 from folkmoot.status.shortage import has_full_disk
 
@@ -26,7 +27,7 @@ def wait_of(picture: Picture) -> str:
     needs_majority = picture.policy() == "majority"
     if needs_majority and not picture.expected():
         words.append("a first view needs more than half of the seeds and this node")
-    elif needs_majority and 2 * _heard(picture) <= len(picture.expected()):
+    elif needs_majority and not is_majority(_heard(picture), len(picture.expected())):
         words.append(_majority(picture))
     elif absent:
         words.append(f"{', '.join(absent)} of its last view {'is' if len(absent) == 1 else 'are'} not heard")

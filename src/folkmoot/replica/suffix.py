@@ -1,0 +1,50 @@
+"""Suffixes: the changes that follow a copy's position, asked for with its report and sent in frames.
+
+Who lacks them is a follower that joins, one with a gap, or a new leader that adopts the longest copy; who sends them
+has them in memory (`recent`), and knows that the copy is a prefix of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from folkmoot.kernel.pack import u64
+from folkmoot.membership.divergence import YES, includes
+from folkmoot.membership.holding import Holding
+from folkmoot.peer.kind import FETCH
+from folkmoot.replica.change import Change, encode_change
+from folkmoot.replica.notice import Report, encode_report
+from folkmoot.replica.replica_states import ReplicaStates
+
+__all__ = ["fetch", "frames_of", "suffix_of"]
+
+_FRAME_BYTES: Final = 1 << 20  # a frame ends with the change that makes it longer than this
+
+
+def fetch(replica_states: ReplicaStates, node_id: str, report: Report) -> None:
+    """Ask a node for what follows this copy."""
+    body = u64(replica_states.epoch) + encode_report(report)
+    replica_states.out.append((node_id, FETCH, body))
+
+
+def suffix_of(replica_states: ReplicaStates, partition: int, holding: Holding) -> list[Change] | None:
+    """Return the changes that follow a copy, at least one.
+
+    None when it is not known to be a prefix of the copy here, or when they are not all in memory any more.
+    """
+    if includes(replica_states.holding(partition), holding) != YES:
+        return None
+    return replica_states.recent.after(partition, holding.seq)
+
+
+def frames_of(partition: int, changes: list[Change]) -> list[list[bytes]]:
+    """Return changes as the parts of frames that are not too long; none for no changes."""
+    frames: list[list[bytes]] = []
+    size = _FRAME_BYTES + 1
+    for change in changes:
+        if size > _FRAME_BYTES:
+            frames.append([])
+            size = 0
+        frames[-1].append(encode_change(partition, change))
+        size += len(change.body)
+    return frames
