@@ -76,8 +76,8 @@ def check_idle(node: Node) -> None:
     assert len(state.connections) == node.counters.connections == 0
     assert node.counters.clients_connected == node.counters.publishers_paused == 0
     assert len(broker.commits._records) == 0
-    assert broker.commits.backlog_bytes == 0
-    assert len(broker.commits.paused) == len(broker.purges.active) == len(broker.purges._floors) == 0
+    assert broker.brake.backlog_bytes == 0
+    assert len(broker.brake.paused) == len(broker.purges.active) == len(broker.purges._floors) == 0
     assert len(broker.retained._fresh) == len(broker.retained._changes) == 0
     assert all(session.durable for session in state.sessions.values())
     for (kind, subject), slot in state.timers._slots.items():

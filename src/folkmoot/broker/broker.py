@@ -87,7 +87,7 @@ class Broker(Neighbours):
             if connection.state == OPEN:
                 self.ingress.goodbye(connection)
         self.closing.lost(connection, why)
-        self.commits.forget(connection)
+        self.brake.forget(connection)
         self.state.timers.cancel(TIMER_RATE, connection.id)
         self.state.timers.cancel(TIMER_OVERLOAD, connection.id)
 
@@ -135,7 +135,7 @@ class Broker(Neighbours):
             self.state.counters.storage_full = 1 if full else 0
             self.state.event(ERROR if full else INFO, "storage_full" if full else "storage_has_room", {"why": why})
         if not full:
-            self.commits.resume()
+            self.brake.resume()
 
     def written(self, token: int) -> None:
         """All batches up to `token` are durable here: the store shows them."""
@@ -178,7 +178,7 @@ class Broker(Neighbours):
             self._let_in(record)
             self.commits.release_ahead(record)
         self.inbound.go_on()
-        self.commits.resume()
+        self.brake.resume()
 
     def _let_in(self, record: Record) -> None:
         """Those whose sessions waited for a turn get their CONNACK, once."""

@@ -55,6 +55,7 @@ from folkmoot.routing.interest import Interest
 from folkmoot.routing.route import Routes
 from folkmoot.streams.table import Streams
 from folkmoot.turn.barrier import Barrier
+from folkmoot.turn.brake import Brake
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.overload import Overload
@@ -72,7 +73,8 @@ class Delivery:
         self.fabric = fabric
         self.streams = streams
         self.receipts = Receipts(state, fabric)
-        self.commits = Commits(state, streams, self.receipts)
+        self.brake = Brake(state)
+        self.commits = Commits(state, streams, self.receipts, self.brake)
         self.overload = Overload(state, self.commits)
         self.interest = Interest(fabric, self.commits, state.partitions)
         self.barrier = Barrier()
@@ -80,7 +82,7 @@ class Delivery:
         self.inquiries = Inquiries(fabric)
         self.tails = Tails(self.inquiries)
         self.outbox = Outbox(state, fabric, self.commits, self.forward_sender)
-        self.relays = Relays(state, fabric, self.commits)
+        self.relays = Relays(state, fabric, self.brake)
         self.trails = Trails(state, fabric, self.forward_sender, self.outbox, self.relays)
         self.marks = Marks(state)
         self.bodies = Bodies(state)
@@ -117,7 +119,7 @@ class Clients(Delivery):
 
     def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
         super().__init__(state, fabric, streams)
-        self.waking = Waking(fabric, self.commits)
+        self.waking = Waking(fabric, self.brake)
         self.sys = SysTopics(state, self.queue, self.publishing)
         self.event_publisher = EventPublisher(state, fabric, self.routes, self.publishing, streams)
         self.wills = Wills(state, self.entries)
@@ -134,7 +136,7 @@ class Clients(Delivery):
         self.connecting = Connecting(
             state,
             fabric,
-            self.commits,
+            self.brake,
             self.relays,
             self.lifecycle,
             self.closing,
@@ -158,10 +160,12 @@ class Clients(Delivery):
             self.subscribing,
         )
         self.deadlines = Deadlines(
-            state, self.commits, self.closing, self.lifecycle, self.wills, self.sys, self.transactions
+            state, self.brake, self.closing, self.lifecycle, self.wills, self.sys, self.transactions
         )
         self.express = Express(state, self.runs)
-        self.ingress = Ingress(state, self.routes, self.inbound, self.runs, self.express, self.control, self.closing)
+        self.ingress = Ingress(
+            state, self.brake, self.routes, self.inbound, self.runs, self.express, self.control, self.closing
+        )
 
 
 class Neighbours(Clients):

@@ -221,7 +221,7 @@ class Hosting:
         assert remote is not None, "a hosted connection is elsewhere"
         if self.remotes.get((remote.node_id, remote.number)) is connection:
             del self.remotes[(remote.node_id, remote.number)]
-        self.commits.forget(connection)
+        self.commits.brake.forget(connection)
 
     def inform(self) -> None:
         """It is known who subscribes to what: what clients have sent before goes to all who shall have it (A5)."""

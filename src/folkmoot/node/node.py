@@ -333,7 +333,7 @@ class Node:
         # A turn may have done both, in any order: what counts is how it ended. One that closes is read to its end.
         effects.pauses = [connection for connection in state.pauses if connection.deaf and connection.state < CLOSING]
         state.pauses.clear()
-        self._broker.commits.mute()
+        self._broker.brake.mute()
         effects.resumes = [connection for connection in state.resumes if not connection.deaf]
         state.resumes.clear()
         effects.checks = list(state.checks)

@@ -60,7 +60,7 @@ class BoundChecker:
         limits = self.limits
         spare = _COPIES * max(_FRAME_BYTES // 16, self._largest_turn.get(host.name, 0))
         self._check(
-            host, "bytes that wait for disks", broker.commits.backlog_bytes, limits.write_backlog_bytes_max + spare
+            host, "bytes that wait for disks", broker.brake.backlog_bytes, limits.write_backlog_bytes_max + spare
         )
         config = node.config.cluster
         for node_id in sorted(cluster_node.peers.up_ids()):
@@ -97,14 +97,14 @@ def leftovers(host: Machine) -> str:
         return ""
     broker = node._broker
     sizes = {
-        "bytes that wait for disks": broker.commits.backlog_bytes,
+        "bytes that wait for disks": broker.brake.backlog_bytes,
         "requests": broker.forward_sender.busy,
         "requests of others": len(broker.forward_receiver._waiting) + len(broker.forward_receiver._finished),
         "outbox": sum([len(entries) for entries in broker.outbox._entries]),
         "transactions": len(broker.transactions.waiting),
         "clients that wait": len(broker.admission.early) + len(broker.admission._parked),
         "early messages": len(broker.switch._early) + len(broker.hosting._early),
-        "paused publishers": len(broker.commits.paused),
+        "paused publishers": len(broker.brake.paused),
         "turns that are not committed": len(cluster_node.replication.replica_states.pending._turns),
     }
     found = [f"{int(size)} {what}" for what, size in sizes.items() if size]
