@@ -10,6 +10,9 @@ import hypothesis
 import pytest
 
 from folkmoot.cli.version import stale_sources, version_line
+from tests.harness.fixture import box, make
+
+__all__ = ["box", "make"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
