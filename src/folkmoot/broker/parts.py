@@ -6,7 +6,7 @@ before that.
 
 from __future__ import annotations
 
-from folkmoot.broker.dispatch import Switch
+from folkmoot.broker.dispatch import Dispatch
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.channel.outbox import Outbox
 from folkmoot.delivery.event_publisher import EventPublisher
@@ -309,7 +309,7 @@ class ClusterParts:
             query.orders,
             streams,
         )
-        self.switch = Switch(
+        self.dispatch = Dispatch(
             state,
             fabric,
             self.waking,

@@ -121,13 +121,13 @@ class ClusterNode:
             if not change.resumed:
                 self.membership.renewed(change.node_id)
                 self.chronicle.greet(change.node_id)
-                self.broker.cluster.switch.forget(change.node_id)
+                self.broker.cluster.dispatch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
                     self.fabric.mute(change.node_id)  # the next view begins anew with it
                     self.membership.changed(now)
         else:
             if change.refused:
-                self.broker.cluster.switch.forget(change.node_id)  # what it has said of a view to come is for nobody
+                self.broker.cluster.dispatch.forget(change.node_id)  # what it has said of a view to come is for nobody
             else:  # that a process is gone is told after the loss of its connections
                 self.state.counters.peer_losses += 1
             self.membership.down(change.node_id, change.incarnation, change.refused, now)
@@ -141,7 +141,7 @@ class ClusterNode:
             self.replication.receive(node_id, kind, body, now)
         else:
             self._void()
-            self.broker.cluster.switch.receive(node_id, kind, body)
+            self.broker.cluster.dispatch.receive(node_id, kind, body)
 
     def _void(self) -> None:
         """Let those go whose packets are lost with a change of leaders, before the next leader speaks to them."""
@@ -286,7 +286,7 @@ class ClusterNode:
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
         self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
         self.broker.know()
-        self.broker.cluster.switch.installed()
+        self.broker.cluster.dispatch.installed()
 
     def _is_torn(self, view: View) -> bool:
         """Whether members were lost that may go on by themselves, and count for more than those who are left."""

@@ -72,7 +72,7 @@ class BoundChecker:
         recent_max = replica_states.recent.bytes_max + held_max + spare
         self._check(host, "bytes of recent changes", replica_states.recent.bytes, recent_max)
         self._check(host, "topics with routes", len(broker.delivery.routes.cache), limits.route_cache_max)
-        early = sum([len(messages) for messages in broker.cluster.switch._early.values()])
+        early = sum([len(messages) for messages in broker.cluster.dispatch._early.values()])
         self._check(host, "messages that came early", early, _EARLY_MAX)
         for partition in range(node.config.partitions):
             self._check(host, "stamps", replica_states.stamps.count(partition), STAMPS_MAX)
@@ -104,7 +104,7 @@ def leftovers(host: Machine) -> str:
         "outbox": sum([len(entries) for entries in broker.channel.outbox._entries]),
         "transactions": len(broker.delivery.transactions.waiting),
         "clients that wait": len(broker.protocol.admission.early) + len(broker.protocol.admission._parked),
-        "early messages": len(broker.cluster.switch._early) + len(broker.cluster.hosting._early),
+        "early messages": len(broker.cluster.dispatch._early) + len(broker.cluster.hosting._early),
         "paused publishers": len(broker.turn.brake.paused),
         "turns that are not committed": len(cluster_node.replication.replica_states.pending._turns),
     }
