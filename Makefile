@@ -54,7 +54,7 @@ test-pure: .venv  ## The tests of the pure half, interpreted
 	@$(SOURCES) $(BIN)/python -m pytest -q -n $(WORKERS) $(wildcard $(PURE:%=tests/%) tests/spec)
 
 # Every step runs, so that one look shows all there is to mend.
-check: .venv  ## Format, lint, types, import rules, sizes
+check: .venv  ## Format, lint, types, import rules
 	@failed=""; \
 	step() { name="$$1"; echo "== $$name"; shift; "$$@" || failed="$$failed $$name"; }; \
 	imports() { report=$$($(SOURCES) $(BIN)/lint-imports --no-cache 2>&1) || { echo "$$report" | grep -v '[═║╔╚]'; return 1; }; }; \
