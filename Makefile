@@ -70,7 +70,7 @@ soak: build clients  ## Every test, with all seeds, compiled and interpreted (ho
 	@$(NATIVE) $(PYTEST) --session-timeout=$(SOAK_S) --durations=25 --durations-min=5 $(ARGS)
 
 # Every step runs, so that one look shows all there is to mend.
-check: .venv  ## Format, lint, types, import rules, sizes
+check: .venv  ## Format, lint, types, import rules
 	@failed=""; \
 	step() { name="$$1"; echo "== $$name"; shift; "$$@" || failed="$$failed $$name"; }; \
 	imports() { report=$$($(SOURCES) $(BIN)/lint-imports --no-cache 2>&1) || { echo "$$report" | grep -v '[═║╔╚]'; return 1; }; }; \

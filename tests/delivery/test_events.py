@@ -355,7 +355,7 @@ def test_overload_is_told_but_not_that_of_the_events_themselves(make: MakeBox) -
     assert max(levels) > 0
     state = box.node._state
     state.overload_own = 7  # by what is no message of a client
-    box.node._broker.event_publisher.step()
+    box.node._broker.delivery.event_publisher.step()
     assert not state.news
 
 

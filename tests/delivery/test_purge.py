@@ -132,9 +132,9 @@ def finish(box: Box, first: Peer, second: Peer, other: Peer, got: list[Publish])
             peer.resume()
         peer.disconnect(session_expiry=0)
     assert kinds(box) == {}
-    assert len(box.node._broker.bodies) == 0
+    assert len(box.node._broker.partition.bodies) == 0
     assert (box.node.counters.queue_messages, box.node.counters.queue_bytes) == (0, 0)
-    assert len(box.node._broker.purges._floors) == 0
+    assert len(box.node._broker.delivery.purges._floors) == 0
 
 
 def test_a_purge_does_not_touch_the_queue_of_the_new_session(make: MakeBox) -> None:

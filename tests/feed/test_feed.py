@@ -15,7 +15,7 @@ from tests.harness.peer import Peer
 
 
 def feeds_of(box: Box) -> Feeds:
-    return box.node._broker.feeds
+    return box.node._broker.query.feeds
 
 
 def cursors(box: Box) -> int:

@@ -74,5 +74,5 @@ def test_a_message_whose_producer_cannot_be_read_leaves_no_receipt_open() -> Non
     named = [("folkmoot-producer", "p"), ("folkmoot-seq", "1"), ("folkmoot-receipt", "1")]
     source.send(Publish(b"t", b"x", 1, False, False, 1, properties(user_properties=named)))
     source.expect_close(0x80)
-    assert box.node._broker.receipts.current is None
+    assert box.node._broker.turn.receipts.current is None
     assert goes_on(box)

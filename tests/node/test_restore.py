@@ -36,13 +36,13 @@ def state_of(node: Node) -> dict[str, object]:
     counters = state.counters
     return {
         "sessions": {name: told(session) for name, session in state.sessions.items() if session.durable},
-        "retained": (broker.retained.counts, counters.retained_messages, counters.retained_bytes),
+        "retained": (broker.partition.retained.counts, counters.retained_messages, counters.retained_bytes),
         "queued": (counters.queue_messages, counters.queue_bytes),
         "subscriptions": (counters.subscriptions_persistent, len(state.tree)),
         "persistent": counters.sessions_persistent,
         "wills": counters.wills_pending,
-        "bodies": broker.bodies._counts,
-        "groups": {name: len(group.members) for name, group in broker.routes.groups.items()},
+        "bodies": broker.partition.bodies._counts,
+        "groups": {name: len(group.members) for name, group in broker.delivery.routes.groups.items()},
         "streams": [(log.oldest, log.next_offset, log.bytes) for stream in node.streams.streams for log in stream.logs],
     }
 
@@ -61,7 +61,7 @@ def check_rows(node: Node, store: MemoryStore) -> None:
     assert rows[keys.SESSION] == len(sessions)
     assert rows[keys.SUBSCRIPTION] == sum([len(session.subscriptions) for session in sessions])
     assert rows[keys.QUEUE] == sum([session.queue_count for session in sessions])
-    assert rows[keys.BODY] == len(node._broker.bodies)
+    assert rows[keys.BODY] == len(node._broker.partition.bodies)
     assert rows[keys.RELEASED] == sum([len(session.released or {}) for session in sessions])
     assert rows[keys.RECEIVED] == sum([len(session.received or {}) for session in sessions])
     assert rows[keys.RETAINED] == node.counters.retained_messages
@@ -75,17 +75,19 @@ def check_idle(node: Node) -> None:
     state, broker = node._state, node._broker
     assert len(state.connections) == node.counters.connections == 0
     assert node.counters.clients_connected == node.counters.publishers_paused == 0
-    assert len(broker.commits._records) == 0
-    assert broker.commits.backlog_bytes == 0
-    assert len(broker.commits.paused) == len(broker.purges.active) == len(broker.purges._floors) == 0
-    assert len(broker.retained._fresh) == len(broker.retained._changes) == 0
+    assert len(broker.turn.commits._records) == 0
+    assert broker.turn.brake.backlog_bytes == 0
+    assert (
+        len(broker.turn.brake.paused) == len(broker.delivery.purges.active) == len(broker.delivery.purges._floors) == 0
+    )
+    assert len(broker.partition.retained._fresh) == len(broker.partition.retained._changes) == 0
     assert all(session.durable for session in state.sessions.values())
     for (kind, subject), slot in state.timers._slots.items():
         if slot.due_us < NEVER and kind not in (TIMER_SYS, TIMER_RETENTION, TIMER_LEVEL):
             assert isinstance(subject, str), "no deadline of a connection that is gone"
             session = state.sessions[subject]
             assert slot.due_us == session.ends_us if kind == TIMER_SESSION else session.will is not None
-    assert len(broker.feeds) == sum([session.feeds for session in state.sessions.values()])
+    assert len(broker.query.feeds) == sum([session.feeds for session in state.sessions.values()])
     for session in state.sessions.values():
         assert (session.inflight, session.waiting, session.ready_bytes) == ({}, 0, 0)
 

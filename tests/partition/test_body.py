@@ -47,9 +47,9 @@ def check(box: Box) -> None:
             name = get_u16(key, 0), body
             named[name] = named.get(name, 0) + 1
     assert sorted(named) == sorted(bodies)
-    counts = box.node._broker.bodies._counts
+    counts = box.node._broker.partition.bodies._counts
     assert {(partition, body): count for partition, of in enumerate(counts) for body, count in of.items()} == named
-    assert len(box.node._broker.bodies) == len(named)
+    assert len(box.node._broker.partition.bodies) == len(named)
 
 
 @settings(max_examples=80)
@@ -88,7 +88,7 @@ def test_each_body_lives_as_long_as_a_row_names_it(steps: list[tuple[str, int]])
         numbers = [int(packet.payload.split(b";")[0]) for packet in peer.publishes()]
         assert numbers == sorted(numbers), "each has its own messages, whole and in order"
     check(box)
-    assert len(box.node._broker.bodies) == 0
+    assert len(box.node._broker.partition.bodies) == 0
 
 
 def test_small_messages_and_single_sessions_have_no_bodies(make: MakeBox) -> None:

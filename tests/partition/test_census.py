@@ -42,7 +42,7 @@ def test_any_number_of_names_leaves_a_limited_number_of_rows(crowd: tuple[Box, P
     for number in range(400):
         produce(peer, f"p{number}", 1)
         assert len(rows(box)) <= LIMIT + 1
-    counts = box.node._broker.producers.counts
+    counts = box.node._broker.partition.producers.counts
     assert sum(counts) == len(rows(box))
     assert len(rows(box)) >= LIMIT // 2
     assert len(sleeper.payloads()) == 400
@@ -66,7 +66,7 @@ def test_the_limit_holds_after_a_crash(crowd: tuple[Box, Peer, Peer]) -> None:
     for number in range(LIMIT):
         produce(peer, f"p{number}", 1)
     box.crash()
-    assert sum(box.node._broker.producers.counts) == LIMIT
+    assert sum(box.node._broker.partition.producers.counts) == LIMIT
     peer.connect()
     for number in range(30):
         produce(peer, f"q{number}", 1)
@@ -80,7 +80,7 @@ def test_who_is_heard_of_during_the_walk_stays(crowd: tuple[Box, Peer, Peer]) ->
         produce(peer, f"p{number:03}", 1)
     box.hold_writes()
     peer.send(message("one too many", 1, 901), message("p000", 2, 902))
-    assert box.node._broker.producers._census is None, "the walk is over"
+    assert box.node._broker.partition.producers._census is None, "the walk is over"
     box.release_writes()
     assert "p001" not in rows(box)
     assert "p000" in rows(box)

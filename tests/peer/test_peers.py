@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from folkmoot.kernel.clock import SECOND
+from folkmoot.peer.complaint import COMPLAINT_US, COMPLAINTS_MAX
 from folkmoot.peer.frame import DATA, frame
 from folkmoot.peer.peer import CLOSED, OPEN, RESUMING
-from folkmoot.peer.switch import COMPLAINT_US, COMPLAINTS_MAX, LINKS_MAX
+from folkmoot.peer.switch import LINKS_MAX
 from tests.peer.lines import Line, Net, Site, config_of
 
 KIND = 40
@@ -434,7 +435,7 @@ def test_complaints_are_remembered_for_a_while_and_not_without_bound() -> None:
         a.peers.want(f"nobody{number}:1")
         a.peers.dial_failed(f"nobody{number}:1", "no route", False, net.now)
         a.peers.dial_failed(f"nobody{number}:1", "no route", False, net.now)
-        assert len(a.peers._complaints) <= COMPLAINTS_MAX
+        assert len(a.peers._switch.complaints._said) <= COMPLAINTS_MAX
     assert len(a.peers.events) == 2 * COMPLAINTS_MAX
     a.peers.dial_failed("nobody1:1", "no route", False, net.now + COMPLAINT_US)
     assert len(a.peers.events) == 2 * COMPLAINTS_MAX + 1

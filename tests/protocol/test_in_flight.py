@@ -83,10 +83,10 @@ def test_what_is_durable_is_forgotten_also_when_something_is_always_on_its_way(b
             assert write is not None
             box.store.apply(write)
             box.node.written(write.token, box.now)
-    retained = box.node._broker.retained
+    retained = box.node._broker.partition.retained
     assert len(retained._fresh) <= 4
     assert len(retained._changes) <= 4
-    assert len(box.node._broker.commits._records) <= 4
+    assert len(box.node._broker.turn.commits._records) <= 4
     assert box.node.counters.retained_messages == 200
 
 
@@ -136,8 +136,8 @@ def test_a_busy_producer_is_not_forgotten_for_its_age(crowded: tuple[Box, Peer, 
         produce(peer, f"other {number}", 1)
         produce(peer, "busy", number)
     assert len([payload for payload in sleeper.payloads() if payload.startswith(b"busy")]) == 20
-    assert len(box.node._broker.producers._newest) <= 4
-    assert any(key.endswith(b"busy") for key in box.node._broker.producers._newest)
+    assert len(box.node._broker.partition.producers._newest) <= 4
+    assert any(key.endswith(b"busy") for key in box.node._broker.partition.producers._newest)
 
 
 def test_a_forgotten_producer_is_read_from_the_store(crowded: tuple[Box, Peer, Peer]) -> None:
@@ -150,7 +150,7 @@ def test_a_forgotten_producer_is_read_from_the_store(crowded: tuple[Box, Peer, P
     for _ in range(3):
         for number in range(4):
             produce(peer, f"p{number}", 7)
-    assert len(box.node._broker.producers._newest) <= 4
+    assert len(box.node._broker.partition.producers._newest) <= 4
     for one in [sleeper, *box.peers[-8:]]:
         assert len(one.payloads()) == 4
 
@@ -166,7 +166,7 @@ def test_producers_for_transient_sessions_are_limited_too(make: MakeBox) -> None
         produce(peer, "busy", number)
         produce(peer, "busy", number)
     assert len(peer.payloads()) == 100
-    assert len(box.node._broker.producers._live) <= 4
+    assert len(box.node._broker.partition.producers._live) <= 4
 
 
 def test_a_producer_refused_for_want_of_room_may_repeat(make: MakeBox) -> None:

@@ -18,6 +18,7 @@ from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.table import Streams
 from folkmoot.topics.name import has_wildcard, matches, split_share
+from folkmoot.turn.brake import Brake
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import Receipts
@@ -54,7 +55,9 @@ def make_routes(cache_max: int) -> Routes:
     state.leads = [True] * 4
     fabric = Fabric("n", 4, True)
     streams = Streams([StreamConfig("s", b"a/#", 1)], 4, store)
-    return Routes(state, fabric, Interest(fabric, Commits(state, streams, Receipts(state, fabric)), 4), streams)
+    return Routes(
+        state, fabric, Interest(fabric, Commits(state, streams, Receipts(state, fabric), Brake(state)), 4), streams
+    )
 
 
 class Model:

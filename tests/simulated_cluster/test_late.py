@@ -151,12 +151,12 @@ def test_a_message_of_another_node_that_cannot_be_read_is_not_half_done_and_its_
     cluster.advance(SECOND)
     cluster.held.add(("n3", "n2"))
     publisher.send(Publish(b"q", b"first", 1, False, False, 1))
-    requests = cluster["n3"].node._broker.forward_sender
+    requests = cluster["n3"].node._broker.channel.forward_sender
     ((number, parts),) = requests._sent["n2"].items()
     out = [varint(number), varint(2)]
     parts[0].envelope.tasks.append(parts[0].task)
     encode_envelope(parts[0].envelope, out)
-    switch = cluster["n2"].node._broker.switch
+    switch = cluster["n2"].node._broker.cluster.dispatch
     switch.receive("n3", REQUESTS, b"".join(out))  # a second one is said to follow, and does not
     cluster.freeze()
     cluster["n2"].turn()

@@ -45,7 +45,7 @@ def test_a_node_that_was_forgotten_leaves_no_marks() -> None:
 
 def test_a_leader_that_takes_over_finds_none_of_nodes_that_were_forgotten_before() -> None:
     cluster = SimulatedCluster(3, partitions=PARTITIONS)
-    marks = cluster["n1"].node._broker.marks
+    marks = cluster["n1"].node._broker.partition.marks
     partition = cluster["n1"].node._broker.state.leads.index(True)
     marks.take(partition, {b"gone": 7, b"n2": 8, partition_origin(3): 9})
     assert not marks.advance(partition, b"n2", 8)

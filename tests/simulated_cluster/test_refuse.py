@@ -54,7 +54,7 @@ def test_who_is_refused_while_its_leader_thinks_has_no_will() -> None:
     connection = peer.connection
     assert connection is not None
     site = cluster["n3"]
-    site.node._broker.closing.refuse(connection, 0x88, "no node leads the client's partition now")
+    site.node._broker.protocol.closing.refuse(connection, 0x88, "no node leads the client's partition now")
     site.run()
     cluster["n2"].release_writes()
     cluster.advance(SECOND)

@@ -201,8 +201,8 @@ def test_a_subscription_that_ends_leaves_no_question_behind(cluster: SimulatedCl
         peer.disconnect()
     cluster.advance(SECOND)
     for site in cluster.live():
-        assert len(site.node._broker.feeds) == 0
-        assert len(site.node._broker.inquiries) <= WIDE.partitions  # only the ends of partitions, once per node
+        assert len(site.node._broker.query.feeds) == 0
+        assert len(site.node._broker.query.inquiries) <= WIDE.partitions  # only the ends of partitions, once per node
 
 
 def one_led_by(cluster: SimulatedCluster, name: str) -> int:

@@ -58,7 +58,7 @@ class Heap:
 
     def read_at(self, site: Site) -> int:
         """How many rows of the partition a node has read in order to lead it."""
-        arrival = site.node._broker.leadership.recovery.arrivals.get(self.partition)
+        arrival = site.node._broker.cluster.leadership.recovery.arrivals.get(self.partition)
         return 0 if arrival is None else arrival.loader.rows
 
     def is_led_at(self, site: Site) -> bool:
@@ -131,7 +131,7 @@ def test_a_partition_that_is_lost_while_it_is_read_leaves_nothing_behind() -> No
             assert cluster_node is not None
             members = {other.name: 1}
             leaders = [other.name] * PARTITIONS
-            heir.node._broker.leadership.install(cluster_node.fabric.epoch + 1, members, leaders, members, [])
+            heir.node._broker.cluster.leadership.install(cluster_node.fabric.epoch + 1, members, leaders, members, [])
 
     heap.after_turns(heir, take_away)
     heap.old.kill()
@@ -139,7 +139,7 @@ def test_a_partition_that_is_lost_while_it_is_read_leaves_nothing_behind() -> No
     assert lost
     assert not any(heir.node._state.leads)
     assert not heir.node._state.sessions
-    assert not len(heir.node._broker.leadership.recovery)
+    assert not len(heir.node._broker.cluster.leadership.recovery)
     assert heir.node.counters.queue_messages == heir.node.counters.sessions_persistent == 0
 
 

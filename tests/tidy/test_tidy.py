@@ -1,4 +1,4 @@
-"""The shape of the code, checked: sizes, exports, what may not stand in a file, what is compiled."""
+"""The shape of the code, checked: exports, what may not stand in a file, what is compiled."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ import pytest
 from tests.tidy.build import ROOT, SOURCE, build_file
 
 TESTS = ROOT / "tests"
-
-FILE_LINES_MAX = 400
-TEST_FILE_LINES_MAX = 800  # a table of cases is read in another way than code
-FUNCTION_LINES_MAX = 70
 
 NOTE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b(?!.{0,20}#\d)")
 MACHINE_PATH = re.compile(r"(^|[^A-Za-z0-9_.])/(work|farm|root|home)/")
@@ -110,28 +106,6 @@ def tracked() -> list[Path]:
         return [*sources(), *modules_of_tests()]
     paths = [ROOT / name for name in listing.stdout.splitlines()]
     return [path for path in paths if path.is_file() and b"\0" not in path.read_bytes()[:8192]]
-
-
-def test_files_are_short() -> None:
-    long = [
-        f"{name_of(path)}: {lines} lines"
-        for paths, most in ((sources(), FILE_LINES_MAX), (modules_of_tests(), TEST_FILE_LINES_MAX))
-        for path in paths
-        if (lines := len(text_of(path).splitlines())) > most
-    ]
-    refuse(long, "split these files by what they own")
-
-
-def test_functions_are_short() -> None:
-    long = [
-        f"{name_of(path)}:{node.lineno} {node.name}: {lines} lines"
-        for path in sources()
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno is not None
-        and (lines := node.end_lineno - node.lineno + 1) > FUNCTION_LINES_MAX
-    ]
-    refuse(long, "split these functions: the parent branches, the leaves compute")
 
 
 def caught_as(function: ast.FunctionDef) -> dict[str, set[str]]:

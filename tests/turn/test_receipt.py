@@ -368,7 +368,7 @@ def test_nodes_that_cannot_say_where_switch_receipts_off() -> None:
     cluster._running = True
     old.__init__(cluster, "n3")  # type: ignore[misc]
     assert old.node.cluster_node is not None
-    old.node.cluster_node.peers._greeter.hello.features = []
+    old.node.cluster_node.peers._switch.greeter.hello.features = []
     cluster._running = False
     cluster.sites["n3"] = old
     cluster.settle()

@@ -1,8 +1,16 @@
-"""The broker as one thing: passes on what happens to its parts (`parts`), and ends turns."""
+"""The broker as one thing: makes its parts (`parts`), passes on what happens to them, and ends turns."""
 
 from __future__ import annotations
 
-from folkmoot.broker.parts import Neighbours
+from folkmoot.broker.parts import (
+    ChannelParts,
+    ClusterParts,
+    DeliveryParts,
+    PartitionParts,
+    ProtocolParts,
+    QueryParts,
+    TurnParts,
+)
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING
 from folkmoot.kernel.pack import varint
@@ -33,11 +41,26 @@ _UNSTASH_BYTES_MAX = 1 << 20  # in one turn
 _DEADLINES_MAX = 256  # in one turn: a hundred thousand sessions may end in the same second
 
 
-class Broker(Neighbours):
+class Broker:
     """All that a node does with MQTT and streams; time is in `state.now`, set by the node."""
 
     def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
-        super().__init__(state, fabric, streams)
+        self.state = state
+        self.fabric = fabric
+        self.streams = streams
+        self.turn = TurnParts(state, fabric, streams)
+        self.channel = ChannelParts(state, fabric, self.turn)
+        self.partition = PartitionParts(state, fabric, self.turn)
+        self.delivery = DeliveryParts(state, fabric, streams, self.turn, self.channel, self.partition)
+        self.query = QueryParts(state, fabric, streams, self.turn, self.partition, self.delivery)
+        self.protocol = ProtocolParts(
+            state, fabric, streams, self.turn, self.channel, self.partition, self.delivery, self.query
+        )
+        self.cluster = ClusterParts(
+            state, fabric, streams, self.turn, self.channel, self.partition, self.delivery, self.query, self.protocol
+        )
+        self._waking = self.cluster.waking  # these two are asked for each chunk of bytes
+        self._ingress = self.protocol.ingress
         self._connections = 0
         self._trimming = False
         self._excused_us = 0
@@ -46,9 +69,9 @@ class Broker(Neighbours):
         """Restore what the store has; raises CorruptStore or StoreError."""
         if self.fabric.alone:
             for partition in range(self.state.partitions):
-                self.restore.load(partition)
-            self.restore.settle()
-        self.sys.start()
+                self.cluster.restore.load(partition)
+            self.cluster.restore.settle()
+        self.delivery.sys.start()
         if self.streams.streams:
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
 
@@ -67,33 +90,35 @@ class Broker(Neighbours):
 
     def receive(self, connection: Connection, data: bytes) -> None:
         """Bytes came."""
-        if self.waking.unsure:
-            self.waking.hold(connection, data)
+        if self._waking.unsure:
+            self._waking.hold(connection, data)
             return
         if connection.unsent_bytes > self.state.limits.send_buffer_bytes_max and connection.state < CLOSING:
             # Messages wait for it to read, answers cannot: it asks and asks and takes no answer (A13).
-            self.closing.disconnect(connection, reason.QUOTA_EXCEEDED, "the client does not read what it is sent")
+            self.protocol.closing.disconnect(
+                connection, reason.QUOTA_EXCEEDED, "the client does not read what it is sent"
+            )
         if connection.state < CLOSING:
-            self.ingress.receive(connection, data)
+            self._ingress.receive(connection, data)
 
     def lost(self, connection: Connection, why: str) -> None:
         """The network connection is gone."""
-        if self.waking.unsure and self.waking.hold_end(connection, why):
+        if self.cluster.waking.unsure and self.cluster.waking.hold_end(connection, why):
             return
         if connection.stash is not None and connection.state == OPEN:
             if connection.relay is not None:
                 connection.relay.let_overtake()
-            self.ingress.unstash(connection)  # it has sent that before it went
+            self.protocol.ingress.unstash(connection)  # it has sent that before it went
             if connection.state == OPEN:
-                self.ingress.goodbye(connection)
-        self.closing.lost(connection, why)
-        self.commits.forget(connection)
+                self.protocol.ingress.goodbye(connection)
+        self.protocol.closing.lost(connection, why)
+        self.turn.brake.forget(connection)
         self.state.timers.cancel(TIMER_RATE, connection.id)
         self.state.timers.cancel(TIMER_OVERLOAD, connection.id)
 
     def awake(self) -> None:
         """Go on with what has waited for the others after this process stood still."""
-        for held in self.waking.take():
+        for held in self.cluster.waking.take():
             if held.why is None:
                 self.receive(held.connection, held.data)
             else:
@@ -106,16 +131,16 @@ class Broker(Neighbours):
             connection.unsent_bytes = 0
         session = connection.session
         if connection.relay is not None:
-            self.relays.block(connection.relay, not flag)
+            self.channel.relays.block(connection.relay, not flag)
         if flag and session is not None:
-            self.queue.pump(session)
-            self.feeds.unpark(session)
+            self.partition.queue.pump(session)
+            self.query.feeds.unpark(session)
 
     def authenticated(self, connection: Connection, ok: bool) -> None:
         """The driver has checked a password."""
-        self.connecting.authenticated(connection, ok)
+        self.protocol.connecting.authenticated(connection, ok)
         if connection.state != CHECKING:
-            self.ingress.resume(connection)
+            self.protocol.ingress.resume(connection)
 
     def stop(self) -> None:
         """Tell every client that the server goes down, and take no more."""
@@ -124,7 +149,7 @@ class Broker(Neighbours):
         code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_SHUTTING_DOWN
         for connection in list(self.state.connections.values()):
             if connection.state < CLOSING:
-                self.closing.disconnect(connection, code, "")
+                self.protocol.closing.disconnect(connection, code, "")
 
     # -- the store ----------------------------------------------------------------------------------------------------
 
@@ -135,56 +160,56 @@ class Broker(Neighbours):
             self.state.counters.storage_full = 1 if full else 0
             self.state.event(ERROR if full else INFO, "storage_full" if full else "storage_has_room", {"why": why})
         if not full:
-            self.commits.resume()
+            self.turn.brake.resume()
 
     def written(self, token: int) -> None:
         """All batches up to `token` are durable here: the store shows them."""
-        self.commits.durable_token = token
-        self.retained.written(token)
+        self.turn.commits.durable_token = token
+        self.partition.retained.written(token)
 
     def committed(self, token: int) -> None:
         """All batches up to `token` are on all disks that they must be on: what waited for that happens now."""
         revocable = self.state.revocable
         while revocable and revocable[0][0] <= token:
             revocable.popleft()
-        for record in self.commits.commit_through(token):
+        for record in self.turn.commits.commit_through(token):
             for i in range(len(record.sessions)):
                 record.sessions[i].durable_next = record.durable_next[i]
             for session in record.sessions:
-                self.queue.pump(session)
+                self.partition.queue.pump(session)
         grown = self.streams.written(token)
         if grown:
-            self.feeds.grown()
-            self.answers.grown(grown)
-        self.answers.committed()
-        self.orders.committed()
-        self.publications.committed()
-        self.feeds.committed()
-        self.forward_receiver.committed()
+            self.query.feeds.grown()
+            self.query.answers.grown(grown)
+        self.query.answers.committed()
+        self.query.orders.committed()
+        self.delivery.publications.committed()
+        self.query.feeds.committed()
+        self.delivery.forward_receiver.committed()
         self.completed()
 
     def completed(self) -> None:
         """Perhaps turns are complete: what they acknowledge is acknowledged now, in order."""
-        for record in self.commits.complete():
+        for record in self.turn.commits.complete():
             self.state.meter.released(record.token, record.failed)
             if record.failed:
                 self._fail(record)
             self._let_in(record)
-            self.commits.release(record)
+            self.turn.commits.release(record)
             if record.handled:
-                self.hosting.handled(record.handled, record.handled_packets)
-        for record in self.commits.ahead():
+                self.cluster.hosting.handled(record.handled, record.handled_packets)
+        for record in self.turn.commits.ahead():
             self.state.meter.released(record.token, False)
             self._let_in(record)
-            self.commits.release_ahead(record)
-        self.inbound.go_on()
-        self.commits.resume()
+            self.turn.commits.release_ahead(record)
+        self.protocol.inbound.go_on()
+        self.turn.brake.resume()
 
     def _let_in(self, record: Record) -> None:
         """Those whose sessions waited for a turn get their CONNACK, once."""
         for connection in record.connects:
-            self.attaching.opened(connection)
-            self.ingress.resume(connection)
+            self.protocol.attaching.opened(connection)
+            self.protocol.ingress.resume(connection)
         record.connects.clear()
 
     def _fail(self, record: Record) -> None:
@@ -192,18 +217,18 @@ class Broker(Neighbours):
         for connection in [*record.ack_connections, *record.connects]:
             if connection.state < CLOSING:
                 why = "lost in a change of leaders: connect, send again"
-                self.closing.disconnect(connection, reason.SERVER_BUSY, why)
+                self.protocol.closing.disconnect(connection, reason.SERVER_BUSY, why)
 
     def fail(self, token: int, partition: int) -> None:
         """What a turn did to a partition is in no copy that counts.
 
         Its clients are told at once: what they send after it must not overtake what they will send again.
         """
-        record = self.commits.fail(token)
+        record = self.turn.commits.fail(token)
         if record is not None:
             self._fail(record)
-        self.forward_receiver.fail(token, partition)
-        self.orders.fail(partition)
+        self.delivery.forward_receiver.fail(token, partition)
+        self.query.orders.fail(partition)
 
     def take_back(self) -> None:
         """Remove what clients have sent and no other disk is known to have; nobody was told of it.
@@ -212,78 +237,78 @@ class Broker(Neighbours):
         """
         state = self.state
         for token, partition, key in state.revocable:
-            if token > self.commits.committed_token and state.leads[partition]:
+            if token > self.turn.commits.committed_token and state.leads[partition]:
                 state.writer.delete(partition, key)
                 if kind_of(key) == QUEUE:
                     # The other side may have got it in time: that it is removed here says nothing then.
                     state.writer.put(partition, stamp_key(key), encode_stamp(Stamp(0, 0)))
         state.revocable.clear()
-        self.publications.take_back()
+        self.delivery.publications.take_back()
 
     def flush(self) -> None:
         """Turn what is kept for the end of the turn into rows: roles are about to change."""
         if self.streams.dirty:
             self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
-        self.marks.flush()
+        self.partition.marks.flush()
 
     def seal(self) -> Batch | None:
         """End the turn: return what it has to write."""
         self._unstash()
-        for client_id in self.trails.settle():
-            self.admission.go_on(client_id)
-        self.shared.pass_on_lost()
-        if self.shared.homeless:
-            self.entries.pass_on()
+        for client_id in self.channel.trails.settle():
+            self.protocol.admission.go_on(client_id)
+        self.delivery.shared.pass_on_lost()
+        if self.delivery.shared.homeless:
+            self.delivery.entries.pass_on()
         self._unfeed()
-        if self.routes.events_changed:
-            self.event_publisher.refresh()
+        if self.delivery.routes.events_changed:
+            self.delivery.event_publisher.refresh()
         if self.state.listening:
-            self.event_publisher.step()
-        if self.retained.news:
-            self.feeds.remember(self.retained.news)
-            self.retained.news.clear()
+            self.delivery.event_publisher.step()
+        if self.partition.retained.news:
+            self.query.feeds.remember(self.partition.retained.news)
+            self.partition.retained.news.clear()
         if self.streams.dirty:
             self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
         if not self.fabric.alone:
             self.speak()
-        self.marks.flush()
+        self.partition.marks.flush()
         batch = self.state.writer.take()
         if batch is None:
-            if self.commits.asked:
+            if self.turn.commits.asked:
                 self.state.writer.skip()  # the turn has no rows, but answers that it waits for: it needs its number
         else:
-            self.commits.seal(batch.token, batch.bytes)
+            self.turn.commits.seal(batch.token, batch.bytes)
             counters = self.state.counters
             counters.commit_batches += 1
             counters.commit_rows += len(batch.ops)
             counters.commit_bytes += batch.bytes
-        self.commits.asked = False
+        self.turn.commits.asked = False
         return batch
 
     def know(self) -> None:
         """See whether it is known who subscribes to what; who has waited for that goes on."""
-        known = self.interest.is_complete()
+        known = self.delivery.interest.is_complete()
         news = known != self.state.routes_known
         self.state.routes_known = known
-        self.state.routes_whole = known and not self.interest.foreign
+        self.state.routes_whole = known and not self.delivery.interest.foreign
         if known:
             if news:
-                self.routes.forget_all()
-            self.hosting.inform()
-            self.wills.go_on()
+                self.delivery.routes.forget_all()
+            self.cluster.hosting.inform()
+            self.protocol.wills.go_on()
             if news:
-                self.connecting.let_in()
+                self.protocol.connecting.let_in()
 
     def speak(self) -> None:
         """Hand over what other nodes are to be told, rows aside."""
-        self.routes.refresh()
-        self.interest.flush()
-        for confirmation in self.barrier.take(self.commits.committed_token):
+        self.delivery.routes.refresh()
+        self.delivery.interest.flush()
+        for confirmation in self.turn.barrier.take(self.turn.commits.committed_token):
             self.fabric.send(confirmation.node_id, CONFIRM, varint(confirmation.number))
-        self.forward_sender.flush()
-        self.trails.speak()
-        self.relays.flush()
-        self.hosting.flush()
+        self.channel.forward_sender.flush()
+        self.channel.trails.speak()
+        self.channel.relays.flush()
+        self.cluster.hosting.flush()
 
     def _unstash(self) -> None:
         """Let those publish on who may again, as far as one turn should go."""
@@ -292,27 +317,27 @@ class Broker(Neighbours):
             connection = self.state.unstash.popleft()
             if not connection.paused and connection.stash is not None:
                 size += len(connection.stash)
-                self.ingress.unstash(connection)
+                self.protocol.ingress.unstash(connection)
 
     def _unfeed(self) -> None:
-        if self.queue.unfed:
-            for session in self.queue.unfed:
-                self.feeds.unpark(session)
-            self.queue.unfed.clear()
-        while self.queue.unreadable:
-            session, fault = self.queue.unreadable.pop()
+        if self.partition.queue.unfed:
+            for session in self.partition.queue.unfed:
+                self.query.feeds.unpark(session)
+            self.partition.queue.unfed.clear()
+        while self.partition.queue.unreadable:
+            session, fault = self.partition.queue.unreadable.pop()
             if session.connection is not None:
-                self.closing.unreadable(session.connection, fault)
-        while self.feeds.failures:
-            subscription, why = self.feeds.failures.pop()
+                self.protocol.closing.unreadable(session.connection, fault)
+        while self.query.feeds.failures:
+            subscription, why = self.query.feeds.failures.pop()
             session = subscription.session
-            self.subscribing.remove(session, subscription.name)
+            self.protocol.subscribing.remove(session, subscription.name)
             if session.connection is not None:
-                self.closing.disconnect(session.connection, reason.IMPLEMENTATION_SPECIFIC_ERROR, why)
-        if self.lifecycle.ended:
-            for session in self.lifecycle.ended:
-                self.feeds.forget(session)
-            self.lifecycle.ended.clear()
+                self.protocol.closing.disconnect(session.connection, reason.IMPLEMENTATION_SPECIFIC_ERROR, why)
+        if self.protocol.lifecycle.ended:
+            for session in self.protocol.lifecycle.ended:
+                self.query.feeds.forget(session)
+            self.protocol.lifecycle.ended.clear()
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -326,16 +351,16 @@ class Broker(Neighbours):
             if due is None:
                 break
             self._due(due[0], due[1])
-        if self.queue.unfinished:
-            self.queue.go_on()
-        if self.feeds.runnable():
-            self.feeds.step()
-        if self.purges.active:
-            self.purges.step(self.commits.durable_token)
-        if self.producers.busy():
-            self.producers.step()
-        if self.transactions.waiting:
-            self.publications.step()
+        if self.partition.queue.unfinished:
+            self.partition.queue.go_on()
+        if self.query.feeds.runnable():
+            self.query.feeds.step()
+        if self.delivery.purges.active:
+            self.delivery.purges.step(self.turn.commits.durable_token)
+        if self.partition.producers.busy():
+            self.partition.producers.step()
+        if self.delivery.transactions.waiting:
+            self.delivery.publications.step()
         if self._trimming:
             self._trimming = self.streams.trim(self.state.now, self.state.writer)
             if self.streams.fault:
@@ -356,23 +381,23 @@ class Broker(Neighbours):
         return (
             self._trimming
             or self.state.timers.next_due() <= self.state.now
-            or bool(self.queue.unfinished)
+            or bool(self.partition.queue.unfinished)
             or bool(self.state.unstash)
-            or self.feeds.runnable()
-            or self.purges.runnable(self.commits.durable_token)
-            or self.producers.busy()
-            or self.publications.runnable()
-            or self.event_publisher.runnable()
+            or self.query.feeds.runnable()
+            or self.delivery.purges.runnable(self.turn.commits.durable_token)
+            or self.partition.producers.busy()
+            or self.delivery.publications.runnable()
+            or self.delivery.event_publisher.runnable()
             or self.state.writer.dirty  # rows came when the turn had ended
         )
 
     def _due(self, kind: int, subject: int | str) -> None:
         if kind == TIMER_EVENTS:
-            self.event_publisher.tick()
+            self.delivery.event_publisher.tick()
         elif kind == TIMER_TABLES:
-            self.tables.due()
+            self.query.tables.due()
         elif kind == TIMER_RETENTION:
             self._trimming = True
             self.state.timers.set(self.state.now + _RETENTION_INTERVAL_US, TIMER_RETENTION, 0)
         else:
-            self.deadlines.due(kind, subject)
+            self.protocol.deadlines.due(kind, subject)

@@ -44,10 +44,10 @@ from folkmoot.turn.message import (
 )
 from folkmoot.turn.state import State
 
-__all__ = ["Switch"]
+__all__ = ["Dispatch"]
 
 
-class Switch:
+class Dispatch:
     """Takes messages in the order in which they came from each node."""
 
     def __init__(

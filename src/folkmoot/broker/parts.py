@@ -1,11 +1,12 @@
-"""What a broker is made of: builds its parts, each on those before it.
+"""What a broker is made of: records of parts, built in the order in which they may use each other.
 
-The order in which they are built is the order in which they may use each other.
+A part gets those that it uses when it is made, so it can use only what stands above it in its record, or in a record
+before that.
 """
 
 from __future__ import annotations
 
-from folkmoot.broker.dispatch import Switch
+from folkmoot.broker.dispatch import Dispatch
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.channel.outbox import Outbox
 from folkmoot.delivery.event_publisher import EventPublisher
@@ -55,102 +56,175 @@ from folkmoot.routing.interest import Interest
 from folkmoot.routing.route import Routes
 from folkmoot.streams.table import Streams
 from folkmoot.turn.barrier import Barrier
+from folkmoot.turn.brake import Brake
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.overload import Overload
 from folkmoot.turn.receipt import Receipts
 from folkmoot.turn.state import State
 
-__all__ = ["Clients", "Delivery", "Neighbours"]
+__all__ = [
+    "ChannelParts",
+    "ClusterParts",
+    "DeliveryParts",
+    "PartitionParts",
+    "ProtocolParts",
+    "QueryParts",
+    "TurnParts",
+]
 
 
-class Delivery:
-    """From a message to everyone who gets it, here and at other nodes."""
+class TurnParts:
+    """When what a turn does is durable, and how much may wait for that."""
 
     def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
-        self.state = state
-        self.fabric = fabric
-        self.streams = streams
         self.receipts = Receipts(state, fabric)
-        self.commits = Commits(state, streams, self.receipts)
+        self.brake = Brake(state)
+        self.commits = Commits(state, streams, self.receipts, self.brake)
         self.overload = Overload(state, self.commits)
-        self.interest = Interest(fabric, self.commits, state.partitions)
         self.barrier = Barrier()
-        self.forward_sender = ForwardSender(state, fabric, self.commits, self.barrier)
-        self.inquiries = Inquiries(fabric)
-        self.tails = Tails(self.inquiries)
-        self.outbox = Outbox(state, fabric, self.commits, self.forward_sender)
-        self.relays = Relays(state, fabric, self.commits)
+
+
+class ChannelParts:
+    """What goes to other nodes: publishes, outbox entries, and the packets of clients whose session is there."""
+
+    def __init__(self, state: State, fabric: Fabric, turn: TurnParts) -> None:
+        self.forward_sender = ForwardSender(state, fabric, turn.commits, turn.barrier)
+        self.outbox = Outbox(state, fabric, turn.commits, self.forward_sender)
+        self.relays = Relays(state, fabric, turn.brake)
         self.trails = Trails(state, fabric, self.forward_sender, self.outbox, self.relays)
+
+
+class PartitionParts:
+    """The memory of the partitions that this node leads."""
+
+    def __init__(self, state: State, fabric: Fabric, turn: TurnParts) -> None:
         self.marks = Marks(state)
         self.bodies = Bodies(state)
-        self.queue = Queue(state, fabric, self.commits, Backlog(state, self.bodies))
-        self.routes = Routes(state, fabric, self.interest, streams)
-        self.shared = Shared(self.queue, self.routes)
+        self.queue = Queue(state, fabric, turn.commits, Backlog(state, self.bodies))
         self.retained = Retained(state)
-        self.producers = Producers(state, self.commits)
+        self.producers = Producers(state, turn.commits)
+
+
+class DeliveryParts:
+    """From a message to everyone who gets it, here and at other nodes."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        streams: Streams,
+        turn: TurnParts,
+        channel: ChannelParts,
+        partition: PartitionParts,
+    ) -> None:
+        self.interest = Interest(fabric, turn.commits, state.partitions)
+        self.routes = Routes(state, fabric, self.interest, streams)
+        self.shared = Shared(partition.queue, self.routes)
         self.keeping = Keeping(
-            state, fabric, self.forward_sender, self.bodies, self.queue, self.retained, self.producers
+            state,
+            fabric,
+            channel.forward_sender,
+            partition.bodies,
+            partition.queue,
+            partition.retained,
+            partition.producers,
         )
         self.publishing = Publishing(
             state,
             fabric,
-            self.forward_sender,
+            channel.forward_sender,
             self.keeping,
-            self.queue,
+            partition.queue,
             self.routes,
             self.shared,
-            self.retained,
-            self.producers,
+            partition.retained,
+            partition.producers,
         )
-        self.entries = OutboxPublishing(state, self.outbox, self.publishing)
-        self.transactions = Transactions(state, fabric, self.commits)
-        self.publications = Publications(state, self.commits, self.entries, self.transactions)
-        self.runs = Runs(state, self.routes, self.publishing, self.forward_sender)
+        self.entries = OutboxPublishing(state, channel.outbox, self.publishing)
+        self.transactions = Transactions(state, fabric, turn.commits)
+        self.publications = Publications(state, turn.commits, self.entries, self.transactions)
+        self.runs = Runs(state, self.routes, self.publishing, channel.forward_sender)
         self.forward_receiver = ForwardReceiver(
-            state, fabric, self.commits, self.marks, self.forward_sender, self.outbox, self.publishing, self.runs
-        )
-
-
-class Clients(Delivery):
-    """From the bytes of a connection to what they mean."""
-
-    def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
-        super().__init__(state, fabric, streams)
-        self.waking = Waking(fabric, self.commits)
-        self.sys = SysTopics(state, self.queue, self.publishing)
-        self.event_publisher = EventPublisher(state, fabric, self.routes, self.publishing, streams)
-        self.wills = Wills(state, self.entries)
-        self.purges = Purges(state, self.bodies, self.shared)
-        self.lifecycle = Lifecycle(state, self.trails, self.queue, self.routes, self.shared, self.wills, self.purges)
-        self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
-        self.tables = Tables(state, streams)
-        self.answers = Answers(state, fabric, self.commits, self.retained, streams, self.tables)
-        self.calls = Calls(state, self.inquiries, self.answers, self.tails)
-        self.orders = Orders(self.publications, self.calls)
-        self.closing = Closing(state, self.lifecycle)
-        self.attaching = Attaching(state, self.commits, self.queue, self.lifecycle)
-        self.admission = Admission(state, fabric, self.relays, self.wills, self.lifecycle, self.closing, self.attaching)
-        self.connecting = Connecting(
             state,
             fabric,
-            self.commits,
-            self.relays,
-            self.lifecycle,
-            self.closing,
-            self.attaching,
-            self.admission,
+            turn.commits,
+            partition.marks,
+            channel.forward_sender,
+            channel.outbox,
+            self.publishing,
+            self.runs,
         )
-        self.subscribing = Subscribing(state, self.commits, self.routes, self.feeds, self.retained, streams, self.sys)
-        self.acknowledging = Acknowledging(state, fabric, self.commits)
+        self.sys = SysTopics(state, partition.queue, self.publishing)
+        self.event_publisher = EventPublisher(state, fabric, self.routes, self.publishing, streams)
+        self.purges = Purges(state, partition.bodies, self.shared)
+
+
+class QueryParts:
+    """What is read from partitions, here or at the nodes that lead them: feeds of subscribers, answers, orders."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        streams: Streams,
+        turn: TurnParts,
+        partition: PartitionParts,
+        delivery: DeliveryParts,
+    ) -> None:
+        self.inquiries = Inquiries(fabric)
+        self.tails = Tails(self.inquiries)
+        self.feeds = Feeds(state, turn.commits, partition.queue, self.inquiries, self.tails)
+        self.tables = Tables(state, streams)
+        self.answers = Answers(state, fabric, turn.commits, partition.retained, streams, self.tables)
+        self.calls = Calls(state, self.inquiries, self.answers, self.tails)
+        self.orders = Orders(delivery.publications, self.calls)
+
+
+class ProtocolParts:
+    """From the bytes of a connection to what they mean."""
+
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        streams: Streams,
+        turn: TurnParts,
+        channel: ChannelParts,
+        partition: PartitionParts,
+        delivery: DeliveryParts,
+        query: QueryParts,
+    ) -> None:
+        self.wills = Wills(state, delivery.entries)
+        self.lifecycle = Lifecycle(
+            state, channel.trails, partition.queue, delivery.routes, delivery.shared, self.wills, delivery.purges
+        )
+        self.closing = Closing(state, self.lifecycle)
+        self.attaching = Attaching(state, turn.commits, partition.queue, self.lifecycle)
+        self.admission = Admission(
+            state, fabric, channel.relays, self.wills, self.lifecycle, self.closing, self.attaching
+        )
+        self.connecting = Connecting(
+            state, fabric, turn.brake, channel.relays, self.lifecycle, self.closing, self.attaching, self.admission
+        )
+        self.subscribing = Subscribing(
+            state, turn.commits, delivery.routes, query.feeds, partition.retained, streams, delivery.sys
+        )
+        self.acknowledging = Acknowledging(state, fabric, turn.commits)
         self.inbound = Inbound(
-            state, self.commits, self.relays, self.routes, self.publishing, self.entries, self.acknowledging
+            state,
+            turn.commits,
+            channel.relays,
+            delivery.routes,
+            delivery.publishing,
+            delivery.entries,
+            self.acknowledging,
         )
         self.control = Control(
             state,
-            self.commits,
-            self.relays,
-            self.queue,
+            turn.commits,
+            channel.relays,
+            partition.queue,
             self.acknowledging,
             self.lifecycle,
             self.closing,
@@ -158,82 +232,95 @@ class Clients(Delivery):
             self.subscribing,
         )
         self.deadlines = Deadlines(
-            state, self.commits, self.closing, self.lifecycle, self.wills, self.sys, self.transactions
+            state, turn.brake, self.closing, self.lifecycle, self.wills, delivery.sys, delivery.transactions
         )
-        self.express = Express(state, self.runs)
-        self.ingress = Ingress(state, self.routes, self.inbound, self.runs, self.express, self.control, self.closing)
+        self.express = Express(state, delivery.runs)
+        self.ingress = Ingress(
+            state, turn.brake, delivery.routes, self.inbound, delivery.runs, self.express, self.control, self.closing
+        )
 
 
-class Neighbours(Clients):
-    """Sessions for clients of other nodes, and partitions that come and go."""
+class ClusterParts:
+    """Partitions that come and go, sessions for clients of other nodes, and what other nodes say."""
 
-    def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
-        super().__init__(state, fabric, streams)
+    def __init__(
+        self,
+        state: State,
+        fabric: Fabric,
+        streams: Streams,
+        turn: TurnParts,
+        channel: ChannelParts,
+        partition: PartitionParts,
+        delivery: DeliveryParts,
+        query: QueryParts,
+        protocol: ProtocolParts,
+    ) -> None:
+        self.waking = Waking(fabric, turn.brake)
         self.restore = Restore(
             state,
-            self.marks,
-            self.outbox,
-            self.bodies,
-            self.routes,
-            self.retained,
-            self.producers,
-            self.wills,
-            self.purges,
-            self.lifecycle,
-            self.feeds,
-            self.transactions,
+            partition.marks,
+            channel.outbox,
+            partition.bodies,
+            delivery.routes,
+            partition.retained,
+            partition.producers,
+            protocol.wills,
+            delivery.purges,
+            protocol.lifecycle,
+            query.feeds,
+            delivery.transactions,
             streams,
         )
         self.hosting = Hosting(
             state,
             fabric,
-            self.commits,
-            self.queue,
-            self.lifecycle,
-            self.closing,
-            self.attaching,
-            self.admission,
-            self.inbound,
-            self.control,
+            turn.commits,
+            partition.queue,
+            protocol.lifecycle,
+            protocol.closing,
+            protocol.attaching,
+            protocol.admission,
+            protocol.inbound,
+            protocol.control,
             self.restore,
         )
         self.leadership = Leadership(
             state,
             fabric,
-            self.interest,
-            self.forward_sender,
-            self.relays,
-            self.marks,
-            self.outbox,
-            self.bodies,
-            self.routes,
-            self.retained,
-            self.producers,
-            self.purges,
-            self.lifecycle,
-            self.feeds,
-            self.closing,
-            self.attaching,
-            self.admission,
-            self.forward_receiver,
+            delivery.interest,
+            channel.forward_sender,
+            channel.relays,
+            partition.marks,
+            channel.outbox,
+            partition.bodies,
+            delivery.routes,
+            partition.retained,
+            partition.producers,
+            delivery.purges,
+            protocol.lifecycle,
+            query.feeds,
+            protocol.closing,
+            protocol.attaching,
+            protocol.admission,
+            delivery.forward_receiver,
             self.restore,
             self.hosting,
-            self.inquiries,
-            self.orders,
+            query.inquiries,
+            query.orders,
             streams,
         )
-        self.switch = Switch(
+        self.dispatch = Dispatch(
             state,
             fabric,
             self.waking,
-            self.interest,
-            self.forward_sender,
-            self.relays,
-            self.connecting,
-            self.ingress,
-            self.closing,
-            self.forward_receiver,
+            delivery.interest,
+            channel.forward_sender,
+            channel.relays,
+            protocol.connecting,
+            protocol.ingress,
+            protocol.closing,
+            delivery.forward_receiver,
             self.hosting,
-            self.orders,
+            query.orders,
             self.leadership,
         )

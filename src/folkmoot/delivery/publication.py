@@ -69,7 +69,8 @@ class Publications:
         state = self.state
         if state.storage_full or not state.routes_whole or state.stopping or self.fabric.full:
             return None
-        if self.commits.congested or self.commits.backlog_bytes > self.commits.backlog_bytes_max // 4:
+        brake = self.commits.brake
+        if brake.congested or brake.backlog_bytes > brake.backlog_bytes_max // 4:
             return None
         if len(self._steps) >= _STEPS_MAX:
             return None

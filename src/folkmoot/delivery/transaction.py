@@ -219,7 +219,7 @@ class Transactions:
             return _answer(BUSY, "a member of the cluster runs a version that does not know transactions")
         if self.state.storage_full or self.fabric.full:
             return _answer(NO_ROOM, "a disk is full")
-        if self.commits.is_full():
+        if self.commits.brake.is_full():
             return _answer(BUSY, "too much waits for disks and other nodes")
         return None
 

@@ -143,12 +143,15 @@ class Hosting:
 
     def _come(self, node_id: str, number: int, packet: int, first: int, rest: bytes) -> None:
         connection = self.remotes.get((node_id, number))
+        # Packets wait (`_early`) until it is known who subscribes to what: a message published before would miss
+        # subscribers (A5). What has no number, that the client's socket is full, need not wait.
         if connection is not None and (self.informed or not packet):
             self._packet(connection, packet, first, rest)
         elif connection is not None or self.expecting or (node_id, number) in self._knocking:
             self._early.append((node_id, number, packet, first, rest))
         elif packet and (node_id, number) not in self._left:
-            # Nobody that this node knows: whatever it was about is over.
+            # This node does not know the client: its session is over, or it leads another partition now. Without an
+            # answer the other node would keep the packet for ever.
             self.fabric.send(node_id, OUTPUT, self._output(number, packet, STRANGER, [], b""))
 
     def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
@@ -156,7 +159,7 @@ class Hosting:
         assert remote is not None, "a hosted connection is elsewhere"
         if packet:
             if packet != remote.packets + 1:
-                return  # it came before, or one before it went to an earlier leader, and both come again
+                return  # a repetition; or one before it went to an earlier leader, and its node sends both again
             remote.packets = packet
             connection.repeated = packet <= remote.given
         if first >= 0x10:
@@ -221,7 +224,7 @@ class Hosting:
         assert remote is not None, "a hosted connection is elsewhere"
         if self.remotes.get((remote.node_id, remote.number)) is connection:
             del self.remotes[(remote.node_id, remote.number)]
-        self.commits.forget(connection)
+        self.commits.brake.forget(connection)
 
     def inform(self) -> None:
         """It is known who subscribes to what: what clients have sent before goes to all who shall have it (A5)."""
@@ -243,7 +246,7 @@ class Hosting:
             self._left = {key: view for key, view in self._left.items() if view >= oldest}
 
     def gone(self, node_id: str) -> None:
-        """A node is no member any more: its clients have lost their connections (A7)."""
+        """A node is no member any more: its clients have lost their connections (A7), and their wills are due."""
         self._early = [early for early in self._early if early[0] != node_id]
         self._forget_knocks(node_id)
         for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
@@ -338,6 +341,8 @@ class Hosting:
         if session is None and not durable:
             session = self.restore.shadow(connection.client_id, entry[11])
         elsewhere = session is not None and (session.connection is not None or not session.had_by(entry[11]))
+        # After a merge the session may be as a connection at the other side left it: SERVER_BUSY has the client come
+        # again. SESSION_TAKEN_OVER would tell it to stay away.
         if merged and elsewhere and session is not None and session.connection is None:
             self.turn_away(node_id, entry)
             return

@@ -111,10 +111,17 @@ class Leadership:
         merging: partitions that open anew, whoever leads them: what they had at the other side of a split comes first.
         """
         fabric = self.fabric
+        # First: this sends what is left of the view before. It must not reach a muted node, where it would stand for
+        # the requests that were lost before it.
         self.forward_sender.begin(epoch)
         muted = fabric.unmute()  # they have not heard all that this node has said; it may have heard all that they have
+        # Links keep what was sent over a cut and deliver it after the heal. Receivers drop everything that comes before
+        # the ENTER of a view in which they began anew with this node.
         for node_id in members:
             fabric.send(node_id, ENTER, varint(epoch))
+        # gone: their clients are disconnected. met: new, restarted, or back from another side of a split, where they
+        # took this node's clients for disconnected. fresh: everything that was said between them and this node is
+        # void and is said again; that includes members to which messages were lost.
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
         met = [node_id for node_id in members if before.get(node_id) != members[node_id]]
         fresh = [node_id for node_id in members if node_id in met or node_id in muted]
@@ -126,18 +133,26 @@ class Leadership:
         fabric.leaderless = "" in leaders
         for partition in range(self.state.partitions):
             leader = leaders[partition]
+            # A leader that stays opens its partition anew when it was restarted, has lost messages of this node, or
+            # merges another side's copy first: what it has in memory does not match this node's any more.
             if leader != old[partition] or leader in gone or leader in fresh or partition in merging:
                 fabric.open[partition] = False
+                # Requests sent in an earlier view are refused, not kept: the sender's next one could overtake them by
+                # another way, and they would then be taken for repetitions.
                 fabric.since[partition] = epoch
                 if self.state.leads[partition]:
                     self.leave(partition)
                 self.forward_sender.moved(partition)
                 self.interest.moved(partition)
+                # The other side has numbered its outbox and announced its subscribers from the same numbers on: what
+                # this node has seen of them says nothing about what the merged partition sends.
                 if partition in merging and leader in met:
                     self.forward_receiver.foreign(partition)
                     self.interest.foreign[partition] = None
                 self.forward_receiver.moved(partition)
                 self.relays.moved(partition)
+            # No copy can lead. Publishers get an error instead of waiting: their turns would hold up all later turns
+            # of this node. Outbox entries are rows and wait.
             if not leader:
                 self.forward_sender.give_up(partition)
                 self.interest.foreign.pop(partition, None)
@@ -148,8 +163,10 @@ class Leadership:
             self.forward_sender.barrier.forget(node_id)
             self.hosting.gone(node_id)
             self.orders.gone(node_id)
+        # A node that has just started, or returns alone from a split, does not know the subscribers at other nodes. A
+        # hosted client's packet that was published now would miss them (A5).
         if len(fresh) == len(members):
-            self.hosting.informed = False  # nobody has told yet
+            self.hosting.informed = False
         led = [partition for partition in range(self.state.partitions) if self.state.leads[partition]]
         for node_id in fresh:
             self.forward_sender.renew(node_id)
@@ -161,8 +178,14 @@ class Leadership:
         self._again()
 
     def stand_down(self, why: str) -> None:
-        """Serve nobody: the cluster goes on without this node, or this side of a split may not go on."""
+        """Serve nobody: the cluster goes on without this node, or this side of a split may not go on.
+
+        Clients are disconnected, so that they can connect to a node that serves. Memory of partitions, requests under
+        way and what was known of other nodes are dropped. Rows stay as they are: the view in which this node serves
+        again decides what counts of them.
+        """
         fabric = self.fabric
+        # First: nothing that the steps below end may be passed on to a leader, here or at another node.
         for partition in range(self.state.partitions):
             fabric.open[partition] = False
             fabric.holds[partition] = False
@@ -173,7 +196,7 @@ class Leadership:
         self.lifecycle.trails.clear()
         self.closing.dismiss_all(why)
         if self.streams.dirty:
-            self.streams.flush(self.state.writer)  # by wills
+            self.streams.flush(self.state.writer)  # wills of dismissed clients; `leave` closes the streams
         for partition in range(self.state.partitions):
             if self.state.leads[partition]:
                 self.leave(partition)
@@ -188,7 +211,11 @@ class Leadership:
         self.routes.forget_all()
 
     def leave_all(self) -> None:
-        """Lead nothing for a moment: everything is restored, with whoever is connected then."""
+        """Lead nothing for a moment: all partitions are restored from the store, with the clients connected then.
+
+        When two sides of a split meet, each has taken the other's clients for disconnected and dropped what it had in
+        memory of them. Rows are what both can agree on.
+        """
         for partition in range(self.state.partitions):
             if self.state.leads[partition]:
                 self.leave(partition)
@@ -196,7 +223,10 @@ class Leadership:
         self.routes.forget_all()
 
     def _again(self) -> None:
-        """Ask anew, in the new view, who is connected."""
+        """Ask anew, in the new view, who is connected: members differ, and answers of the old view are not complete.
+
+        What was read of the rows is dropped too: a partition may have had another leader in between.
+        """
         wanted = [one for one in self.recovery.arrivals if self.fabric.leaders[one] == self.fabric.node_id]
         self.recovery.clear()
         self._tell()
@@ -215,8 +245,14 @@ class Leadership:
     # -- beginning ----------------------------------------------------------------------------------------------------
 
     def prepare(self, partitions: list[int]) -> None:
-        """This node has all changes of these partitions and may lead them: ask who is connected."""
-        begun = [partition for partition in partitions if not self.state.leads[partition]]  # it may have done so
+        """This node has all changes of these partitions and may lead them: ask who is connected.
+
+        A restored session whose client is connected somewhere must not be taken for one whose client is gone: its will
+        would be published, or it would end.
+        """
+        # A partition that begins anew in two views in a row is reported twice, and may be open by the second report.
+        # To open it twice would restore its sessions beside those that clients use already.
+        begun = [partition for partition in partitions if not self.state.leads[partition]]
         for partition in begun:
             self.recovery.begin(partition, self.fabric.others)
         if begun:
@@ -234,12 +270,16 @@ class Leadership:
 
         homes: clients that may be connected at these nodes only (True), or anywhere but there (False).
         """
+        # The order matters. Rows take their places first; then connected clients take their sessions; only then are the
+        # other sessions settled, because it is known now whose will is due and who gets it; then packets that came
+        # early are handled; and requests of other nodes come last, because they may be for those sessions.
         arrivals = self._take(partitions)
         led = [arrival.loader.partition for arrival in arrivals]
         self.routes.forget_all()  # what clients have sent already is handled next, with these partitions here
         for partition in led:
             for relay in self.relays.of_partition(partition):
                 if relay.state == ASKED:
+                    # It will be admitted below, as if it came now. An earlier leader may have stored its will already.
                     self.restore.disclaim(relay.connection.client_id, relay.token)
                 else:
                     self._take_back(relay, homes)
@@ -282,7 +322,7 @@ class Leadership:
 
     def _attach(self, arrival: Arrival, homes: dict[str, tuple[bool, list[str]]]) -> None:
         for node_id, entry in arrival.attached:
-            if entry[12]:
+            if entry[12]:  # it waits to be let in, or has said goodbye: in both cases its will is not due
                 self.restore.disclaim(entry[2], entry[11])
             elif not (_is_home(homes, entry[2], node_id) if entry[9] else self.restore.is_chosen(entry[2], entry[11])):
                 self.hosting.turn_away(node_id, entry)
@@ -301,11 +341,15 @@ class Leadership:
     def _take_back(self, relay: Relay, homes: dict[str, tuple[bool, list[str]]]) -> None:
         """A client of this very node: its session is here now."""
         connection = relay.connection
+        # The end of a connection waits behind what its client has published (ADR 12). If this node leads the session
+        # before that has been passed on, the end counts here.
         ended, goodbye = self.lifecycle.trails.end_of(relay)
         if goodbye:
             self.restore.disclaim(connection.client_id, relay.token)
         self.relays.forget(relay)
         session = self.state.sessions.get(connection.client_id)
+        # The row of the session names the connection that has it. If that is another one, the client has connected
+        # again elsewhere, perhaps with a clean start: packets of this connection are not for the new session.
         if session is not None and session.durable and not session.had_by(relay.token):
             if connection.state == OPEN:
                 self.closing.taken_over(connection, connection.client_id in homes)
@@ -330,6 +374,8 @@ class Leadership:
         self.attaching.resume(connection, session, packet, list(relay.flights.values()))
         self.outbox.follow(session, connection)
         self._end_flows(connection.client_id, homes)
+        # What the former leader may have lost is handled again; the client is not asked. `repeated` keeps QoS 0
+        # messages that the former leader was given from going out twice.
         for number, first, rest in relay.log:
             if connection.state == OPEN and first >= 0x10:
                 connection.again = number
@@ -371,7 +417,7 @@ class Leadership:
 
     def _leave_session(self, session: Session) -> None:
         connection = session.connection
-        if connection is None or connection.remote is not None:
+        if connection is None or connection.remote is not None:  # the node with the connection tells the next leader
             self.hosting.leave(session)
             self.lifecycle.leave(session)
             return
@@ -384,6 +430,8 @@ class Leadership:
             connection.connect = decode_connect(connection.connect_body)
             self.relays.ask(connection, session.partition, connection.connect_body, not connection.connect.client_id)
             return
+        # Acknowledgements of the client whose rows are not committed here yet: this node is alive, so the next leader
+        # need not do without them. Without this QoS 2 messages were released behind later ones.
         taken = self.attaching.queue.uncommitted(session)
         self.relays.adopt(connection, session, taken, self.outbox.busy(session.partition))
         if session.durable:

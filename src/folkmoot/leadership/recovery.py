@@ -93,7 +93,10 @@ class Recovery:
                 self.spoil(arrival, fault)
 
     def _next(self, may: list[int]) -> Arrival | None:
-        """Return what to read next: what is begun, else one for which clients wait, else any."""
+        """Return what to read next: what is begun, else one for which clients wait, else any.
+
+        One at a time: partitions read side by side would all open late.
+        """
         current = self.arrivals.get(self._current)
         if current is not None and _is_unread(current) and self._current in may:
             return current
@@ -130,6 +133,11 @@ class Recovery:
         return partitions
 
     def _is_due(self, arrival: Arrival) -> bool:
+        """Tell whether a partition can open: read to its end, and every other member has told who is connected.
+
+        A member that does not answer is no obstacle for long: it leaves the view, and the next view asks anew. To open
+        without its answer would publish the wills of its clients and give their sessions to nobody.
+        """
         return arrival.loader.whole and not arrival.spoiled and (self._planted.unasked or not arrival.awaited)
 
     def runnable(self, may: list[int]) -> bool:

@@ -89,7 +89,7 @@ class Restore:
         """
         state = self.state
         partition = loader.partition
-        self._open_streams(partition)
+        self._open_streams(partition)  # first, because it alone can fail
         state.leads[partition] = True
         for session in loader.sessions.values():
             _find_ends(session, state.apart)
@@ -211,7 +211,7 @@ class Restore:
     def _settle(self, session: Session) -> None:
         """Give a restored session its deadlines; one that was connected when the process died has lost its client."""
         will = session.will
-        if session.ends_us == 0:
+        if session.ends_us == 0:  # no end was stored: it was connected
             self._doubt(session)
             self.wills.arm(session)
             if session.expiry_s == 0:

@@ -64,7 +64,7 @@ class ClusterNode:
         self.peers = Peers(self.me, config, state.rng.fork())
         self.congestion = Congestion(config, fabric, broker, self.peers)
         self.replication = Replication(fabric.node_id, state.partitions, config, state.reader, state.writer)
-        broker.receipts.evidence = _Disks(self.replication)
+        broker.turn.receipts.evidence = _Disks(self.replication)
         stored = self.stored = read_view(state.reader)
         self.membership = Membership(
             self.me, config, state.partitions, state.rng.fork(), Promised(self.replication), stored
@@ -121,13 +121,13 @@ class ClusterNode:
             if not change.resumed:
                 self.membership.renewed(change.node_id)
                 self.chronicle.greet(change.node_id)
-                self.broker.switch.forget(change.node_id)
+                self.broker.cluster.dispatch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
                     self.fabric.mute(change.node_id)  # the next view begins anew with it
                     self.membership.changed(now)
         else:
             if change.refused:
-                self.broker.switch.forget(change.node_id)  # what it has said of a view to come is for nobody
+                self.broker.cluster.dispatch.forget(change.node_id)  # what it has said of a view to come is for nobody
             else:  # that a process is gone is told after the loss of its connections
                 self.state.counters.peer_losses += 1
             self.membership.down(change.node_id, change.incarnation, change.refused, now)
@@ -141,7 +141,7 @@ class ClusterNode:
             self.replication.receive(node_id, kind, body, now)
         else:
             self._void()
-            self.broker.switch.receive(node_id, kind, body)
+            self.broker.cluster.dispatch.receive(node_id, kind, body)
 
     def _void(self) -> None:
         """Let those go whose packets are lost with a change of leaders, before the next leader speaks to them."""
@@ -163,17 +163,17 @@ class ClusterNode:
         if self._again and replication.replica_states.is_written(self._again):
             again = self._again
             self._again = []
-            self.broker.leadership.prepare(again)
+            self.broker.cluster.leadership.prepare(again)
         if replication.ready:
             ready = list(replication.ready)
             replication.ready.clear()
             if self._serving:
-                self.broker.leadership.prepare(ready)
+                self.broker.cluster.leadership.prepare(ready)
         if not self.state.routes_whole:
             self.broker.know()
         self._void()
         if self.fabric.idle:
-            self.broker.waking.know()
+            self.broker.cluster.waking.know()
         self.broker.awake()
         # Turns without rows, and answers of other nodes, bring turns to completion too.
         self.broker.committed(replication.committed_token)
@@ -185,7 +185,7 @@ class ClusterNode:
             if self.fabric.leaders[partition] == self.me.node_id:
                 continue
             if self.replication.leader_open(partition):
-                self.broker.leadership.opened(partition)
+                self.broker.cluster.leadership.opened(partition)
             else:
                 still.append(partition)
         self._unopened = still
@@ -205,7 +205,7 @@ class ClusterNode:
         self.membership.set_full(self.state.storage_full, now)
         self.membership.set_load({**own_load(self.state), **self.pace.figures(now)})
         levels = [level_of(self.membership.load_of(node_id)) for node_id in self._members]
-        self.broker.overload.others = max(levels, default=0)
+        self.broker.turn.overload.others = max(levels, default=0)
         self.fabric.full = {node_id: None for node_id in self._members if is_full(self.membership.load_of(node_id))}
         self.peers.wake(now)
         self.membership.wake(now)
@@ -250,7 +250,7 @@ class ClusterNode:
             self._begin_apart()
         elif self._serving and view.begins_anew(self.me.node_id, self.replication.replica_states.view):
             self._serving = False
-            self.broker.leadership.stand_down("this node was forgotten, and begins anew")
+            self.broker.cluster.leadership.stand_down("this node was forgotten, and begins anew")
             self.broker.flush()
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
@@ -268,7 +268,7 @@ class ClusterNode:
             self.fabric.idle = ""
             before = {}
         elif self._broken or self.fabric.muted:
-            self.broker.leadership.leave_all()
+            self.broker.cluster.leadership.leave_all()
             before = {node_id: before[node_id] for node_id in before if node_id not in self._broken}
         self._broken.clear()
         partitions = self.state.partitions
@@ -277,14 +277,16 @@ class ClusterNode:
         for partition in range(partitions):
             held = not self.replication.replica_states.is_readable(partition)
             self.broker.streams.hold(partition, held)
-            self.broker.transactions.hold(partition, held)
+            self.broker.delivery.transactions.hold(partition, held)
         merging = list(view.branches)
-        self.broker.leadership.install(view.epoch, members, leaders if leaders else [""] * partitions, before, merging)
-        self.broker.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])
+        self.broker.cluster.leadership.install(
+            view.epoch, members, leaders if leaders else [""] * partitions, before, merging
+        )
+        self.broker.partition.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
         self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
         self.broker.know()
-        self.broker.switch.installed()
+        self.broker.cluster.dispatch.installed()
 
     def _is_torn(self, view: View) -> bool:
         """Whether members were lost that may go on by themselves, and count for more than those who are left."""
@@ -301,7 +303,7 @@ class ClusterNode:
         self._serving = False
         self.state.apart = True
         self.broker.take_back()
-        self.broker.leadership.stand_down("this is the smaller side of a split")
+        self.broker.cluster.leadership.stand_down("this is the smaller side of a split")
         self.broker.flush()
 
     def _meet(self, view: View, members: dict[str, int]) -> None:
@@ -335,7 +337,7 @@ class ClusterNode:
             why = "the cluster goes on without this node" if excluded else "this side of the split has no majority"
             self.fabric.idle = why
             self.broker.flush()
-            self.broker.leadership.stand_down(why)
+            self.broker.cluster.leadership.stand_down(why)
 
     def _keep_connected(self) -> None:
         if self.membership.seeks:
@@ -377,5 +379,5 @@ class ClusterNode:
 
     def more(self) -> bool:
         """Whether there is work that could go on at once."""
-        unsealed = self.state.writer.dirty or self.broker.commits.asked  # by what came after the turn's end
+        unsealed = self.state.writer.dirty or self.broker.turn.commits.asked  # by what came after the turn's end
         return unsealed or self.replication.more() or bool(self.membership.installs) or self.opening.runnable()

@@ -23,7 +23,7 @@ class Congestion:
         self._most = config.link_buffer_bytes_max
         fabric.lane_bytes = self._most // 8
         fabric.flood_bytes = self._most // 4 * 3
-        broker.overload.link_bytes_full = self._most // 2
+        broker.turn.overload.link_bytes_full = self._most // 2
 
     def weigh(self, members: dict[str, int]) -> None:
         """See how much every link holds; members: the other nodes of the view."""
@@ -33,7 +33,7 @@ class Congestion:
             heaviest = max(heaviest, size)
             if size > self._most // 4 or node_id in self.fabric.choked:
                 self._choke(node_id, size)
-        self.broker.overload.link_bytes = heaviest
+        self.broker.turn.overload.link_bytes = heaviest
 
     def _choke(self, node_id: str, size: int) -> None:
         known = self.fabric.choked
@@ -43,7 +43,7 @@ class Congestion:
                 known[node_id] = size
             else:
                 del known[node_id]
-            self.broker.hosting.choke(node_id, choked)
+            self.broker.cluster.hosting.choke(node_id, choked)
         elif choked:
             known[node_id] = size
 
@@ -55,4 +55,4 @@ class Congestion:
                 del known[node_id]
         # What waits at all nodes may be in partitions with one leader, who has to send it to each follower.
         waiting_max = self._most // (2 * (len(members) + 1))
-        self.broker.commits.backlog_bytes_max = min(self.broker.state.limits.write_backlog_bytes_max, waiting_max)
+        self.broker.turn.brake.backlog_bytes_max = min(self.broker.state.limits.write_backlog_bytes_max, waiting_max)

@@ -152,12 +152,12 @@ class Node:
 
     def leads_stream(self, log: StreamLog) -> bool:
         """Whether a stream partition can be read here; else another node is asked."""
-        return self._broker.calls.leads(log)
+        return self._broker.query.calls.leads(log)
 
     @property
     def copies(self) -> Copies:
         """Reading stream partitions of which this node has a copy."""
-        return self._broker.calls.copies
+        return self._broker.query.calls.copies
 
     def ask_stream(
         self, handle: object, log: StreamLog, what: int, numbers: list[int], now: int
@@ -167,14 +167,14 @@ class Node:
         A call ends with `Effects.calls`; `handle` is the driver's own and is kept as `Call.handle`.
         """
         self._tick(now)
-        return self._broker.calls.ask(handle, log, what, numbers)
+        return self._broker.query.calls.ask(handle, log, what, numbers)
 
     def ask_table(
         self, handle: object, name: bytes, partition: int, node_id: str, flags: int, after: bytes, now: int
     ) -> Call | Answer | None:
         """Ask whoever leads a partition, or one node, for a page of a table, see `folkmoot.report.table`; as above."""
         self._tick(now)
-        return self._broker.calls.ask_table(handle, name, partition, node_id, flags, after)
+        return self._broker.query.calls.ask_table(handle, name, partition, node_id, flags, after)
 
     def stream_end(self, log: StreamLog, now: int) -> int:
         """Return the readable end of a stream partition as far as it is known here, -1 if not at all.
@@ -182,7 +182,7 @@ class Node:
         `Effects.grown` tells, once, when that of a stream partition led elsewhere has changed since.
         """
         self._tick(now)
-        return self._broker.calls.end_of(log)
+        return self._broker.query.calls.end_of(log)
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
@@ -194,11 +194,11 @@ class Node:
         A call ends with `Effects.calls`, as one of `ask_stream` does.
         """
         self._tick(now)
-        return self._broker.orders.ask(handle, partition, what, name, numbers, key)
+        return self._broker.query.orders.ask(handle, partition, what, name, numbers, key)
 
     def homes(self) -> list[list[int]]:
         """Return the partitions that have a leader, those of each leader together."""
-        return self._broker.orders.homes()
+        return self._broker.query.orders.homes()
 
     # -- peers --------------------------------------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ class Node:
     def lagged(self, late_us: int, now: int) -> None:
         """The event loop came to a timer so late."""
         self._tick(now)
-        self._broker.overload.lag_us = late_us
+        self._broker.turn.overload.lag_us = late_us
 
     def _cluster_node(self) -> ClusterNode:
         assert self.cluster_node is not None, "a node alone has no peers"
@@ -319,7 +319,7 @@ class Node:
             events = cluster_node.take_events()
             temper(events, cluster_node.membership)
             state.events.extend(events)
-        self._broker.overload.step()
+        self._broker.turn.overload.step()
         effects.outputs = list(state.outputs)
         state.outputs.clear()
         if state.outputs_gone:  # nobody writes to a transport that is gone
@@ -333,18 +333,18 @@ class Node:
         # A turn may have done both, in any order: what counts is how it ended. One that closes is read to its end.
         effects.pauses = [connection for connection in state.pauses if connection.deaf and connection.state < CLOSING]
         state.pauses.clear()
-        self._broker.commits.mute()
+        self._broker.turn.brake.mute()
         effects.resumes = [connection for connection in state.resumes if not connection.deaf]
         state.resumes.clear()
         effects.checks = list(state.checks)
         state.checks.clear()
         if state.listening and state.events:
-            self._broker.event_publisher.overhear(state.events)
+            self._broker.delivery.event_publisher.overhear(state.events)
         if state.meter.on:
             state.meter.turn_end(state.now)
         effects.events = list(state.events)
         state.events.clear()
-        calls = self._broker.calls
+        calls = self._broker.query.calls
         if calls.ended:
             effects.calls = list(calls.ended)
             calls.ended.clear()
@@ -357,4 +357,4 @@ class Node:
         if passed_us > 0:
             self._state.now = now
             if self.cluster_node is not None and passed_us > self.cluster_node.stood_us:
-                self._broker.waking.begin()
+                self._broker.cluster.waking.begin()

@@ -18,10 +18,10 @@ class Opening:
 
     def __init__(self, state: State, broker: Broker, replication: Replication) -> None:
         self.state = state
-        self.leadership = broker.leadership
+        self.leadership = broker.cluster.leadership
         self.streams = broker.streams
-        self.transactions = broker.transactions
-        self.publications = broker.publications
+        self.transactions = broker.delivery.transactions
+        self.publications = broker.delivery.publications
         self.replication = replication
 
     def step(self) -> bool:

@@ -27,6 +27,7 @@ class Attaching:
     def __init__(self, state: State, commits: Commits, queue: Queue, lifecycle: Lifecycle) -> None:
         self.state = state
         self.commits = commits
+        self.brake = commits.brake
         self.queue = queue
         self.lifecycle = lifecycle
 
@@ -147,7 +148,7 @@ class Attaching:
             connection.put(connection.connack)
             connection.connack = b""
         else:
-            self.commits.unpause(connection, FOR_HANDSHAKE)
+            self.brake.unpause(connection, FOR_HANDSHAKE)
             connection.put(connection.connack)
             connection.connack = b""
             self.state.counters.sent_connack += 1

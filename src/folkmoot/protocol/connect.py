@@ -21,8 +21,7 @@ from folkmoot.session.connection import CHECKING, OPEN, REGISTERING, Authenticat
 from folkmoot.session.relay import GRANTED
 from folkmoot.store.transaction import PUBLISHER_PREFIX
 from folkmoot.topics.name import check_topic
-from folkmoot.turn.brake import FOR_HANDSHAKE
-from folkmoot.turn.commit import Commits
+from folkmoot.turn.brake import FOR_HANDSHAKE, Brake
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import State
 
@@ -36,7 +35,7 @@ class Connecting:
         self,
         state: State,
         fabric: Fabric,
-        commits: Commits,
+        brake: Brake,
         relays: Relays,
         lifecycle: Lifecycle,
         closing: Closing,
@@ -45,7 +44,7 @@ class Connecting:
     ) -> None:
         self.state = state
         self.fabric = fabric
-        self.commits = commits
+        self.brake = brake
         self.relays = relays
         self.lifecycle = lifecycle
         self.closing = closing
@@ -208,7 +207,7 @@ class Connecting:
         self.attaching.be_guest(connection)
         connection.connect = None
         connection.state = OPEN
-        self.commits.unpause(connection, FOR_HANDSHAKE)
+        self.brake.unpause(connection, FOR_HANDSHAKE)
         self.state.counters.clients_connected += 1
         self.state.counters.sent_connack += 1
         self.attaching.welcome(connection, expiry_of(packet, self.state.limits))

@@ -21,7 +21,7 @@ from folkmoot.protocol.control import Control
 from folkmoot.protocol.inbound import Inbound
 from folkmoot.routing.route import Route, Routes
 from folkmoot.session.connection import CHECKING, NEW, OPEN, REGISTERING, Connection
-from folkmoot.turn.brake import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RELAY
+from folkmoot.turn.brake import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RELAY, Brake
 from folkmoot.turn.state import State
 
 __all__ = ["Ingress", "merge_tail"]
@@ -42,6 +42,7 @@ class Ingress:
     def __init__(
         self,
         state: State,
+        brake: Brake,
         routes: Routes,
         inbound: Inbound,
         runs: Runs,
@@ -50,6 +51,7 @@ class Ingress:
         closing: Closing,
     ) -> None:
         self.state = state
+        self.brake = brake
         self.counters = state.counters
         self.routes = routes
         self.cache = routes.cache
@@ -103,7 +105,7 @@ class Ingress:
         if pos < len(data):
             self._keep(connection, data, pos)
         if overload and self._published() != before and connection.state == OPEN:
-            self.control.commits.spread(connection)
+            self.brake.spread(connection)
 
     def _published(self) -> int:
         counters = self.counters
@@ -112,10 +114,9 @@ class Ingress:
 
     def unstash(self, connection: Connection) -> None:
         """Go on with what was put aside while the connection might not publish."""
-        commits = self.control.commits
-        data = commits.take_stash(connection)
+        data = self.brake.take_stash(connection)
         connection.muted = False
-        commits.hear(connection)
+        self.brake.hear(connection)
         if data and connection.state == OPEN:
             self.take_apart(connection, data)
 
@@ -124,7 +125,7 @@ class Ingress:
 
         The others it has not been told of: it sends them again when it comes back.
         """
-        data = self.control.commits.take_stash(connection)
+        data = self.brake.take_stash(connection)
         pos = 0
         while pos < len(data) and data[pos] >> 4 != DISCONNECT:
             length, body = decode_varint(data, pos + 1)
@@ -139,7 +140,7 @@ class Ingress:
         All else goes into the stash, in order: a PUBREL that overtook its repeated PUBLISH would release it twice.
         Return where the last complete packet ends.
         """
-        commits = self.control.commits
+        brake = self.brake
         strict = connection.paused & (FOR_BACKLOG | FOR_RELAY) != 0
         size = len(data)
         pos = 0
@@ -160,12 +161,12 @@ class Ingress:
             free = not strict and kind != PUBLISH and connection.stash is None and start == pos
             if free or kind == PUBACK or kind == PUBREC or kind == PUBCOMP or kind == PINGREQ:
                 if start < pos:
-                    commits.stash(connection, data[start:pos])
+                    brake.stash(connection, data[start:pos])
                 start = end
                 self.control.packet(connection, first, data[body:end])
             pos = end
         if start < pos and connection.state == OPEN:
-            commits.stash(connection, data[start:pos])
+            brake.stash(connection, data[start:pos])
         return pos
 
     def _bad_connect(self, connection: Connection, fault: MalformedPacket) -> None:
@@ -191,7 +192,7 @@ class Ingress:
             connection.parts = [data[pos:]]
             connection.parts_bytes = len(data) - pos
             if connection.parts_bytes >= connection.need_bytes // 2:
-                self.control.commits.pause(connection, FOR_HANDSHAKE)
+                self.brake.pause(connection, FOR_HANDSHAKE)
 
     def _need_of(self, rest: bytes) -> int:
         """Return how many bytes the packet at the start of `rest` has, as far as that is known."""

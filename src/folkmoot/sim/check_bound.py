@@ -60,7 +60,7 @@ class BoundChecker:
         limits = self.limits
         spare = _COPIES * max(_FRAME_BYTES // 16, self._largest_turn.get(host.name, 0))
         self._check(
-            host, "bytes that wait for disks", broker.commits.backlog_bytes, limits.write_backlog_bytes_max + spare
+            host, "bytes that wait for disks", broker.turn.brake.backlog_bytes, limits.write_backlog_bytes_max + spare
         )
         config = node.config.cluster
         for node_id in sorted(cluster_node.peers.up_ids()):
@@ -71,8 +71,8 @@ class BoundChecker:
         held_max = max(limits.write_backlog_bytes_max, replica_states.recent.bytes_max, _FRAME_BYTES)
         recent_max = replica_states.recent.bytes_max + held_max + spare
         self._check(host, "bytes of recent changes", replica_states.recent.bytes, recent_max)
-        self._check(host, "topics with routes", len(broker.routes.cache), limits.route_cache_max)
-        early = sum([len(messages) for messages in broker.switch._early.values()])
+        self._check(host, "topics with routes", len(broker.delivery.routes.cache), limits.route_cache_max)
+        early = sum([len(messages) for messages in broker.cluster.dispatch._early.values()])
         self._check(host, "messages that came early", early, _EARLY_MAX)
         for partition in range(node.config.partitions):
             self._check(host, "stamps", replica_states.stamps.count(partition), STAMPS_MAX)
@@ -97,14 +97,15 @@ def leftovers(host: Machine) -> str:
         return ""
     broker = node._broker
     sizes = {
-        "bytes that wait for disks": broker.commits.backlog_bytes,
-        "requests": broker.forward_sender.busy,
-        "requests of others": len(broker.forward_receiver._waiting) + len(broker.forward_receiver._finished),
-        "outbox": sum([len(entries) for entries in broker.outbox._entries]),
-        "transactions": len(broker.transactions.waiting),
-        "clients that wait": len(broker.admission.early) + len(broker.admission._parked),
-        "early messages": len(broker.switch._early) + len(broker.hosting._early),
-        "paused publishers": len(broker.commits.paused),
+        "bytes that wait for disks": broker.turn.brake.backlog_bytes,
+        "requests": broker.channel.forward_sender.busy,
+        "requests of others": len(broker.delivery.forward_receiver._waiting)
+        + len(broker.delivery.forward_receiver._finished),
+        "outbox": sum([len(entries) for entries in broker.channel.outbox._entries]),
+        "transactions": len(broker.delivery.transactions.waiting),
+        "clients that wait": len(broker.protocol.admission.early) + len(broker.protocol.admission._parked),
+        "early messages": len(broker.cluster.dispatch._early) + len(broker.cluster.hosting._early),
+        "paused publishers": len(broker.turn.brake.paused),
         "turns that are not committed": len(cluster_node.replication.replica_states.pending._turns),
     }
     found = [f"{int(size)} {what}" for what, size in sizes.items() if size]

@@ -29,15 +29,46 @@ _STASH_BYTES_MAX: Final = 64 << 10
 
 
 class Brake:
-    """The connections that are paused."""
+    """The connections that are paused, and how much waits for disks and other nodes."""
 
     def __init__(self, state: State) -> None:
         self.state = state
+        self.backlog_bytes = 0  # `Commits` counts what waits with it
+        self.backlog_bytes_max = state.limits.write_backlog_bytes_max
         self.congested = False  # a link to another node holds so much that it must not get more
         self.stash_bytes = 0
         self.paused: dict[int, Connection] = {}  # for the backlog, by number
         self._fresh: list[Connection] = []  # paused in this turn
         self._slowed: dict[int, tuple[Connection, int]] = {}  # for overload, since when
+
+    def is_full(self) -> bool:
+        """Whether more waits for disks and other nodes than may."""
+        waiting = self.backlog_bytes + self.state.writer.batch.bytes
+        return waiting > self.backlog_bytes_max or self.congested
+
+    def slow_down(self, connection: Connection) -> None:
+        """Take nothing more from a client that makes nodes write while too much waits."""
+        if self.is_full():
+            self.pause(connection, FOR_BACKLOG)
+
+    def spread(self, connection: Connection) -> None:
+        """A client has published under overload: its next messages are taken after a time that grows with the level.
+
+        Everybody gets one read in that time. It is the clock that ends it, so that nobody waits for ever.
+        """
+        self.slow_down(connection)
+        self.pause(connection, FOR_OVERLOAD)
+
+    def resume(self) -> None:
+        """Read those again who were paused for the backlog, if it has halved and the disk has room."""
+        if not self.paused or self.state.storage_full:
+            return
+        if self.congested or self.backlog_bytes > self.backlog_bytes_max // 2:
+            return
+        paused = self.paused
+        self.paused = {}
+        for connection in paused.values():
+            self.unpause(connection, FOR_BACKLOG)
 
     def pause(self, connection: Connection, why: int) -> None:
         """Take no PUBLISH packets of a connection until `unpause` is called for the same reason.

@@ -18,7 +18,7 @@ from typing import Final
 from folkmoot.session.connection import OPEN, Connection
 from folkmoot.session.session import Session
 from folkmoot.streams.table import Streams
-from folkmoot.turn.brake import FOR_BACKLOG, FOR_OVERLOAD, Brake
+from folkmoot.turn.brake import Brake
 from folkmoot.turn.receipt import Receipt, Receipts
 from folkmoot.turn.state import State
 
@@ -48,19 +48,18 @@ class Record:
         self.durable_next: list[int] = []
 
 
-class Commits(Brake):
+class Commits:
     """Keeps the records of the turns that are not complete yet, oldest first."""
 
-    def __init__(self, state: State, streams: Streams, receipts: Receipts) -> None:
-        super().__init__(state)
+    def __init__(self, state: State, streams: Streams, receipts: Receipts, brake: Brake) -> None:
+        self.state = state
+        self.brake = brake
         self.streams = streams
         self.receipts = receipts
         self.durable_token = 0
         self.committed_token = 0
         self.complete_token = 0
         self.asked = False  # this turn has asked something of another node, and its answer counts
-        self.backlog_bytes = 0
-        self.backlog_bytes_max = state.limits.write_backlog_bytes_max
         self._records: dict[int, Record] = {}
         self._open: deque[int] = deque()  # batches that are not committed
         self._owed: dict[int, int] = {}  # by token: answers of other nodes that are missing
@@ -124,8 +123,8 @@ class Commits(Brake):
             connection.held_pubacks += 1
         size = len(ack) + _HELD_BYTES
         record.bytes += size
-        self.backlog_bytes += size
-        self.slow_down(connection)
+        self.brake.backlog_bytes += size
+        self.brake.slow_down(connection)
 
     def touch(self, session: Session) -> None:
         """Have the session's queue looked at when this turn's batch is durable."""
@@ -139,7 +138,7 @@ class Commits(Brake):
         self.asked = True
         token = self.state.writer.token
         self._owed[token] = self._owed.get(token, 0) + count
-        self.backlog_bytes += size
+        self.brake.backlog_bytes += size
 
     def answered(self, token: int, count: int, size: int) -> None:
         """Other nodes have answered, or are gone; `complete` is to be asked afterwards."""
@@ -149,14 +148,14 @@ class Commits(Brake):
         else:
             del self._owed[token]
             self._answered.append(token)
-        self.backlog_bytes -= size
+        self.brake.backlog_bytes -= size
 
     def seal(self, token: int, size: int) -> None:
         """The batch is handed to the store: remember how far each queue came with it."""
         self._open.append(token)
         record = self.record_of(token)
         record.bytes += size
-        self.backlog_bytes += size
+        self.brake.backlog_bytes += size
         for session in record.sessions:
             record.durable_next.append(session.queue_next)
 
@@ -179,7 +178,7 @@ class Commits(Brake):
             self.committed_token += 1
             record = self._records.get(self.committed_token)
             if record is not None:
-                self.backlog_bytes -= record.bytes
+                self.brake.backlog_bytes -= record.bytes
                 record.bytes = 0
                 records.append(record)
         return records
@@ -191,7 +190,7 @@ class Commits(Brake):
             self.complete_token += 1
             record = self._records.pop(self.complete_token, None)
             if record is not None:
-                self.backlog_bytes -= record.bytes
+                self.brake.backlog_bytes -= record.bytes
                 records.append(record)
         return records
 
@@ -249,7 +248,7 @@ class Commits(Brake):
             return False
         size = len(record.acks[i]) + _HELD_BYTES
         record.bytes -= size
-        self.backlog_bytes -= size
+        self.brake.backlog_bytes -= size
         self._send(record, i)
         remote = connection.remote
         if remote is not None and record.packets is not None and i in record.packets and connection.state == OPEN:
@@ -278,34 +277,3 @@ class Commits(Brake):
         for record in self._records.values():
             return record.since_us
         return self.state.now
-
-    # -- slowing publishers, and nothing else (A13) -------------------------------------------------------------------
-
-    def is_full(self) -> bool:
-        """Whether more waits for disks and other nodes than may."""
-        waiting = self.backlog_bytes + self.state.writer.batch.bytes
-        return waiting > self.backlog_bytes_max or self.congested
-
-    def slow_down(self, connection: Connection) -> None:
-        """Take nothing more from a client that makes nodes write while too much waits."""
-        if self.is_full():
-            self.pause(connection, FOR_BACKLOG)
-
-    def spread(self, connection: Connection) -> None:
-        """A client has published under overload: its next messages are taken after a time that grows with the level.
-
-        Everybody gets one read in that time. It is the clock that ends it, so that nobody waits for ever.
-        """
-        self.slow_down(connection)
-        self.pause(connection, FOR_OVERLOAD)
-
-    def resume(self) -> None:
-        """Read those again who were paused for the backlog, if it has halved and the disk has room."""
-        if not self.paused or self.state.storage_full:
-            return
-        if self.congested or self.backlog_bytes > self.backlog_bytes_max // 2:
-            return
-        paused = self.paused
-        self.paused = {}
-        for connection in paused.values():
-            self.unpause(connection, FOR_BACKLOG)

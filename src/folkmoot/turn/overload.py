@@ -73,6 +73,7 @@ class Overload:
 
     def __init__(self, state: State, commits: Commits) -> None:
         self.state = state
+        self.brake = commits.brake
         self.commits = commits
         self.others = 0  # the highest level that another member has told
         self.link_bytes = 0  # on the way to the slowest node
@@ -84,12 +85,12 @@ class Overload:
     def pressures(self) -> Pressures:
         """Return what is measured now."""
         state = self.state
-        commits = self.commits
-        waiting = commits.backlog_bytes + state.writer.batch.bytes
+        brake = self.brake
+        waiting = brake.backlog_bytes + state.writer.batch.bytes
         # On a full disk everything waits, and that is told in another way: nobody gains if all that is live stands too.
-        age_us = 0 if state.storage_full else state.now - commits.oldest_us()
+        age_us = 0 if state.storage_full else state.now - self.commits.oldest_us()
         return Pressures(
-            waiting * _FULL // commits.backlog_bytes_max,
+            waiting * _FULL // brake.backlog_bytes_max,
             age_us * _FULL // _STILL_US,
             self.link_bytes * _FULL // self.link_bytes_full,
             self.lag_us * _FULL // _STILL_US,
@@ -97,12 +98,12 @@ class Overload:
 
     def _is_calm(self) -> bool:
         """Whether nothing can make level 1: almost every turn ends so, and should pay little for it."""
-        commits = self.commits
-        if commits.backlog_bytes * LEVEL_MAX >= commits.backlog_bytes_max:
+        brake = self.brake
+        if brake.backlog_bytes * LEVEL_MAX >= brake.backlog_bytes_max:
             return False
-        if self.link_bytes * LEVEL_MAX >= self.link_bytes_full or commits.congested:
+        if self.link_bytes * LEVEL_MAX >= self.link_bytes_full or brake.congested:
             return False
-        return not commits.backlog_bytes or self.state.now - commits.oldest_us() < _STILL_US // LEVEL_MAX
+        return not brake.backlog_bytes or self.state.now - self.commits.oldest_us() < _STILL_US // LEVEL_MAX
 
     def step(self) -> None:
         """End of a turn: see what the level is."""
@@ -127,14 +128,14 @@ class Overload:
         fallen = highest < state.overload
         state.overload = highest
         if fallen:
-            self.commits.relax()
+            self.brake.relax()
         state.counters.cluster_overload = highest
         full = pressures.links >= _FULL
-        if full or (self.commits.congested and pressures.links < _FULL // 2):
-            was = self.commits.congested
-            self.commits.congested = full
+        if full or (self.brake.congested and pressures.links < _FULL // 2):
+            was = self.brake.congested
+            self.brake.congested = full
             if was and not full:
-                self.commits.resume()
+                self.brake.resume()
 
     def _tell(self, level: int) -> None:
         """Put the beginning and the end of what an operator should know into the log."""
