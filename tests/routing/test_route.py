@@ -18,11 +18,11 @@ from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.table import Streams
 from folkmoot.topics.name import has_wildcard, matches, split_share
-from folkmoot.turn.brake import Brake
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import Receipts
 from folkmoot.turn.state import Identity, State
+from folkmoot.turn.throttle import Throttle
 
 LEVEL = st.sampled_from(["", "a", "b"])
 TOPICS = st.lists(LEVEL, min_size=1, max_size=4).map("/".join).filter(bool).map(str.encode)
@@ -56,7 +56,7 @@ def make_routes(cache_max: int) -> Routes:
     fabric = Fabric("n", 4, True)
     streams = Streams([StreamConfig("s", b"a/#", 1)], 4, store)
     return Routes(
-        state, fabric, Interest(fabric, Commits(state, streams, Receipts(state, fabric), Brake(state)), 4), streams
+        state, fabric, Interest(fabric, Commits(state, streams, Receipts(state, fabric), Throttle(state)), 4), streams
     )
 
 

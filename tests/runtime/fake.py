@@ -22,7 +22,7 @@ class FakeConnection:
         self.handle = handle
         self.info = info
         self.out: list[bytes] = []
-        self.deaf = False
+        self.reading_paused = False
         self.said = -1
         self.bytes_out = 1
 

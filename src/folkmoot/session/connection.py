@@ -57,7 +57,7 @@ class Connection:
         self.relay: Relay | None = None  # its session, or its registration, is at another node
         self.remote: Remote | None = None  # the connection itself is at another node
         self.token = 0  # random, drawn when needed: tells a new leader what this connection has set at an old one
-        self.passed_on = 0  # packets forwarded to earlier leaders of its session: numbering continues from here
+        self.relayed_seq = 0  # packets forwarded to earlier leaders of its session: numbering continues from here
         self.repeated = False  # an earlier leader may have handled the current packet
         self.again = 0  # the number of the current packet if it was forwarded to an earlier leader; 0: it is new
         # Input
@@ -67,15 +67,15 @@ class Connection:
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
         self.paused = 0  # why its PUBLISH packets have to wait: bits of broker.commit
-        self.muted = False  # PUBLISH had to wait at the end of the last turn: the input is filtered
-        self.deaf = False  # reading from its socket is paused
+        self.defers_publishes = False  # PUBLISH had to wait at the end of the last turn: the input is filtered
+        self.reading_paused = False  # reading from its socket is paused
         self.stash: bytearray | None = None  # packets that came meanwhile and have to wait
         # Of the messages published over it: the number of the newest request to other nodes, the newest outbox entry of
         # its session's partition, the newest request before that; and how many requests wait for a leader
-        self.asked = 0
-        self.outbox_entry = 0
-        self.promised = 0
-        self.parked = 0
+        self.forwarded_seq = 0
+        self.outbox_seq = 0
+        self.outbox_order = 0
+        self.parked_count = 0
         self.broken = False  # it ended without DISCONNECT: no client waits for outstanding acknowledgements
         self.fast = False  # no rule has to be checked for each PUBLISH
         self.allowed: dict[bytes, bool] | None = None

@@ -40,15 +40,15 @@ class Relay:
         self.assigned = assigned
         self.durable = False
         self.state = ASKED
-        self.told = False
+        self.announced = False
         self.leader = ""
         self.log: deque[tuple[int, int, bytes]] = deque()
         self.log_bytes = 0
-        self.packets = 0
-        self.given = 0
-        self.retained = 0
+        self.packet_seq = 0
+        self.sent_seq = 0
+        self.retained_seq = 0
         self.kept_token = 0
-        self.promised = 0
+        self.marker_seq = 0
         self.flights: dict[int, int] = {}
 
     @property
@@ -60,17 +60,17 @@ class Relay:
         """Whether a retained message, forwarded or published here, overtakes none that took the other path (A8)."""
         if passed_on:
             return self.kept_token <= complete_token
-        return not self.log or self.log[0][0] > self.retained
+        return not self.log or self.log[0][0] > self.retained_seq
 
     def is_free(self) -> bool:
         """Whether a message published here overtakes none that the session's leader publishes for it (A3)."""
-        return not self.promised or not self.log or self.log[0][0] > self.promised
+        return not self.marker_seq or not self.log or self.log[0][0] > self.marker_seq
 
     def let_overtake(self) -> None:
         """Give up the order: the client has gone, and delivery out of order is better than none."""
-        self.retained = 0
+        self.retained_seq = 0
         self.kept_token = 0
-        self.promised = 0
+        self.marker_seq = 0
 
     def handled(self, number: int) -> None:
         """Drop the packets up to `number` from the log: their effects are safe."""
@@ -103,9 +103,9 @@ class Remote:
         self.number = number
         self.token = token
         self.gone = False  # nothing is sent to it any more: the node is no member, or the connection left the session
-        self.packets = 0  # the newest packet received
-        self.given = 0  # the newest packet that an earlier leader received
-        self.handled = 0  # the newest packet whose effects are safe
+        self.received_seq = 0  # the newest packet received
+        self.resent_seq = 0  # the newest packet that an earlier leader received
+        self.handled_seq = 0  # the newest packet whose effects are safe
         self.blocked = False  # the client takes no more bytes for now
         self.choked = False  # its node takes no more bytes for now
         self.opened = False  # its CONNACK is in the output
@@ -115,4 +115,4 @@ class Remote:
         self.why = ""
 
     def __repr__(self) -> str:
-        return f"Remote({self.node_id!r} {self.number} packets={self.packets} handled={self.handled})"
+        return f"Remote({self.node_id!r} {self.number} packets={self.received_seq} handled={self.handled_seq})"

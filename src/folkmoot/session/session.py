@@ -84,8 +84,8 @@ class Session:
         # Inbound flow: QoS 2 packet ids whose PUBREL has not been received, with the reason code of their PUBREC
         self.received: dict[int, int] | None = None
         self.ordered_token = 0  # of the newest turn whose messages must not be overtaken by later ones
-        self.shadow = False  # a transient session at another node: only its client's registration is here
-        self.guest = False  # represents a session at another node for a connection at this one
+        self.registration_only = False  # a transient session at another node: only its client's registration is here
+        self.proxy = False  # represents a session at another node for a connection at this one
         self.flights: set[int] | None = None  # queue sequences that the client has received from an earlier leader
         self.feeds = 0  # retained scans and replays that still fill this session's queue
         self.ended = False

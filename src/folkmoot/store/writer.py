@@ -46,8 +46,8 @@ class Writer:
         self.states: list[int] = [0] * partitions  # stored with the positions; the cluster defines the numbers
         self.touched: list[int] = []  # partitions that this turn has changed; may contain duplicates
         self.taken: list[int] = []  # the partitions that the last batch has changed
-        self.foreign: list[int] = []  # ranges of `raw` rows in the last batch: start, end, start, ...
-        self._foreign: list[int] = []
+        self.raw_ranges: list[int] = []  # ranges of `raw` rows in the last batch: start, end, start, ...
+        self._raw_ranges: list[int] = []
         self._epoch_bytes = u64(epoch)
         self._sequences: list[int] = [0] * partitions
         self._versions: list[bytes] = [b""] * partitions
@@ -124,8 +124,8 @@ class Writer:
         start = len(self.batch.ops)
         self.batch.ops.extend(ops)
         self.batch.bytes += size
-        self._foreign.append(start)
-        self._foreign.append(len(self.batch.ops))
+        self._raw_ranges.append(start)
+        self._raw_ranges.append(len(self.batch.ops))
 
     def adopt(self, partition: int, epoch: int, sequence: int, state: int) -> None:
         """Set the position of `partition` to one that another node assigned; it holds with this batch."""
@@ -153,8 +153,8 @@ class Writer:
             self._tell_positions()
         self.taken = self.touched
         self.touched = []
-        self.foreign = self._foreign
-        self._foreign = []
+        self.raw_ranges = self._raw_ranges
+        self._raw_ranges = []
         self._split = 0
         self._marked = False
         self.batch = Batch(batch.token + 1)
