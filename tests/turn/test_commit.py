@@ -103,11 +103,11 @@ class Desk:
     def written(self, token: int) -> None:
         self.streams.written(token)
         self.commits.durable_token = token
-        for record in self.commits.commit_through(token):
-            for i, session in enumerate(record.sessions):
-                assert record.durable_next[i] == self.ends[record.token][self.sessions.index(session)]
-        for record in self.commits.complete():
-            self.commits.release(record)
+        for turn in self.commits.commit_through(token):
+            for i, session in enumerate(turn.sessions):
+                assert turn.durable_next[i] == self.ends[turn.token][self.sessions.index(session)]
+        for turn in self.commits.complete():
+            self.commits.release(turn)
         self.sealed = [left for left in self.sealed if left > token]
 
     def check(self) -> None:

@@ -111,12 +111,11 @@ class Leadership:
         merging: partitions that open anew, whoever leads them: what they had at the other side of a split comes first.
         """
         fabric = self.fabric
-        # First: this sends what is left of the view before. It must not reach a muted node, where it would stand for
+        # First: this sends what is left of the view before. It must not reach an out-of-sync node, where it would stand for
         # the requests that were lost before it.
         self.forward_sender.begin(epoch)
-        out_of_sync = (
-            fabric.resync()
-        )  # they have not heard all that this node has said; it may have heard all that they have
+        # These members miss messages of this node; this node may miss none of theirs.
+        out_of_sync = fabric.resync()
         # Links keep what was sent over a cut and deliver it after the heal. Receivers drop everything that comes before
         # the ENTER of a view in which they began anew with this node.
         for node_id in members:

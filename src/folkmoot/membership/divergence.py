@@ -1,7 +1,8 @@
 """Where two copies of a partition parted: what of one the other has, as far as their histories can tell.
 
-A history lists the epochs of a copy's changes; where epochs were forgotten it has a gap (`holding.FORGOTTEN`). So there are
-three answers, and whoever asks has to say what "nobody can tell" means for him: never that there is something to merge.
+A history lists the epochs of a copy's changes; an entry `holding.FORGOTTEN` stands for epochs that were forgotten. So
+there are three answers, and each caller has to say what "nobody can tell" means to it: never that there is something to
+merge.
 
 Why the newest epoch that both have is where they parted: an epoch has one leader per partition, and whoever has one of
 its changes has all before it. Up to the end of that epoch at the one that ends it first both are the same, and from

@@ -35,7 +35,7 @@ _TOUCHED_MAX: Final = 200_000  # keys remembered per copy; beyond it the copy be
 
 
 class _Copy:
-    """One partition that is being filled; `readable_token`: token with which the rows from before its start are written."""
+    """One partition that is being filled; `readable_token`: the rows from before its start are written with it."""
 
     def __init__(self, partition: int, source: str, readable_token: int, branch: Holding) -> None:
         self.partition = partition
