@@ -53,7 +53,7 @@ class BoundChecker:
     def look(self, host: Host) -> None:
         """Compare what a node keeps with the limits."""
         node: Any = host.node
-        cluster_node = getattr(node, "liaison", None)
+        cluster_node = getattr(node, "cluster_node", None)
         if cluster_node is None:
             return
         broker = node._broker
@@ -92,7 +92,7 @@ class BoundChecker:
 def leftovers(host: Machine) -> str:
     """Say what a node still has under way; empty if it is nothing, or cannot be known."""
     node: Any = host.node
-    cluster_node = getattr(node, "liaison", None)
+    cluster_node = getattr(node, "cluster_node", None)
     if cluster_node is None:
         return ""
     broker = node._broker

@@ -61,7 +61,7 @@ class Seen:
 
 def installed_view(host: Machine) -> View | None:
     """Return the view that the node of a host has installed as the node keeps it: the same object as long as it is."""
-    cluster_node: Any = getattr(host.node, "liaison", None)
+    cluster_node: Any = getattr(host.node, "cluster_node", None)
     view: View | None = getattr(host.node, "view", None) if cluster_node is None else cluster_node.view
     return view
 
@@ -96,12 +96,12 @@ def picture_at(host: Machine) -> Any:
 
 def member_at(host: Machine) -> Node | None:
     """Return the node of a host, or None where there is none of a cluster."""
-    return None if getattr(host.node, "liaison", None) is None else cast("Node", host.node)
+    return None if getattr(host.node, "cluster_node", None) is None else cast("Node", host.node)
 
 
 def leading(host: Machine, partitions: int) -> list[int]:
     """Return the partitions that the node of a host leads at this moment, having started them."""
-    cluster_node: Any = getattr(host.node, "liaison", None)
+    cluster_node: Any = getattr(host.node, "cluster_node", None)
     if cluster_node is None:
         return []
     return [partition for partition in range(partitions) if cluster_node.replication.leads(partition)]
