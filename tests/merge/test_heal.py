@@ -254,9 +254,9 @@ def test_the_receipt_of_a_heal_counts_a_branch_once_and_says_which_one_was_lost(
     leader = split.leader(*KNOWN)
     assert leader.node_id == "n0"
     assert split.topics("n0") == ["here", "near", "nearer", "old"]
-    receipt = leader.replication.heals[-1]
-    assert (receipt["from"], receipt["partitions"], receipt["retained_kept"]) == (["n1", "n2"], 1, 2)
-    assert receipt["dropped"] == {"n2 cannot read its copy": 1}
+    summary = leader.replication.heals[-1]
+    assert (summary["from"], summary["partitions"], summary["retained_kept"]) == (["n1", "n2"], 1, 2)
+    assert summary["dropped"] == {"n2 cannot read its copy": 1}
 
 
 def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:

@@ -90,12 +90,12 @@ class Model:
         wanted = {one.session.client_id: 0 for one in plain}
         for one in plain:
             wanted[one.session.client_id] = max(wanted[one.session.client_id], one.options & 3)
-        assert {target.session.client_id: target.qos for target in route.targets} == wanted
-        assert len(route.targets) == len(wanted)
-        assert sorted(map(id, route.transient + route.durable)) == sorted(map(id, route.targets))
-        assert all(target.session.durable for target in route.durable)
-        assert not any(target.session.durable for target in route.transient)
-        partitions = [target.session.partition for target in route.durable]
+        assert {recipient.session.client_id: recipient.qos for recipient in route.recipients} == wanted
+        assert len(route.recipients) == len(wanted)
+        assert sorted(map(id, route.transient + route.durable)) == sorted(map(id, route.recipients))
+        assert all(recipient.session.durable for recipient in route.durable)
+        assert not any(recipient.session.durable for recipient in route.transient)
+        partitions = [recipient.session.partition for recipient in route.durable]
         assert partitions == sorted(partitions)
         groups: dict[bytes, list[Subscription]] = {}
         for one in matching:

@@ -15,11 +15,11 @@ from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.record import encode_record
 from folkmoot.streams.table import Streams
-from folkmoot.turn.brake import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RATE
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import Receipts
 from folkmoot.turn.state import Identity, State
+from folkmoot.turn.throttle import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RATE
 
 STEPS = st.lists(
     st.one_of(
@@ -101,11 +101,11 @@ class Desk:
     def written(self, token: int) -> None:
         self.streams.written(token)
         self.commits.durable_token = token
-        for record in self.commits.commit_through(token):
-            for i, session in enumerate(record.sessions):
-                assert record.durable_next[i] == self.ends[record.token][self.sessions.index(session)]
-        for record in self.commits.complete():
-            self.commits.release(record)
+        for turn in self.commits.commit_through(token):
+            for i, session in enumerate(turn.sessions):
+                assert turn.durable_next[i] == self.ends[turn.token][self.sessions.index(session)]
+        for turn in self.commits.complete():
+            self.commits.release(turn)
         self.sealed = [left for left in self.sealed if left > token]
 
     def check(self) -> None:
@@ -135,7 +135,7 @@ def test_acknowledgements_leave_in_order_and_not_before_their_batch(steps: list[
     desk.written(desk.state.writer.token - 1)
     desk.check()
     assert desk.commits.backlog_bytes == 0
-    assert len(desk.commits._records) == 0
+    assert len(desk.commits._turns) == 0
     assert all(connection.held == 0 for connection in desk.connections)
 
 

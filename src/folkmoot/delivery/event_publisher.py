@@ -206,4 +206,4 @@ class EventPublisher:
 
 
 def _has_takers(route: Route) -> bool:
-    return bool(route.targets or route.groups or route.logs or route.elsewhere)
+    return bool(route.recipients or route.groups or route.logs or route.elsewhere)
