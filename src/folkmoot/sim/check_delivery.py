@@ -161,7 +161,7 @@ class DeliveryChecker:
         if message.index > newest:
             record.newest[key] = message.index
             return
-        if message.number in record.ever or (record.heir and message.first_us < record.created_us):
+        if message.number in record.ever or (record.began_without_copy and message.first_us < record.created_us):
             return
         if self.trouble.torn(message.first_us) and self._is_parted(record, [message, message.lane.messages[newest]]):
             return
