@@ -285,8 +285,7 @@ class ForwardReceiver:
         self.outbox.finish()
 
     def fail(self, token: int, partition: int) -> None:
-        """A turn's change of a partition is lost with a change of leaders: its messages must be sent to the new
-        leader."""
+        """The leader changed, and a turn's change is lost: its messages must be sent to the new leader."""
         for group in self._finished:
             if group.token == token:
                 group.refused.append(partition)

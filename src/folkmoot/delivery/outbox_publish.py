@@ -188,8 +188,7 @@ class OutboxPublishing:
             self.shared.offer(member, group, message, home)
 
     def _promise(self, home: int, message: Message, publisher: Session | None, producer: bytes, number: int) -> int:
-        """Write the outbox entry; transient subscribers of this node alone need none, because they end with the
-        node."""
+        """Write the outbox entry; transient subscribers here alone need none, because they end with the node."""
         tasks = self._tasks
         nodes = self._nodes
         if not tasks and not nodes:

@@ -193,7 +193,7 @@ class Publications:
         return True
 
     def leave(self, partition: int) -> None:
-        """Stop to lead the partition: its next leader goes on."""
+        """End the leadership of the partition: its next leader goes on."""
         self._steps = deque([step for step in self._steps if step.partition != partition])
         self._later = deque([step for step in self._later if step.partition != partition])
         self.transactions.forget(partition)

@@ -75,7 +75,7 @@ class Purges:
         self._floors[purge.client_id] = purge.end
 
     def forget(self, partition: int) -> None:
-        """Stop to lead the partition: its next leader finds the remaining rows."""
+        """End the leadership of the partition: its next leader finds the remaining rows."""
         for purge in [purge for purge in self.active if purge.partition == partition]:
             self.active.remove(purge)
             if self._floors.get(purge.client_id) == purge.end:

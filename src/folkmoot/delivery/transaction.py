@@ -99,7 +99,7 @@ class Transactions:
             self.state.writer.delete(partition, key)
 
     def forget(self, partition: int) -> None:
-        """Stop to lead the partition."""
+        """End the leadership of the partition."""
         for app in self.apps[partition].values():
             self.waiting.pop((partition, app.name), None)
             self._count(app, -app.bytes)
@@ -141,8 +141,7 @@ class Transactions:
         return Answer(FOUND, [0])
 
     def commit(self, partition: int, name: bytes, number: int, parts: list[tuple[bytes, int]]) -> Answer:
-        """Commit a transaction: FOUND with 1 when it was committed before, CONFLICT with the names of missing
-        chunks."""
+        """Commit a transaction: FOUND with 1 when it was committed before, CONFLICT with the missing chunks."""
         refusal = self._refusal(partition)
         if refusal is not None:
             return refusal

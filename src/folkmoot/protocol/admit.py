@@ -153,7 +153,7 @@ class Admission:
             self.admit(waiting[0], waiting[1])
 
     def give_up(self, partition: int) -> list[Connection]:
-        """Stop to lead the partition: clients that wait ask the new leader. Return those that are at other nodes."""
+        """End the leadership of the partition: waiting clients ask the new leader. Return those of other nodes."""
         away: list[Connection] = []
         for connection, _ in self.early:
             if connection.remote is not None and self.state.partition_of(connection.client_id.encode()) == partition:

@@ -35,7 +35,7 @@ class Wills:
             self.publish(session)
 
     def leave(self, partition: int) -> None:
-        """Stop to lead the partition: its new leader finds the rows of due wills."""
+        """End the leadership of the partition: its new leader finds the rows of due wills."""
         self._held = [session for session in self._held if session.partition != partition]
 
     def set(self, session: Session, will: Will) -> None:
