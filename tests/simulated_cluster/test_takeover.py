@@ -192,7 +192,7 @@ def test_a_row_that_all_copies_have_wrong_closes_its_partition_and_no_other() ->
 
 
 def test_a_client_of_a_third_node_stays_when_the_view_changes_during_a_takeover() -> None:
-    """The new leader asks who is connected when a view comes, and again when it has all changes: two answers for one."""
+    """The new leader asks who is connected when a view comes, and again when it has all changes: two answers."""
     cluster = SimulatedCluster(4, partitions=PARTITIONS)
     replicas = replicas_of(cluster, 0)
     heap = Heap(cluster)

@@ -1,4 +1,4 @@
-"""Who gets a message and how: publishing here and at other nodes, what is stored, shared subscriptions."""
+"""Delivery: which subscribers get a message and how, here and at other nodes; what is stored; shared subscriptions."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`$events/NODE/KIND`: what happens at this node, as messages with JSON payloads. The schema is in docs/events.md.
+"""`$events/NODE/KIND`: events of this node as messages with JSON payloads. docs/events.md has the schema.
 
-They go to streams and subscribers of the whole cluster as any message of QoS 1 does; nothing is retained. What has
-nobody who takes it is not made. Events never cause events, and never wait for anything: what cannot be published at
-once is kept up to a bound (a node that is taken in by a cluster has something to tell first), and what is beyond it,
-or comes while the node is overloaded, is dropped and counted. Their number in each tells what is missing.
+Events go to streams and subscribers of the whole cluster like any message of QoS 1; none is retained. An event without
+a subscriber is not made. Events never cause events, and nothing waits for them: those that cannot be published at once
+are kept up to a bound (a node that joins a cluster has some before it is a member). Events beyond the bound, and events
+of an overloaded node, are dropped and counted. The number in each event shows which are missing.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ KINDS: Final[list[str]] = [
     "node",
 ]
 
-_TURN_MAX: Final = 256  # events in one turn: a hundred thousand clients may go in the same second
+_TURN_MAX: Final = 256  # events in one turn: a hundred thousand clients may disconnect in the same second
 _PREFIX: Final = b"$events/"
 
-# Facts of the log that are events as well.
+# Facts of the log that are published as events too.
 _HEARD: Final[dict[str, str]] = {
     "view_installed": "view",
     "view_excluded": "view",
@@ -54,7 +54,7 @@ _HEARD: Final[dict[str, str]] = {
     "leaving": "node",
 }
 
-# Names that belong to the node that tells, and mean another one in the log.
+# Field names that stand for the publishing node here, and for another one in the log.
 _RENAMED: Final[dict[str, str]] = {"node": "peer", "incarnation": "peer_incarnation", "time_us": "began_us"}
 
 
@@ -70,18 +70,18 @@ class EventPublisher:
         node = state.identity.node_id.encode()
         for kind in KINDS:
             self._topics[kind] = _PREFIX + node + b"/" + kind.encode()
-        # A node of a cluster does not know who takes events before it is a member; a stream of its own does.
+        # Before it is a member, a node of a cluster does not know the subscribers; it knows its own streams.
         self._kept = any(stream.config.filter.startswith(_PREFIX) for stream in streams.streams)
         state.listening = self._kept
         self._number = 0
         self._level = 0
-        self._published = 0  # by clients, when the level was told last
+        self._published = 0  # messages of clients, when the level was published last
         self._timed = False
 
-    # -- who listens --------------------------------------------------------------------------------------------------
+    # -- subscribers --------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Subscriptions to events have changed: see whether anybody takes any."""
+        """Find out anew whether events have subscribers, after their subscriptions have changed."""
         self.routes.events_changed = False
         state = self.state
         state.listening = self._kept or any(self._is_taken(kind) for kind in KINDS)
@@ -99,7 +99,7 @@ class EventPublisher:
         return _has_takers(self.routes.lookup(self._topics[kind]))
 
     def overhear(self, events: list[Event]) -> None:
-        """Tell those facts of the log that are events."""
+        """Publish those facts of the log that are events."""
         for event in events:
             kind = _HEARD.get(event.kind)
             if kind is not None:
@@ -113,14 +113,14 @@ class EventPublisher:
     # -- publishing ---------------------------------------------------------------------------------------------------
 
     def runnable(self) -> bool:
-        """Whether there is something to publish, and that can be done now."""
+        """Whether there are events that can be published now."""
         return bool(self.state.news) and self._may_publish()
 
     def _may_publish(self) -> bool:
         return self.state.routes_known and (self.fabric.alone or not self.fabric.idle)
 
     def step(self) -> None:
-        """End of a turn: publish what has happened."""
+        """End of a turn: publish the collected events."""
         state = self.state
         if state.overload_own != self._level:
             self._tell_overload(state.overload_own)
@@ -152,7 +152,7 @@ class EventPublisher:
             state.counters.events_published += 1
 
     def _tell_overload(self, level: int) -> None:
-        """Tell another level, unless it may be for the events themselves: they are written too."""
+        """Publish a new level of overload, unless the events themselves may have caused it: they are written too."""
         counters = self.state.counters
         published = counters.publish_received_qos0 + counters.publish_received_qos1 + counters.publish_received_qos2
         if level and published == self._published:
@@ -164,7 +164,7 @@ class EventPublisher:
     # -- latency ------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """An interval is over: tell what was measured in it, prefix by prefix."""
+        """An interval is over: publish its measurements, one event per prefix."""
         state = self.state
         meter = state.meter
         if not meter.on:

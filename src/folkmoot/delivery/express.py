@@ -1,6 +1,6 @@
-"""The hot path of QoS 1 and 2: a run of PUBLISH packets of one topic to live subscribers, nothing to store.
+"""The hot path of QoS 1 and 2: a run of PUBLISH packets of one topic to live subscribers, without anything to store.
 
-Here the same rules as in `inbound` are applied in one loop without an object per message; `run` gives them on.
+It applies the rules of `inbound` in one loop without an object per message; `run` sends the packets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PUBREC_HEAD: Final = b"\x50\x02"
 
 
 class Express:
-    """Takes runs of QoS 1 and QoS 2 messages."""
+    """Handles runs of QoS 1 and QoS 2 messages."""
 
     def __init__(self, state: State, runs: Runs) -> None:
         self.state = state
@@ -33,13 +33,13 @@ class Express:
         self.runs = runs
 
     def takes(self, connection: Connection, route: Route, qos: int) -> bool:
-        """Whether a run to this route needs no more than this path can do."""
+        """Whether this path can handle a run to this route."""
         session = connection.session
         if not route.live or connection.held or session is None:
             return False
         if qos == 2 and (session.durable or session.proxy):
-            return False  # its packet ids are to survive, here or at another node
-        # A version 5 client is told when nobody listens: that answer is made elsewhere.
+            return False  # its packet ids must survive, here or at another node
+        # A version 5 client learns that there are no subscribers: the general path gives that answer.
         return bool(route.recipients or route.nodes) or not connection.v5
 
     def run(self, connection: Connection, route: Route, run: Run) -> None:
@@ -60,7 +60,7 @@ class Express:
         session = connection.session
         assert session is not None, "an open connection has a session"
         at: i64 = run.pos
-        fresh: i64 = at  # from here on all are new to this node, and not handed to others yet
+        fresh: i64 = at  # from here on all are new to this node, and not sent on yet
         try:
             while at < end:
                 id_at: i64 = at + head
@@ -78,7 +78,7 @@ class Express:
                 out.append(U16[packet_id])
                 acks += 1
                 at += total
-        finally:  # what stood before a fault is published and acknowledged
+        finally:  # the messages before a fault are published and acknowledged
             self._hand_over(route, run, fresh, at, connection)
             self._count(connection, int(qos), int(acks), int(total - head - 2))
             if self.state.meter.on:

@@ -1,8 +1,8 @@
-"""Publishing across nodes, the answering side: requests of other nodes are applied once, in order, and confirmed.
+"""The receiver of forwarded messages: applies what other nodes forward once, in order, and confirms it.
 
-What comes for a partition that this node is still taking over waits; what comes for one that it does not lead is
-refused, and its sender finds out who does. What this node has asked of a partition that has come to it is applied here,
-and confirmed as late. The asking side is `request`.
+Messages for a partition that this node is still taking over wait. Messages for one that it does not lead are refused,
+and their sender finds the leader. Messages that this node had to forward to a partition which it leads by now are
+applied here, and confirmed as late. The other end is `channel.forward_sender`.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ __all__ = ["ForwardReceiver"]
 
 
 class _Group:
-    """Requests that came in one message: answered together, when all that could be applied is committed."""
+    """The envelopes of one FORWARD message: confirmed together, when all that could be applied is committed."""
 
     def __init__(self, node_id: str, number: int) -> None:
         self.node_id = node_id
         self.number = number
-        self.left = 0  # parts that wait for their partition
+        self.left = 0  # tasks that wait for their partition
         self.read = False
         self.token = 0
         self.refused: list[int] = []  # partitions that this node does not lead
-        self.places: list[tuple[int, Place]] = []  # of requests whose publishers ask for them, by number
+        self.places: list[tuple[int, Place]] = []  # of messages with a receipt, by number
 
 
 class _Waiting:
-    """A part that waits until this node has taken over its partition."""
+    """A task that waits until this node has taken over its partition."""
 
     def __init__(self, group: _Group, envelope: Envelope, task: Task) -> None:
         self.group = group
@@ -62,7 +62,7 @@ class _Waiting:
 
 
 class ForwardReceiver:
-    """Requests of other nodes, and those of this one for partitions that have come to it."""
+    """Messages forwarded by other nodes, and by this one for partitions that it leads by now."""
 
     def __init__(
         self,
@@ -83,33 +83,32 @@ class ForwardReceiver:
         self.outbox = outbox
         self.publishing = publishing
         self.runs = runs
-        self._applied: deque[tuple[int, Part]] = deque()  # own ones, perhaps not committed: (token, part)
-        self._live: dict[
-            int, int
-        ] = {}  # by partition: the newest outbox entry that this node's transient subscribers got
+        self._applied: deque[tuple[int, Part]] = deque()  # of this node, perhaps not committed: (token, part)
+        # By partition: the newest outbox entry that the transient subscribers of this node got
+        self._live: dict[int, int] = {}
         self._waiting: dict[int, list[_Waiting]] = {}  # by partition that this node takes over
         self._finished: deque[_Group] = deque()  # applied, perhaps not committed, in the order of their tokens
-        # Partitions with rows that must be read and cannot be: they take nothing until they are opened anew. A mark
-        # tells the newest request only, so those that follow one that was refused are refused as well.
+        # Partitions with rows that must be read and cannot be: they take nothing until they are opened again. A mark
+        # holds the newest number only, so all that follow a refused message are refused as well.
         self._closed: dict[int, bool] = {}
-        self.spoiled: list[tuple[int, str]] = []  # of these the new ones, and why: to be taken
+        self.spoiled: list[tuple[int, str]] = []  # newly closed partitions, and why: to be taken
 
     def moved(self, partition: int) -> None:
-        """A partition has another leader, or this one must open it anew."""
+        """A partition has another leader, or this one must open it again."""
         self._closed.pop(partition, None)
         for waiting in self._waiting.pop(partition, []):
             waiting.group.refused.append(partition)
             self._one_less(waiting.group)
         for entry in [entry for entry in self._applied if entry[1].task.partition == partition]:
-            self._applied.remove(entry)  # its new leader knows whether it has it
+            self._applied.remove(entry)  # its new leader knows whether it has applied it
             self.forward_sender.park(entry[1])
 
     def restart_numbers(self, partition: int) -> None:
-        """A partition goes on as it was at another side of a split, which used the same numbers for its entries."""
+        """A partition continues from the other side of a split, which numbered its outbox entries alike."""
         self._live.pop(partition, None)
 
     def opened(self, partition: int) -> None:
-        """The leader of a partition takes requests: those that wait go to it, or are applied here."""
+        """The leader of a partition accepts messages: those that wait go to it, or are applied here."""
         for part in self.forward_sender.opened(partition):
             self._apply_own(part)
         if self.state.leads[partition]:
@@ -133,14 +132,14 @@ class ForwardReceiver:
             self._applied.append((token, part))
 
     def receive(self, node_id: str, body: bytes, epoch: int) -> None:
-        """Apply the requests of a message, as far as their partitions are open here. Raises IndexError for nonsense.
+        """Apply a FORWARD message as far as its partitions are open here. Raises IndexError for malformed bytes.
 
         epoch: of the view in which it was sent.
         """
         number, pos = get_varint(body, 0)
         count, pos = get_varint(body, pos)
         group = _Group(node_id, number)
-        if not count:  # a fence
+        if not count:  # a flush marker
             self._answer(group)
             return
         answered = False
@@ -158,7 +157,7 @@ class ForwardReceiver:
             self._finish(group)
 
     def _decode(self, group: _Group, body: bytes, pos: int, count: int) -> list[Envelope]:
-        """Read all of a message before anything of it is done; tell who sent it when that is not possible."""
+        """Decode the whole message before any of it is applied; tell the sender when that is impossible."""
         envelopes: list[Envelope] = []
         try:
             for _ in range(count):
@@ -188,7 +187,7 @@ class ForwardReceiver:
         if partition >= self.state.partitions:
             self.state.event(ERROR, "peer_nonsense", {"node": group.node_id, "what": f"partition {partition}"})
         elif epoch < self.fabric.since[partition]:
-            # Of what was sent before, some may have been refused already: all of it comes again, in order (A1, A3).
+            # Some of what was sent before may have been refused: all of it comes again, in order (A1, A3).
             group.refused.append(partition)
         elif self.state.leads[partition]:
             self._apply_for(group, envelope, task)
@@ -214,10 +213,10 @@ class ForwardReceiver:
             group.places.append((envelope.sequence, place))
 
     def _apply(self, node_id: str, envelope: Envelope, task: Task, tried: bool) -> Place | None:
-        """Apply a request unless it is known; return where it is, if its publisher wants to know and it is stored.
+        """Apply a task unless it is known; return its place, if it is stored and its publisher asks for a receipt.
 
-        given: an earlier leader was asked as well, though the parcel does not say so. Raises CorruptStore when what
-        must be read cannot be: then it has done nothing, and comes again.
+        tried: an earlier leader may have applied it, though the envelope does not say so. Raises CorruptStore when a
+        row cannot be read: then nothing has been applied, and the task comes again.
         """
         if task.partition in self._closed:
             raise CorruptStore("a row of the partition cannot be read")
@@ -264,7 +263,7 @@ class ForwardReceiver:
             self._finished.append(group)
 
     def committed(self) -> None:
-        """More turns are committed: tell those who asked for what they did, and go on with outbox entries."""
+        """More turns are committed: confirm what they applied, and go on with outbox entries."""
         finished = self._finished
         while finished and finished[0].token <= self.commits.committed_token:
             self._answer(finished.popleft())
@@ -286,7 +285,7 @@ class ForwardReceiver:
         self.outbox.finish()
 
     def fail(self, token: int, partition: int) -> None:
-        """What a turn did to a partition is in no copy that counts: it is to be asked for again, at the leader."""
+        """The leader changed, and a turn's change is lost: its messages must be sent to the new leader."""
         for group in self._finished:
             if group.token == token:
                 group.refused.append(partition)
@@ -304,6 +303,6 @@ class ForwardReceiver:
 
 
 def _application_of(envelope: Envelope) -> Application:
-    """Return the message; of another node's parcel it has been read."""
+    """Return the message; an envelope of another node has it decoded."""
     application = envelope.application
     return decode_application(envelope.body, envelope.flags) if application is None else application

@@ -1,7 +1,7 @@
-"""Keeping: what partitions that are led here store of a message, retained, in streams and in queues (A1, A8, A9).
+"""Storing a message in the partitions that this node leads: retained, in streams, in queues (A1, A8, A9).
 
-Owns whether a partition takes a message from its idempotent producer, asked once per message and partition. Never
-decides who gets it: that is `publish`, and `entry` for what goes together with a change of one partition.
+Owns whether a partition accepts a message from its idempotent producer, decided once per message and partition. Never
+decides who gets it: that is `publish`, and `outbox_publish` for what belongs to a change of one partition.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from folkmoot.turn.state import State
 
 __all__ = ["MATCHED", "REFUSED", "STORED", "Keeping"]
 
-# What became of a message, as flags
-MATCHED: Final = 1  # somebody gets it
+# The result for a message, as flags
+MATCHED: Final = 1  # it has a subscriber
 STORED: Final = 2  # it is stored, here or elsewhere, and acknowledged later
 REFUSED: Final = 4  # by a quota
 
-# A message smaller than this is cheaper to copy into each queue row than to look up.
+# Copying a message smaller than this into each queue row is cheaper than looking it up.
 _BODY_BYTES_MIN: Final = 128
 
 
@@ -54,23 +54,23 @@ class Keeping:
         self.queue = queue
         self.retained = retained
         self.producers = producers
-        # Of the message in hand: which partitions take it from its producer (decided once per partition)
+        # Of the current message: which partitions accept it from its producer (decided once per partition)
         self._taken: dict[int, bool] = {}
 
     def begin(self) -> None:
-        """A message is in hand: no partition has been asked whether it takes it from its producer."""
+        """Start a message: no partition has decided yet whether it accepts it from its producer."""
         self._taken.clear()
 
     def mark_home(self, message: Message, publisher: Session | None, producer: bytes) -> None:
-        """Say of what is stored next that its publisher waits here to be told of it; it sends the message again if not.
+        """Mark what is stored next as not acknowledged: the publisher waits here, and otherwise sends it again.
 
-        What an idempotent producer sends again counts as known.
+        A repetition of an idempotent producer is known, so it is not marked.
         """
         if publisher is not None and not producer and self.fabric.others:
             message.origin = AT_HOME
 
     def takes(self, partition: int, producer: bytes, sequence: int) -> bool:
-        """Whether a partition takes the message: always, unless its producer has published it there before."""
+        """Whether a partition accepts the message: always, unless its producer has published it there before."""
         if not producer or not self.state.leads[partition]:
             return True
         taken = self._taken.get(partition)
@@ -80,9 +80,9 @@ class Keeping:
         return taken
 
     def retain(self, message: Message, producer: bytes, sequence: int) -> int:
-        """Keep a message as the retained one of its topic, whose partition this node leads: STORED or REFUSED."""
+        """Store a message as the retained one of its topic, whose partition this node leads: STORED or REFUSED."""
         if producer and not self.retained.has_room(message):
-            return REFUSED  # before its sequence is taken: the producer will repeat it
+            return REFUSED  # before its number is marked: the producer will repeat it
         if not self.takes(partition := self.state.partition_of(message.topic), producer, sequence):
             self.receipts.known(partition)
         elif not self.retained.set(message):
@@ -111,7 +111,7 @@ class Keeping:
     def store(
         self, recipients: list[Recipient], message: Message, publisher: Session | None, producer: bytes, sequence: int
     ) -> int:
-        """Queue a message for persistent sessions, those of a partition side by side: MATCHED and perhaps STORED."""
+        """Queue a message for persistent sessions, sorted by partition: MATCHED and perhaps STORED."""
         result = MATCHED
         count = len(recipients)
         start = 0
@@ -126,7 +126,7 @@ class Keeping:
                 if self._store_for(recipients, start, end, message, publisher):
                     result |= STORED
             else:
-                result |= STORED  # the first copy may still be on its way to the disk
+                result |= STORED  # the first copy may not be on the disk yet
                 self.receipts.known(partition)
             start = end
         return result

@@ -1,7 +1,7 @@
-"""Publishing what must go together with a change of one partition: QoS 2 of persistent sessions, wills, lost messages.
+"""Publishing as part of a change of one partition: QoS 2 of persistent sessions, wills, messages of lost members.
 
-What the partition itself has for a message is in that same change; all the rest becomes one entry (`outbox`). Without
-others in the view a turn is one batch, and nothing of this is needed.
+What the partition itself stores is in that change; everything for others becomes one outbox entry (`outbox`). Without
+other members in the view a turn is one batch, and none of this is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from folkmoot.turn.state import State
 
 __all__ = ["OutboxPublishing"]
 
-_NO_HOME: Final = -1  # in place of the partition whose own part goes into the change itself
+_NO_HOME: Final = -1  # in place of the partition whose own part is in the change itself
 
 
 class OutboxPublishing:
@@ -33,12 +33,12 @@ class OutboxPublishing:
         self.keeping = publishing.keeping
         self.shared = publishing.shared
         self.node_id = publishing.fabric.node_id
-        # Of the message in hand
+        # Of the current message
         self._tasks: dict[int, Task] = {}
         self._nodes: dict[str, list[bytes]] = {}
 
     def publish(self, home: int, message: Message, publisher: Session | None, producer: bytes, number: int) -> int:
-        """Deliver and store a message together with this turn's change of `home`; flags as of `Publishing.publish`."""
+        """Deliver and store a message with this turn's change of `home`; flags as of `Publishing.publish`."""
         publishing = self.publishing
         if not self.outbox.is_needed(home):
             return publishing.publish(message, publisher, producer, number)
@@ -56,7 +56,8 @@ class OutboxPublishing:
         result |= self._durable(home, route, message, publisher, producer, number)
         if route.groups or route.shared:
             result |= MATCHED | STORED
-            if self.keeping.takes(home, producer, number):  # the members take turns: none of them knows what others got
+            # members take turns, and none knows what the others received
+            if self.keeping.takes(home, producer, number):
                 self._groups(home, route, message)
         message.origin = b""
         self._to_nodes(route)
@@ -68,9 +69,9 @@ class OutboxPublishing:
         return result
 
     def entrust(self, home: int, message: Message) -> int:
-        """Promise all of a message in this turn's change of `home`, what `home` itself has for it included.
+        """Put the whole message into the outbox with this turn's change of `home`, the part of `home` included.
 
-        Nobody gets anything before the change is certain, and it can be taken back whole. REFUSED: the node keeps no
+        Nobody gets it before the change is committed, and it can be taken back as a whole. REFUSED: the node stores no
         more retained messages, and nothing has happened.
         """
         publishing = self.publishing
@@ -99,7 +100,7 @@ class OutboxPublishing:
         return result | MATCHED | STORED
 
     def _to_nodes(self, route: Route) -> None:
-        """Let the transient subscribers of all nodes get it."""
+        """Add the transient subscribers of all nodes."""
         if route.transient:
             self._nodes.setdefault(self.node_id, [])
         for node_id in route.nodes:
@@ -113,7 +114,7 @@ class OutboxPublishing:
         return task
 
     def _share_out(self, name: bytes, node_id: str, partition: int) -> None:
-        """Let a member of a group get it: at a node, or (without one) in a partition."""
+        """Add a member of a group: at a node, or (without one) in a partition."""
         if node_id:
             self._nodes.setdefault(node_id, []).append(name)
         else:
@@ -159,7 +160,7 @@ class OutboxPublishing:
         return result
 
     def _groups(self, home: int, route: Route, message: Message) -> None:
-        """Let one member of each shared subscription get it, wherever it is."""
+        """Add one member of each shared subscription, wherever it is."""
         for group in route.groups:
             places = route.shared.get(group.name)
             place = None if places is None else self.shared.choose_place(group.name, group, places)
@@ -174,7 +175,7 @@ class OutboxPublishing:
                 self._share_out(name, place.location.node_id, place.location.partition)
 
     def _give(self, home: int, group: Group, message: Message) -> None:
-        """Let a member of this node get it."""
+        """Add a member at this node."""
         member = self.shared.choose(group, ANYWHERE)
         if member is None:
             return
@@ -187,7 +188,7 @@ class OutboxPublishing:
             self.shared.offer(member, group, message, home)
 
     def _promise(self, home: int, message: Message, publisher: Session | None, producer: bytes, number: int) -> int:
-        """Have all others get it; this node's transient subscribers alone need no promise: they end with it."""
+        """Write the outbox entry; transient subscribers here alone need none, because they end with the node."""
         tasks = self._tasks
         nodes = self._nodes
         if not tasks and not nodes:
@@ -204,7 +205,7 @@ class OutboxPublishing:
     # -- messages of lost members -------------------------------------------------------------------------------------
 
     def pass_on(self) -> None:
-        """Give the messages of shared subscriptions that have lost their member to others, wherever there are any."""
+        """Give the messages of shared subscriptions that have lost their member to another member, at any node."""
         while self.shared.homeless:
             homeless = self.shared.homeless
             self.shared.homeless = []
@@ -222,7 +223,7 @@ class OutboxPublishing:
             member = None
         if group is not None and member is not None:
             partition = member.session.partition if member.session.durable else -1
-            together = partition == lost.home or partition < 0 or lost.home < 0  # or in the one batch of a node alone
+            together = partition == lost.home or partition < 0 or lost.home < 0  # or in the one batch of a single node
             if together or not self.outbox.is_needed(lost.home):
                 if self.shared.offer(member, group, lost.message, partition):
                     return True

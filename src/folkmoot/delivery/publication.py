@@ -1,9 +1,9 @@
-"""Publishing what is committed: a chunk per turn, in the order of an app's numbers, parts and chunks.
+"""Publishing committed transactions: a chunk per turn, in the order of an app's numbers, parts and chunks.
 
-One change of the home partition removes a chunk, says how far the app is, and promises the chunk's messages to all who
-shall have them (`OutboxPublishing.entrust`). So whoever leads next, after whatever crash, goes on with the chunk behind
-the last one that is certain, and promises that are certain are kept once (`outbox`). It never runs ahead: little may be
-under way, and nothing goes on while a disk is full. docs/adr/0010.
+One change of the home partition removes a chunk, records the app's progress, and puts the chunk's messages into the
+outbox (`OutboxPublishing.entrust`). So the next leader, after any crash, goes on behind the last committed chunk, and a
+committed entry is delivered once (`outbox`). It never runs ahead: few entries are under way, and nothing goes on while
+a disk is full. docs/adr/0010.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from folkmoot.turn.state import State
 __all__ = ["ERRANDS_MAX", "Publications"]
 
 ERRANDS_MAX: Final = 1_024
-"""Messages that other partitions have not confirmed: beyond that a home publishes nothing."""
+"""Messages that other partitions have not confirmed: above this a home partition publishes nothing."""
 
 _STEPS_MAX: Final = 64
-"""Chunks whose removal is not certain: they are kept in memory, to be put back if need be."""
+"""Chunks whose removal is not committed: they stay in memory, to be restored if necessary."""
 
 
 class _Step:
-    """The removal of a chunk, until it is certain: rows as they were before, in the turn `token`."""
+    """The removal of a chunk until it is committed: its rows before, and the turn `token`."""
 
     def __init__(self, token: int, app: App) -> None:
         self.token = token
         self.app = app
         self.partition = app.partition
-        self.over = -1  # the transaction that is published whole with it
+        self.over = -1  # the transaction that it completes
         self.rows: list[tuple[bytes, bytes]] = []
 
 
@@ -58,14 +58,14 @@ class Publications:
         self.spoiled: list[tuple[int, str]] = []
         self._steps: deque[_Step] = deque()
         self._kept = self.fabric.planted.chunk_kept
-        self._later: deque[_Step] = deque()  # with the bug planted: rows that go when it is too late
+        self._later: deque[_Step] = deque()  # with the bug planted: rows that are deleted too late
 
     def runnable(self) -> bool:
         """Whether `step` would publish something."""
         return bool(self.transactions.waiting) and self._next() is not None
 
     def _next(self) -> App | None:
-        """Return the app whose turn it is, None when none may publish now."""
+        """Return the next app in turn, None when none may publish now."""
         state = self.state
         if state.storage_full or not state.routes_whole or state.stopping or self.fabric.full:
             return None
@@ -86,7 +86,7 @@ class Publications:
         return chunk is None or chunk.token <= self.commits.durable_token  # the store shows it
 
     def step(self) -> None:
-        """Publish a chunk of one app; the others have their turns next."""
+        """Publish a chunk of one app; the next call serves the next app."""
         app = self._next()
         if app is None:
             return
@@ -144,13 +144,13 @@ class Publications:
         except CorruptStore as fault:
             self.state.event(ERROR, "unreadable", {"what": str(fault)})
             refused = True
-        if refused:  # it cannot be kept for those who come later; all others get it
+        if refused:  # it cannot be retained; all current subscribers get it
             self.state.event(WARNING, "transaction_not_retained", {"topic": message.topic.decode()})
             message.retain = False
             self.entries.entrust(app.partition, message)
 
     def _remember(self, app: App, committed: Committed, part: bytes, chunk: Chunk, value: bytes) -> _Step:
-        """Keep what the change removes, to put it back if it turns out to be in no copy that counts."""
+        """Keep what the change removes, to restore it if the change is lost with a change of leaders."""
         row = app.row
         step = _Step(self.state.writer.token, app)
         step.rows = [
@@ -166,7 +166,7 @@ class Publications:
         return step
 
     def _remove(self, step: _Step) -> None:
-        """Put into this turn's change that the chunk is gone, and how far its app is."""
+        """Record in this turn's change that the chunk is removed, and the app's progress."""
         writer = self.state.writer
         for key, _ in step.rows[:2]:
             writer.delete(step.partition, key)
@@ -175,7 +175,7 @@ class Publications:
         self.transactions.put_row(step.app)
 
     def _advance(self, app: App) -> bool:
-        """Go on to the next chunk, part or transaction; True when a transaction is published whole."""
+        """Go on to the next chunk, part or transaction; True when a transaction is completely published."""
         row = app.row
         committed = app.waiting[0]
         row.chunk += 1
@@ -194,15 +194,15 @@ class Publications:
         return True
 
     def leave(self, partition: int) -> None:
-        """This node leads the partition no more: its next leader goes on."""
+        """End the leadership of the partition: its next leader goes on."""
         self._steps = deque([step for step in self._steps if step.partition != partition])
         self._later = deque([step for step in self._later if step.partition != partition])
         self.transactions.forget(partition)
 
-    # -- what becomes of it -------------------------------------------------------------------------------------------
+    # -- commits ------------------------------------------------------------------------------------------------------
 
     def committed(self) -> None:
-        """More turns are committed: what they removed is gone for good."""
+        """More turns are committed: their removals are final."""
         steps = self._steps
         while steps and steps[0].token <= self.commits.committed_token:
             steps.popleft()
@@ -212,7 +212,7 @@ class Publications:
                 self._remove(step)
 
     def take_back(self) -> None:
-        """Put back what was removed and is certain nowhere else, see `Broker.take_back`: the other side publishes it.
+        """Restore uncommitted removals, see `Broker.take_back`: the other side of the split publishes them.
 
         The oldest of an app's rows counts, so the newest are put first.
         """

@@ -1,7 +1,7 @@
-"""Publishing: an accepted message goes to everyone who shall have it (MQTT 5 sections 3.3.4, 4.3; A1 to A4).
+"""Publishing: an accepted message goes to all its subscribers (MQTT 5 sections 3.3.4, 4.3; A1 to A4).
 
-Owns who that is: here at once, at other nodes, and one member of each shared subscription. What partitions that are led
-here store of it is `keeping`.
+Owns the choice: live sessions here, other nodes, and one member of each shared subscription. `keeping` stores what
+belongs to partitions that this node leads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Publishing"]
 
 
 class Publishing:
-    """Gives messages to sessions, groups, other nodes, and to what is kept of them here."""
+    """Gives messages to sessions, groups, other nodes, and to `keeping`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Publishing:
         self.shared = shared
         self.retained = retained
         self.producers = producers
-        # Of the message in hand: which of the groups with members here goes to which other place
+        # Of the current message: the groups with members here whose turn is at another location
         self._chosen: list[tuple[bytes, str, int]] = []
         self._local_groups: dict[bytes, bool] = {}
         self._choices: list[bytes] = []  # groups of which another node chooses the member
@@ -72,7 +72,7 @@ class Publishing:
         if route.logs:
             result |= MATCHED | STORED
             if self.state.storage_full and message.qos == 0:
-                # Nobody can be told, and the last room is for what is promised.
+                # A will has nobody to report to, and the last room is for acknowledged messages.
                 self.state.counters.storage_refused += 1
             else:
                 self.keeping.stream(route.logs, message, producer, sequence)
@@ -101,7 +101,7 @@ class Publishing:
         sequence: int,
         kept_here: bool,
     ) -> int:
-        """Hand the message to those nodes that need it, and to no others."""
+        """Forward the message to the nodes that need it, and to no others."""
         tasks: dict[int, Task] = {}
         nodes: dict[str, list[bytes]] = {}
         for partition in route.away:
@@ -151,7 +151,7 @@ class Publishing:
             self._task(tasks, partition).groups.append(name)
 
     def apply(self, application: Application, task: Task, origin: bytes) -> None:
-        """Store a message that another node, or this one before a partition came to it, has for one partition."""
+        """Store a forwarded message in one partition."""
         message = application.message
         producer, sequence = application.producer, application.number
         route = self.routes.lookup(message.topic)
@@ -179,15 +179,15 @@ class Publishing:
         for name in task.groups:
             group = self.routes.groups.get(name)
             if group is None or not self.shared.deliver(group, message, task.partition):
-                self._lose(name, message, task.partition)  # its members have gone meanwhile
+                self._lose(name, message, task.partition)  # its members are gone by now
 
     def _lose(self, name: bytes, message: Message, partition: int) -> None:
-        """Have a member of a group found at the end of the turn; the partition keeps the message until it is there."""
+        """Find another member of a group at the end of the turn; the partition keeps the message until then."""
         self.shared.homeless.append(Lost(name, message, partition))
         self.receipts.stored(partition)
 
     def deliver(self, application: Application, groups: list[bytes]) -> None:
-        """Give a message of another node to the transient sessions of this one."""
+        """Deliver a forwarded message to the transient sessions of this node."""
         message = application.message
         route = self.routes.lookup(message.topic)
         producer = application.producer
@@ -237,9 +237,10 @@ class Publishing:
         return result
 
     def _entrust(self, name: bytes, message: Message, producer: bytes, sequence: int) -> bool:
-        """Let the partition of a group's name choose the member for what an idempotent producer sends.
+        """Let the partition of a group's name choose the member for a message of an idempotent producer.
 
-        It knows what was sent, whichever node it comes to: the members, who take turns, do not. False without others.
+        The partition knows what the producer has sent to any node. The members, which take turns, do not. False without
+        other nodes.
         """
         if not self.fabric.others:
             return False
@@ -251,7 +252,7 @@ class Publishing:
         return True
 
     def publish_live(self, message: Message) -> None:
-        """Deliver a message of the server itself to those who are connected; nothing is stored."""
+        """Deliver a message of the server itself to connected subscribers; nothing is stored."""
         for recipient in self.routes.lookup(message.topic).recipients:
             retain = recipient.retain_of(message.retain)
             self.queue.send_qos0(recipient.session, message, retain, recipient.identifiers)

@@ -1,7 +1,7 @@
-"""Removing the rows of ended sessions: most by ranges, at once.
+"""Removing the rows of ended sessions: most of them at once, by ranges.
 
-A queue with rows that name a body or came by a shared subscription is looked at page by page: bodies are released, and
-messages passed on to other members (MQTT 5 section 4.8.2).
+A queue with rows that name a body, or that came by a shared subscription, is read page by page: bodies are released,
+and messages go to other members (MQTT 5 section 4.8.2).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ __all__ = ["Purge", "Purges"]
 
 
 class Purge:
-    """The queue rows [next, end) of an ended session, to be looked at before they go.
+    """The queue rows [next, end) of an ended session, to be read before they are deleted.
 
-    sent_below: rows below may have been sent; token: when all of them can be read; restored: the process that ended
-    the session is not this one; count, size: messages and their bytes, which say how many rows make a page.
+    sent_below: rows below may have been sent; token: when all of them can be read; restored: another process ended
+    the session; count, size: messages and their bytes, from which the rows of a page are computed.
     """
 
     def __init__(self, client_id: str, partition: int, start: int, end: int, sent_below: int, token: int) -> None:
@@ -70,12 +70,12 @@ class Purges:
         return self._floors.get(client_id, 0)
 
     def add(self, purge: Purge) -> None:
-        """Let a purge begin when those before it are done."""
+        """Start a purge when those before it are done."""
         self.active.append(purge)
         self._floors[purge.client_id] = purge.end
 
     def forget(self, partition: int) -> None:
-        """This node leads the partition no more: its successor finds the rows that are left."""
+        """End the leadership of the partition: its next leader finds the remaining rows."""
         for purge in [purge for purge in self.active if purge.partition == partition]:
             self.active.remove(purge)
             if self._floors.get(purge.client_id) == purge.end:
@@ -96,7 +96,7 @@ class Purges:
             purge.count = session.queue_count
             purge.size = session.queue_bytes
             self.add(purge)
-            return  # the SENT row is still needed, should the purge go on after a crash
+            return  # the SENT row is needed if the purge continues after a crash
         writer.delete(partition, plain_key(partition, SENT, key))
         if session.queue_count:
             prefix = session.queue_prefix
@@ -104,17 +104,17 @@ class Purges:
             writer.delete_range(partition, start, numbered_key(prefix, session.queue_next))
 
     def runnable(self, durable_token: int) -> bool:
-        """Whether a purge can go on now: they stand in the order of their batches."""
+        """Whether a purge can go on now: they are in the order of their batches."""
         return bool(self.active) and self.active[0].token <= durable_token
 
     def step(self, durable_token: int) -> None:
-        """Work on one page of the oldest purge, if it can go on."""
+        """Process one page of the oldest purge, if it can go on."""
         if not self.runnable(durable_token):
             return
         try:
             self._page(self.active[0])
         except CorruptStore as fault:
-            # Whoever leads the partition next finds what is left; the floor keeps new messages clear of it until then.
+            # The next leader finds the remaining rows; until then the floor keeps new messages clear of them.
             self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
             self.active.popleft()
 
@@ -142,9 +142,9 @@ class Purges:
     def _row(self, purge: Purge, key: bytes, value: bytes) -> None:
         row = decode_queue(value[VERSION_BYTES:])
         sequence = sequence_of(key)
-        # The row's own flag says what was meant when it was written: all that is left of it after a crash.
+        # The flag in the row says what held when it was written: nothing else survives a crash.
         maybe_sent = sequence < purge.sent_below or (purge.restored and row.sent)
-        # [MQTT-4.8.2-5] a QoS 2 message that the client may have goes to nobody else when its session ends
+        # [MQTT-4.8.2-5] a QoS 2 message that the client may have goes to no other member when its session ends
         if row.group and not (row.qos == 2 and maybe_sent):
             message = row.message if row.message is not None else self.bodies.load(purge.partition, row.body)
             self.shared.pass_on(row.group, message, purge.partition)

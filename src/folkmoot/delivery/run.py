@@ -1,9 +1,9 @@
-"""Runs of PUBLISH packets: one publisher, one topic, nothing different but payload and packet id.
+"""Runs of PUBLISH packets: one publisher, one topic, equal but for payload and packet id.
 
-They are given on as they came, to the transient sessions of this node and, in one piece, to other nodes with
-subscribers: what is the same in all packets is looked at once. A recipient that needs more (another version, an
-identifier, a full window) gets messages one by one. Owns no rule of its own: those of `publish` and `queue` are applied
-here without an object per message. Whether packets are a run, and may be published, is seen by `ingress` and `express`.
+A run is sent on as it came, to the transient sessions of this node and, in one piece, to other nodes with subscribers:
+what all packets share is examined once. A recipient that needs more (another version, an identifier, a full window)
+gets messages one by one. Owns no rule of its own: it applies those of `publish` and `queue` without an object per
+message. `ingress` and `express` decide whether packets are a run and may be published.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LENGTH_AT: Final = 1  # the remaining length follows the first byte
 
 @mypyc_attr(acyclic=True)
 class Run:
-    """The packets of `total` bytes each in `data[pos:end]`.
+    """Packets of `total` bytes each, in `data[pos:end]`.
 
     head: their bytes up to the end of the topic, the same in all of them; body: their bytes before the payload, with
     packet id and, in version 5, an empty property section; publisher: its client id.
@@ -68,7 +68,7 @@ class Run:
 
 
 class Runs:
-    """Gives runs to those who get them."""
+    """Sends runs to their recipients."""
 
     def __init__(self, state: State, routes: Routes, publishing: Publishing, forward_sender: ForwardSender) -> None:
         self.state = state
@@ -78,7 +78,7 @@ class Runs:
         self.forward_sender = forward_sender
 
     def hand_over(self, run: Run, pos: i64, end: i64, nodes: list[str], connection: Connection) -> None:
-        """Pass the packets in `data[pos:end]` on to other nodes, packed once; in order with all that goes there."""
+        """Forward the packets in `data[pos:end]` to other nodes, packed once, in order with all that goes there."""
         count = int((end - pos) // run.total)
         fabric = self.forward_sender.fabric
         if fabric.choked and not run.qos:
@@ -90,7 +90,7 @@ class Runs:
         self.counters.cluster_messages_sent += count * len(nodes)
 
     def deliver(self, body: bytes) -> None:
-        """Give a run of another node to the transient sessions of this one. Raises IndexError for nonsense."""
+        """Deliver a forwarded run to the transient sessions of this node. Raises IndexError for malformed bytes."""
         publisher, v5, total, head, pos = read_run_head(body)
         run = Run(body, pos, len(body), total, head, body[pos] >> 1 & 3, v5, publisher)
         if run.body > run.total:
@@ -109,7 +109,7 @@ class Runs:
             at += run.total
 
     def copy(self, run: Run, recipients: list[Recipient], publisher: Session | None) -> None:
-        """Copy a run of QoS 0 messages to each recipient: as it is where the packet fits, else one by one."""
+        """Copy a run of QoS 0 messages to each recipient: in one piece where the packets fit, else one by one."""
         if not recipients:
             return
         data = run.data[run.pos : run.end]
@@ -139,7 +139,7 @@ class Runs:
             counters.publish_payload_bytes_sent += count * int(run.total - run.body)
 
     def _copy_each(self, run: Run, recipient: Recipient) -> None:
-        """Send each message of a run of QoS 0 messages to a recipient that needs another encoding."""
+        """Send each message of a QoS 0 run to a recipient that needs another encoding."""
         topic = run.topic()
         at = run.pos
         while at < run.end:
@@ -151,7 +151,7 @@ class Runs:
     def send(
         self, run: Run, route: Route, recipient: Recipient, publisher: Session | None, prefix: bytes, rest: bytes
     ) -> None:
-        """Send one message of QoS 1 or 2 to a recipient; `prefix`: its first `head` bytes, `rest`: behind packet id."""
+        """Send one message of QoS 1 or 2; `prefix`: its first `head` bytes, `rest`: all behind the packet id."""
         session = recipient.session
         other = session.connection
         qos = run.qos

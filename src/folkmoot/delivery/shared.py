@@ -13,13 +13,13 @@ from folkmoot.store.message import Message
 
 __all__ = ["ANYWHERE", "Lost", "Shared"]
 
-# When the chosen member's queue is full, so many others are asked: a large group that is full everywhere must not make
-# each message cost a walk over it.
+# When the queue of the chosen member is full, this many others are tried: in a large group whose queues are all full
+# a message must not cost a walk over the group.
 _TRIES_MAX: Final = 16
-ANYWHERE: Final = -2  # a member of any session; -1: of a transient one, else of a persistent one of the partition
-# And so many are looked at for a message: beyond, the next message finds others.
+ANYWHERE: Final = -2  # a member in any session; -1: in a transient one, else in a persistent one of the partition
+# For one message this many members are examined; the next message continues behind them.
 _LOOKS_MAX: Final = 512
-_NAMES_MAX: Final = 100_000  # of groups with members at other nodes whose turns are remembered
+_NAMES_MAX: Final = 100_000  # groups with members at other nodes whose turns are remembered
 
 
 class Lost:
@@ -28,23 +28,24 @@ class Lost:
     def __init__(self, group: bytes, message: Message, home: int) -> None:
         self.group = group
         self.message = message
-        message.origin = b""  # from here on it goes its own way
+        message.origin = b""  # it is a new message from here on
         self.home = home
 
 
 class Shared:
-    """Chooses members and passes on what a lost member did not acknowledge."""
+    """Chooses members, and passes on what a lost member did not acknowledge."""
 
     def __init__(self, queue: Queue, routes: Routes) -> None:
         self.queue = queue
         self.routes = routes
-        self.homeless: list[Lost] = []  # messages that have lost their member and need one somewhere
+        self.homeless: list[Lost] = []  # they have lost their member and need another one, at any node
         self._turns: dict[bytes, int] = {}
 
     def choose_place(self, name: bytes, group: Group | None, places: list[SharedLocation]) -> SharedLocation | None:
-        """Return the place whose turn it is; None: a member of the group here.
+        """Return the location whose turn it is; None: a member of the group here.
 
-        Each as often as it has members who are there; when nobody is, as often as it has members.
+        A location gets as many turns as it has connected members, or, when none is connected anywhere, as it has
+        members.
         """
         total = 0 if group is None else len(group.members) - group.absent
         for place in places:
@@ -66,13 +67,13 @@ class Shared:
         return None
 
     def is_anybody_there(self, places: list[SharedLocation]) -> bool:
-        """Whether a member at one of these places has a client now."""
+        """Whether a member at one of these locations is connected."""
         return any(place.count > place.absent for place in places)
 
     def choose(self, group: Group, place: int) -> Subscription | None:
         """Return the member at `place` whose turn it is.
 
-        Connected with an open window, else connected, else one that is stored, among those who are looked at.
+        Of the examined members: one that is connected with an open window, else connected, else persistent.
         """
         members = group.members
         count = len(members)
@@ -98,7 +99,7 @@ class Shared:
         return connected if connected is not None else stored
 
     def _set_turn(self, group: Group, place: int, turn: int) -> None:
-        """Each place takes its own turns: what is chosen everywhere may be given later, where it was chosen for."""
+        """Set the turn of a place; each has its own, so that choices for all places do not disturb those of one."""
         if place == ANYWHERE:
             group.turn = turn
         else:
@@ -110,7 +111,7 @@ class Shared:
         return 0 if member is None else self.offer(member, group, message, place)
 
     def offer(self, member: Subscription, group: Group, message: Message, place: int) -> int:
-        """Give the message to a chosen member, or if that does not take it, to another at the same place."""
+        """Give the message to a chosen member, or if that one refuses it, to another at the same place."""
         outcome = self._give(member, group, message)
         tries = 0
         while not outcome and tries < min(_TRIES_MAX, len(group.members)):
@@ -134,13 +135,13 @@ class Shared:
         return 1 if self.queue.offer(session, message, qos, retain, terms.identifiers, group.name) else 0
 
     def pass_on(self, name: bytes, message: Message, home: int) -> None:
-        """A member is lost: another gets what it did not acknowledge, if there is one.
+        """Give a message that a lost member did not acknowledge to another member, if there is one.
 
         home: the partition that forgets the message in this turn's change, or -1.
         """
         group = self.routes.groups.get(name)
-        apart = home >= 0 and self.routes.fabric.others  # other partitions have changes of their own
-        if apart or group is None or not self.deliver(group, message):
+        others_decide = home >= 0 and self.routes.fabric.others  # other partitions have changes of their own
+        if others_decide or group is None or not self.deliver(group, message):
             self.homeless.append(Lost(name, message, home))
 
     def pass_on_lost(self) -> None:

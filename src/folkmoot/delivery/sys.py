@@ -1,6 +1,6 @@
-"""`$SYS/broker/...`: what the node tells of itself to those who subscribe.
+"""`$SYS/broker/...`: figures of the node for its subscribers.
 
-The latest values are kept in memory and sent to new subscribers as if they were retained.
+The latest values are kept in memory and sent to new subscribers like retained messages.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SysTopics:
             self.tick()
 
     def tick(self) -> None:
-        """Publish all values that have changed, and come back after the interval."""
+        """Publish all values that have changed, and set the next interval."""
         for topic, value in self._values():
             payload = value.encode()
             known = self.latest.get(topic)
@@ -78,7 +78,7 @@ class SysTopics:
         return [(_ROOT + name.encode(), value) for name, value in values]
 
     def welcome(self, subscription: Subscription) -> None:
-        """A new subscription to $SYS receives the latest values, as if they were retained."""
+        """Send the latest values to a new subscription of $SYS, like retained messages."""
         if not subscription.topic_filter.startswith(b"$SYS") or subscription.share or subscription.retain_handling == 2:
             return
         session = subscription.session

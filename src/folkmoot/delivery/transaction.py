@@ -1,9 +1,9 @@
-"""Transactions: messages of many that are staged first, committed at once, and then published once.
+"""Transactions: many messages that are first staged, committed at once, and then published once.
 
-Owns the apps of the partitions that this node leads and the rows that say of them what is staged and committed; what is
-committed is published by `publication`. Whatever is asked for may be asked again: a chunk replaces the one of the same
-name, and a number that is not above the last committed one is a repetition, which changes nothing. In a split all this
-goes on at one side only, where streams can be read: so nothing is committed twice. docs/adr/0010.
+Owns the apps of the partitions that this node leads, and the rows with their staged chunks and commits; `publication`
+publishes what is committed. Every request can be repeated: a chunk replaces the one with the same name, and a number
+not above the last committed one is a repetition, which changes nothing. In a split this goes on at one side only, where
+streams can be read: so nothing is committed twice. docs/adr/0010.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from folkmoot.turn.state import TIMER_STAGED, State
 
 __all__ = ["APPS_MAX", "WAITING_MAX", "Holdings", "Transactions"]
 
-APPS_MAX: Final = 10_000  # of one home partition
-WAITING_MAX: Final = 1_000  # transactions of one app that are committed and not published
+APPS_MAX: Final = 10_000  # per home partition
+WAITING_MAX: Final = 1_000  # committed and unpublished transactions of one app
 _EXPIRY_INTERVAL_US: Final = 10 * SECOND
 
 
 class Holdings:
-    """The transactions of one partition as its rows say."""
+    """The transactions of one partition, as read from its rows."""
 
     def __init__(self) -> None:
         self.rows: dict[bytes, TransactionRow] = {}
@@ -63,11 +63,11 @@ class Transactions:
     # -- leaders come and go ------------------------------------------------------------------------------------------
 
     def hold(self, partition: int, held: bool) -> None:
-        """Say whether another side of a split may go on with the transactions of a partition: then this one waits."""
+        """Say whether another side of a split may continue the transactions of a partition: then this one waits."""
         self.held[partition] = held
 
     def take(self, partition: int, holdings: Holdings) -> None:
-        """This node begins to lead the partition."""
+        """Begin to lead the partition."""
         for name, row in holdings.rows.items():
             self._app(partition, name).row = row
         for name, number, committed_us, parts in holdings.committed:
@@ -88,7 +88,7 @@ class Transactions:
             for committed in app.waiting:
                 if committed.number == place.number:
                     stage = committed.stage
-        if stage is None:  # of a transaction that is over
+        if stage is None:  # of a finished transaction
             self._delete(partition, place)
             return
         self._count(app, stage.put(place.part, place.chunk, Chunk(staged, 0)))
@@ -99,19 +99,19 @@ class Transactions:
             self.state.writer.delete(partition, key)
 
     def forget(self, partition: int) -> None:
-        """This node leads the partition no more."""
+        """End the leadership of the partition."""
         for app in self.apps[partition].values():
             self.waiting.pop((partition, app.name), None)
             self._count(app, -app.bytes)
             self.state.counters.transactions_waiting -= len(app.waiting)
         self.apps[partition] = {}
 
-    # -- what is asked for --------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def stage(
         self, partition: int, name: bytes, number: int, part: bytes, chunk: int, count: int, packets: bytes
     ) -> Answer:
-        """Keep a chunk of a transaction; FOUND with 1 when the transaction was committed before."""
+        """Stage a chunk of a transaction; FOUND with 1 when the transaction was committed before."""
         refusal = self._refusal(partition)
         if refusal is not None:
             return refusal
@@ -141,7 +141,7 @@ class Transactions:
         return Answer(FOUND, [0])
 
     def commit(self, partition: int, name: bytes, number: int, parts: list[tuple[bytes, int]]) -> Answer:
-        """Commit a transaction: FOUND with 1 when it was so before, CONFLICT naming chunks that are not there."""
+        """Commit a transaction: FOUND with 1 when it was committed before, CONFLICT with the missing chunks."""
         refusal = self._refusal(partition)
         if refusal is not None:
             return refusal
@@ -193,7 +193,7 @@ class Transactions:
         return Answer(FOUND, [1 if app is not None and number <= app.row.last else 0])
 
     def forget_app(self, partition: int, name: bytes) -> Answer:
-        """Forget an app and what it has staged; not while something of it waits to be published."""
+        """Forget an app and its staged chunks, unless committed ones wait to be published."""
         refusal = self._refusal(partition)
         if refusal is not None:
             return refusal
@@ -212,7 +212,7 @@ class Transactions:
         return Answer(FOUND, [])
 
     def _refusal(self, partition: int) -> Answer | None:
-        """Return why nothing of the partition may be changed now, if so."""
+        """Return why the partition must not be changed now, or nothing."""
         if self.held[partition]:
             return _answer(BUSY, "this is the smaller side of a split, and another one may go on with transactions")
         if not self.fabric.can(TRANSACTIONS):
@@ -224,9 +224,9 @@ class Transactions:
         return None
 
     def _refuse(self, app: App, status: int, why: str) -> Answer:
-        """Refuse for good: the app's row is written as it is, since the answer waits for what is written.
+        """Refuse for good: the app's row is written unchanged, because the answer waits for what is written.
 
-        A node that was put out and has not heard of it yet may lack what was staged since: all replicas have to agree.
+        A node that was removed from the view and does not know it yet may lack chunks: all replicas have to agree.
         """
         if app.row.last >= 0:
             self.put_row(app)
@@ -238,12 +238,12 @@ class Transactions:
     # -- rows and figures ---------------------------------------------------------------------------------------------
 
     def put_row(self, app: App) -> None:
-        """Store how far an app is."""
+        """Store the progress of an app."""
         key = plain_key(app.partition, TRANSACTION, app.name)
         self.state.writer.put(app.partition, key, encode_transaction(app.row))
 
     def published(self, app: App, size: int) -> None:
-        """A chunk of so many bytes is gone."""
+        """Count a published chunk of so many bytes."""
         self._count(app, -size)
 
     def _app(self, partition: int, name: bytes) -> App:
@@ -272,7 +272,7 @@ class Transactions:
         self.state.counters.transaction_bytes += more
 
     def _drop_losers(self, app: App, stage: Stage, parts: list[tuple[bytes, int]]) -> None:
-        """Forget what is staged and not in `parts`: of attempts that did not win, and of older transactions."""
+        """Forget staged chunks that are not in `parts`: of attempts that lost, and of older transactions."""
         if not parts:
             self._drop_stage(app, stage)
             return
@@ -301,7 +301,7 @@ class Transactions:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def expire(self) -> None:
-        """Forget what was staged long ago and never committed."""
+        """Forget chunks that were staged long ago and never committed."""
         self._armed = False
         oldest_us = self.state.now - self.state.limits.transaction_expiry_us
         left = False

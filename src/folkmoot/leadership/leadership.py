@@ -111,8 +111,8 @@ class Leadership:
         merging: partitions that open anew, whoever leads them: what they had at the other side of a split comes first.
         """
         fabric = self.fabric
-        # First: this sends what is left of the view before. It must not reach an out-of-sync node, where it would stand for
-        # the requests that were lost before it.
+        # First: this sends what is left of the view before. It must not reach an out-of-sync node, where it would stand
+        # for the requests that were lost before it.
         self.forward_sender.begin(epoch)
         # These members miss messages of this node; this node may miss none of theirs.
         out_of_sync = fabric.resync()

@@ -1,4 +1,4 @@
-"""One app with transactions, in the memory of the node that leads its home: what is staged, committed, not published.
+"""One app with transactions, in the memory of the leader of its home: staged, committed, and not yet published.
 
 Data only: `transaction` changes it together with its rows, `publication` publishes.
 """
@@ -16,7 +16,7 @@ _MISSING_MAX: Final = 5  # chunks that a refusal names
 
 
 class Chunk:
-    """A chunk that is staged; token: of the turn that put it."""
+    """A staged chunk; token: of the turn that put it."""
 
     def __init__(self, row: StagedRow, token: int) -> None:
         self.row = row
@@ -27,7 +27,7 @@ class Chunk:
 
 
 class Stage:
-    """What is staged of one transaction: chunks by part."""
+    """The staged chunks of one transaction, by part."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -44,7 +44,7 @@ class Stage:
         return None if chunks is None else chunks.get(number)
 
     def put(self, part: bytes, number: int, chunk: Chunk) -> int:
-        """Put a chunk, instead of an earlier one; return by how many bytes that is more."""
+        """Put a chunk, perhaps over an earlier one; return the additional bytes."""
         chunks = self.parts.get(part)
         if chunks is None:
             chunks = {}
@@ -57,13 +57,13 @@ class Stage:
         return more
 
     def drop(self, part: bytes, number: int) -> int:
-        """Forget a chunk that is there; return its bytes."""
+        """Remove an existing chunk; return its bytes."""
         size = self.parts[part].pop(number).row.size
         self.bytes -= size
         return size
 
     def missing(self, parts: list[tuple[bytes, int]]) -> list[str]:
-        """Return the first few chunks that are not there, as part/chunk."""
+        """Return the first few missing chunks, as part/chunk."""
         found: list[str] = []
         for part, count in parts:
             for number in range(count):
@@ -75,7 +75,7 @@ class Stage:
 
 
 class Committed:
-    """A transaction that is committed and not published whole: its parts in order, with their numbers of chunks."""
+    """A committed transaction that is not completely published: its parts in order, with their numbers of chunks."""
 
     def __init__(self, stage: Stage, committed_us: int, parts: list[tuple[bytes, int]]) -> None:
         self.stage = stage
@@ -92,7 +92,7 @@ class Committed:
 
 
 class App:
-    """row: as it is stored; waiting: what is committed, oldest first; bytes: of all that is staged or waits."""
+    """row: as stored; waiting: committed transactions, oldest first; bytes: of all staged and waiting chunks."""
 
     def __init__(self, partition: int, name: bytes) -> None:
         self.partition = partition
@@ -102,18 +102,18 @@ class App:
         self.stages: dict[int, Stage] = {}
         self.waiting: deque[Committed] = deque()
         self.bytes = 0
-        self.stuck = False  # what is to be published next cannot be read
+        self.stuck = False  # the next chunk to be published cannot be read
 
     def __repr__(self) -> str:
         return f"App({self.name!r} {self.row!r} stages={len(self.stages)} waiting={len(self.waiting)})"
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to know of the app."""
+        """Whether the app has any state."""
         return self.row.last >= 0 or bool(self.stages)
 
     def next_chunk(self) -> Chunk | None:
-        """Return the chunk to be published next; None when it is not there, or nothing waits."""
+        """Return the next chunk to be published; None when it is missing, or nothing waits."""
         if not self.waiting:
             return None
         row = self.row
@@ -121,10 +121,10 @@ class App:
         return committed.stage.chunk(committed.parts[row.part][0], row.chunk)
 
     def figures(self) -> list[int]:
-        """Return what operators see: last number, its time, messages published, transactions and messages that wait.
+        """Return figures for operators: last number, its time, messages published, transactions and messages that wait.
 
-        Then since when the oldest waits, transactions and bytes staged without a commit, and when the newest chunk of
-        those came; 0 = there is none.
+        Then the time of the oldest waiting transaction, transactions and bytes staged without a commit, and the time of
+        their newest chunk; 0 = there is none.
         """
         messages = 0
         for committed in self.waiting:

@@ -1,7 +1,7 @@
-"""The stored queue of a session as rows: reading pages of it, removing messages, and what goes when it is full.
+"""The stored queue of a session as rows: reading its pages, removing messages, making room when it is full.
 
 MQTT 5 section 4.9 leaves limits to the server; promise A13 demands them. Owns how much of a queue is in memory. It
-never sends: that is `queue`.
+never sends: `queue` does.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from folkmoot.turn.state import State
 
 __all__ = ["Backlog", "rows_per_page"]
 
-_PAGE_BYTES_MAX: Final = 1_048_576  # about: a page has fewer rows where messages are large
-_DROPS_MAX: Final = 1024  # old messages that make room for one new: bounds the time that one message takes
+_PAGE_BYTES_MAX: Final = 1_048_576  # approximately: a page has fewer rows where messages are large
+_DROPS_MAX: Final = 1024  # old messages that one new message may push out: bounds its time
 
 
 def rows_per_page(page_rows: int, count: int, size: int) -> int:
@@ -44,7 +44,7 @@ class Backlog:
     # -- room ---------------------------------------------------------------------------------------------------------
 
     def keeps_in_memory(self, session: Session, sequence: int) -> bool:
-        """Whether a new message stays in memory because it can soon be sent; else it is read again from its row."""
+        """Whether a new message stays in memory because it can soon be sent; otherwise its row is read later."""
         connection = session.connection
         if connection is None or connection.state != OPEN or sequence != session.ready_end:
             return False
@@ -54,7 +54,7 @@ class Backlog:
         )
 
     def make_room(self, session: Session, size: int) -> bool:
-        """Whether the limits let a message of `size` bytes be stored, perhaps after dropping the oldest (counted)."""
+        """Whether the limits allow a message of `size` bytes, perhaps after dropping the oldest ones (counted)."""
         if self._fits(session, size):
             return True
         self._tell_full(session)
@@ -69,7 +69,7 @@ class Backlog:
         return False
 
     def _tell_full(self, session: Session) -> None:
-        """Log that a session loses messages, once in an hour."""
+        """Log that a session loses messages, at most once in an hour."""
         now = self.state.now
         if session.full_told_us and now - session.full_told_us < HOUR:
             return
@@ -83,7 +83,7 @@ class Backlog:
 
     def _fits(self, session: Session, size: int) -> bool:
         limits = self.state.limits
-        # What is in flight to a connected client does not wait.
+        # What is in flight to a connected client is not in the queue.
         in_flight_max = session.window if session.connection is not None else 0
         return (
             session.queue_count < limits.queue_messages_max + in_flight_max
@@ -95,7 +95,7 @@ class Backlog:
         if session.waiting:
             entry = session.ready[session.ready_head]
             if entry.dup or entry.sequence >= session.durable_next:
-                return False  # one that was sent before stays: its flow has begun
+                return False  # a message that was sent stays: its flow has begun
             session.pop_ready()
         else:
             start = max(start, session.ready_end) if session.connection is not None else start
@@ -106,7 +106,7 @@ class Backlog:
                     return False
                 entry = self._entry_of(session, rows[0][0], rows[0][1])
             except CorruptStore:
-                return False  # the queue is full: the new message goes, not those who get it too
+                return False  # the queue is full: this session loses the new message, and no other session does
         if start > session.drop_below:
             session.drop_from = entry.sequence
         session.drop_below = entry.sequence + 1
@@ -151,11 +151,11 @@ class Backlog:
                 continue
             entry = self._entry_of(session, key, value)
             if entry.qos == 0 and entry.sequence < session.sent_below:
-                self.remove(session, entry)  # perhaps sent before a crash: at most once, section 4.3.1
+                self.remove(session, entry)  # it may have been sent before a crash: at most once, section 4.3.1
             else:
                 session.push_ready(entry)
         if rows and session.ready_end > session.sent_below:
-            # From now on they may have been sent, also for whoever reads this after a crash.
+            # From now on these messages may have been sent; a later leader must know it.
             self.state.writer.put(
                 session.partition, plain_key(session.partition, SENT, session.key), u64(session.ready_end)
             )
@@ -168,7 +168,7 @@ class Backlog:
             message = self.bodies.load(session.partition, row.body)
         entry = Entry(sequence_of(key), message, row.qos, row.retain, row.identifiers, row.group)
         entry.body = row.body
-        # [MQTT-3.3.1-3] The row's own flag says what was meant when it was written; it counts after a restart only.
+        # [MQTT-3.3.1-3] The flag of the row says what held when it was written; it counts after a restart only.
         entry.dup = row.qos > 0 and entry.sequence < session.sent_below
         return entry
 
@@ -179,7 +179,7 @@ class Backlog:
         return None if value is None else self._entry_of(session, key, value)
 
     def remove(self, session: Session, entry: Entry) -> None:
-        """Delete the row of a message that is done with."""
+        """Delete the row of a finished message."""
         self.state.writer.delete(session.partition, numbered_key(session.queue_prefix, entry.sequence))
         session.queue_count -= 1
         session.queue_bytes -= entry.size

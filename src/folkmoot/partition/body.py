@@ -1,6 +1,6 @@
-"""Bodies: a message that several sessions of one partition wait for is stored once; their queue rows name it.
+"""Bodies: a message for several sessions of one partition is stored once; their queue rows refer to it.
 
-The number of rows that name a body is kept in memory and counted anew when a node begins to lead the partition.
+The number of rows that refer to a body is kept in memory, and counted anew when a node begins to lead the partition.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Bodies:
         self._total = 0
 
     def has_room(self) -> bool:
-        """Whether one more body may be remembered; otherwise each session gets its own copy."""
+        """Whether one more body may be kept in memory; otherwise each session gets its own copy."""
         return self._total < self.state.limits.shared_bodies_max
 
     def store(self, partition: int, message: Message) -> int:
-        """Store a body nobody names yet and return its sequence."""
+        """Store a body without references and return its sequence."""
         sequence = self._next[partition]
         self._next[partition] = sequence + 1
         self.state.writer.put(partition, body_key(partition, sequence), encode_message(message))
@@ -37,26 +37,26 @@ class Bodies:
         return sequence
 
     def hold(self, partition: int, sequence: int) -> None:
-        """One more row names the body."""
+        """Add a reference to the body."""
         counts = self._counts[partition]
         if sequence not in counts:
             self._total += 1
         counts[sequence] = counts.get(sequence, 0) + 1
 
     def take(self, partition: int, counts: dict[int, int], following: int) -> None:
-        """This node begins to lead the partition: its bodies with the rows that name them, and the next sequence."""
+        """Begin to lead the partition: its bodies with their numbers of references, and the next sequence."""
         self._total += len(counts)
         self._counts[partition] = counts
         self._next[partition] = following
 
     def forget(self, partition: int) -> None:
-        """This node leads the partition no more."""
+        """End the leadership of the partition."""
         self._total -= len(self._counts[partition])
         self._counts[partition] = {}
         self._next[partition] = 1
 
     def release(self, partition: int, sequence: int) -> None:
-        """One row less names the body; the last one takes it along."""
+        """Remove a reference to the body; the last one deletes it."""
         counts = self._counts[partition]
         left = counts.get(sequence, 0) - 1
         if left > 0:
@@ -67,14 +67,14 @@ class Bodies:
         self.state.writer.delete(partition, body_key(partition, sequence))
 
     def names(self, partition: int, sequence: int) -> int:
-        """Return how many rows name the body."""
+        """Return the number of references to the body."""
         return self._counts[partition].get(sequence, 0)
 
     def __len__(self) -> int:
         return self._total
 
     def load(self, partition: int, sequence: int) -> Message:
-        """Return the message of a body; raises CorruptStore when a row names one that is not there."""
+        """Return the message of a body; raises CorruptStore when it does not exist."""
         value = self.state.reader.get(body_key(partition, sequence))
         if value is None:
             raise CorruptStore(f"a queue row of partition {partition} names body {sequence}, which is missing")

@@ -1,10 +1,9 @@
-"""Marks: the newest request of each origin that a partition has applied, so that a repeated one is not applied again.
+"""Marks: the newest message of each origin that a partition has applied, so that a repetition is not applied again.
 
-An origin is a node, or a partition that has promised something (`outbox`). A mark is a row of the partition, in the
-same change as what the request did: whoever leads the partition next knows it. One that this node applied by itself
-needs none: it has no second way to come. The marks of nodes that are known no more go when all who are known are there:
-those have left, or an operator has forgotten them, and nobody will ask again in their name. So a partition has no more
-marks than there are nodes and partitions.
+An origin is a node, or a partition with an outbox entry. A mark is a row of the partition, in the same change as the
+message: the next leader knows it. A message that this node applies directly needs no mark, because it cannot be
+repeated. Marks of unknown nodes are deleted while all known nodes are present: such nodes have left, or an operator has
+forgotten them, and nobody sends in their name. So a partition has no more marks than there are nodes and partitions.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _PARTITION: Final = b"\0p"
 
 
 def partition_origin(partition: int) -> bytes:
-    """Return the name of a partition as an origin; no node has one like it."""
+    """Return the name of a partition as an origin; no node has such a name."""
     return _PARTITION + u16(partition)
 
 
 class Marks:
     """The marks of the partitions that this node leads.
 
-    The numbers of a node that starts anew begin beyond those of its earlier lives (`request`).
+    The numbers of a restarted node begin beyond those of its earlier processes (`forward_sender`).
     """
 
     def __init__(self, state: State) -> None:
@@ -38,9 +37,9 @@ class Marks:
         self._known: dict[bytes, None] | None = None  # ids of nodes; None: no view yet
 
     def know(self, node_ids: list[str]) -> None:
-        """A view was installed: these nodes are all that are known; none: some are away, and nothing goes.
+        """A view was installed: these are all known nodes; an empty list: some are absent, so no mark is deleted.
 
-        Who is away may have a branch, and a merge looks at the marks too.
+        An absent node may have a branch, and a merge looks at the marks too.
         """
         known = {node_id.encode(): None for node_id in node_ids} if node_ids else None
         if known != self._known:
@@ -60,7 +59,7 @@ class Marks:
             self.state.writer.delete(partition, plain_key(partition, MARK, origin))
 
     def advance(self, partition: int, origin: bytes, sequence: int) -> bool:
-        """Return whether the request is new in this partition; then it is the newest from now on."""
+        """Return whether the message is new in this partition; then it is the newest from now on."""
         newest = self._newest[partition]
         if sequence <= newest.get(origin, 0):
             return False
@@ -69,11 +68,11 @@ class Marks:
         return True
 
     def newest(self, partition: int, origin: bytes) -> int:
-        """Return the newest request of an origin that the partition has applied, 0 = none."""
+        """Return the newest message of an origin that the partition has applied, 0 = none."""
         return self._newest[partition].get(origin, 0)
 
     def take_back(self, partition: int, origin: bytes, sequence: int) -> None:
-        """The request that came last was not applied after all: `sequence` is the newest again, 0 = none."""
+        """Take back the last mark, whose message was not applied: `sequence` is the newest again, 0 = none."""
         if sequence:
             self._newest[partition][origin] = sequence
             self._changed[(partition, origin)] = sequence
@@ -91,10 +90,10 @@ class Marks:
             self.state.writer.put(partition, plain_key(partition, MARK, origin), u64(sequence))
 
     def take(self, partition: int, newest: dict[bytes, int]) -> None:
-        """This node begins to lead the partition: its rows, by origin."""
+        """Begin to lead the partition: its rows, by origin."""
         self._newest[partition] = newest
         self._prune(partition)
 
     def forget(self, partition: int) -> None:
-        """This node leads the partition no more."""
+        """End the leadership of the partition."""
         self._newest[partition] = {}

@@ -1,6 +1,6 @@
-"""Idempotent producers: a publisher that names itself and counts is applied once per destination, whatever it repeats.
+"""Idempotent producers: a publisher that names and numbers its messages is applied once per destination.
 
-The newest sequence of each producer is a row of every partition that it wrote to, in the same batch as what it wrote.
+The newest number of each producer is a row of every partition that it wrote to, in the same batch as the message.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from folkmoot.turn.state import State
 
 __all__ = ["PRODUCER_BYTES_MAX", "PRODUCER_PROPERTY", "SEQUENCE_PROPERTY", "Producers"]
 
-PRODUCER_BYTES_MAX: Final = 256  # names are remembered by the hundred thousand
+PRODUCER_BYTES_MAX: Final = 256  # there may be hundreds of thousands of names
 PRODUCER_PROPERTY: Final = "folkmoot-producer"
 SEQUENCE_PROPERTY: Final = "folkmoot-seq"
 
 
 class _Newest:
-    """The newest sequence of a producer in a partition, and the batch that wrote it (0 = it was read)."""
+    """The newest number of a producer in a partition, and the batch that wrote it (0 = it was read)."""
 
     def __init__(self, sequence: int) -> None:
         self.sequence = sequence
@@ -32,14 +32,14 @@ class _Newest:
 
 
 class Producers:
-    """Remembers the newest sequence per (partition, producer); what is not in memory is in the store."""
+    """Remembers the newest number per (partition, producer); what is not in memory is in the store."""
 
     def __init__(self, state: State, commits: Commits) -> None:
         self.state = state
         self.commits = commits
-        # Both with the one first that was not heard of for the longest time.
+        # Both in the order of use, least recent first.
         self._newest: dict[bytes, _Newest] = {}  # by row key
-        self._live: dict[bytes, int] = {}  # by producer: what transient sessions got
+        self._live: dict[bytes, int] = {}  # by producer: the newest that transient sessions got
         self.counts: list[int] = [0] * state.partitions  # rows per partition
         self._eviction: ProducerEviction | None = None
 
@@ -73,7 +73,7 @@ class Producers:
             self._eviction = ProducerEviction(self.state, partition)
 
     def forget(self, partition: int) -> None:
-        """This node leads the partition no more."""
+        """End the leadership of the partition."""
         self.counts[partition] = 0
         if self._eviction is not None and self._eviction.partition == partition:
             self._eviction = None
@@ -82,11 +82,11 @@ class Producers:
             del self._newest[key]
 
     def busy(self) -> bool:
-        """Whether a partition has too many producers: `step` is to be called."""
+        """Whether a partition has too many producers, so that `step` must be called."""
         return self._eviction is not None
 
     def step(self) -> None:
-        """Do a page of the work of forgetting the oldest."""
+        """Do a page of the eviction of the oldest."""
         eviction = self._eviction
         if eviction is None:
             return
@@ -94,7 +94,7 @@ class Producers:
             if not eviction.walk():
                 return
             keys = eviction.take()
-        except CorruptStore as fault:  # it begins anew with the next producer that is one too many
+        except CorruptStore as fault:  # the eviction begins again with the next surplus producer
             self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
             self._eviction = None
             return
@@ -108,9 +108,9 @@ class Producers:
             self._eviction = None
 
     def _forget_some(self) -> None:
-        """Forget up to half of them, but none whose row is on its way to the disk: an old row would be read instead.
+        """Free up to half of the memory, but no entry whose row is on its way to the disk: the old row would be read.
 
-        Those are as many as the backlog of writes can hold.
+        The write backlog limits the number of such entries.
         """
         idle: list[bytes] = []
         count_max = len(self._newest) // 2 + 1

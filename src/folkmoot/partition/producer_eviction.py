@@ -1,7 +1,8 @@
-"""Forgetting idempotent producers: the rows of those that were not heard of for the longest time go.
+"""Eviction of idempotent producers: the rows of those that were silent for the longest time are deleted.
 
 Names are free to choose, so without a limit anybody could fill the disk with them. When a partition has more than
-`producers_max`, a walk over its rows, a page a turn, finds the oldest by their versions; then they go, a page a turn.
+`producers_max`, a walk over its rows, a page per turn, finds the oldest by their versions; then they are deleted, a
+page per turn.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ __all__ = ["ProducerEviction"]
 
 
 class ProducerEviction:
-    """One walk over the PRODUCER rows of a partition, and what it found to be old."""
+    """One walk over the PRODUCER rows of a partition, and the old rows that it found."""
 
     def __init__(self, state: State, partition: int) -> None:
         self.state = state
@@ -25,7 +26,7 @@ class ProducerEviction:
         self._complete = False
 
     def walk(self) -> bool:
-        """Look at a page of rows; True when all were looked at and `take` can be called."""
+        """Read a page of rows; True when all were read and `take` can be called."""
         if self._complete:
             return True
         page_rows = self.state.limits.page_rows
@@ -36,14 +37,14 @@ class ProducerEviction:
             self._next = rows[-1][0] + b"\0"
             return False
         self._complete = True
-        # A quarter goes beyond the limit, so that the next walk is far away.
+        # Delete a quarter more than necessary, so that the next walk is far away.
         surplus = len(self._rows) - max(self.state.limits.producers_max * 3 // 4, 1)
         self._rows.sort(reverse=True)
         del self._rows[: len(self._rows) - max(surplus, 0)]
         return True
 
     def take(self) -> list[bytes]:
-        """Return the keys of a page of old rows that have not changed since; none are left when it is empty."""
+        """Return the keys of a page of old rows that have not changed since; empty when none are left."""
         keys: list[bytes] = []
         while self._rows and len(keys) < self.state.limits.page_rows:
             version, key = self._rows.pop()

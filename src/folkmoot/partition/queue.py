@@ -1,8 +1,8 @@
 """The outbound flow of a session: its stored queue, its window, and the acknowledgements that empty them.
 
-MQTT 5 sections 4.3 (QoS), 4.4 (delivery retry), 4.6 (ordering), 4.9 (flow control). A persistent session's messages are
-rows first; they are sent when their row is durable and the window is open, from memory if they are recent, else by
-pages from the store. A transient session's messages wait in memory.
+MQTT 5 sections 4.3 (QoS), 4.4 (delivery retry), 4.6 (ordering), 4.9 (flow control). Messages of a persistent session
+are rows first. They are sent when their row is durable and the window is open: from memory if they are recent, else by
+pages from the store. Messages of a transient session wait in memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ NOT_TAKEN: Final = 0
 TAKEN: Final = 1
 IN_STORE: Final = 2
 
-_PAGES_MAX: Final = 8  # read for one session in one turn; more are read when the messages have expired, or are QoS 0
+# read for one session in one turn; several are necessary when messages have expired, or are QoS 0
+_PAGES_MAX: Final = 8
 
 
 class Queue:
@@ -54,10 +55,10 @@ class Queue:
         self.backlog = backlog
         self.unfed: list[Session] = []  # sessions with feeds whose queue has room again
         self.unreadable: list[tuple[Session, CorruptStore]] = []  # whose messages cannot be read
-        self.unfinished: dict[str, Session] = {}  # sessions whose messages go on later: next turn has room again
-        self.lost: list[Entry] = []  # shared messages that need another member
+        self.unfinished: dict[str, Session] = {}  # sessions whose messages continue in the next turn
+        self.lost: list[Entry] = []  # messages of shared subscriptions that need another member
 
-    # -- entering -------------------------------------------------------------------------------------------------
+    # -- input ----------------------------------------------------------------------------------------------------
 
     def append(
         self, session: Session, message: Message, qos: int, retain: bool, identifiers: bytes, group: bytes, body: int
@@ -164,10 +165,10 @@ class Queue:
         else:
             counters.publish_sent_qos2 += 1
 
-    # -- leaving --------------------------------------------------------------------------------------------------
+    # -- output -------------------------------------------------------------------------------------------------------
 
     def _load(self, session: Session) -> bool:
-        """Load a page of what waits; False when there is none, or when it cannot be read."""
+        """Load a page of the queue; False when there is none, or when it cannot be read."""
         try:
             return self.backlog.load(session)
         except CorruptStore as fault:
@@ -175,7 +176,7 @@ class Queue:
             return False
 
     def pump(self, session: Session) -> None:
-        """Send what may be sent: in order, durable, within the window, as fast as the peer takes it."""
+        """Send messages: in order, durable, within the window, as fast as the peer accepts them."""
         connection = session.connection
         if connection is None or connection.state != OPEN:
             return
@@ -189,7 +190,7 @@ class Queue:
                 if not self._load(session):
                     break
                 if not session.waiting:
-                    continue  # nothing of that page is to be sent
+                    continue  # nothing of that page needs to be sent
             entry = session.ready[session.ready_head]
             if session.durable and entry.sequence >= session.durable_next:
                 break
@@ -211,7 +212,7 @@ class Queue:
             self.unfed.append(session)
 
     def go_on(self) -> None:
-        """Go on with the sessions whose pages had nothing to send."""
+        """Continue with the sessions whose pages had nothing to send."""
         sessions = self.unfinished
         self.unfinished = {}
         for session in sessions.values():
@@ -255,10 +256,10 @@ class Queue:
     # -- acknowledgements -----------------------------------------------------------------------------------------
 
     def puback(self, session: Session, packet_id: int) -> bool:
-        """PUBACK came [MQTT-4.3.2-5]; False when the id is of another flow."""
+        """Handle PUBACK [MQTT-4.3.2-5]; False when the id belongs to another flow."""
         entry = session.inflight.get(packet_id)
         if entry is None:
-            return True  # of a flow that a reconnect or a crash has already ended: nothing to do
+            return True  # of a flow that a reconnect or a crash has already ended
         if entry.state != AWAIT_PUBACK:
             return False
         del session.inflight[packet_id]
@@ -271,15 +272,16 @@ class Queue:
         return True
 
     def pubrec(self, session: Session, packet_id: int, code: int) -> int:
-        """PUBREC came: return what is owed.
+        """Handle PUBREC; return the required answer.
 
-        0: PUBREL at once, 1: PUBREL when this turn is durable, 2: nothing, 0x92: the id is unknown, 0x82: of QoS 1.
+        0: PUBREL at once, 1: PUBREL when this turn is durable, 2: nothing, 0x92: the id is unknown, 0x82: it is of QoS
+        1.
         """
         entry = session.inflight.get(packet_id)
         if entry is None:
             return 0x92
         if entry.state == AWAIT_PUBCOMP:
-            # A second PUBREC: PUBREL again, but not before the row that says so is on disk.
+            # A second PUBREC: PUBREL again, but not before the row of the first is on disk.
             return 1 if session.durable else 0
         if entry.state != AWAIT_PUBREC:
             return 0x82
@@ -303,7 +305,7 @@ class Queue:
         return 1
 
     def pubcomp(self, session: Session, packet_id: int) -> bool:
-        """PUBCOMP came; False when the id is of another flow."""
+        """Handle PUBCOMP; False when the id belongs to another flow."""
         entry = session.inflight.get(packet_id)
         if entry is None:
             return True
@@ -320,7 +322,7 @@ class Queue:
         return True
 
     def _keep(self, session: Session, kind: int, packet_id: int, code: int, sequence: int) -> None:
-        """Keep an acknowledgement until what it does is committed: the next leader may be without that."""
+        """Keep an acknowledgement until its change is committed: the next leader may lack the change."""
         connection = session.connection
         if self.fabric.alone or connection is None or connection.remote is not None:
             return  # the node with the connection keeps it
@@ -339,7 +341,7 @@ class Queue:
             del taken[:count]
 
     def uncommitted(self, session: Session) -> list[tuple[int, bytes, int]]:
-        """Return acknowledgements that have been taken and may be lost: first byte, rest of the packet, sequence."""
+        """Return handled acknowledgements that may be lost: first byte, rest of the packet, sequence."""
         taken = session.taken
         if taken is None:
             return []
@@ -349,17 +351,17 @@ class Queue:
     def _released_key(self, session: Session, sequence: int) -> bytes:
         return numbered_key(name_prefix(session.partition, RELEASED, session.key), sequence)
 
-    # -- the connection comes and goes ------------------------------------------------------------------------------
+    # -- connections ------------------------------------------------------------------------------------------------
 
     def attach(self, session: Session) -> None:
-        """A connection resumes the session: what was released and not completed is in flight again [MQTT-4.4.0-1]."""
+        """Resume the session with a connection: released messages are in flight again [MQTT-4.4.0-1]."""
         session.ready_end = session.queue_head
         if session.released:
             for packet_id in session.released:
                 session.inflight[packet_id] = SENT_RELEASE
 
     def reclaim(self, session: Session, sequences: list[int]) -> None:
-        """The client has got these messages from an earlier leader: what is still stored of them is in flight."""
+        """Mark messages as in flight that the client has received from an earlier leader and that are still stored."""
         session.flights = set()
         for sequence in sequences:
             entry = self.backlog.find(session, sequence)
@@ -371,7 +373,7 @@ class Queue:
                 session.sent_below = max(session.sent_below, sequence + 1)
 
     def resend(self, session: Session) -> None:
-        """Send PUBREL again for what is released and not completed [MQTT-4.4.0-1]; messages come again by `pump`."""
+        """Send PUBREL again for released and not completed messages [MQTT-4.4.0-1]; `pump` repeats messages."""
         connection = session.connection
         if session.released and connection is not None:
             for packet_id in session.released:
@@ -379,13 +381,13 @@ class Queue:
                 self.state.counters.sent_pubrel += 1
 
     def detach(self, session: Session) -> None:
-        """The connection is gone: everything unacknowledged waits in the store.
+        """Detach the connection: everything unacknowledged waits in the store.
 
-        A transient session's shared messages are lost here.
+        Messages of a transient session's shared subscriptions are lost here.
         """
         if not session.durable:
             for entry in session.inflight.values():
-                # [MQTT-4.8.2-4] a QoS 2 message that may have been received goes to nobody else
+                # [MQTT-4.8.2-4] a QoS 2 message that the client may have goes to no other member
                 if entry.group and entry.state == AWAIT_PUBACK:
                     self.lost.append(entry)
             while session.waiting:
@@ -395,13 +397,13 @@ class Queue:
         else:
             session.queue_head = self._first_left(session)
         session.flights = None
-        session.taken = None  # whoever comes next is let in when all is committed
+        session.taken = None  # the next connection is admitted when all is committed
         session.inflight.clear()
         session.clear_ready()
         session.ready_end = session.queue_head
 
     def _first_left(self, session: Session) -> int:
-        """Return the first sequence whose row may be there: the store is slow to step over many deleted ones."""
+        """Return the first sequence whose row may exist: the store is slow to step over many deleted rows."""
         first = session.ready_end
         if session.waiting:
             first = session.ready[session.ready_head].sequence

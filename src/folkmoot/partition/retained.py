@@ -1,6 +1,6 @@
 """Retained messages: the newest per topic, as rows of the topic's partition (MQTT 5 section 3.3.1.3).
 
-Writing them is here; sending them to new subscriptions, page by page, is `retained_feed`.
+Writes them; `retained_feed` sends them to new subscriptions, page by page.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["TO_TRANSIENT", "Retained"]
 
 TO_TRANSIENT: Final = -1  # in place of a partition: to the transient sessions of this node
 
-_LIVE_MAX: Final = 16_384  # topics; beyond, the oldest may come once more as retained
-_ROWS_ELSEWHERE: Final = 32  # at once, where nothing is known of their size
+_LIVE_MAX: Final = 16_384  # topics; beyond it, the oldest may come once more as retained
+_ROWS_ELSEWHERE: Final = 32  # at once, where their size is unknown
 
 
 class _Change:
-    """A retained row as a batch on its way leaves it: its token, bytes of the message or -1."""
+    """A retained row after a batch that is not durable yet: the token, bytes of the message or -1."""
 
     def __init__(self, topic: bytes, token: int, size: int) -> None:
         self.topic = topic
@@ -41,16 +41,16 @@ class Retained:
         self.state = state
         self.counts: list[int] = [0] * state.partitions  # rows per partition: scans skip the empty ones
         self.sizes: list[int] = [0] * state.partitions  # bytes of their messages
-        # What batches on their way have changed, which the store does not show yet: newest per topic, and all in order
+        # Changes of batches that the store does not show yet: newest per topic, and all in order
         self._fresh: dict[bytes, _Change] = {}
         self._changes: deque[_Change] = deque()
         self._feeds = 0  # that run
-        self._live: dict[tuple[int, bytes], int] = {}  # by sessions and topic: what came live while feeds run
+        self._live: dict[tuple[int, bytes], int] = {}  # by sessions and topic: messages that came live while feeds run
         self._live_count = 0
-        self.news: list[tuple[int, bytes]] = []  # what came live in this turn, to be remembered by feeds
+        self.news: list[tuple[int, bytes]] = []  # live messages of this turn, for the feeds
 
     def set(self, message: Message) -> bool:
-        """Keep or clear the message of its topic; False when the limit on retained messages refuses a new topic."""
+        """Set or clear the message of its topic; False when the limit on retained messages refuses a new topic."""
         topic = message.topic
         partition = self.state.partition_of(topic)
         before = self._size_of(partition, topic)
@@ -85,7 +85,7 @@ class Retained:
         try:
             value = self.state.reader.get(plain_key(partition, RETAINED, topic))
             return -1 if value is None else decode_message(value, VERSION_BYTES).size
-        except CorruptStore as fault:  # it is about to be replaced: nobody must wait for it to be repaired
+        except CorruptStore as fault:  # it is replaced, so nobody has to repair it first
             self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
             return 0
 
@@ -95,7 +95,7 @@ class Retained:
         self._changes.append(change)
 
     def written(self, durable_token: int) -> None:
-        """The batches up to this one are durable: the store shows what they changed."""
+        """The batches up to this one are durable: the store shows their changes."""
         changes = self._changes
         while changes and changes[0].token <= durable_token:
             change = changes.popleft()
@@ -103,18 +103,18 @@ class Retained:
                 del self._fresh[change.topic]
 
     def has_room(self, message: Message) -> bool:
-        """Whether the limit on retained messages lets this one be kept."""
+        """Whether the limit on retained messages allows this one."""
         if not message.payload or self.state.counters.retained_messages < self.state.limits.retained_messages_max:
             return True
         return self._size_of(self.state.partition_of(message.topic), message.topic) >= 0
 
     def expire(self, message: Message) -> None:
-        """Remove a retained message whose expiry has passed, if it is still the one that was read."""
+        """Remove an expired retained message, if it is still the one that was read."""
         if message.topic in self._fresh:
             return
         partition = self.state.partition_of(message.topic)
         if not self.state.leads[partition]:
-            return  # its leader's business
+            return  # its leader removes it
         self.state.writer.delete(partition, plain_key(partition, RETAINED, message.topic))
         self._note(message.topic, -1)
         self.counts[partition] -= 1
@@ -132,28 +132,28 @@ class Retained:
         return self.state.reader.scan(max(start, key), end, rows_max)
 
     def rows_at_once(self, partition: int) -> int:
-        """Return how many rows of a partition to read at once, so that they are about a page."""
+        """Return how many rows of a partition make about a page."""
         page_rows = self.state.limits.page_rows
         if not self.state.leads[partition]:
             return min(page_rows, _ROWS_ELSEWHERE)
         return rows_per_page(page_rows, self.counts[partition], self.sizes[partition])
 
-    # What was published live to a new subscriber must not be followed by what it replaced, nor come twice. The row
-    # and the live message come from different nodes, so no number tells which is newer: it is noted what came live.
+    # After a live message, a new subscriber must get neither the message that it replaced nor itself once more. Row and
+    # live message come from different nodes, so no number orders them: live messages are remembered.
 
     def begin(self) -> int:
-        """A feed begins: return the number of what has come live until now."""
+        """Begin a feed: return the number of live messages until now."""
         self._feeds += 1
         return self._live_count
 
     def end(self) -> None:
-        """A feed has ended."""
+        """End a feed."""
         self._feeds -= 1
         if not self._feeds:
             self._live.clear()
 
     def came(self, sessions: int, topic: bytes) -> None:
-        """A message to be retained was delivered: to the sessions of a partition led here, or TO_TRANSIENT."""
+        """Note that a retained message was delivered: to the sessions of a partition led here, or TO_TRANSIENT."""
         if self._feeds:
             self._live_count += 1
             key = (sessions, topic)
@@ -171,14 +171,14 @@ class Retained:
     # -- partitions move ----------------------------------------------------------------------------------------------
 
     def take(self, partition: int, count: int, size: int) -> None:
-        """This node begins to lead the partition, with so many messages and their bytes."""
+        """Begin to lead the partition, with so many messages and their bytes."""
         self.counts[partition] = count
         self.sizes[partition] = size
         self.state.counters.retained_messages += count
         self.state.counters.retained_bytes += size
 
     def forget(self, partition: int) -> None:
-        """This node leads the partition no more."""
+        """End the leadership of the partition."""
         self.state.counters.retained_messages -= self.counts[partition]
         self.state.counters.retained_bytes -= self.sizes[partition]
         self.counts[partition] = 0
@@ -187,5 +187,5 @@ class Retained:
             del self._fresh[topic]
 
     def may_have(self, partition: int) -> bool:
-        """Whether there can be a retained message in a partition; of those that others lead nothing is known."""
+        """Whether a partition may have retained messages; nothing is known of those that other nodes lead."""
         return self.counts[partition] > 0 or not self.state.leads[partition]

@@ -1,7 +1,7 @@
-"""What may be staged in a transaction, and what becomes of it: MQTT 5 PUBLISH packets, one behind the other.
+"""The content of a staged chunk: MQTT 5 PUBLISH packets, one behind the other.
 
-Owns the check of each packet, with a reason for people, and the way from a packet to a message. The packet id of a
-packet with QoS 1 or 2 must be there and means nothing; nobody acknowledges these packets one by one.
+Owns the check of each packet, with a readable reason, and the conversion of a packet to a message. A packet with QoS 1
+or 2 must have a packet id, which has no meaning: these packets are not acknowledged one by one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def packet_end(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def check_packets(data: bytes, limits: Limits) -> tuple[int, Fault | None]:
-    """Return how many packets there are, and what is wrong with the first that may not be published, if any is."""
+    """Return how many packets there are, and the fault of the first that may not be published, if any."""
     if not data:
         return 0, Fault(-1, "there are no packets", False)
     count = 0
@@ -107,7 +107,7 @@ def _beyond(what: str, size: int, name: str, limit: int) -> str:
 
 
 def _shown(topic: bytes) -> str:
-    """Return a topic as people can read it, not at any length."""
+    """Return a topic as readable text of limited length."""
     return repr(topic[:100].decode("utf-8", "replace"))
 
 
@@ -124,7 +124,7 @@ def _property_fault(publish: Publish, properties: Properties, limits: Limits) ->
 
 
 def message_at(data: bytes, pos: int, publisher: str, now: int, limits: Limits) -> tuple[Message, int]:
-    """Return the message of the packet at `pos`, published now, and where the next packet is; raises CorruptStore."""
+    """Return the message of the packet at `pos`, published now, and the next position; raises CorruptStore."""
     try:
         start, end = packet_end(data, pos)
         publish = decode_publish(data[pos], data[start:end], V5)

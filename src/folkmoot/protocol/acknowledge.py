@@ -1,6 +1,6 @@
-"""Acknowledging what clients publish: PUBACK, PUBREC, PUBCOMP, packet ids of QoS 2 (MQTT 5 sections 3.4 to 3.7, 4.3).
+"""Acknowledgements to publishers: PUBACK, PUBREC, PUBCOMP, packet ids of QoS 2 (MQTT 5 sections 3.4 to 3.7, 4.3).
 
-Owns what an answer looks like, and the rows RECEIVED. When it may leave is `commit`.
+Owns the content of an answer and the rows RECEIVED. `turn.commit` decides when the answer may leave.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PUBCOMP_HEAD: Final = b"\x70\x02"
 
 
 class Acknowledging:
-    """Answers PUBLISH and PUBREL of all connections."""
+    """Answers the PUBLISH and PUBREL packets of all connections."""
 
     def __init__(self, state: State, fabric: Fabric, commits: Commits) -> None:
         self.state = state
@@ -39,9 +39,9 @@ class Acknowledging:
         self.commits = commits
 
     def in_flight(self, connection: Connection, session: Session, packet_id: int) -> int:
-        """Return how many messages of this connection are not acknowledged; a repeated QoS 2 id does not count twice.
+        """Return how many messages of this connection are not acknowledged; a repeated QoS 2 id counts once.
 
-        The client's quota began anew with the connection, and its PUBREL of older flows take nothing from it (4.9).
+        The quota of a client begins anew with the connection; a PUBREL of an older flow takes nothing from it (4.9).
         """
         received = session.received
         if received is None:
@@ -61,10 +61,10 @@ class Acknowledging:
         receipt: Receipt | None,
         own: bool,
     ) -> None:
-        """Answer a message by what has become of it; result: flags as of `Publishing.publish`.
+        """Answer a message according to its result, the flags of `Publishing.publish`.
 
-        own: it was certainly published just now, see `Commits.acknowledge`. Raises MalformedPacket where a client of
-        3.x cannot be told.
+        own: this turn published the message, see `Commits.acknowledge`. Raises MalformedPacket where MQTT 3.x has no
+        answer for the result.
         """
         code = 0
         if result & REFUSED:
@@ -98,15 +98,15 @@ class Acknowledging:
         receipt: Receipt | None = None,
         own: bool = False,
     ) -> None:
-        """Acknowledge [MQTT-3.3.4-1]; a message of QoS 0 has no answer. own: as of `Commits.acknowledge`.
+        """Acknowledge a message [MQTT-3.3.4-1]; QoS 0 has no answer. own: see `Commits.acknowledge`.
 
-        kind: PUBACK, PUBREC or PUBCOMP. wait: not before all that was changed until now is complete. Raises
-        MalformedPacket where a client of 3.x cannot be told.
+        kind: PUBACK, PUBREC or PUBCOMP. wait: not before all changes up to now are complete. Raises
+        MalformedPacket where MQTT 3.x has no answer for the code.
         """
         if packet_id == 0:
             return
         if connection.remote is not None:
-            wait = True  # and leave with the word that the packet is taken care of, or the next leader answers it again
+            wait = True  # in the same message as the confirmation of the packet, or the next leader answers it again
         if kind == PUBACK:
             self.counters.sent_puback += 1
         elif kind == PUBREC:
@@ -120,8 +120,8 @@ class Acknowledging:
             self.commits.acknowledge(connection, encode(Ack(kind, packet_id, code), 5), wait, receipt, own)
             return
         if code == 0 or not connection.v5:
-            # 3.1.1 has no way to refuse: a message is acknowledged and dropped [MQTT-3.3.5-2 v3.1.1]; where room may
-            # come, or a leader, the connection ends, so that the client sends it again [MQTT-4.8.0-2 v3.1.1].
+            # 3.1.1 has no refusal: a message is acknowledged and dropped [MQTT-3.3.5-2 v3.1.1]. If the cause may pass
+            # (no room, no leader), the connection ends: the client sends the message again [MQTT-4.8.0-2 v3.1.1].
             if code == reason.QUOTA_EXCEEDED or code == reason.IMPLEMENTATION_SPECIFIC_ERROR:
                 raise MalformedPacket(code, why if why else "a quota is exceeded")
             head = _PUBACK_HEAD if kind == PUBACK else _PUBREC_HEAD if kind == PUBREC else _PUBCOMP_HEAD
@@ -145,7 +145,7 @@ class Acknowledging:
         self.commits.acknowledge(connection, data, wait, None, own)
 
     def pubrel(self, connection: Connection, packet_id: int) -> None:
-        """PUBREL came: forget the id, then PUBCOMP [MQTT-4.3.3-11]."""
+        """Handle PUBREL: forget the packet id, then answer PUBCOMP [MQTT-4.3.3-11]."""
         session = connection.session
         assert session is not None, "an open connection has a session"
         received = session.received

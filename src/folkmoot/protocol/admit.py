@@ -1,7 +1,7 @@
-"""Letting a client in, at the leader of its partition: its session, its older connection, its will.
+"""Admission of a client at the leader of its partition: its session, its older connection, its will.
 
-MQTT 5 sections 3.1.2.4, 3.1.2.5, 3.1.2.11.2, 3.1.4, 5.4.2; promise A6: an older connection is fenced, wherever it is,
-before the new CONNACK.
+MQTT 5 sections 3.1.2.4, 3.1.2.5, 3.1.2.11.2, 3.1.4, 5.4.2. Promise A6: an older connection is fenced before the new
+CONNACK, on whichever node it is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Admission"]
 
 
 class Admission:
-    """Finds or makes sessions for clients."""
+    """Finds or creates the sessions of clients."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class Admission:
         self.lifecycle = lifecycle
         self.closing = closing
         self.attaching = attaching
-        self.early: list[tuple[Connection, bool]] = []  # came before it was known who subscribes to what
+        self.early: list[tuple[Connection, bool]] = []  # connected before all subscriptions were known
         self._parked: dict[str, tuple[Connection, bool]] = {}  # clients that wait for the end of an older connection
 
     def wait(self, connection: Connection, assigned: bool) -> None:
-        """Let a client wait until it is known who subscribes: the will of its older connection may be due as well."""
+        """Make a client wait until all subscriptions are known: the will of its older connection may be due as well."""
         connection.state = REGISTERING
         self.early.append((connection, assigned))
 
     def refuse_crowd(self, connection: Connection, why: str) -> None:
-        """There is no place for one more."""
+        """Refuse a client because the node has no room for another one."""
         code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_BUSY
         self.closing.refuse(connection, code, why)
 
     def admit(self, connection: Connection, assigned: bool) -> None:
-        """Find or make the client's session, end its older connection, answer when that is durable (leader)."""
+        """Find or create the session, end its older connection, answer when both are durable (at the leader)."""
         if not self.state.routes_known:
             self.wait(connection, assigned)
             return
@@ -81,7 +81,7 @@ class Admission:
         expiry_s = expiry_of(packet, self.state.limits)
         old = known.get(connection.client_id)
         anew = packet.clean_start or self._is_foreign(old, connection)
-        resumes_stored = old is not None and old.durable and not anew  # that makes room, when its messages go
+        resumes_stored = old is not None and old.durable and not anew  # frees room when its messages are deleted
         if self.state.storage_full and (expiry_s or will is not None) and not resumes_stored:
             self.state.counters.storage_refused += 1
             where = "" if self.fabric.alone else f" of {self.fabric.node_id}"
@@ -97,13 +97,13 @@ class Admission:
         if self._waits(old, connection, assigned):
             return
         old = self._take_over(old, anew)
-        # A leader that is gone may have begun the session for this very CONNECT, and told nobody [MQTT-3.2.2-2].
+        # A leader that died may have begun the session for this same CONNECT without an answer [MQTT-3.2.2-2].
         present = old is not None and not (old.begun and old.token == token_of(connection, self.state))
         session = old if old is not None else self._begin(connection, expiry_s > 0)
         session.begun = not present
         self.attaching.agree(connection, packet)
         self.attaching.attach(connection, session, packet, expiry_s)
-        # The end of a stored session is acknowledged too: it must not come back after a crash.
+        # The end of a stored session is acknowledged too: the session must not return after a crash.
         wrote = session.durable or self.lifecycle.is_ending(connection.client_id)
         if will is not None:
             self.wills.set(session, self._will_of(connection, will))
@@ -120,8 +120,8 @@ class Admission:
     def _waits(self, old: Session | None, connection: Connection, assigned: bool) -> bool:
         """Whether an older connection must end first.
 
-        One at another node must be fenced (A6); one that was here must have no message under way which this one, at
-        another node, could overtake (A3).
+        A connection at another node must be fenced (A6). One that was here must have no message under way that the new
+        one, at another node, could overtake (A3).
         """
         other = None if old is None else old.connection
         remote = None if other is None else other.remote
@@ -147,13 +147,13 @@ class Admission:
         return True
 
     def go_on(self, client_id: str) -> None:
-        """The older connection of a client is gone: the one that waits for that comes in, if it is still there."""
+        """Admit the client that waited for the end of its older connection, if it is still connected."""
         waiting = self._parked.pop(client_id, None)
         if waiting is not None and waiting[0].state == REGISTERING:
             self.admit(waiting[0], waiting[1])
 
     def give_up(self, partition: int) -> list[Connection]:
-        """This node leads the partition no more: who waits here asks its new leader. Return those of other nodes."""
+        """End the leadership of the partition: waiting clients ask the new leader. Return those of other nodes."""
         away: list[Connection] = []
         for connection, _ in self.early:
             if connection.remote is not None and self.state.partition_of(connection.client_id.encode()) == partition:
@@ -169,9 +169,9 @@ class Admission:
         return away
 
     def _is_foreign(self, old: Session | None, connection: Connection) -> bool:
-        """Whether a session is another user's, MQTT 5 section 5.4.2: what waits there is for those eyes only.
+        """Whether a session belongs to another user, whose messages this one must not see (MQTT 5 section 5.4.2).
 
-        Who nobody has asked for a proof is nobody's other: without passwords and certificates a user name says nothing.
+        Without passwords and certificates a user name proves nothing, so every session belongs to the client.
         """
         identity = self.state.identity
         if old is None or not old.username or not (identity.check_passwords or identity.user_from_certificate):
@@ -183,13 +183,13 @@ class Admission:
         return True
 
     def _take_over(self, old: Session | None, clean_start: bool) -> Session | None:
-        """Return the session to resume, after the end of its older connection [MQTT-3.1.4-3] (A6)."""
+        """Return the session to resume, after its older connection has ended [MQTT-3.1.4-3] (A6)."""
         if old is None:
             return None
         if old.connection is not None:
             self.state.counters.takeovers += 1
             other = old.connection
-            # A will without delay is due now; one with a delay only if the session ends here [MQTT-3.1.3-9].
+            # A will without a delay is due now, one with a delay only if the session ends here [MQTT-3.1.3-9].
             self.closing.taken_over(other)
             old_now = self.state.sessions.get(old.client_id)
             if old_now is None:
@@ -218,7 +218,7 @@ class Admission:
         return Will(message, delay_s)
 
     def _fits(self, packet: Connect, properties: Properties | None) -> bool:
-        """Whether the client can take the CONNACK that accepts it [MQTT-3.1.2-24]."""
+        """Whether the CONNACK that accepts the client fits into its maximum packet size [MQTT-3.1.2-24]."""
         wish = packet.properties
         if wish is None or wish.packet_max is None:
             return True

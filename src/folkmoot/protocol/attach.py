@@ -1,6 +1,6 @@
-"""Bringing a connection and a session together, up to CONNACK (MQTT 5 sections 3.1.2, 3.2).
+"""Joining a connection and a session, up to CONNACK (MQTT 5 sections 3.1.2, 3.2).
 
-Owns what CONNECT agrees on for a connection, and the moment in which it opens. Who may come in is `admit`'s business.
+Owns what CONNECT agrees on for a connection, and the moment at which it opens. `admit` decides which client may enter.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Attaching:
         self.lifecycle = lifecycle
 
     def agree(self, connection: Connection, packet: Connect) -> None:
-        """Set what CONNECT and the limits say of the connection itself."""
+        """Apply CONNECT and the limits to the connection itself."""
         limits = self.state.limits
         properties = packet.properties
         if properties is not None:
@@ -40,7 +40,7 @@ class Attaching:
                 connection.packet_bytes_max = properties.packet_max
             alias_max = properties.topic_alias_max
             elsewhere = connection.remote is not None or connection.relay is not None
-            if alias_max and limits.topic_alias_out_max and not elsewhere:  # aliases would not outlive a leader
+            if alias_max and limits.topic_alias_out_max and not elsewhere:  # aliases do not survive a change of leader
                 connection.alias_out_max = min(alias_max, limits.topic_alias_out_max)
                 connection.alias_out = {}
             connection.problem_information = properties.request_problem != 0
@@ -60,7 +60,7 @@ class Attaching:
     def _set_keep_alive(self, connection: Connection, packet: Connect) -> None:
         keep_alive_s = packet.keep_alive_s
         limits = self.state.limits
-        if connection.v5:  # only version 5 can tell the client of another value [MQTT-3.2.2-21]
+        if connection.v5:  # only version 5 can report another value to the client [MQTT-3.2.2-21]
             if keep_alive_s == 0:
                 keep_alive_s = limits.keep_alive_default_s
             keep_alive_s = min(keep_alive_s, limits.keep_alive_max_s)
@@ -73,7 +73,7 @@ class Attaching:
     def attach(self, connection: Connection, session: Session, packet: Connect, expiry_s: int) -> None:
         """Give a session to a client that has just connected; store that it is connected, and over which connection.
 
-        What the connections before it have sent and nobody has answered is void: a new leader may still be given it.
+        Unanswered packets of its earlier connections are void, even if a new leader still receives them.
         """
         self._join(connection, session, packet)
         session.username = connection.username
@@ -102,15 +102,15 @@ class Attaching:
             connection.received_before = set(session.received)
 
     def resume(self, connection: Connection, session: Session, packet: Connect, sequences: list[int]) -> None:
-        """A client that has stayed connected goes on with its session at its new leader, this node.
+        """Continue the session of a connected client at its new leader, which is this node.
 
-        sequences: of the queued messages that it may have got and has not acknowledged for certain.
+        sequences: queued messages that the client may have and whose acknowledgement may be lost.
         """
         self.agree(connection, packet)
         self._join(connection, session, packet)
         if session.durable and session.ends_us:
             session.ends_us = 0
-            self.lifecycle.save(session)  # where its client is decides whose session goes on when a split heals
+            self.lifecycle.save(session)  # when a split heals, the place of the client decides which session continues
         connection.connect = None
         connection.state = OPEN
         self.queue.attach(session)
@@ -119,7 +119,7 @@ class Attaching:
             self.queue.pump(session)
 
     def be_guest(self, connection: Connection) -> None:
-        """Let something stand in for a session that is elsewhere."""
+        """Create the proxy of a session that is led elsewhere."""
         session = Session(connection.client_id, self.state.partition_of(connection.client_id.encode()), False)
         session.proxy = True
         session.username = connection.username
@@ -127,7 +127,7 @@ class Attaching:
         connection.session = session
 
     def answer(self, connection: Connection, wait: bool) -> None:
-        """Send CONNACK, or wait until the session is on disk; rows of the session that are on their way count too."""
+        """Send CONNACK, or wait until the session is on disk, including its rows that are not written yet."""
         connection.state = REGISTERING
         token = self.commits.newest_token()
         if wait and token > self.commits.complete_token:
@@ -136,10 +136,10 @@ class Attaching:
             self.opened(connection)
 
     def opened(self, connection: Connection) -> None:
-        """The session is durable: CONNACK, then what waits for the client [MQTT-3.2.0-1]."""
+        """The session is durable: send CONNACK, then what waits for the client [MQTT-3.2.0-1]."""
         session = connection.session
         if connection.state != REGISTERING or session is None:
-            return  # closed, or its partition has moved: it asks the new leader
+            return  # it is closed, or its partition has moved and it asks the new leader
         connection.state = OPEN
         connection.opened_us = self.state.now
         remote = connection.remote
@@ -158,7 +158,7 @@ class Attaching:
         self.queue.pump(session)
 
     def welcome(self, connection: Connection, expiry_s: int) -> None:
-        """Count and tell that a client is in."""
+        """Count and report an admitted client."""
         self.state.counters.connects_accepted += 1
         fields: dict[str, object] = {
             "client": connection.client_id,

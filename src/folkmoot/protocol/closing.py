@@ -1,4 +1,4 @@
-"""Ending connections: the right reason code for version 5, a close for 3.x, a counted and logged event.
+"""Ending connections: the reason code for version 5, a plain close for 3.x, a counted and logged event.
 
 MQTT 5 sections 3.14, 4.13; MQTT 3.1.1 section 4.8.
 """
@@ -23,12 +23,12 @@ __all__ = ["ANOTHER", "OTHER_SIDE", "Closing"]
 ANOTHER: Final = "another connection uses this client id"
 OTHER_SIDE: Final = "the session is at the other side of a split"
 
-# A reason may quote what the client has sent, and a string of MQTT has at most 65,535 bytes.
+# A reason may quote a string of the client, which has up to 65,535 bytes.
 _REASON_CHARACTERS_MAX: Final = 1024
 
 
 class Closing:
-    """Refuses CONNECTs, disconnects clients, and cleans up behind lost connections."""
+    """Refuses CONNECT, disconnects clients, and cleans up lost connections."""
 
     def __init__(self, state: State, lifecycle: Lifecycle) -> None:
         self.state = state
@@ -48,7 +48,7 @@ class Closing:
         if self.state.listening:
             self.state.tell("refused", refused_fields(connection, code, why))
         if connection.state != CLOSING and connection.state != CLOSED:
-            self.goodbye(connection)  # a leader that has been asked publishes no will of it
+            self.goodbye(connection)  # so that a leader that was asked publishes no will
 
     def _refuse_v5(self, connection: Connection, code: int, why: str) -> None:
         wish = connection.connect.properties if connection.connect is not None else None
@@ -61,9 +61,9 @@ class Closing:
             self.state.counters.sent_connack += 1
 
     def disconnect(self, connection: Connection, code: int, why: str) -> None:
-        """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close; the will stands."""
+        """Send DISCONNECT with a reason code (version 5 only [MQTT-3.14.0-1]), then close; the will remains."""
         remote = connection.remote
-        if remote is not None:  # its own node says it
+        if remote is not None:  # the node with the connection sends it
             remote.code = code
             remote.why = why[:_REASON_CHARACTERS_MAX]
             self.close(connection)
@@ -88,9 +88,9 @@ class Closing:
         self.close(connection)
 
     def taken_over(self, connection: Connection, merged: bool = False) -> None:
-        """End a connection whose session another one has [MQTT-3.1.4-3].
+        """End a connection whose session was taken over [MQTT-3.1.4-3].
 
-        merged: that was at the other side of a split which has healed; its client may know of no other connection.
+        merged: the takeover happened at the other side of a healed split, perhaps without the client's knowledge.
         """
         if merged:
             self.disconnect(connection, reason.SERVER_BUSY, OTHER_SIDE)
@@ -98,19 +98,19 @@ class Closing:
             self.disconnect(connection, reason.SESSION_TAKEN_OVER, ANOTHER)
 
     def dismiss_all(self, why: str) -> None:
-        """Let all clients go: this node serves nobody."""
+        """Disconnect all clients: this node serves nobody."""
         for connection in list(self.state.connections.values()):
             if connection.state >= CLOSING:
                 continue
             if connection.state == OPEN or connection.state == NEW:
                 self.disconnect(connection, reason.SERVER_BUSY, why)
             elif connection.session is not None or (connection.relay is not None and connection.relay.announced):
-                self.close(connection)  # its session and its will may be on their way: it is not refused
+                self.close(connection)  # its session and will may be on their way to the leader, so it is not refused
             else:
                 self.refuse(connection, reason.SERVER_UNAVAILABLE, why)
 
     def unreadable(self, connection: Connection, fault: CorruptStore) -> None:
-        """What one client's packet led to cannot be read: only that client goes."""
+        """End only the connection whose packet needs data that cannot be read."""
         self.state.event(ERROR, "corrupt_store", {"client": connection.client_id, "what": str(fault)})
         self.disconnect(connection, reason.UNSPECIFIED_ERROR, "the server cannot read its store")
 
@@ -159,7 +159,7 @@ class Closing:
             counters.error_payload_format += 1
 
     def close(self, connection: Connection) -> None:
-        """Close after the output is sent; the session learns of it now."""
+        """Close the connection after its output is sent; its session is detached now."""
         if connection.state in (CLOSING, CLOSED):
             return
         self.lifecycle.detach(connection, False)
@@ -167,13 +167,13 @@ class Closing:
         self.state.closes.append(connection)
 
     def goodbye(self, connection: Connection) -> None:
-        """The client has sent DISCONNECT with reason 0, or was refused: no will."""
+        """End without a will: the client has sent DISCONNECT with reason 0, or was refused."""
         self.lifecycle.detach(connection, True)
         connection.state = CLOSING
         self.state.closes.append(connection)
 
     def lost(self, connection: Connection, why: str) -> None:
-        """The network connection is gone."""
+        """Handle the loss of the network connection."""
         if connection.state == CLOSED:
             return
         if connection.state != CLOSING:

@@ -1,6 +1,6 @@
-"""CONNECT: its checks, and who is to be asked (MQTT 5 sections 3.1, 3.2, 4.12; MQTT 3.1.1 sections 3.1, 3.2).
+"""CONNECT: its checks, and which node decides (MQTT 5 sections 3.1, 3.2, 4.12; MQTT 3.1.1 sections 3.1, 3.2).
 
-The leader of the client's partition decides (`admit`): this node itself, or another, which `relay` asks.
+The leader of the client's partition decides (`admit`). That is this node, or another one that `relay` asks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Connecting"]
 
 
 class Connecting:
-    """Takes a connection from CONNECT to the one who decides."""
+    """Takes a connection from CONNECT to the leader of its partition."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Connecting:
         self.admission = admission
 
     def connect(self, connection: Connection, packet: Connect) -> None:
-        """A CONNECT came as the first packet."""
+        """Handle CONNECT as the first packet."""
         state = self.state
         state.counters.received_connect += 1
         connection.version = packet.version
@@ -85,7 +85,7 @@ class Connecting:
             self.closing.refuse(connection, reason.NOT_AUTHORIZED, "anonymous clients are not allowed")
 
     def authenticated(self, connection: Connection, ok: bool) -> None:
-        """The driver has checked the password."""
+        """Go on after the driver has checked the password."""
         if connection.state != CHECKING:
             return
         if ok:
@@ -102,7 +102,7 @@ class Connecting:
         if len(packet.client_id.encode()) > limits.client_id_bytes_max:
             self.state.counters.error_client_id += 1
             return reason.CLIENT_IDENTIFIER_NOT_VALID, f"client id longer than {limits.client_id_bytes_max} bytes"
-        if packet.client_id.startswith(PUBLISHER_PREFIX):  # else it could pass for an app
+        if packet.client_id.startswith(PUBLISHER_PREFIX):  # such an id would stand for an app
             self.state.counters.error_client_id += 1
             return reason.CLIENT_IDENTIFIER_NOT_VALID, f"client ids do not begin with {PUBLISHER_PREFIX}"
         if not packet.client_id and packet.version < 5 and (not packet.clean_start or packet.version == V31):
@@ -140,7 +140,7 @@ class Connecting:
         return 0, ""
 
     def register(self, connection: Connection) -> None:
-        """The client may come in: the leader of its partition finds or makes its session."""
+        """Have the leader of the client's partition find or create the session."""
         if self.fabric.idle:
             self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, self.fabric.idle)
             return
@@ -164,7 +164,7 @@ class Connecting:
             self.relays.ask(connection, partition, connection.connect_body, assigned)
 
     def let_in(self) -> None:
-        """It is known who subscribes: those who came early come in."""
+        """Admit the clients that came before all subscriptions were known."""
         early = self.admission.early
         self.admission.early = []
         for connection, assigned in early:
@@ -177,7 +177,7 @@ class Connecting:
                 self.admission.admit(connection, assigned)
 
     def own(self, connection: Connection) -> None:
-        """The leader has registered the client: its session is transient and lives here."""
+        """The leader has registered the client, whose session is transient and lives here."""
         packet = connection.connect
         relay = connection.relay
         if packet is None or relay is None or connection.state != REGISTERING:
@@ -196,7 +196,7 @@ class Connecting:
         self.attaching.opened(connection)
 
     def relayed(self, connection: Connection) -> None:
-        """The leader has let the client in: its session is there; here a guest stands in for it."""
+        """The leader has admitted the client and has its session; a proxy session represents it here."""
         packet = connection.connect
         relay = connection.relay
         if packet is None or relay is None or connection.state != REGISTERING:

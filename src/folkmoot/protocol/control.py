@@ -1,4 +1,4 @@
-"""All packets but PUBLISH: decoded, checked against the connection's state, handed to the part that they concern."""
+"""All packets but PUBLISH: decoding, checks against the state of the connection, dispatch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PUBREL_HEAD: Final = b"\x62\x02"
 
 
 class Control:
-    """Dispatches control packets."""
+    """Dispatches control packets to the parts that handle them."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Control:
         packet = decode(first, body, 0)
         assert isinstance(packet, Connect), "the caller has looked at the packet type"
         if not self.relays.fabric.alone:
-            connection.connect_body = without_password(body, packet)  # who it is has been seen here; others believe it
+            connection.connect_body = without_password(body, packet)  # the password has been checked here
         self.connecting.connect(connection, packet)
 
     def packet(self, connection: Connection, first: int, body: bytes) -> None:
@@ -106,13 +106,13 @@ class Control:
             self._disconnect(connection, packet)
         elif isinstance(packet, Auth):
             self.counters.received_auth += 1
-            # No method was agreed on in CONNECT [MQTT-4.12.0-6] [MQTT-4.12.1-1]
+            # CONNECT agreed on no method [MQTT-4.12.0-6] [MQTT-4.12.1-1]
             raise MalformedPacket(reason.PROTOCOL_ERROR, "AUTH without an authentication method in CONNECT")
         else:
             raise MalformedPacket(reason.PROTOCOL_ERROR, f"packet type {first >> 4} is not for a client to send")
 
     def short_ack(self, connection: Connection, first: int, packet_id: int) -> None:
-        """Handle a PUBACK, PUBREC, PUBREL or PUBCOMP of two bytes: no reason code, the most frequent packets."""
+        """Handle a PUBACK, PUBREC, PUBREL or PUBCOMP of two bytes: no reason code, the most frequent form."""
         if packet_id == 0:
             raise MalformedPacket(reason.PROTOCOL_ERROR, "an acknowledgement has packet id 0")
         relay = connection.relay
@@ -157,7 +157,7 @@ class Control:
             self.commits.acknowledge(connection, _PUBREL_HEAD + U16[packet_id], outcome == 1)
 
     def _disconnect(self, connection: Connection, packet: Disconnect) -> None:
-        """DISCONNECT came [MQTT-3.14.4-3] [MQTT-3.1.2-10]."""
+        """Handle DISCONNECT [MQTT-3.14.4-3] [MQTT-3.1.2-10]."""
         session = connection.session
         assert session is not None
         properties = packet.properties

@@ -1,7 +1,7 @@
-"""Deadlines of clients and sessions that have come: keep alive, CONNECT, expiry, wills, and what is rarer.
+"""Deadlines of clients and sessions that have passed: keep alive, CONNECT, expiry, wills, and rarer ones.
 
-Decides what a deadline means, and nothing about when the next one is; most are stale, because what they were for has
-happened or gone.
+Decides what a deadline means, and sets none. Most deadlines are stale, because what they were set for has happened or
+is gone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Deadlines"]
 
 
 class Deadlines:
-    """What is done when one has come."""
+    """Handles deadlines that have passed."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Deadlines:
         self.transactions = transactions
 
     def due(self, kind: int, subject: int | str) -> None:
-        """A deadline of this kind has come, of a client id, of the number of a connection, or of nobody (0)."""
+        """Handle a deadline of this kind; the key is a client id, the number of a connection, or 0."""
         if isinstance(subject, str):
             self._session(kind, subject)
         elif kind == TIMER_SYS:
@@ -90,7 +90,7 @@ class Deadlines:
         if connection.state in (CLOSING, CLOSED) or connection.patience_us >= NEVER:
             return
         if connection.paused:
-            connection.last_seen_us = self.state.now  # it is this server that does not read
+            connection.last_seen_us = self.state.now  # the server itself does not read, so the client is not silent
         deadline_us = connection.last_seen_us + connection.patience_us
         if deadline_us <= self.state.now:  # [MQTT-3.1.2-22]
             self.state.counters.keep_alive_timeouts += 1

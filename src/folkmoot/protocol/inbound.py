@@ -1,7 +1,7 @@
-"""Inbound messages, one at a time: checks, aliases, which way they go (MQTT 5 sections 3.3, 4.3).
+"""Inbound messages, one at a time: checks, aliases, and the way that each one goes (MQTT 5 sections 3.3, 4.3).
 
-Owns whose message waits for another one of the same client. What is answered is `acknowledge`; what runs of equal
-packets may spare is `ingress`.
+Owns which message waits for an earlier one of the same client. `acknowledge` answers; `ingress` has the shortcut for
+runs of equal packets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Inbound"]
 
 
 class Inbound:
-    """Takes PUBLISH of all connections."""
+    """Handles the PUBLISH packets of all connections."""
 
     def __init__(
         self,
@@ -51,8 +51,8 @@ class Inbound:
         self.state = state
         self.relays = relays
         self.counters = state.counters
-        self._queueing: dict[int, Connection] = {}  # whose retained message waits for another one, by number
-        self.forwarded = 0  # messages passed on to the leaders of their publishers
+        self._queueing: dict[int, Connection] = {}  # those whose retained message waits, by number
+        self.forwarded = 0  # messages passed on to the leaders of their publishers' sessions
         self.commits = commits
         self.throttle = commits.throttle
         self.receipts = commits.receipts
@@ -65,7 +65,7 @@ class Inbound:
     def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> bool:
         """Handle one PUBLISH; `data[pos:end]` is the packet, `data[body + 2:topic_end]` its topic.
 
-        False when it is not its turn yet: the connection is paused until then.
+        Return False when the message must wait: the connection is paused until then.
         """
         first = data[pos]
         qos = first >> 1 & 3
@@ -113,7 +113,7 @@ class Inbound:
         payload: bytes,
         properties: Properties | None,
     ) -> bool:
-        """Publish for a client whose session is elsewhere, or pass it on; False when it is not its turn yet."""
+        """Publish for a client whose session is led elsewhere, or pass it on; False when the message must wait."""
         qos = first >> 1 & 3
         passed_on = qos == 2 or names_producer(properties)
         late = bool(first & 1) and not relay.is_ordered(passed_on, self.commits.complete_token)
@@ -133,7 +133,7 @@ class Inbound:
         return True
 
     def go_on(self) -> None:
-        """What was under way has perhaps arrived: retained messages that waited for it may follow."""
+        """Go on with retained messages whose predecessors may have arrived."""
         if self._queueing:
             token = self.commits.complete_token
             for number, connection in list(self._queueing.items()):
@@ -152,11 +152,11 @@ class Inbound:
         payload: bytes,
         properties: Properties | None,
     ) -> None:
-        """Pass a message on to the session's leader.
+        """Pass a message on to the leader of the session.
 
-        The packet id of QoS 2 must survive there; those of an idempotent producer must all go the same way, for one
-        that is overtaken by a later one counts as repeated. Nothing else goes: a new leader, who gets what was on its
-        way once more, could not tell.
+        Only two kinds go there: QoS 2, because the packet id must survive there, and messages of idempotent producers,
+        because one that a later number overtakes counts as a repetition. Other messages must not: a new leader, which
+        receives all unconfirmed packets again, could not recognise them.
         """
         if properties is not None:
             properties.topic_alias = None  # the alias belongs to the connection
@@ -189,7 +189,7 @@ class Inbound:
             raise MalformedPacket(reason.TOPIC_NAME_INVALID, why)
 
     def _alias(self, connection: Connection, topic: bytes, alias: int) -> bytes:
-        """Return the topic of a PUBLISH with a topic alias, MQTT 5 section 3.3.2.3.4."""
+        """Return the topic of a PUBLISH with a topic alias (MQTT 5 section 3.3.2.3.4)."""
         if alias > self.state.limits.topic_alias_max:  # [MQTT-3.3.2-9]
             raise MalformedPacket(reason.TOPIC_ALIAS_INVALID, f"topic alias {alias} is above the maximum")
         known = connection.alias_in
@@ -226,7 +226,7 @@ class Inbound:
             # [MQTT-3.3.4-7] [MQTT-3.3.4-8]
             raise MalformedPacket(reason.RECEIVE_MAXIMUM_EXCEEDED, f"more than {limits.receive_max} messages in flight")
         if qos == 2 and session.received is not None and packet_id in session.received:
-            # [MQTT-4.3.3-10] the same message again: it has been published
+            # [MQTT-4.3.3-10] a repetition: the message has been published
             self.counters.publish_repeated += 1
             code = session.received[packet_id]
             self.acknowledging.answer(connection, PUBREC, packet_id, code, "", True)
@@ -241,21 +241,21 @@ class Inbound:
             receipt = self.receipts.begin()
         try:
             result = self._publish(connection, session, message)
-        finally:  # also when a row that must be read cannot be: what comes next is not in this receipt
+        finally:  # also when a row cannot be read: the next message does not belong to this receipt
             if receipt is not None:
                 self.receipts.end()
         if qos:
-            own = not self.scrutiny.producer  # else the message may have been there, and be on its way still
+            own = not self.scrutiny.producer  # a producer's message may be a repetition of one that is still under way
             self.acknowledging.finish(connection, session, qos, packet_id, result, receipt, own)
             self.state.meter.taken(topic, connection, self.state.now)
         elif result & STORED:
             self.throttle.slow_down(connection)
 
     def _publish(self, connection: Connection, session: Session, message: Message) -> int:
-        """Publish in this node's name, or together with a change of the session's partition.
+        """Publish in this node's name, or as part of a change of the session's partition.
 
-        So for QoS 2, whose packet id becomes known with it, and for what must not overtake such messages: all that a
-        producer sends, and all that follows a retained message of QoS 2 until that is complete (A8).
+        The partition publishes QoS 2, because the packet id becomes known in the same change, and whatever must not
+        overtake such messages: all of a producer, and all behind a retained QoS 2 message until that is complete (A8).
         """
         producer = self.scrutiny.producer
         number = self.scrutiny.number

@@ -1,8 +1,7 @@
-"""From bytes to packets: one call takes a whole chunk apart (MQTT 5 section 2.1; MQTT 3.1.1 section 2.2).
+"""From bytes to packets: one call handles a whole chunk (MQTT 5 section 2.1; MQTT 3.1.1 section 2.2).
 
-Owns the framing of a connection's input and the hot path: a run of equal PUBLISH headers is checked once, and with
-QoS 0 copied as one piece to the subscribers that take it byte for byte. The packets that are not PUBLISH go to
-`control`.
+Owns the framing of a connection's input, and the hot path: a run of equal PUBLISH headers is checked once, and with
+QoS 0 copied in one piece to the subscribers that take it byte for byte. `control` handles all other packets.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ __all__ = ["Ingress", "merge_tail"]
 
 
 def merge_tail(parts: list[bytes]) -> None:
-    """Make one of the small pieces at the end: each takes forty bytes beside its own, which may be one or two."""
+    """Join the small pieces at the end of the list: each costs forty bytes beside its content of one or two."""
     start = len(parts)
     while start and len(parts[start - 1]) < 256:
         start -= 1
@@ -37,7 +36,7 @@ def merge_tail(parts: list[bytes]) -> None:
 
 
 class Ingress:
-    """Takes the input of all connections apart."""
+    """Splits the input of all connections into packets."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class Ingress:
         self.closing = closing
 
     def receive(self, connection: Connection, data: bytes) -> None:
-        """Take a chunk of input; whatever it holds, the worst that happens is the end of this connection."""
+        """Handle a chunk of input; a fault in it ends this connection and nothing else."""
         self.counters.bytes_received += len(data)
         connection.bytes_in += len(data)
         parts = connection.parts
@@ -78,7 +77,7 @@ class Ingress:
         self.take_apart(connection, data)
 
     def resume(self, connection: Connection) -> None:
-        """Go on with input that came while the connection could not take it."""
+        """Handle input that came while the connection could not take it."""
         parts = connection.parts
         if parts is not None:
             connection.parts = None
@@ -113,7 +112,7 @@ class Ingress:
         return received + self.inbound.forwarded
 
     def unstash(self, connection: Connection) -> None:
-        """Go on with what was put aside while the connection might not publish."""
+        """Handle the stash: input that came while the connection might not publish."""
         data = self.throttle.take_stash(connection)
         connection.defers_publishes = False
         self.throttle.resume_reading(connection)
@@ -121,9 +120,9 @@ class Ingress:
             self.take_apart(connection, data)
 
     def goodbye(self, connection: Connection) -> None:
-        """The client has gone while packets of it wait for their turn: of those only its DISCONNECT counts (A7).
+        """The client has gone while packets in its stash wait: of these only DISCONNECT counts (A7).
 
-        The others it has not been told of: it sends them again when it comes back.
+        The others were not answered, so the client sends them again when it returns.
         """
         data = self.throttle.take_stash(connection)
         pos = 0
@@ -135,16 +134,16 @@ class Ingress:
             self.take_apart(connection, data[pos:])
 
     def _sift(self, connection: Connection, data: bytes) -> int:
-        """Take only what does not wait for publishing: acknowledgements of what the client has got, and pings.
+        """Handle only what does not wait for publishing: acknowledgements of deliveries, and pings.
 
-        All else goes into the stash, in order: a PUBREL that overtook its repeated PUBLISH would release it twice.
-        Return where the last complete packet ends.
+        Everything else goes into the stash, in order: a PUBREL that overtakes its repeated PUBLISH would release the
+        packet id twice. Return the end of the last complete packet.
         """
         throttle = self.throttle
         strict = connection.paused & (FOR_BACKLOG | FOR_RELAY) != 0
         size = len(data)
         pos = 0
-        start = 0  # of what goes into the stash
+        start = 0  # of the part for the stash
         while pos + 1 < size and connection.state == OPEN:
             length = data[pos + 1]
             body = pos + 2
@@ -170,7 +169,7 @@ class Ingress:
         return pos
 
     def _bad_connect(self, connection: Connection, fault: MalformedPacket) -> None:
-        # A peer that does not speak MQTT gets no answer; one that tried to is told what was wrong [MQTT-3.1.4-1].
+        # A peer that does not speak MQTT gets no answer; one that tried to gets the reason [MQTT-3.1.4-1].
         connection.v5 = connection.version >= 5
         if connection.version == 0:
             self.closing.disconnect(connection, fault.code, fault.text)
@@ -187,7 +186,7 @@ class Ingress:
             connection.parts = [rest]
             connection.parts_bytes = len(rest)
         elif state == CHECKING or state == REGISTERING:
-            # It may send packets before CONNACK (section 3.1.4); they wait, and so does its socket if there are many.
+            # Packets may come before CONNACK (section 3.1.4); they wait, and if there are many, reading pauses.
             connection.need_bytes = len(data) - pos + self.state.limits.packet_bytes_max
             connection.parts = [data[pos:]]
             connection.parts_bytes = len(data) - pos
@@ -195,7 +194,7 @@ class Ingress:
                 self.throttle.pause(connection, FOR_HANDSHAKE)
 
     def _need_of(self, rest: bytes) -> int:
-        """Return how many bytes the packet at the start of `rest` has, as far as that is known."""
+        """Return the length of the packet at the start of `rest`, as far as it is known."""
         length, pos = decode_varint(rest, 1)
         return pos + length if length >= 0 else 2
 
@@ -255,7 +254,7 @@ class Ingress:
             )
 
     def _first_packet(self, connection: Connection, data: bytes, pos: int) -> int:
-        """Handle CONNECT [MQTT-3.1.0-1]; return where it ends, or -1 if it is incomplete."""
+        """Handle CONNECT [MQTT-3.1.0-1]; return its end, or -1 if it is incomplete."""
         first = data[pos]
         if first >> 4 != 1:
             raise MalformedPacket(reason.PROTOCOL_ERROR, "the first packet is not CONNECT")
@@ -275,9 +274,9 @@ class Ingress:
     # -- PUBLISH --------------------------------------------------------------------------------------------------
 
     def _publish(self, connection: Connection, data: bytes, pos: i64, body: i64, end: i64) -> int:
-        """Handle the PUBLISH at `pos`, and with it those that follow and differ in nothing but their payload.
+        """Handle the PUBLISH at `pos`, and with it those that follow and differ only in their payload.
 
-        Return where the next packet is, -1 when even the first has to wait.
+        Return the position of the next packet, -1 when even the first one has to wait.
         """
         topic_end: i64 = body + 2
         if topic_end > end:
@@ -300,7 +299,7 @@ class Ingress:
     ) -> i64:
         """Handle a run of PUBLISH packets with the same header and topic.
 
-        Return its end, or 0 if it needs more care.
+        Return its end, or 0 if the run needs the general path.
         """
         route = self.cache.get(data[body + 2 : topic_end])
         if route is None or not route.simple:
@@ -333,7 +332,7 @@ class Ingress:
         return run_end
 
     def _forward(self, connection: Connection, route: Route, run: Run) -> None:
-        """Give a run of QoS 0 messages to all who get the topic."""
+        """Send a run of QoS 0 messages to all subscribers of the topic."""
         count = run.count()
         counters = self.counters
         counters.publish_received_qos0 += count

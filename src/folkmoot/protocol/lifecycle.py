@@ -1,4 +1,4 @@
-"""The life of sessions: begin, resume, lose the connection, end (MQTT 5 sections 3.1.2.4, 3.1.2.11.2, 4.1)."""
+"""The life of sessions: begin, resume, detach, end (MQTT 5 sections 3.1.2.4, 3.1.2.11.2, 4.1)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from folkmoot.turn.state import TIMER_SESSION, TIMER_WILL, State
 __all__ = ["EXPIRY_NEVER", "NEVER_US", "Lifecycle"]
 
 EXPIRY_NEVER: Final = 0xFFFF_FFFF
-NEVER_US: Final = 1 << 61  # added to the time at which a client went, where its session has no end
-_ENDINGS_MAX: Final = 1024  # beyond so many remembered endings those that are committed are forgotten
+NEVER_US: Final = 1 << 61  # added to the time of the disconnect, where a session never expires
+_ENDINGS_MAX: Final = 1024  # beyond this number the committed endings are forgotten
 
 
 class Lifecycle:
-    """Begins and ends sessions; the one place where `state.sessions` changes."""
+    """Begins and ends sessions; nothing else changes `state.sessions` while the node leads their partition."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class Lifecycle:
         self.shared = shared
         self.wills = wills
         self.purges = purges
-        self._endings: dict[str, int] = {}  # client ids whose stored session has ended: the batch that says so
-        self.ended: list[Session] = []  # in this turn, with feeds that are to be forgotten
+        self._endings: dict[str, int] = {}  # client ids whose stored session has ended: the batch with that change
+        self.ended: list[Session] = []  # in this turn; their feeds are to be forgotten
 
     def begin(self, client_id: str, durable: bool) -> Session:
         """Create a session for a client id that has none."""
@@ -62,7 +62,7 @@ class Lifecycle:
         return session
 
     def save(self, session: Session) -> None:
-        """Store what is known of a persistent session."""
+        """Store the state of a persistent session."""
         row = SessionRow(
             session.version,
             session.expiry_s,
@@ -76,7 +76,7 @@ class Lifecycle:
         self.state.writer.put(session.partition, key, encode_session(row))
 
     def detach(self, connection: Connection, goodbye: bool) -> None:
-        """The connection of a session is gone; `goodbye`: the client sent DISCONNECT with reason 0."""
+        """Detach a session from its connection; `goodbye`: the client sent DISCONNECT with reason 0."""
         connection.broken = not goodbye
         if connection.opened_us and connection.remote is None:
             if self.state.listening:
@@ -105,7 +105,7 @@ class Lifecycle:
         self.shared.pass_on_lost()
 
     def rest(self, session: Session) -> None:
-        """Let a persistent session wait for its client until its expiry."""
+        """Keep a persistent session without a client until it expires."""
         never = session.expiry_s == EXPIRY_NEVER
         session.ends_us = self.state.now + (NEVER_US if never else session.expiry_s * SECOND)
         self.save(session)
@@ -113,7 +113,7 @@ class Lifecycle:
             self.state.timers.set(session.ends_us, TIMER_SESSION, session.client_id)
 
     def leave(self, session: Session) -> None:
-        """This node leads the session no more: forget it, and leave its rows to its new leader."""
+        """Forget a session that this node leads no more; its rows belong to its new leader."""
         session.ended = True  # here
         state = self.state
         counters = state.counters
@@ -133,15 +133,15 @@ class Lifecycle:
             counters.queue_bytes -= session.queue_bytes
 
     def due(self, session: Session) -> None:
-        """An expiry has come; it is stale when the client has come back."""
+        """Handle an expiry; it is stale when the client has returned."""
         if not session.ended and session.connection is None and 0 < session.ends_us <= self.state.now:
             self.state.counters.sessions_expired += 1
             self.end(session)
 
     def is_ending(self, client_id: str) -> bool:
-        """Whether the end of a stored session of this client id is not committed.
+        """Whether the end of a stored session of this client id is not committed yet.
 
-        A crash would bring it back, and what it has published together with its partition may be under way still.
+        A crash would restore the session, and what it published with its partition may still be under way.
         """
         return self._endings.get(client_id, 0) > self.queue.commits.committed_token
 
@@ -152,7 +152,7 @@ class Lifecycle:
         self._endings[client_id] = self.state.writer.token
 
     def end(self, session: Session) -> None:
-        """Forget a session and everything that it has; a pending will is published now [MQTT-3.1.3-9]."""
+        """Remove a session and all that belongs to it; a pending will is published now [MQTT-3.1.3-9]."""
         session.ended = True
         if session.durable:
             self._note_ending(session.client_id)

@@ -1,4 +1,4 @@
-"""What CONNACK tells a version 5 client: the server's limits, and which of its wishes were changed.
+"""The properties of CONNACK for version 5: the server's limits, and which values of CONNECT it has changed.
 
 MQTT 5 section 3.2.2.3.
 """
@@ -46,13 +46,13 @@ def connack_properties(state: State, packet: Connect, expiry_s: int, assigned: s
     if wish is not None and wish.request_response == 1 and state.identity.response_information:
         client_id = assigned if assigned else packet.client_id
         information = state.identity.response_information.replace("%c", client_id)
-        if len(information.encode()) <= BINARY_BYTES_MAX:  # the server may leave it out (section 3.2.2.3.15)
+        if len(information.encode()) <= BINARY_BYTES_MAX:  # the server may omit it (section 3.2.2.3.15)
             properties.response_info = information
     return properties
 
 
 def expiry_of(packet: Connect, limits: Limits) -> int:
-    """Return after how many seconds without its client the session of a CONNECT ends; 0 = with the connection."""
+    """Return the seconds after which a session without its client ends; 0 = with the connection."""
     if packet.version < 5:
         return 0 if packet.clean_start else limits.session_expiry_v3_s
     properties = packet.properties

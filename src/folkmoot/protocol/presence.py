@@ -1,4 +1,4 @@
-"""What is told of clients: the fields of the events `connected`, `disconnected` and `refused`."""
+"""The fields of the events `connected`, `disconnected` and `refused`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["connected_fields", "disconnected_fields", "refused_fields"]
 
 
 def connected_fields(connection: Connection, expiry_s: object) -> dict[str, object]:
-    """Return the fields of `connected`; expiry_s: how long the session outlives it, None for ever."""
+    """Return the fields of `connected`; expiry_s: how long the session outlives the connection, None = for ever."""
     return {**_who(connection), "expiry_s": expiry_s}
 
 
 def disconnected_fields(connection: Connection, now: int) -> dict[str, object]:
-    """Return the fields of `disconnected`; `clean`: the client said goodbye with an ordinary reason code."""
+    """Return the fields of `disconnected`; `clean`: the client sent DISCONNECT with an ordinary reason code."""
     by = "client" if connection.said >= 0 else connection.end_by or "node"
     code = connection.said if by == "client" else connection.end_code
     return {

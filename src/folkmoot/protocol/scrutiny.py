@@ -1,6 +1,6 @@
-"""Whether a message that came may be published: rights, properties, room on the disks, the rate limit.
+"""Whether a received message may be published: rights, properties, room on the disks, the rate limit.
 
-What is malformed ends the connection; all else is a reason code (MQTT 5 sections 3.3.2.3, 3.4.2.1, 3.5.2.1).
+Malformed packets end the connection; everything else gets a reason code (MQTT 5 sections 3.3.2.3, 3.4.2.1, 3.5.2.1).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Scrutiny", "names_producer"]
 
 
 class Scrutiny:
-    """Looks at messages.
+    """Checks messages.
 
-    Of the message in hand: producer, number: what it names, empty when it names none; receipt: whether its publisher
-    asks for one.
+    Of the current message: producer, number: as its properties name them, empty without; receipt: whether its
+    publisher asks for one.
     """
 
     def __init__(self, state: State, throttle: Throttle, fabric: Fabric, routes: Routes) -> None:
@@ -49,7 +49,7 @@ class Scrutiny:
         payload: bytes,
         properties: Properties | None,
     ) -> tuple[int, str]:
-        """Return why a well-formed message is not accepted, as a reason code of PUBACK and PUBREC, or 0."""
+        """Return why a well-formed message is refused, as a reason code of PUBACK and PUBREC, or 0."""
         self.producer = b""
         self.receipt = False
         if is_reserved(topic):
@@ -75,7 +75,7 @@ class Scrutiny:
             if code:
                 return code, why
         wanted = qos > 0 or retain or bool(self.producer)
-        keeps = retain and bool(payload)  # an empty one clears: that makes room
+        keeps = retain and bool(payload)  # an empty payload clears the topic, which frees room
         if self.fabric.leaderless and wanted:
             partition = self._leaderless(topic, keeps)
             if partition >= 0:
@@ -87,8 +87,8 @@ class Scrutiny:
             self.counters.storage_refused += 1
             why = "no room on the disk" if self.fabric.alone else f"no room on the disk of {short}"
             if self.producer:
-                # Were a later number taken before this one is repeated, the repetition would count as known: so
-                # nothing more is read, and the client repeats from here when it is back.
+                # A later number that is accepted before this one is repeated would make the repetition count as known.
+                # So nothing more is read, and the client repeats from here when it returns.
                 raise MalformedPacket(reason.QUOTA_EXCEEDED, f"{why} for an idempotent producer")
             return reason.QUOTA_EXCEEDED, why
         if self.state.limits.publish_rate_max:
@@ -134,7 +134,7 @@ class Scrutiny:
         return 0, ""
 
     def _short_of(self, topic: bytes, qos: int, retain: bool, session: Session) -> str:
-        """Return the id of a node whose full disk forbids to take a message, "" if there is none."""
+        """Return the id of a node whose full disk forbids the message, "" if there is none."""
         route = self.routes.lookup(topic)
         own = self.fabric.node_id
         if self.state.storage_full:
@@ -150,9 +150,9 @@ class Scrutiny:
         return [*partitions, self.state.partition_of(topic)] if retain else partitions
 
     def _leaderless(self, topic: bytes, retain: bool) -> int:
-        """Return a partition that should take a message and that no node can lead, -1 if there is none.
+        """Return a partition that must take a message and has no possible leader, -1 if there is none.
 
-        To be refused at once: what waits for such a partition would wait until somebody repairs it.
+        The message is refused at once: it would otherwise wait until somebody repairs the partition.
         """
         for partition in self._partitions(self.routes.lookup(topic), topic, retain):
             if not self.fabric.leaders[partition]:
@@ -160,7 +160,7 @@ class Scrutiny:
         return -1
 
     def _full_leader(self, partitions: list[int]) -> str:
-        """Return a node that leads one of these partitions and whose disk is full, "" if there is none."""
+        """Return a node with a full disk that leads one of these partitions, "" if there is none."""
         fabric = self.fabric
         for partition in partitions:
             leader = fabric.leaders[partition]
@@ -169,7 +169,7 @@ class Scrutiny:
         return ""
 
     def _slow_down(self, connection: Connection) -> None:
-        """Count against the rate limit; a client that is a second ahead is not read until its average is right."""
+        """Apply the rate limit; a client that is a second ahead is not read until its average fits."""
         now = self.state.now
         connection.rate_us = max(connection.rate_us, now) + SECOND // self.state.limits.publish_rate_max
         if connection.rate_us >= now + SECOND:
@@ -178,7 +178,7 @@ class Scrutiny:
 
 
 def names_producer(properties: Properties | None) -> bool:
-    """Whether a message is of an idempotent producer."""
+    """Whether a message names an idempotent producer."""
     if properties is not None:
         for name, _ in properties.user_properties:
             if name == PRODUCER_PROPERTY:

@@ -29,7 +29,7 @@ _SHARE = b"$share/"
 
 
 def subscription_key(session: Session, name: bytes) -> bytes:
-    """Return the key of the SUBSCRIPTION row of a filter, as the client wrote it."""
+    """Return the key of the SUBSCRIPTION row of a filter, spelled as in the packet."""
     return name_prefix(session.partition, SUBSCRIPTION, session.key) + name
 
 
@@ -53,7 +53,7 @@ class Subscribing:
         self.retained = retained
         self.streams = streams
         self.sys = sys
-        self._why = ""  # of the entry in hand, for SUBACK
+        self._why = ""  # the reason of the current entry, for SUBACK
 
     def subscribe(self, connection: Connection, packet: Subscribe) -> None:
         """Answer each filter with the granted QoS or a reason [MQTT-3.8.4-6]; SUBACK leaves when all is durable."""
@@ -76,7 +76,7 @@ class Subscribing:
             if code == reason.TOPIC_FILTER_INVALID:
                 self.state.counters.error_filter += 1
             codes.append(code)
-        # [A5] on a node that is not alone all others must know of it
+        # [A5] in a cluster all other members must know the subscription first
         wait = (session.durable or not self.routes.fabric.alone) and bool(started)
         self.commits.acknowledge(connection, self._suback(connection, packet.packet_id, codes, reasons), wait)
         self.state.counters.sent_suback += 1
@@ -85,7 +85,7 @@ class Subscribing:
 
     def _suback(self, connection: Connection, packet_id: int, codes: list[int], reasons: list[str]) -> bytes:
         if not connection.v5:
-            # MQTT 3.1 has no code for a failure; its clients know that of 3.1.1 [MQTT-3.9.3-2 v3.1.1]
+            # MQTT 3.1 has no code for a failure; its clients know the one of 3.1.1 [MQTT-3.9.3-2 v3.1.1]
             return encode(Suback(packet_id, [reason.v3_suback(code) for code in codes]), connection.version)
         properties: Properties | None = None
         if reasons and connection.problem_information:
@@ -103,7 +103,7 @@ class Subscribing:
         identifier: int,
         started: list[Subscription],
     ) -> int:
-        """Add one subscription; return its code for SUBACK and put it into `started` if it is granted."""
+        """Add one subscription; return its code for SUBACK and append it to `started` if it is granted."""
         topic_filter = name
         share = b""
         replay: ReplayFeed | None = None
@@ -160,9 +160,9 @@ class Subscribing:
         return granted
 
     def _find_going(self, connection: Connection, session: Session, name: bytes) -> Subscription | None:
-        """Return the subscription to a replay that this very packet, or a later one, has begun with an earlier leader.
+        """Return the subscription to a replay that this same packet, or a later one, began with an earlier leader.
 
-        What it has sent before may have come to the client: it goes on, and must not begin again (A9).
+        Its records may have reached the client: the replay continues and must not begin again (A9).
         """
         feed = self.feeds.find(session, name)
         if not isinstance(feed, ReplayFeed) or is_later(source_of(connection), feed.source):
@@ -200,7 +200,7 @@ class Subscribing:
         return 0
 
     def _store(self, session: Session, subscription: Subscription, known: Subscription | None) -> None:
-        """Put a subscription in force; one with the same filter is replaced [MQTT-3.8.4-3]."""
+        """Store and activate a subscription; it replaces one with the same filter [MQTT-3.8.4-3]."""
         if known is not None:
             self.routes.remove(known)
         else:
@@ -214,7 +214,7 @@ class Subscribing:
             )
 
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
-        """Remove subscriptions [MQTT-3.10.4-1]; what is on its way to the client still arrives [MQTT-3.10.4-2]."""
+        """Remove subscriptions [MQTT-3.10.4-1]; messages on their way to the client still arrive [MQTT-3.10.4-2]."""
         session = connection.session
         assert session is not None, "an open connection has a session"
         codes = [self._remove(connection, session, name) for name in packet.filters]
@@ -224,11 +224,11 @@ class Subscribing:
 
     def _remove(self, connection: Connection, session: Session, name: bytes) -> int:
         if name.startswith(REPLAY_PREFIX) and self._find_going(connection, session, name) is not None:
-            return reason.SUCCESS  # it has come again, behind the SUBSCRIBE that followed it
+            return reason.SUCCESS  # the packet was received again, behind the SUBSCRIBE that followed it
         return reason.SUCCESS if self.remove(session, name) else reason.NO_SUBSCRIPTION_EXISTED
 
     def remove(self, session: Session, name: bytes) -> bool:
-        """Remove one subscription; False when there is none."""
+        """Remove one subscription; False when it does not exist."""
         known = session.subscriptions.pop(name, None)
         if known is None:
             return False

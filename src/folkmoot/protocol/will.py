@@ -1,7 +1,7 @@
-"""Wills: kept as rows from CONNECT on, published exactly once when a session's end or its delay comes (A7).
+"""Wills: stored from CONNECT on, published exactly once when the session ends or its delay passes (A7).
 
-MQTT 5 sections 3.1.2.5, 3.1.3.2. The row goes in the change that publishes the message or promises to (`outbox`), so
-that a crash does neither or both.
+MQTT 5 sections 3.1.2.5, 3.1.3.2. One change deletes the row and publishes the message, or writes it to the outbox, so
+that a crash does both or neither.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ class Wills:
         self.state = state
         self.entries = entries
         self._planted = entries.publishing.fabric.planted
-        self._held: list[Session] = []  # their wills are due, and wait until it is known who subscribes
+        self._held: list[Session] = []  # their wills are due and wait until all subscriptions are known
 
     def go_on(self) -> None:
-        """It is known who subscribes."""
+        """Publish the wills that waited until all subscriptions were known."""
         held = self._held
         self._held = []
         for session in held:
             self.publish(session)
 
     def leave(self, partition: int) -> None:
-        """This node leads the partition no more: its new leader finds the rows of wills that are due."""
+        """End the leadership of the partition: its new leader finds the rows of due wills."""
         self._held = [session for session in self._held if session.partition != partition]
 
     def set(self, session: Session, will: Will) -> None:
-        """A client connects with a will: store it [MQTT-3.1.2-7]."""
+        """Store the will of a CONNECT [MQTT-3.1.2-7]."""
         session.will = will
         connection = session.connection
         if connection is not None and not self.entries.publishing.fabric.alone:
-            will.token = token_of(connection, self.state)  # it may have to ask another leader before it is let in
+            will.token = token_of(connection, self.state)  # another leader may have to admit the client
         self._put(session, will)
         self.state.counters.wills_pending += 1
 
@@ -52,7 +52,7 @@ class Wills:
         self.state.writer.put(session.partition, plain_key(session.partition, WILL, session.key), encode_will(row))
 
     def cancel(self, session: Session) -> None:
-        """The client said goodbye [MQTT-3.1.2-10], or came back before the delay had passed [MQTT-3.1.3-9]."""
+        """Delete the will: DISCONNECT came [MQTT-3.1.2-10], or the client returned in time [MQTT-3.1.3-9]."""
         if session.will is not None:
             self._forget(session)
             self.state.counters.wills_cancelled += 1
@@ -66,7 +66,7 @@ class Wills:
         self.state.counters.wills_pending -= 1
 
     def arm(self, session: Session) -> None:
-        """The connection is gone without a goodbye [MQTT-3.1.2-8]: publish now or after the delay."""
+        """The connection ended without DISCONNECT [MQTT-3.1.2-8]: publish the will now or after its delay."""
         will = session.will
         if will is None:
             return
@@ -78,16 +78,16 @@ class Wills:
         self.state.timers.set(will.due_us, TIMER_WILL, session.client_id)
 
     def due(self, session: Session) -> None:
-        """A deadline has come; it is stale when the client has come back or the will has gone."""
+        """Handle the end of a delay; it is stale when the client has returned or the will is gone."""
         will = session.will
         if will is not None and 0 < will.due_us <= self.state.now:
             self.publish(session)
 
     def publish_stray(self, session: Session) -> None:
-        """Publish the will of a client that has no session, and is not connected any more.
+        """Publish the will of a client that has no session and is not connected any more.
 
-        As long as it must wait for what the other side of a split has subscribed to, the client may come again with
-        another will: this one gets a row of its own.
+        While the will waits for the subscriptions of the other side of a split, the client may connect again with
+        another will. So this one gets a row of its own.
         """
         will = session.will
         if will is not None and not self.state.routes_whole and not is_left(session.key):
@@ -117,7 +117,7 @@ class Wills:
             message.properties,
             message.publisher,
             self.state.now,
-            # the expiry of a will counts from its publication: until then the row holds the interval
+            # a will expires after its publication; until then the row holds the interval
             self.state.now + message.expires_us if message.expires_us else 0,
         )
         self.entries.publish(session.partition, fresh, None, b"", 0)

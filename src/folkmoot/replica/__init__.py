@@ -1,4 +1,4 @@
-"""The copies of partitions at one node: changes, commits, takeover, copies, digests."""
+"""The replicas of partitions at one node: changes, commits, takeover, copies, digests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A change of a partition as bytes: what a leader sends, followers write as it came, and both remember for a while.
+"""The encoding of a change of a partition: leader and followers write the same bytes, and keep them for a while.
 
-A change leads from one position (epoch, sequence) to the next. It is encoded once, by the leader.
+A change leads from one position (epoch, sequence) to the next. The leader encodes it once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KINDS: Final = [bytes([PUT]), bytes([DELETE]), bytes([DELETE_RANGE])]
 
 
 class Change:
-    """From position (prev_epoch, prev_seq) to (epoch, seq); `body`: the operations, as `encode_ops` makes them."""
+    """From position (prev_epoch, prev_seq) to (epoch, seq); `body`: the operations, encoded by `encode_ops`."""
 
     def __init__(self, prev_epoch: int, prev_seq: int, epoch: int, seq: int, body: bytes) -> None:
         self.prev_epoch = prev_epoch
@@ -47,7 +47,7 @@ def encode_ops(ops: list[tuple[int, bytes, bytes]]) -> bytes:
 
 
 def decode_ops(partition: int, data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """Read what `encode_ops` wrote; raises ValueError, also when a row is not of the partition."""
+    """Read what `encode_ops` wrote; raises ValueError, also for a row of another partition."""
     ops: list[tuple[int, bytes, bytes]] = []
     pos = 0
     end = len(data)
@@ -85,7 +85,7 @@ def size_of(ops: list[tuple[int, bytes, bytes]]) -> int:
 
 
 def encode_change(partition: int, change: Change) -> bytes:
-    """Return a change as it stands in a SHIP or TAIL: partition, positions, length, operations."""
+    """Return a change as SHIP and TAIL contain it: partition, positions, length, operations."""
     head = _HEAD.pack(partition, change.prev_epoch, change.prev_seq, change.epoch, change.seq, len(change.body))
     return head + change.body
 

@@ -1,9 +1,9 @@
-"""Filling a copy here: pages from the leader, while live changes go on.
+"""Filling a copy at this node: pages from the leader, together with live changes.
 
-From the position at which a copy begins, every change comes too, in order. A key, or a range that was removed, which
-such a change touched is newer than any page that comes after it: a page never overwrites it. A page is read by the
-leader after it has sent the changes that the page may show. Rows here that are not in a page are removed. Before a page
-is sent the digests are compared: what is equal stays.
+From the position at which a copy begins, every change comes too, in order. A key or a removed range that such a change
+touches is newer than any later page, so a page never overwrites it. The leader reads a page after it has sent the
+changes that the page may show. Rows here that a page does not have are removed. Digests are compared first: equal pages
+are not sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from folkmoot.store.writer import version_of
 
 __all__ = ["Copies"]
 
-_TOUCHED_MAX: Final = 200_000  # keys remembered per copy; beyond it the copy begins anew, and skips what is equal
+_TOUCHED_MAX: Final = 200_000  # keys remembered per copy; beyond it the copy begins again, and skips equal pages
 
 
 class _Copy:
@@ -41,8 +41,8 @@ class _Copy:
         self.partition = partition
         self.source = source
         self.readable_token = readable_token
-        self.branch = branch  # what the leader had: rows of other changes are from another branch
-        self.waiting = False  # for a leader that goes on with it
+        self.branch = branch  # the changes of the leader: rows of other changes are from another branch
+        self.waiting = False  # for a leader that continues it
         self.asked = False
         self.cursor = partition_start(partition)
         self.asked_end = b""
@@ -51,13 +51,13 @@ class _Copy:
         self.touched: dict[bytes, bool] = {}
         self.ranges: list[tuple[bytes, bytes]] = []
         self.strange = 0
-        self.expected = False  # it was told that the copy here has changes that nobody else has
+        self.expected = False  # the leader said that the copy here has changes of its own
         self.taken = False  # rows of another branch are no loss
-        self.left = 0  # about how many bytes, by the leader's word
+        self.left = 0  # estimated bytes, as reported by the leader
         self.done_token = 0
 
     def is_touched(self, key: bytes) -> bool:
-        """Whether a live change has been here."""
+        """Whether a live change has touched the key."""
         if key in self.touched:
             return True
         for start, end in self.ranges:
@@ -66,7 +66,7 @@ class _Copy:
         return False
 
     def forget_before(self) -> None:
-        """Forget what lies before the cursor: no page comes there any more."""
+        """Forget keys before the cursor: no page comes there any more."""
         cursor = self.cursor
         self.touched = {key: True for key in self.touched if key >= cursor}
         self.ranges = [entry for entry in self.ranges if entry[1] > cursor]
@@ -79,16 +79,16 @@ class Copies:
         self.replica_states = replica_states
         self.active: dict[int, _Copy] = {}
         self.bytes_copied = 0
-        self.bytes_seen = 0  # copied, or found to be here already
+        self.bytes_seen = 0  # copied, or found equal
         self.pages_equal = 0
         self.pages_different = 0
 
     def bytes_left(self) -> int:
-        """Return about how many bytes are still to come, as many as they have on the disks of the leaders."""
+        """Return the estimated bytes that are still to come, as many as they have on the disks of the leaders."""
         return sum([copy.left for copy in self.active.values()])
 
     def installed(self) -> None:
-        """A new view: copies go on when their leader says so."""
+        """A new view: copies continue when their leader says so."""
         replica_states = self.replica_states
         for partition in list(self.active):
             if replica_states.follows(partition):
@@ -104,7 +104,7 @@ class Copies:
         self.replica_states.copying.pop(partition, None)
 
     def begin(self, source: str, notice: CopyNotice) -> None:
-        """The leader says from where on it sends changes: copy all, or go on."""
+        """Begin a copy, or continue it: the leader says from which position on it sends changes."""
         replica_states = self.replica_states
         partition = notice.partition
         copy = self.active.get(partition)
@@ -115,23 +115,24 @@ class Copies:
                 self.step()
             elif not notice.seq and not replica_states.head_seqs[partition]:
                 replica_states.writer.adopt(partition, 0, 0, COMPLETE)
-            elif replica_states.states[partition] != COMPLETE:  # else it was told meanwhile that all is here
+            # else a notice has come meanwhile that the copy is complete
+            elif replica_states.states[partition] != COMPLETE:
                 self._ask_anew(source, partition)
             return
         mine = replica_states.holding(partition)
         branch = Holding(COMPLETE, notice.epoch, notice.seq, notice.history)
         had = includes(branch, mine)
         if not notice.taken and had != YES:
-            # What nobody has taken over is lost with this copy: those who wait for it must not think otherwise.
+            # Changes that no leader has taken over are lost with this copy: turns that wait for them must fail.
             replica_states.pending.abandon(partition)
-            if had == NO:  # ordinary when a leader dies: nobody has been told of them
+            if had == NO:  # normal when a leader dies: nothing of these changes was acknowledged
                 why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}: nobody was told"
                 replica_states.event(INFO, "branch_overwritten", partition, why)
             else:
                 why = f"nobody can tell whether {source} has the changes up to {mine.epoch}:{mine.seq} here"
                 replica_states.event(WARNING, "branch_overwritten", partition, why)
         if replica_states.roles[partition] == REPLICA:
-            replica_states.unfit.append(partition)  # while it is one, nothing is committed
+            replica_states.unfit.append(partition)  # a copy that is being filled commits nothing
         replica_states.cut(partition, notice.epoch, notice.seq, notice.history)
         replica_states.copying[partition] = True
         self.active[partition] = _Copy(partition, source, replica_states.writer.token, branch)
@@ -144,7 +145,7 @@ class Copies:
         fetch(self.replica_states, source, self.replica_states.report(partition))
 
     def touch(self, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
-        """A live change was written here."""
+        """Remember what a live change has touched."""
         copy = self.active.get(partition)
         if copy is None or copy.done_token or self.replica_states.planted.untouched:
             return
@@ -161,7 +162,7 @@ class Copies:
                 self._ask_anew(copy.source, partition)
 
     def step(self) -> None:
-        """Ask for the next pages, of all who give at the same time: each has less to do beside its clients."""
+        """Ask all source nodes for their next pages at the same time: so each has less to do beside its clients."""
         replica_states = self.replica_states
         parallel = replica_states.config.copy_parallel
         unfinished = [copy for copy in self.active.values() if not copy.waiting and not copy.done_token]
@@ -197,7 +198,7 @@ class Copies:
         replica_states.out.append((copy.source, PULL, encode_pull(replica_states.epoch, pull)))
 
     def page(self, source: str, page: PageNotice) -> None:
-        """A page has come, or the word that it is equal."""
+        """Handle a page, or the notice that it is equal."""
         copy = self.active.get(page.partition)
         if copy is None or not copy.asked or copy.source != source or copy.cursor != page.start:
             return
@@ -220,7 +221,7 @@ class Copies:
         self.step()
 
     def _replace(self, copy: _Copy, page: PageNotice) -> None:
-        """Make the rows of the page's range equal to the page, but for what live changes have touched."""
+        """Make the rows of the page's range equal to the page, except those that live changes have touched."""
         coming = dict(page.rows)
         ops: list[tuple[int, bytes, bytes]] = []
         if copy.unreadable:
@@ -246,7 +247,7 @@ class Copies:
             self.replica_states.writer.raw(ops, size)
 
     def _clear(self, copy: _Copy, page: PageNotice) -> list[tuple[int, bytes, bytes]]:
-        """Return the removal of all rows in the page's range, read or not, between those that live changes have put."""
+        """Return operations that remove all rows in the page's range, except those that live changes have put."""
         ops: list[tuple[int, bytes, bytes]] = []
         start = page.start
         for key in sorted([key for key in copy.touched if page.start <= key < page.end]):
@@ -272,7 +273,7 @@ class Copies:
         replica_states.event(INFO, "replica_filled", partition, f"from {copy.source}")
 
     def written(self) -> None:
-        """Something is on the disk here: tell of copies that are done, and read on."""
+        """More is on the disk here: report finished copies, and ask for more pages."""
         replica_states = self.replica_states
         for partition in list(self.active):
             copy = self.active[partition]

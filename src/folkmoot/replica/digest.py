@@ -1,8 +1,8 @@
-"""Comparing copies all the time: the leader asks its replicas for the digest of a page of rows at a common position.
+"""Comparing replicas continuously: the leader asks for the digest of a page of rows at a common position.
 
-Partitions are compared while they are written: each replica answers for the rows that were not changed between the
-leader's position and its own (`window`), and tells which that is; the leader leaves the same rows out. A page is passed
-over when these changes are not remembered any more. The copy that stands alone with its digest is damaged; of two that
+Partitions are compared while they are written. Each replica leaves out the rows that changed between the leader's
+position and its own (`window`), and reports its position; the leader leaves the same rows out. A page is passed over
+when these changes are not remembered any more. The copy that stands alone with its digest is damaged; of two that
 differ it is the follower's, because clients have seen the leader's.
 """
 
@@ -28,13 +28,13 @@ _ANSWER: Final = 1
 _CANNOT: Final = 2
 _VERDICT: Final = 3
 
-_PATIENCE: Final = 50  # intervals after which an answer is not waited for any more
+_PATIENCE: Final = 50  # intervals after which an answer counts as missing
 _WAITING_MAX: Final = 1024
 _LONGER: Final = b"longer"
 
 
 class Digests:
-    """One comparison at a time as a leader; questions that wait for the disk as a follower."""
+    """As leader, one comparison at a time; as follower, questions that wait for the disk."""
 
     def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
         self.replica_states = replica_states
@@ -47,9 +47,9 @@ class Digests:
         self._question: CompareNotice | None = None
         self._expected: list[str] = []
         self._answers: dict[str, CompareNotice] = {}
-        self._rows: list[tuple[bytes, bytes]] = []  # of the page that is asked about
+        self._rows: list[tuple[bytes, bytes]] = []  # of the page in question
         self._round_began_us = 0
-        self.round_us = 0  # how long the last round took, over all that this node leads; 0 = none was finished
+        self.round_us = 0  # how long the last round over all partitions led here took; 0 = none has finished
         self._next_us = 0
         self._patience = 0
         self._waiting: list[tuple[str, CompareNotice]] = []
@@ -61,13 +61,13 @@ class Digests:
         self._waiting.clear()
 
     def due_us(self) -> int:
-        """Return when the next comparison is due, NEVER when there is nobody to compare with."""
+        """Return when the next comparison is due, NEVER when there is no other replica."""
         if self.replica_states.solo or not self.replica_states.config.digest_us:
             return NEVER
         return self._next_us
 
     def step(self) -> None:
-        """Ask for the next page."""
+        """Ask about the next page."""
         replica_states = self.replica_states
         if self.due_us() > replica_states.now:
             return
@@ -124,7 +124,7 @@ class Digests:
         self._cursor = b""
 
     def receive(self, node_id: str, notice: CompareNotice) -> None:
-        """A question, an answer or a verdict."""
+        """Handle a question, an answer or a verdict."""
         replica_states = self.replica_states
         if notice.what == _ANSWER or notice.what == _CANNOT:
             self._answered(node_id, notice)
@@ -136,12 +136,13 @@ class Digests:
                 replica_states.spoil(notice.partition, "rows differ from those of the other replicas")
 
     def _answer(self, node_id: str, question: CompareNotice) -> bool:
-        """Answer, unless that has to wait for the disk."""
+        """Answer a question; False when the answer has to wait for the disk."""
         replica_states = self.replica_states
         partition = question.partition
         notice = CompareNotice(_CANNOT, partition, question.start, question.end, question.seq, b"")
         newest = replica_states.head_seqs[partition]
-        # The leader's page may show all that it had sent when it asked; a link that lost some of it answers nothing.
+        # The page may show all that the leader had sent before its question; if a link lost some of it, there is no
+        # answer.
         whole = replica_states.states[partition] == COMPLETE and partition not in replica_states.copying
         if whole and newest >= question.upto_seq:
             if replica_states.durable_seqs[partition] < question.seq:
@@ -156,19 +157,19 @@ class Digests:
         return True
 
     def _digest(self, question: CompareNotice, newest: int) -> bytes:
-        """Return the digest of what was not changed since the question's position; nothing when that is not known."""
+        """Return the digest of the rows without changes since the question's position; nothing when that is unknown."""
         replica_states = self.replica_states
         window = window_of(replica_states.recent, question.partition, question.seq, newest)
         if window is None:
             return b""
-        # The leader's page may hold few rows where this copy has many: one that does not fit a page differs anyway.
+        # The leader's page may hold few rows where this copy has many: rows beyond a page differ in any case.
         rows, end = read_page(replica_states.reader, question.start, question.end, 2 * replica_states.config.page_bytes)
         if end != question.end:
             return _LONGER if window.empty() else b""
         return sum_bytes(page_sum(rows, window))
 
     def written(self) -> None:
-        """Something is on the disk here: answer what waited for it."""
+        """More is on the disk here: answer the questions that waited for it."""
         if self._waiting:
             waiting = self._waiting
             self._waiting = []
@@ -189,7 +190,7 @@ class Digests:
             self._rows = []
 
     def _own_digest(self, question: CompareNotice, upto: int) -> bytes:
-        """Return this node's digest without what was changed up to a position; nothing when that is not known."""
+        """Return this node's digest without the rows changed up to a position; nothing when that is unknown."""
         window = window_of(self.replica_states.recent, question.partition, question.seq, upto)
         return b"" if window is None else sum_bytes(page_sum(self._rows, window))
 
@@ -226,9 +227,9 @@ class Digests:
             replica_states.out.append((node_id, DIGEST, encode_compare(replica_states.epoch, verdict)))
 
     def _agree(self, question: CompareNotice, answers: list[CompareNotice]) -> bool:
-        """Tell whether several answers, of different positions, are about the same rows: then this node stands alone.
+        """Whether several answers, of different positions, describe equal rows: then this node is the one that differs.
 
-        What the later ones leave out is taken off the earlier ones as this node has it.
+        Rows that the later answers leave out are subtracted from the earlier ones, with the values of this node.
         """
         latest = max([answer.upto_seq for answer in answers])
         left_out = window_of(self.replica_states.recent, question.partition, question.seq, latest)

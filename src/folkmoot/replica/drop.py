@@ -1,4 +1,4 @@
-"""Dropping copies that this node has to keep no more: in pages, and only when enough others have the partition."""
+"""Dropping replicas that this node need not keep any more: in pages, and only while enough others exist."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ __all__ = ["Drops"]
 
 
 class Drops:
-    """Partitions whose rows go, one page per step; each with the key from which on there may be rows."""
+    """Partitions that are being deleted, one page per step; each with the key from which on there may be rows."""
 
     def __init__(self, replica_states: ReplicaStates) -> None:
         self.replica_states = replica_states
         self.active: dict[int, bytes] = {}
-        self.quiet_since_us = 0  # the last view or promise
+        self.quiet_since_us = 0  # time of the last view or promise
 
     def runnable(self) -> bool:
-        """Whether there is something to drop, and nobody counts on it any more."""
+        """Whether there is something to drop that nobody relies on."""
         return bool(self.active) and self.due_us() <= self.replica_states.now
 
     def due_us(self) -> int:
-        """Return when dropping goes on, NEVER when there is nothing to drop."""
+        """Return when dropping continues, NEVER when there is nothing to drop."""
         return self.quiet_since_us + self.replica_states.config.drop_wait_us if self.active else NEVER
 
     def look(self, partition: int) -> None:
@@ -47,12 +47,12 @@ class Drops:
             self.active[partition] = partition_start(partition)
 
     def installed(self) -> None:
-        """A new view: a partition that this node gets again is filled anew, and of others it has to be seen again."""
+        """A new view: partitions that return here are filled anew, and all others must prove safe to drop again."""
         self.quiet_since_us = self.replica_states.now
         self.active.clear()
 
     def _begin(self, partition: int) -> None:
-        """From here on the copy has holes."""
+        """Mark the copy as partial before its first row goes."""
         epoch, seq = self.replica_states.writer.position(partition)
         self.replica_states.writer.adopt(partition, epoch, seq, PARTIAL)
         self.replica_states.recent.clear(partition)
@@ -68,7 +68,7 @@ class Drops:
             try:
                 _rows, following = read_page(replica_states.reader, start, end, replica_states.config.page_bytes)
             except CorruptStore:
-                following = end  # unread, but gone all the same
+                following = end  # unreadable rows are deleted all the same
             replica_states.writer.raw([(DELETE_RANGE, start, following)], len(start) + len(following))
             self.active[partition] = following
             if following == end:

@@ -7,11 +7,11 @@ from typing import Final
 __all__ = ["Early"]
 
 _MESSAGES_MAX: Final = 10_000
-"""Per node: before others get its report a node only hears reports and what became durable, a few per turn."""
+"""Per node: before a node reports, it receives only reports and DURABLE messages, a few per turn."""
 
 
 class Early:
-    """Per node the messages of the newest view that it has spoken of."""
+    """Per node, the messages of the newest view that it has sent."""
 
     def __init__(self) -> None:
         self.dropped = 0

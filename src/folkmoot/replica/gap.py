@@ -1,7 +1,6 @@
-"""Gaps: changes that a follower has missed are asked for, again and again until they come.
+"""Gaps: changes that a follower has missed; it asks for them until they come.
 
-Between two nodes nothing is lost, so a gap is rare: a copy that joined the stream late, or a leader that could not
-answer when it was asked.
+Links lose nothing, so a gap is rare: a copy joined the stream late, or a leader could not answer.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from folkmoot.replica.suffix import fetch
 
 __all__ = ["Gaps"]
 
-_PATIENCE_US: Final = SECOND  # for what was asked for
+_PATIENCE_US: Final = SECOND  # for the answer
 
 
 class Gaps:
-    """The partitions of which something is missing here, with the time when their leader was asked for it."""
+    """The partitions with a gap, each with the time when their leader was asked."""
 
     def __init__(self, replica_states: ReplicaStates) -> None:
         self.replica_states = replica_states
@@ -29,20 +28,20 @@ class Gaps:
         self._asked.clear()
 
     def due_us(self) -> int:
-        """Return when something is to be asked for again, NEVER if nothing is missing."""
+        """Return when to ask again, NEVER when there is no gap."""
         return min(self._asked.values()) + _PATIENCE_US if self._asked else NEVER
 
     def found(self, partition: int) -> None:
-        """What came does not follow what is here."""
+        """A change came that does not follow the head."""
         if partition not in self._asked:
             self._ask(partition)
 
     def closed(self, partition: int) -> None:
-        """What is missing has come, or a copy begins."""
+        """The missing changes have come, or a copy begins."""
         self._asked.pop(partition, None)
 
     def step(self) -> None:
-        """Ask again for what has not come."""
+        """Ask again for changes that have not come."""
         now = self.replica_states.now
         for partition in [one for one, asked_us in self._asked.items() if now - asked_us >= _PATIENCE_US]:
             if self.replica_states.follows(partition):

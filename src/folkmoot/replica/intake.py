@@ -1,4 +1,4 @@
-"""Taking in the branches of one partition: what was read, what is planned, how far it is. Data of `merging` only."""
+"""The merge of the branches of one partition: what is read, what is planned, how far it is. Data of `merging` only."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["Intake"]
 
 
 class Intake:
-    """The merge of one partition: the nodes that are left, and how far the present one has come."""
+    """The merge of one partition: the remaining nodes, and the progress with the current one."""
 
     def __init__(self, nodes: list[str]) -> None:
         self.nodes = nodes
         self.source = ""
         self.cursor = b""
         self.rows: dict[bytes, bytes] = {}
-        self.own: dict[bytes, bytes] = {}  # of the side that goes on, read up to `reached`
+        self.own: dict[bytes, bytes] = {}  # of the side that leads, read up to `reached`
         self.reached = b""
         self.offered = False  # all rows of the branch are here
         self.merge: Merge | None = None
@@ -32,7 +32,7 @@ class Intake:
         self.tries: dict[str, int] = {}  # by node: how often its branch could not be read
 
     def forget_rows(self) -> None:
-        """The plan is made, or given up."""
+        """Free the rows: the plan is complete, or given up."""
         self.rows = {}
         self.own = {}
         self.merge = None

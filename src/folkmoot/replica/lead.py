@@ -1,7 +1,7 @@
-"""A leader and those who follow it: who has joined the stream of changes, what is sent to whom, what is committed.
+"""A leader and its followers: which have joined the stream of changes, what each is sent, what is committed.
 
-A follower joins with a report of its position: then it gets what it lacks and all that comes, in order, so that after
-joining nothing is missing unless a node has failed. Its leader counts what it says is on its disk; a replica that has
+A follower joins with a report of its position. It then gets the changes that it lacks and all later ones, in order; so
+nothing is missing unless a node has failed. The leader counts what the follower reports as durable. A replica that has
 not joined, or is being filled, counts as having nothing, so nothing is committed without it.
 """
 
@@ -21,11 +21,11 @@ __all__ = ["Follower", "Lead"]
 
 
 class Follower:
-    """Another node that is to have a partition; durable: sequence up to which it has it on its disk, -1 = unknown.
+    """Another node that is to have a partition; acked_seq: sequence up to which it is on its disk, -1 = unknown.
 
-    streaming: it gets every change; complete: it has no holes; copy_seq: position at which its copy began; counts:
-    nothing is committed without it, as holds for replicas, and for learners before they are told as filled: from then
-    on the next view may take them for replicas at any time.
+    streaming: it gets every change; complete: it has no gaps; copy_seq: position at which its copy began; filled_seq:
+    position at which a learner counts as filled; counts: nothing is committed without it. That holds for replicas, and
+    for learners before they are reported as filled: from then on any view may make them replicas.
     """
 
     def __init__(self, node_id: str, replica: bool) -> None:
@@ -47,7 +47,7 @@ class Lead:
         self.replica_states = replica_states
         self.followers: list[list[Follower]] = [[] for _ in range(replica_states.partitions)]
         self.reports: dict[str, dict[int, Report]] = {}  # of this view, by node and partition
-        self.opening: list[int] = []  # to be told to all
+        self.opening: list[int] = []  # to be announced to all members
         self.filled: list[tuple[int, str]] = []
         self.opening_seqs: list[int] = [0] * replica_states.partitions
         self.taken: list[list[Holding]] = [[] for _ in range(replica_states.partitions)]  # branches that were merged
@@ -62,9 +62,9 @@ class Lead:
         self._settlements.clear()
 
     def gather(self, partition: int, replicas: list[str], learners: list[str], kept: list[str]) -> None:
-        """Take these nodes as the followers of a partition; they join when their reports come.
+        """Set the followers of a partition; they join when their reports come.
 
-        kept: nodes that have not been started again since the view before: of these who counted counts.
+        kept: nodes that have not restarted since the view before: of these, learners that counted still count.
         """
         counted = [f.node_id for f in self.followers[partition] if f.counts and f.node_id in kept]
         me = self.replica_states.node_id
@@ -85,7 +85,7 @@ class Lead:
         return None
 
     def report(self, node_id: str, report: Report) -> None:
-        """A node says what it has of a partition that this node leads."""
+        """Handle a node's report on a partition that this node leads."""
         partition = report.partition
         self.reports.setdefault(node_id, {})[partition] = report
         follower = self.follower(partition, node_id)
@@ -95,7 +95,7 @@ class Lead:
             self._settle_with(partition, node_id, report)
 
     def join_known(self, partition: int) -> None:
-        """The partition was opened, or a branch was taken in: let those join that have reported, and may."""
+        """Let followers with a report join: the partition was opened, or a branch was merged."""
         for follower in self.followers[partition]:
             if follower.streaming:
                 continue
@@ -104,13 +104,14 @@ class Lead:
                 self.join(partition, follower, report)
 
     def join(self, partition: int, follower: Follower, report: Report) -> None:
-        """Send a follower what it lacks, or have it copy the partition, and all that comes from now on."""
+        """Send a follower the changes that it lacks, or have it copy the partition; then all later changes."""
         replica_states = self.replica_states
         holding = report.holding
         if self.keeps_out(partition, report):
             view = replica_states.view
             if view is None or follower.node_id not in view.branches.get(partition, []):
-                # It went on while the view was made: the next one names it, and then its changes are taken in.
+                # It changed the partition while the view was made: the next view names its branch, which is then
+                # merged.
                 replica_states.unfit.append(partition)
             return
         follower.streaming = True
@@ -131,12 +132,12 @@ class Lead:
         else:
             follower.complete = True
             if holding.state == NONE and not changes:
-                self._start_copy(partition, follower, True)  # it has all that there is: nothing
+                self._start_copy(partition, follower, True)  # the partition is empty, so it is complete
         self.advance(partition)
         self._check_filled(partition, follower)
 
     def keeps_out(self, partition: int, report: Report) -> bool:
-        """Whether a copy has changes that must be taken in before it may be overwritten."""
+        """Whether a copy has changes that must be merged before it may be overwritten."""
         holding = report.holding
         if holding.state != COMPLETE or not report.may_diverge:
             return False
@@ -145,14 +146,14 @@ class Lead:
         return new and not knows_epoch(mine, holding.epoch)
 
     def _has(self, partition: int, holding: Holding) -> bool:
-        """Whether the changes of a copy are here, in their order or taken in from a branch."""
+        """Whether the changes of a copy are here, in their order or merged from a branch."""
         for known in [self.replica_states.holding(partition), *self.taken[partition]]:
             if includes(known, holding) == YES:
                 return True
         return False
 
     def _lacking(self, partition: int, report: Report) -> list[Change] | None:
-        """Return the changes that follow a report's position, or None when it is not known to lead here."""
+        """Return the changes that follow a report's position; None when that position is not one of this history."""
         replica_states = self.replica_states
         holding = report.holding
         seq = replica_states.head_seqs[partition]
@@ -172,13 +173,13 @@ class Lead:
         replica_states.out.append((follower.node_id, COPY, encode_copy(replica_states.epoch, notice)))
 
     def send_changes(self, node_id: str, partition: int, changes: list[Change]) -> None:
-        """Send changes to one node, in frames that are not too long."""
+        """Send changes to one node, in frames of limited size."""
         head = u64(self.replica_states.epoch)
         for parts in frames_of(partition, changes):
             self.replica_states.out.append((node_id, SHIP, b"".join([head, *parts])))
 
     def ship(self, partition: int, change: Change) -> None:
-        """Put a change of this turn into the frames for those who follow; `flush` sends them."""
+        """Add a change of this turn to the frames for the followers; `flush` sends them."""
         encoded = b""
         for follower in self.followers[partition]:
             if follower.streaming:
@@ -191,7 +192,7 @@ class Lead:
                     ships.append(encoded)
 
     def flush(self) -> None:
-        """End of turn: one frame of changes per node, then what was opened and settled."""
+        """End of turn: send one frame of changes per node, then what was opened and settled."""
         replica_states = self.replica_states
         if self._ships:
             for node_id, parts in self._ships.items():
@@ -220,7 +221,7 @@ class Lead:
                     self._check_filled(partition, follower)
 
     def completed(self, node_id: str, entries: list[tuple[int, int]]) -> None:
-        """A follower's copy has no holes any more, and is on its disk up to these sequences."""
+        """A follower's copy is complete, and on its disk up to these sequences."""
         for partition, seq in entries:
             follower = self.follower(partition, node_id)
             if follower is not None and follower.streaming:
@@ -230,7 +231,7 @@ class Lead:
                 self._check_filled(partition, follower)
 
     def _check_filled(self, partition: int, follower: Follower) -> None:
-        """A learner without holes counts from now on; it is told as filled when it has all that came before."""
+        """Count a complete learner from now on; report it as filled when it has all changes from before."""
         if not follower.complete or follower.replica or follower.reported_filled:
             return
         if not follower.counts:
@@ -253,7 +254,7 @@ class Lead:
         return low
 
     def copies_of(self, partition: int, seq: int) -> int:
-        """Return how many nodes have what was committed up to `seq` on their disks, whoever leads the partition now."""
+        """Return how many nodes have what was committed up to `seq` on their disks, whichever node leads."""
         replica_states = self.replica_states
         if replica_states.solo:
             return 1
@@ -267,7 +268,7 @@ class Lead:
         return count
 
     def advance(self, partition: int) -> None:
-        """Something has become durable: commit what can be."""
+        """Commit what can be committed, after more has become durable."""
         replica_states = self.replica_states
         if replica_states.phases[partition] < MERGING or replica_states.fresh:
             return
@@ -285,7 +286,7 @@ class Lead:
                 self._settle_with(partition, node_id, report)
 
     def _settle_with(self, partition: int, node_id: str, report: Report) -> None:
-        """Tell a node whether what it had of a partition is part of what all replicas have now."""
+        """Tell a node whether its changes of a partition are part of what all replicas have now."""
         taken = self._has(partition, report.holding) or self.replica_states.planted.own_tail
         self._settlements.setdefault(node_id, []).append((partition, 1 if taken else 0))
 

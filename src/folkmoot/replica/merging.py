@@ -1,9 +1,9 @@
-"""Taking in the branches of a healed split, at the leader: before it opens a partition, while nobody serves it.
+"""Merging the branches of a healed split, at the leader: before it opens a partition, while nobody serves it.
 
-One branch after the other: ask its node for all rows, read one's own, make the plan (`merge`), each a page or a step at
-a time, over turns; write it as changes of the partition's own, some `_TURN_BYTES` per turn; a row MERGED says how far
-it has come, so that another leader goes on from there, and in the end that the branch is taken in. Its node then
-follows as a learner. The store is read only when what was written before is on the disk.
+One branch after the other, each page or step in a turn of its own: ask the branch's node for all rows, read this node's
+rows, make the plan (`merge`), write it as changes of the partition, about `_TURN_BYTES` per turn. A row MERGED records
+the progress, so that another leader can continue, and finally that the branch is merged. The branch's node then follows
+as a learner. The store is read only when earlier changes are on the disk.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from folkmoot.store.origin import NUMBER_BITS
 
 __all__ = ["Merges"]
 
-_TURN_BYTES: Final = 1 << 20  # of operations, about, in one turn
+_TURN_BYTES: Final = 1 << 20  # of operations in one turn, approximately
 _TAKEN_MAX: Final = 16  # branches of a partition that are remembered
 _HEALS_MAX: Final = 16
 _DONE: Final = b"\xff\xff"
 _TRIES: Final = 3  # to read a branch, before it counts as lost
-_ROWS_HELD: Final = 500_000  # of partitions that merge at once, both sides; one alone may have more
+_ROWS_HELD: Final = 500_000  # of all partitions that merge at the same time, both sides; a single one may have more
 
 
 class Merges:
-    """The partitions that take in branches; `done`: those that have, to be taken.
+    """The partitions that merge branches; `done`: those that have finished, to be taken.
 
-    heals: receipts of the newest heals, oldest first.
+    heals: summaries of the newest heals, oldest first.
     """
 
     def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
@@ -68,15 +68,15 @@ class Merges:
         self._sources: dict[str, bool] = {}
 
     def installed(self) -> None:
-        """A new view: those that it names begin anew, and go on where they were."""
+        """A new view: the partitions that it names begin again, from their recorded progress."""
         self._active.clear()
         self._homes.clear()
         self.done.clear()
 
     def load(self, partition: int) -> bool:
-        """This node takes a partition over: what was merged before; the rows are on its disk.
+        """Read what was merged before, when this node takes a partition over; the rows are on its disk.
 
-        Whoever cannot read that must not lead: it would take in again what it has taken in.
+        A node that cannot read it must not lead: it would merge the same changes twice.
         """
         prefix = kind_prefix(partition, MERGED)
         taken: list[Holding] = []
@@ -96,7 +96,7 @@ class Merges:
         return True
 
     def begin(self, partition: int, nodes: list[str]) -> None:
-        """Take in the branches of these nodes, the longest first: others of the same branch have nothing more."""
+        """Merge the branches of these nodes, the longest first: shorter copies of the same branch add nothing."""
         found: list[tuple[str, Holding]] = []
         for node_id in nodes:
             report = self.lead.reports.get(node_id, {}).get(partition)
@@ -120,7 +120,7 @@ class Merges:
         return False
 
     def step(self) -> None:
-        """Go on with those that can, a few at a time, fewer if they are large: a page or a step of the plan each."""
+        """Advance a few merges, fewer if they are large: a page or a step of the plan each."""
         running = 0
         rows = sum([len(merging.rows) + len(merging.own) for merging in self._active.values()])
         for partition in list(self._active):
@@ -155,7 +155,7 @@ class Merges:
             self._next(partition, merging)
 
     def _next(self, partition: int, merging: Intake) -> None:
-        """Ask the next node that has something."""
+        """Ask the next node with a branch."""
         while merging.nodes:
             node_id = merging.nodes.pop(0)
             holding = self._holding_of(node_id, partition)
@@ -174,7 +174,7 @@ class Merges:
             return
         del self._active[partition]
         self.done.append(partition)
-        # What the branches had, and did not tell anybody, is settled when all replicas have what was taken in.
+        # The uncommitted changes of branches are settled when all replicas have the result.
         self.lead.opening_seqs[partition] = self.replica_states.writer.sequence(partition)
         self.lead.join_known(partition)
         self.lead.advance(partition)
@@ -199,7 +199,7 @@ class Merges:
         self.replica_states.out.append((merging.source, ASK_OFFER, encode_ask(self.replica_states.epoch, ask)))
 
     def offered(self, node_id: str, offer: OfferNotice) -> None:
-        """A page of a branch has come."""
+        """Handle a page of a branch."""
         partition = offer.partition
         merging = self._active.get(partition)
         if merging is None or merging.source != node_id or merging.cursor != offer.start:
@@ -221,9 +221,9 @@ class Merges:
         self.step()
 
     def _give_up(self, partition: int, merging: Intake, why: str) -> None:
-        """What cannot be read is lost, as with any damaged copy: if it is so again, and no other node has it either."""
+        """Give up an unreadable branch, as any damaged copy, after several tries and if no other node has it."""
         if merging.offered and merging.reached < partition_end(partition):
-            del self._active[partition]  # the branch is sound, this copy is not
+            del self._active[partition]  # the branch is sound, but this copy is not
             self.replica_states.spoil(partition, why)
             return
         source = merging.source
@@ -234,14 +234,14 @@ class Merges:
             self._next(partition, merging)
             return
         self.replica_states.event(ERROR, "branch_lost", partition, why)
-        merging.summary = HealSummary()  # not that of the branch before
+        merging.summary = HealSummary()  # not that of the previous branch
         merging.summary.drop(why, 1)
         merging.units = []
         merging.forget_rows()
         merging.planned = True
 
     def _prepare(self, partition: int, merging: Intake) -> None:
-        """Read a page of what is here, or make a step of the plan; raises CorruptStore, ValueError, IndexError."""
+        """Read a page of this copy, or make a step of the plan; raises CorruptStore, ValueError, IndexError."""
         if merging.reached < partition_end(partition):
             self._read_own(partition, merging)
         elif merging.steps is None:
@@ -287,7 +287,7 @@ class Merges:
         merging.forget_rows()
 
     def _read_own(self, partition: int, merging: Intake) -> None:
-        """Read a page of the rows of this copy, but for the records of streams: they are only appended to."""
+        """Read a page of this copy's rows, without records of streams: these are only appended to."""
         replica_states = self.replica_states
         chunks = kind_prefix(partition, CHUNK)
         behind = end_of(chunks)
@@ -298,7 +298,7 @@ class Merges:
         merging.reached = behind if following == chunks else following
 
     def _write(self, partition: int, merging: Intake) -> None:
-        """Write the next units, and how far that is."""
+        """Write the next units and the progress."""
         writer = self.replica_states.writer
         size = 0
         while merging.next < len(merging.units) and size < _TURN_BYTES:
@@ -337,7 +337,7 @@ class Merges:
         merging.source = ""
 
     def _report(self) -> None:
-        """All partitions of this heal are merged here."""
+        """Report the heal when all its partitions are merged here."""
         if not self._sources:
             return
         fields = self._heal.fields()
@@ -348,18 +348,18 @@ class Merges:
         self.heals.append(fields)
         if len(self.heals) > _HEALS_MAX:
             del self.heals[0]
-        # Where the other side had nothing of its own, as after a common stop, nobody need look.
+        # Where the other side had no changes of its own, as after a common stop, there is nothing to report.
         self.replica_states.events.append(Event(INFO if self._heal.is_empty() else WARNING, "healed", dict(fields)))
 
     def take_homes(self, partition: int) -> dict[str, tuple[bool, list[str]]]:
         """Return the clients of a merged partition whose connections may stay at these nodes only, or not there.
 
-        Elsewhere the client has messages under packet ids that mean others in its session now.
+        At other nodes the packet ids of the client stand for other messages than in its session now.
         """
         return self._homes.pop(partition, {})
 
     def tidy(self) -> None:
-        """When all who are known are back and have what is here, nothing has to be remembered for anybody's return."""
+        """Forget what was kept for absent nodes, once all known nodes are back and have the merged partitions."""
         view = self.replica_states.view
         if view is None or not view.replicas or not view.is_whole():
             return

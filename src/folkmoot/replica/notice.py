@@ -1,6 +1,7 @@
-"""What replicas tell each other beside the changes: bodies of messages and their reading. Owns no state.
+"""Messages between replicas other than changes: their bodies and decoding. Owns no state.
 
-Every body starts with the epoch of its sender's view, so that what belongs to another view is known before it is read.
+Every body starts with the epoch of its sender's view, so that a message of another view is recognised before it is
+read.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ def epoch_of(body: bytes) -> int:
 
 
 class Report:
-    """What a node has of one partition; `durable_seq`: up to which sequence it is on its disk, -1 = nobody knows.
+    """What a node has of one partition; `durable_seq`: up to which sequence it is on its disk, -1 = unknown.
 
-    apart: it may have committed what its leader lacks, in a view without it.
+    may_diverge: it may have committed changes that its leader lacks, in a view without that leader.
     """
 
     def __init__(self, partition: int, holding: Holding, durable_seq: int) -> None:
@@ -101,7 +102,7 @@ def _partition(cursor: Cursor, partitions: int) -> int:
 
 
 def _check_range(partition: int, start: bytes, end: bytes) -> None:
-    """What a node keeps for itself, and other partitions, are nobody's business."""
+    """Refuse keys of other partitions, and keys that a node keeps for itself."""
     if not partition_start(partition) <= start < end <= partition_end(partition):
         raise ValueError(f"a message between replicas names keys that are not of partition {partition}")
 
@@ -129,9 +130,9 @@ def decode_sequences(body: bytes, partitions: int) -> list[tuple[int, int]]:
 
 
 class CopyNotice:
-    """COPY: from here on you get all changes after (epoch, seq); go on pulling pages (`resume`), or from the start.
+    """COPY: the receiver gets all changes after (epoch, seq); it continues to pull pages (`resume`) or starts again.
 
-    taken: what you have is here too, in its order or merged. left: about how many bytes there are.
+    taken: the receiver's changes are at the leader too, in order or merged. left: estimated bytes to copy.
     """
 
     def __init__(self, partition: int, resume: bool, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:
@@ -165,7 +166,7 @@ def decode_copy(body: bytes, partitions: int) -> CopyNotice:
 
 
 class PullNotice:
-    """PULL: send what differs from my rows with start <= key < end, whose digest is this."""
+    """PULL: send the differences from the sender's rows with start <= key < end and this digest."""
 
     def __init__(self, partition: int, start: bytes, end: bytes, digest: bytes) -> None:
         self.partition = partition
@@ -191,7 +192,7 @@ def decode_pull(body: bytes, partitions: int) -> PullNotice:
 
 
 class PageNotice:
-    """PAGE: the rows with start <= key < end, or that yours are equal."""
+    """PAGE: the rows with start <= key < end, or that the receiver's are equal."""
 
     def __init__(self, partition: int, start: bytes, end: bytes, equal: bool, rows: list[tuple[bytes, bytes]]) -> None:
         self.partition = partition
@@ -240,9 +241,9 @@ def decode_page(body: bytes, partitions: int) -> PageNotice:
 
 
 class CompareNotice:
-    """DIGEST: `what` says whether it asks, answers, cannot answer or judges; seq: position at which it is true.
+    """DIGEST: `what` is question, answer, no answer or verdict; seq: the position that it is about.
 
-    upto: rows that were changed after `seq` and up to here are not in the digest.
+    upto_seq: rows that were changed after `seq` and up to here are not in the digest.
     """
 
     def __init__(self, what: int, partition: int, start: bytes, end: bytes, seq: int, digest: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Offering a branch: a copy that went another way in a split is read by the leader before it is replaced.
+"""Offering a branch: the leader reads a copy that diverged in a split before it replaces it.
 
-The rows of such a copy stand still: its node follows the leader, and nothing that the leader sends fits behind them.
+The rows of such a copy do not change: its node follows the leader, and no change of the leader fits behind them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SEEN_MAX: Final = 64
 
 
 class AskNotice:
-    """ASK: offer me your rows from `start` on; `seen`: the branches whose changes are here."""
+    """ASK_OFFER: send the rows from `start` on; `seen`: the branches whose changes the leader has."""
 
     def __init__(self, partition: int, start: bytes, seen: list[Holding]) -> None:
         self.partition = partition
@@ -37,14 +37,14 @@ class AskNotice:
 
 
 def encode_ask(epoch: int, ask: AskNotice) -> bytes:
-    """Return the body of ASK."""
+    """Return the body of ASK_OFFER."""
     parts = [u64(epoch), varint(ask.partition), put_bytes(ask.start), varint(len(ask.seen))]
     parts.extend([varint(one.epoch) + varint(one.seq) + put_history(one.history) for one in ask.seen])
     return b"".join(parts)
 
 
 def decode_ask(body: bytes, partitions: int) -> AskNotice:
-    """Read the body of ASK; raises ValueError."""
+    """Read the body of ASK_OFFER; raises ValueError."""
     cursor = Cursor(body[8:], "an ASK")
     partition = cursor.integer()
     start = cursor.bytes_()
@@ -61,7 +61,7 @@ def decode_ask(body: bytes, partitions: int) -> AskNotice:
 class OfferNotice:
     """OFFER: rows from `start` up to `end`, where the next page begins; no `end`: they cannot be read.
 
-    side: the members of the view in which the branch was made; lineage: the views that it comes from, that one first.
+    side: the members of the view in which the branch was made; lineage: that view and its predecessors, newest first.
     """
 
     def __init__(
@@ -115,15 +115,15 @@ class Offers:
 
     def __init__(self, replica_states: ReplicaStates) -> None:
         self.replica_states = replica_states
-        self.sides: dict[int, View] = {}  # in which a branch here was made
+        self.sides: dict[int, View] = {}  # the views in which the branches here were made
         self._waiting: list[tuple[str, AskNotice]] = []
 
     def installed(self) -> None:
-        """A new view: who wants to know asks again."""
+        """A new view: leaders ask again."""
         self._waiting.clear()
 
     def note_sides(self) -> None:
-        """A view comes to life after another one: remember with whom the branches here were made."""
+        """Remember with which members the branches here were made, when a view takes effect after another one."""
         view = self.replica_states.view
         lived = self.replica_states.lived
         if view is None or lived is None or not lived.replicas:
@@ -134,18 +134,18 @@ class Offers:
                 self.sides[partition] = lived
 
     def asked(self, node_id: str, ask: AskNotice) -> None:
-        """The leader of a partition wants to know what is here."""
+        """Handle the question of a partition's leader."""
         if self.replica_states.leaders[ask.partition] == node_id and not self._answer(node_id, ask):
             self._waiting.append((node_id, ask))
 
     def written(self) -> None:
-        """Something is on the disk here."""
+        """More is on the disk here: answer the questions that waited."""
         if self._waiting:
             waiting = self._waiting
             self._waiting = [entry for entry in waiting if not self._answer(entry[0], entry[1])]
 
     def _answer(self, node_id: str, ask: AskNotice) -> bool:
-        """Answer, unless that has to wait for the disk."""
+        """Answer a question; False when the answer has to wait for the disk."""
         replica_states = self.replica_states
         partition = ask.partition
         if replica_states.durable_seqs[partition] < replica_states.writer.sequence(partition):
@@ -166,7 +166,7 @@ class Offers:
 
 
 def _offered(rows: list[tuple[bytes, bytes]], seen: list[Holding], mine: Holding) -> list[tuple[bytes, bytes]]:
-    """Return what the leader must see: of big rows that it has only that they are still there."""
+    """Return the rows for the leader: of big rows that it has too, only that they exist."""
     common = max([shared(holding, mine)[0] for holding in seen], default=0)
     found: list[tuple[bytes, bytes]] = []
     for key, value in rows:

@@ -17,7 +17,7 @@ _ROWS_MAX: Final = 4096
 def read_page(reader: Reader, start: bytes, end: bytes, page_bytes: int) -> tuple[list[tuple[bytes, bytes]], bytes]:
     """Return rows with start <= key < end and where the next page starts (`end` after the last).
 
-    A page has about `page_bytes`, or some rows more; rows may have a megabyte each, so it is read in small portions.
+    A page has about `page_bytes`, or a few rows more. Rows may have a megabyte each, so it reads small portions.
     Raises CorruptStore.
     """
     rows: list[tuple[bytes, bytes]] = []

@@ -1,7 +1,7 @@
-"""Which of this node's turns are committed: what waits for the disks of other nodes, in order.
+"""Which turns of this node are committed, and which wait for the disks of other nodes.
 
-A turn is committed when it is durable here and each partition that it changed has it on all its replicas. Partitions
-get there one by one, turns come out in order.
+A turn is committed when it is durable here and every partition that it changed has it on all replicas. Partitions get
+there one by one; turns are committed in order.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class _Turn:
 
 
 class Pending:
-    """Turns that are not committed; `committed_token`: the newest token such that it and all before it are.
+    """Turns that are not committed; `committed_token`: the newest token such that it and all before it are committed.
 
-    latency_us: from the end of a turn to its commit, smoothed; measured: turns that it was taken of. abandoned: (token,
-    partition) of changes that no leader has taken over; they are told before `committed_token` passes the token.
+    latency_us: from the end of a turn to its commit, smoothed; measured: the number of measured turns. abandoned:
+    (token, partition) of changes that no leader has taken over; reported before `committed_token` passes the token.
     """
 
     def __init__(self, partitions: int) -> None:
@@ -38,7 +38,7 @@ class Pending:
         self._waiting: list[deque[tuple[int, _Turn]]] = [deque() for _ in range(partitions)]
 
     def add(self, token: int, parts: list[tuple[int, int]], now: int) -> None:
-        """Let `token` wait for these (partition, sequence)."""
+        """Make `token` wait for these (partition, sequence)."""
         turn = _Turn(token, len(parts), now)
         for partition, seq in parts:
             self._waiting[partition].append((seq, turn))
@@ -49,13 +49,13 @@ class Pending:
         return bool(self._waiting[partition])
 
     def replicated(self, partition: int, seq: int) -> None:
-        """All changes of a partition up to this sequence are on all its replicas."""
+        """All replicas have the changes of a partition up to this sequence."""
         waiting = self._waiting[partition]
         while waiting and waiting[0][0] <= seq:
             waiting.popleft()[1].waiting -= 1
 
     def abandon(self, partition: int) -> None:
-        """The changes of a partition that wait are in no copy that counts; the turns wait for them no more."""
+        """The waiting changes of a partition are lost with a change of leaders; their turns wait for them no more."""
         waiting = self._waiting[partition]
         while waiting:
             turn = waiting.popleft()[1]
@@ -63,7 +63,7 @@ class Pending:
             self.abandoned.append((turn.token, partition))
 
     def advance(self, now: int) -> None:
-        """Move `committed_token` on as far as it goes."""
+        """Advance `committed_token` as far as possible."""
         turns = self._turns
         written_token = self.written_token
         while turns and turns[0].waiting == 0 and turns[0].token <= written_token:

@@ -1,4 +1,4 @@
-"""Figures of replication at one node, for status and metrics. Reads, and changes nothing."""
+"""Figures of replication at one node, for status and metrics. Read-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The newest changes of each partition in memory: what a replica that lacks little is given, instead of a copy."""
+"""The newest changes of each partition in memory: a replica that lacks only these gets them instead of a copy."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from folkmoot.replica.change import Change
 
 __all__ = ["Recent"]
 
-_CHANGE_BYTES: Final = 200  # what a change takes beside its operations, about
+_CHANGE_BYTES: Final = 200  # overhead of a change beside its operations, approximately
 _NOTHING_HELD: Final = 1 << 62
 
 
 class Recent:
-    """Changes in order, without gaps; the oldest of all partitions go first when they take more than `bytes_max`.
+    """Changes in order, without gaps; above `bytes_max` the oldest of all partitions are evicted.
 
-    Where this node leads, those that a replica may lack stay beyond that (`hold`): a replica in sync that could not be
-    given them would have to be filled anew, and count for nothing meanwhile. They are as many as may wait for disks; a
-    merge waits for them when they take more than `bytes_max` themselves.
+    Of led partitions, changes that a replica may lack are held beyond that (`hold`): without them a replica in sync
+    would have to be filled again, and count for nothing meanwhile. The write backlog limits them; a merge waits while
+    they take more than `bytes_max`.
     """
 
     def __init__(self, partitions: int, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.bytes = 0
-        self.held_bytes = 0  # of these, what only stays because a replica may lack it
+        self.held_bytes = 0  # the part that is held only because a replica may lack it
         self._changes: list[deque[Change]] = [deque() for _ in range(partitions)]
         self._order: deque[tuple[int, Change]] = deque()
-        self._overdue: list[deque[Change]] = [deque() for _ in range(partitions)]  # before `_changes`, and held
+        self._overdue: list[deque[Change]] = [deque() for _ in range(partitions)]  # older than `_changes`, and held
         self._replicated_seqs: list[int] = [_NOTHING_HELD] * partitions
 
     def add(self, partition: int, change: Change) -> None:
@@ -56,18 +56,18 @@ class Recent:
         self.bytes -= _size_of(change)
 
     def lead(self, partition: int) -> None:
-        """This node leads a partition in a new view; if it did not before, what its replicas have is not known."""
+        """Begin to hold changes of a partition that this node leads; the positions of new followers are unknown."""
         if self._replicated_seqs[partition] == _NOTHING_HELD:
             self._replicated_seqs[partition] = 0
 
     def hold(self, partition: int, seq: int) -> None:
-        """All replicas of a partition that this node leads have its changes up to `seq`; later ones stay."""
+        """Hold the changes of a led partition after `seq`; all replicas have those before."""
         if seq > self._replicated_seqs[partition]:
             self._replicated_seqs[partition] = seq
             self._release(partition, seq)
 
     def free(self, partition: int) -> None:
-        """This node leads the partition no more."""
+        """Stop holding changes: this node does not lead the partition any more."""
         self._replicated_seqs[partition] = _NOTHING_HELD
         self._release(partition, _NOTHING_HELD)
 
@@ -79,7 +79,7 @@ class Recent:
             self.held_bytes -= size
 
     def clear(self, partition: int) -> None:
-        """Forget the changes of a partition: what follows does not follow them."""
+        """Forget the changes of a partition: the next ones do not follow them."""
         self._release(partition, _NOTHING_HELD)
         self._changes[partition] = deque()
 
@@ -93,7 +93,7 @@ class Recent:
         self.bytes = self.held_bytes = 0
 
     def after(self, partition: int, seq: int) -> list[Change] | None:
-        """Return the changes of a partition after sequence `seq`, at least one; None when they are not all here."""
+        """Return the changes of a partition after sequence `seq`, at least one; None when some are missing."""
         newest = self._newest(partition)
         if newest is None or newest.seq <= seq:
             return None

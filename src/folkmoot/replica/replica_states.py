@@ -1,6 +1,6 @@
-"""Where this node stands with each partition: what it has of it, its role in the installed view, what it wants sent.
+"""The state of each partition at this node: what it has, its role in the installed view, messages to send.
 
-The parts of replication share it. It applies changes that others made, and never decides which.
+The parts of replication share it. It applies changes of other nodes, and never decides which.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ LEADER: Final = 3
 
 # Phases of a leader
 IDLE: Final = 0  # does not lead
-TAKING: Final = 1  # looks for what others have and it lacks
-ADOPTED: Final = 2  # has it on its disk; the broker may start
-MERGING: Final = 3  # takes in the changes of other branches; from here on its changes go to its followers
-MERGED: Final = 4  # has them on its disk; the broker may start
+TAKING: Final = 1  # collects what other nodes have and this one lacks
+ADOPTED: Final = 2  # everything is on the disk; the broker may start
+MERGING: Final = 3  # merges other branches; from here on its changes go to its followers
+MERGED: Final = 4  # everything merged is on the disk; the broker may start
 OPEN: Final = 5  # serves
 
 
 class ReplicaStates:
     """State of all partitions at one node, in lists indexed by partition.
 
-    head_epochs, head_seqs: position up to the last sealed turn; durable: sequence up to which rows are on the disk;
-    generations: counts the times that a copy was begun anew, so that what was on its way before does not count for it.
+    head_epochs, head_seqs: position up to the last sealed turn; durable_seqs: sequence up to which rows are on the
+    disk; generations: count the restarts of a copy, so that writes from before a restart do not count for it.
     """
 
     def __init__(self, node_id: str, partitions: int, config: ClusterConfig, reader: Reader, writer: Writer) -> None:
@@ -71,10 +71,10 @@ class ReplicaStates:
         self.writer = writer
         self.now = 0
         self.view: View | None = None
-        self.lived: View | None = None  # the newest view that came to life here, in this or an earlier start
+        self.lived: View | None = None  # the newest view that took effect here, in this or an earlier process
         self.epoch = 0
-        self.fresh = False  # a view was installed that has not come to life yet
-        self.solo = True  # nobody else is in the view
+        self.fresh = False  # a view is installed that has not taken effect yet
+        self.solo = True  # no other member is in the view
         self.others: list[str] = []  # the other members of the view
         self.leaders: list[str] = [""] * partitions
         self.roles: list[int] = [NOBODY] * partitions
@@ -92,7 +92,7 @@ class ReplicaStates:
         self.pending = Pending(partitions)
         self.stamps = Stamps(partitions, reader)
         self.followed: list[tuple[int, int, int]] = []  # in this turn: partition, sequence, generation
-        self.copying: dict[int, bool] = {}  # partitions whose copy here is being filled without a gap in its changes
+        self.copying: dict[int, bool] = {}  # partitions whose copy here is being filled, with all live changes
         self.unfit: list[int] = []
         self.out: list[tuple[str, int, bytes]] = []
         self.events: list[Event] = []
@@ -115,21 +115,21 @@ class ReplicaStates:
         self.sync_heads()
 
     def _open_history(self, partition: int) -> None:
-        """Read a history; a copy whose history cannot be read is filled anew, and the others of this node are not."""
+        """Read a history; a copy whose history cannot be read is filled anew, without effect on the others."""
         try:
             self.histories[partition] = read_history(self.reader, partition)
         except CorruptStore as fault:
             self.spoil(partition, str(fault))
 
     def _doubt(self) -> None:
-        """Let no copy count before it is filled from another: acknowledged changes may be missing at its end."""
+        """Mark all copies partial until they are filled: acknowledged changes may be missing at their ends."""
         for partition in range(self.partitions):
             if self.states[partition] == COMPLETE:
                 epoch, seq = self.writer.position(partition)
                 self.writer.adopt(partition, epoch, seq, PARTIAL)
 
     def _date(self, positions: Positions) -> None:
-        """Give partitions that an older version has filled a position of this node's own: no other has the same."""
+        """Give partitions filled by an older version a position that only this node has."""
         epoch = hash64(self.node_id.encode()) & 0xFFFFFF
         for partition in range(self.partitions):
             if self.reader.scan(partition_start(partition), partition_end(partition), 1):
@@ -155,8 +155,8 @@ class ReplicaStates:
     def report(self, partition: int) -> Report:
         """Return what a leader has to know of the copy here.
 
-        One that is being filled has holes as long as its last page is not on the disk; one whose filling was
-        interrupted is no use.
+        A copy that is being filled is partial until its last page is on the disk; one whose filling was interrupted
+        counts as damaged.
         """
         holding = self.holding(partition)
         if partition in self.copying:
@@ -187,10 +187,10 @@ class ReplicaStates:
         return True
 
     def is_readable(self, partition: int) -> bool:
-        """Whether this side of a split, if there is one, gives out the offsets of streams that count (promise A9).
+        """Whether this side of a split gives out valid stream offsets (promise A9); True without a split.
 
-        It does so with the majority of all that are known, but not in a partition that it had to begin from nothing or
-        from an old copy, nor while most of the seeds are unknown.
+        It does so with the majority of all known nodes, except in a partition that it had to begin empty or from an old
+        copy, and while most of the seeds are unknown.
         """
         view = self.view
         if view is None or view.is_whole():
@@ -200,7 +200,7 @@ class ReplicaStates:
         return view.has_majority_or_tie() and not view.minority_bootstrap
 
     def away(self) -> bool:
-        """Whether somebody who is known is in no sight, and may return with changes of its own."""
+        """Whether a known node is absent, and may return with changes of its own."""
         return self.view is not None and not self.view.is_whole()
 
     def holds(self, partition: int) -> bool:
@@ -218,17 +218,17 @@ class ReplicaStates:
         return encode_history(self.histories[partition])
 
     def write_history(self, partition: int, base: int) -> None:
-        """Begin the epoch with a change that says so."""
+        """Begin the epoch with a change that records it."""
         self.base_seqs[partition] = base
         self._extend(partition)
         self.writer.put(partition, history_key(partition), encode_history(self.histories[partition]))
 
     def has(self, partition: int, change: Change) -> bool:
-        """Whether a change is here for certain."""
+        """Whether a change is certainly here."""
         return has_change(self.holding(partition), change.epoch, change.seq) == YES
 
     def _extend(self, partition: int) -> None:
-        """Note the epoch in the history; forget what is needed for nobody's return, and nothing for one who learns."""
+        """Add the epoch to the history; trim entries that no absent node needs, but none while a learner is filled."""
         history = extended(self.histories[partition], self.epoch, self.base_seqs[partition])
         view = self.view
         if view is None or not view.replicas:
@@ -261,7 +261,7 @@ class ReplicaStates:
         return ops
 
     def cut(self, partition: int, epoch: int, seq: int, history: list[tuple[int, int]]) -> None:
-        """Begin a copy: live changes follow this position, and what is here counts for nothing until it is filled."""
+        """Begin a copy: live changes follow this position, and the rows here count for nothing until it is filled."""
         self.generations[partition] += 1
         self.recent.clear(partition)
         self.durable_seqs[partition] = -1
@@ -271,7 +271,7 @@ class ReplicaStates:
         self.writer.adopt(partition, epoch, seq, PARTIAL)
 
     def renounce(self) -> None:
-        """Say that all copies here count for nothing: the others were told to forget this node."""
+        """Mark all copies here as partial: the other members were told to forget this node."""
         for partition in range(self.partitions):
             if self.holds(partition):
                 epoch, seq = self.writer.position(partition)
@@ -281,7 +281,7 @@ class ReplicaStates:
         self.events.append(Event(WARNING, "copies_renounced", {"epoch": self.epoch, "why": why}))
 
     def spoil(self, partition: int, why: str) -> None:
-        """Say that the copy here must not lead and is to be filled anew."""
+        """Mark the copy as damaged: it must not lead, and is to be filled anew."""
         if self.states[partition] == DAMAGED:
             return
         epoch, seq = self.writer.position(partition)

@@ -1,8 +1,8 @@
-"""Replication at one node: every change of a partition goes to its followers, and counts when all replicas have it.
+"""Replication at one node: a change goes to all followers of its partition, and is committed when all replicas have it.
 
-Primary-backup with the acknowledgements of all (Lin et al.: PacificA, 2008). Composes the parts: standing (what is
-here), lead (who follows), takeover, copies in both directions, comparisons. Owns the turns: what a turn changed leaves
-with it, and what a disk has written is told.
+Primary-backup replication with acknowledgements of all replicas (Lin et al.: PacificA, 2008). Composes the parts:
+replica_states (what is here), lead (followers), takeover, copies in both directions, comparisons. Owns the turns: the
+changes of a turn leave with it, and durable changes are reported.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ _ANY_SEQ: Final = 1 << 62
 class Replication:
     """All partitions of one node; see the module's text. `now` is in microseconds.
 
-    In a turn: `install`, `receive`, `written`, `wake` in any order, then the node drains: `seal`, then what is in the
-    lists. Of these `closed` is to be taken before `ready`: a partition may be in both.
+    In a turn: `install`, `receive`, `written`, `wake` in any order; then the node calls `seal` and takes what is in
+    the lists. It takes `closed` before `ready`: a partition may be in both.
     """
 
     def __init__(self, node_id: str, partitions: int, config: ClusterConfig, reader: Reader, writer: Writer) -> None:
@@ -89,7 +89,7 @@ class Replication:
         self._again = False
         self._untidy = False
 
-    # -- what the node asks -------------------------------------------------------------------------------------------
+    # -- for the node -------------------------------------------------------------------------------------------------
 
     @property
     def committed_token(self) -> int:
@@ -113,12 +113,12 @@ class Replication:
 
     @property
     def unfit(self) -> list[int]:
-        """Partitions whose copy here turned out damaged or too far behind: membership has to make a new view."""
+        """Partitions whose copy here is damaged or too far behind: membership has to make a new view."""
         return self.replica_states.unfit
 
     @property
     def abandoned(self) -> list[tuple[int, int]]:
-        """(token, partition): changes that no other leader has taken over; what waits for them has failed."""
+        """(token, partition): changes that no other leader has taken over; the turns that wait for them have failed."""
         return self.replica_states.pending.abandoned
 
     @property
@@ -140,7 +140,7 @@ class Replication:
         return self.replica_states.opened[partition]
 
     def holdings(self) -> list[Holding]:
-        """Return what this node has of each partition, for a promise: for a while nothing of it is dropped."""
+        """Return what this node has of each partition, for a promise: nothing of it is dropped for a while."""
         self.drops.quiet_since_us = self.replica_states.now
         return [self.replica_states.holding(partition) for partition in range(self.replica_states.partitions)]
 
@@ -152,13 +152,13 @@ class Replication:
 
     @property
     def heals(self) -> list[dict[str, object]]:
-        """Receipts of the newest heals in which this node took branches in, oldest first."""
+        """Summaries of the newest heals in which this node merged branches, oldest first."""
         return self.merges.heals
 
     # -- time and the disk --------------------------------------------------------------------------------------------
 
     def open(self, now: int, stored: View | None = None) -> None:
-        """Read positions and histories; raises CorruptStore. To be called once, before the Writer is used.
+        """Read positions and histories; raises CorruptStore. Called once, before the Writer is used.
 
         `stored`: the newest view that was installed here before the start.
         """
@@ -167,16 +167,16 @@ class Replication:
         self.replica_states.open()
 
     def next_wake(self) -> int:
-        """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
+        """Return when `wake` must be called at the latest, in microseconds, or NEVER."""
         waiting = min(self.gaps.due_us(), self.takeover.due_us())
         return min(self.source.due_us(), self.digests.due_us(), self.drops.due_us(), waiting)
 
     def more(self) -> bool:
-        """Whether there is work that goes on at once, in the next turn."""
+        """Whether there is work for the next turn."""
         return self._again or self._untidy or self.drops.runnable() or self.merges.runnable()
 
     def wake(self, now: int) -> None:
-        """Do a page of what goes on beside the traffic."""
+        """Do a page of each background task."""
         self.replica_states.now = now
         self._again = False
         if self.replica_states.fresh:
@@ -209,7 +209,7 @@ class Replication:
         replica_states.pending.advance(now)
 
     def start(self, partition: int, now: int) -> None:
-        """Serve a partition from now on, unless another view has taken it away meanwhile."""
+        """Serve a partition from now on, unless a newer view has taken it away."""
         self.replica_states.now = now
         self._untidy = self.takeover.start(partition) or self._untidy
 
@@ -220,16 +220,16 @@ class Replication:
         self.replica_states.now = now
         if self.replica_states.fresh:
             self._go_on()
-            self._again = True  # what was committed by this is to be looked at
+            self._again = True  # look at what this has committed
         self.turns.seal(batch)
 
     # -- views --------------------------------------------------------------------------------------------------------
 
     def install(self, view: View, now: int) -> None:
-        """Take up the roles of a new view; one that is not newer is ignored.
+        """Take the roles of a new view; one that is not newer is ignored.
 
         Views that are installed one after the other, with no other call between, count as one change: only the last of
-        them comes to life.
+        them takes effect.
         """
         replica_states = self.replica_states
         replica_states.now = now
@@ -272,9 +272,9 @@ class Replication:
         replica_states.fresh = True
 
     def _go_on(self) -> None:
-        """The newest of the views that came together comes to life: reports leave, what waited for it is handled.
+        """The newest of the views installed together takes effect: reports leave, messages that waited are handled.
 
-        The views before it do not: who promised the newest has let others believe that nothing is committed in them.
+        The earlier ones do not. A node that promised the newest view has thereby said that it commits nothing in them.
         """
         replica_states = self.replica_states
         replica_states.fresh = False
@@ -293,7 +293,7 @@ class Replication:
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
-        """A message between replicas came; those of another view are kept or dropped, nonsense is logged."""
+        """Handle a message between replicas; those of another view are kept or dropped, malformed ones are logged."""
         replica_states = self.replica_states
         replica_states.now = now
         if replica_states.fresh:
@@ -347,7 +347,7 @@ class Replication:
             self._receive_role(node_id, kind, body)
 
     def _ack_stale(self, node_id: str, epoch: int, body: bytes) -> None:
-        """What a node must never do, for tests that look whether it is noticed."""
+        """Break a rule on purpose (a planted bug): tests check that it is detected."""
         changes = decode_changes(body, 8, self.replica_states.partitions)
         entries = [(partition, change.seq) for partition, change in changes]
         self.replica_states.out.append((node_id, DURABLE, encode_sequences(epoch, entries)))
@@ -374,7 +374,7 @@ class Replication:
                     self._settled(partition, taken == 1)
 
     def _settled(self, partition: int, taken: bool) -> None:
-        """All replicas have what the leader has taken over, and what this node had of it is part of that, or not."""
+        """All replicas have what the leader has taken over, and this node's changes are part of it, or not."""
         replica_states = self.replica_states
         replica_states.settled[partition] = True
         if taken:

@@ -1,4 +1,4 @@
-"""Roles: what a new view gives this node to lead, follow and fill, and the reports that it owes to the leaders."""
+"""Roles: which partitions a new view makes this node lead, follow and fill, and its reports to the leaders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Roles:
         self.closed: list[int] = []
 
     def kept(self, previous: View | None, view: View) -> list[str]:
-        """Return the members that were not started again since the view before."""
+        """Return the members that have not restarted since the view before."""
         if previous is None:
             return []
         kept: list[str] = []
@@ -36,7 +36,7 @@ class Roles:
         return kept
 
     def assign(self, partition: int, previous: View | None, view: View, kept: list[str]) -> None:
-        """Take up the role for one partition; kept: members that were not started again since the view before."""
+        """Take the role for one partition; kept: members that have not restarted since the view before."""
         replica_states = self.replica_states
         me = replica_states.node_id
         replicas = view.replicas[partition] if view.replicas else [me]
@@ -68,9 +68,10 @@ class Roles:
             and replica_states.states[partition] == NONE
             and not replica_states.writer.sequence(partition)
         ):
-            replica_states.states[partition] = COMPLETE  # nobody has anything
+            replica_states.states[partition] = COMPLETE  # the partition is empty everywhere
         if me in replicas and replica_states.states[partition] == DAMAGED:
-            replica_states.unfit.append(partition)  # found since it promised this view: the next has it filled
+            # damaged since this node promised the view: the next view has it filled
+            replica_states.unfit.append(partition)
         if leader != me:
             replica_states.phases[partition] = IDLE
             replica_states.recent.free(partition)
@@ -83,7 +84,8 @@ class Roles:
         self.lead.gather(partition, replicas, learners, kept)
         if phase == OPEN and not branches:
             if replica_states.pending.waits(partition):
-                # From now on others may not be needed to commit it: it is this view's, see `assign.is_branch`.
+                # Nodes of earlier views may not be needed to commit it any more: it belongs to this view, see
+                # `assign.is_branch`.
                 replica_states.write_history(partition, replica_states.writer.sequence(partition))
             if not replica_states.solo:
                 self.lead.opening.append(partition)
@@ -94,7 +96,7 @@ class Roles:
             self.takeover.begin(partition, [*replicas, *branches])
 
     def report(self) -> None:
-        """Tell every leader what this node has of its partitions."""
+        """Report to every leader what this node has of its partitions."""
         replica_states = self.replica_states
         parts: dict[str, list[bytes]] = {node_id: [u64(replica_states.epoch)] for node_id in replica_states.others}
         for partition in range(replica_states.partitions):

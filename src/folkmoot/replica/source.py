@@ -1,4 +1,4 @@
-"""Giving copies: pages of rows for those that are filled from this node, no faster than clients can bear."""
+"""Sending copies: pages of rows for nodes that are filled from here, without slowing clients down."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from folkmoot.store.key import partition_end
 
 __all__ = ["Source"]
 
-_SLOW_MAX: Final = 32  # copying goes on with a thirty-second of its speed at least, so that it ends
+_SLOW_MAX: Final = 32  # copying never gets slower than a thirty-second of its speed, so that it ends
 _ADJUST_US: Final = 50 * MILLISECOND
-_IDLE_US: Final = SECOND  # without pulls for so long, commits show how long they take by themselves
-_LONGER: Final = 2  # so many times as long as without copying a commit may take
+_IDLE_US: Final = SECOND  # after this time without pulls, commits show their latency without copying
+_LONGER: Final = 2  # a commit may take so many times as long as without copying
 _LEARNING: Final = 4
-_LEARN_US: Final = 2 * SECOND  # hardly anything is copied for so long: what commits still take is not because of that
-_CALM_MAX: Final = 4  # adjustments without need to slow down, before the speed is doubled
-_EQUAL_DISCOUNT: Final = 8  # rows that are only compared cost reading, not sending and writing
-_PULLS_MAX: Final = 65_536  # one per partition and node is all that there can be at a time
+_LEARN_US: Final = 2 * SECOND  # after this time with hardly any copying, the latency of commits has other causes
+_CALM_MAX: Final = 4  # adjustments without a slowdown, before the speed is doubled
+_EQUAL_DISCOUNT: Final = 8  # rows that are only compared cost reading, but no sending and writing
+_PULLS_MAX: Final = 65_536  # one per partition and node is the most that is possible
 
 
 class Source:
     """Pulls that wait for their turn; a credit of bytes grows with time, slower while copying slows commits down.
 
-    A commit may take `copy_latency_us`, or twice as long as it takes without copying where that is more: on a busy
-    machine, or a slow disk, it is not copying that makes it slow, and to stop copying would help nobody. How long it
-    takes without is seen before copying begins, and when hardly anything has been copied for a while (`quiet_us`); not
-    at once, for disks have to catch up, and other nodes that give to the same one slow down at the same time.
+    A commit may take `copy_latency_us`, or twice its latency without copying where that is more: on a busy machine or
+    a slow disk the latency has other causes, and stopping the copy would not help. The latency without copying is
+    measured before copying begins, and when hardly anything has been copied for a while (`quiet_us`); not at once,
+    because disks have to catch up, and other nodes that send to the same one slow down at the same time.
     """
 
     def __init__(self, replica_states: ReplicaStates, lead: Lead) -> None:
@@ -52,11 +52,11 @@ class Source:
         self._calm = 0
 
     def installed(self) -> None:
-        """A new view: those who still need pages ask again."""
+        """A new view: nodes that still need pages ask again."""
         self._pulls.clear()
 
     def pull(self, node_id: str, pull: PullNotice) -> None:
-        """A follower asks for a page."""
+        """Queue a follower's request for a page."""
         replica_states = self.replica_states
         if replica_states.now - self._asked_us >= _IDLE_US:
             self.quiet_us = replica_states.pending.latency_us
@@ -70,12 +70,12 @@ class Source:
         if not self._pulls:
             return NEVER
         if self._credit > 0:
-            return self.replica_states.now + MILLISECOND  # it waits for the disk here, which calls too
+            return self.replica_states.now + MILLISECOND  # it waits for the disk here, and `written` calls too
         rate = max(self.replica_states.config.copy_bytes_per_s // self.slow, 1)
         return self._refilled_us + (1 - self._credit) * SECOND // rate + 1
 
     def step(self) -> None:
-        """Serve what the credit allows, each pull once at most."""
+        """Serve what the credit allows, each pull at most once."""
         if not self._pulls:
             return
         self._refill()
@@ -87,7 +87,7 @@ class Source:
             if follower is None or not follower.streaming:
                 continue
             if self.replica_states.durable_seqs[pull.partition] < follower.copy_seq:
-                self._pulls.append((node_id, pull))  # the store does not show yet what the copy began with
+                self._pulls.append((node_id, pull))  # the store does not show the beginning of the copy yet
                 continue
             self._serve(node_id, pull)
 
@@ -104,7 +104,7 @@ class Source:
             self._refilled_us = now
 
     def _adjust(self) -> None:
-        """Choose the speed by what commits have taken since the last time; without any, nobody is held up."""
+        """Choose the speed by the latency of recent commits; without any, the copy slows nobody down."""
         pending = self.replica_states.pending
         now = self.replica_states.now
         latency_us = pending.latency_us

@@ -1,8 +1,8 @@
-"""Taking over a partition: the new leader waits for the reports of all that may have a change, and adopts the longest.
+"""Taking over a partition: the new leader waits for all reports that may show a change, and adopts the longest copy.
 
-Whom it waits for: the replicas of the new view, and those of the views before since the partition was last settled
-(all replicas had what its leader had taken over), as far as they are members. So a change that any client was told of
-is adopted, and one that waits at a deposed leader too, while that one lives.
+It waits for the replicas of the new view, and for those of earlier views since the partition was last settled (all
+replicas had what its leader had taken over), as far as they are members. So it adopts every acknowledged change, and
+also one that still waits at a deposed leader, while that node lives.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MORE: Final = 0
 _LAST: Final = 1
 _CANNOT: Final = 2
 _HEAD_BYTES: Final = 11
-_PATIENCE_US: Final = 2 * SECOND  # for what others have to say before a partition can open
-_TRIES: Final = 5  # then another view is asked for: in it everybody says anew what he has
+_PATIENCE_US: Final = 2 * SECOND  # for reports, before a partition can open
+_TRIES: Final = 5  # then it asks for another view, in which all nodes report anew
 
 
 class Takeover:
@@ -41,14 +41,14 @@ class Takeover:
         self.merges = merges
         self.ready: list[int] = []
         self.tails: list[list[str]] = [[] for _ in range(replica_states.partitions)]
-        self._expected: dict[int, list[str]] = {}  # who has not reported yet
-        self._asked: dict[int, str] = {}  # who sends what is missing here
-        self._writing: dict[int, int] = {}  # adopted up to this sequence, not yet on the disk
-        self._since_us = 0  # the view, or the last look at what it waits for
+        self._expected: dict[int, list[str]] = {}  # the nodes that have not reported yet
+        self._asked: dict[int, str] = {}  # the node that sends the missing changes
+        self._writing: dict[int, int] = {}  # adopted up to this sequence, not on the disk yet
+        self._since_us = 0  # time of the view, or of the last check
         self._tries = 0
 
     def installed(self) -> None:
-        """A new view: who takes over begins anew."""
+        """A new view: takeovers begin anew."""
         self._expected.clear()
         self._asked.clear()
         self._writing.clear()
@@ -56,11 +56,11 @@ class Takeover:
         self._tries = 0
 
     def due_us(self) -> int:
-        """Return when to look whom it still waits for, NEVER if for nobody."""
+        """Return when to check the missing reports, NEVER if there are none."""
         return self._since_us + _PATIENCE_US if self._expected or self._asked else NEVER
 
     def step(self) -> None:
-        """Say whom it waits for, if it does for long, and ask again."""
+        """Log which reports have been missing for long, and ask again."""
         replica_states = self.replica_states
         if replica_states.now < self.due_us():
             return
@@ -82,7 +82,7 @@ class Takeover:
             replica_states.unfit.extend(self._expected)
 
     def remember(self, partition: int, replicas: list[str]) -> None:
-        """A view ends in which these were the replicas of a partition."""
+        """Remember the replicas of a partition in a view that ends."""
         if self.replica_states.settled[partition]:
             self.tails[partition] = replicas
             return
@@ -93,7 +93,7 @@ class Takeover:
         self.tails[partition] = tails
 
     def begin(self, partition: int, replicas: list[str]) -> None:
-        """Take over a partition in the view that is being installed."""
+        """Begin to take over a partition in the view that is being installed."""
         replica_states = self.replica_states
         replica_states.phases[partition] = TAKING
         expected = [node_id for node_id in replicas if node_id != replica_states.node_id]
@@ -103,7 +103,7 @@ class Takeover:
         self._expected[partition] = expected
 
     def begun(self) -> None:
-        """The view is installed: go on with those that wait for nobody."""
+        """The view is installed: continue with partitions that wait for no report."""
         for partition in list(self._expected):
             if not self._expected[partition]:
                 self._elect(partition)
@@ -114,7 +114,7 @@ class Takeover:
             self.ready.remove(partition)
 
     def reported(self, node_id: str) -> None:
-        """All reports of a node are here."""
+        """Go on after all reports of a node have come."""
         for partition in list(self._expected):
             expected = self._expected[partition]
             if node_id in expected:
@@ -149,7 +149,7 @@ class Takeover:
                 replica_states.spoil(partition, f"{node_id} has changes of another branch, made later")
                 return
         if mine.state == PARTIAL:
-            # The placement chooses such a copy when there is no other, or it became one since it was offered.
+            # The placement chooses such a copy when there is no other; or it became one after it was offered.
             if others_complete:
                 replica_states.spoil(partition, "the copy here has holes, and another member has a complete one")
                 return
@@ -167,7 +167,7 @@ class Takeover:
         fetch(replica_states, source, Report(partition, mine, replica_states.durable_seqs[partition]))
 
     def answer(self, node_id: str, report: Report) -> None:
-        """A new leader asks for the changes after its position."""
+        """Answer a new leader that asks for the changes after its position."""
         replica_states = self.replica_states
         partition = report.partition
         head = u64(replica_states.epoch) + u16(partition)
@@ -181,7 +181,7 @@ class Takeover:
             replica_states.out.append((node_id, TAIL, b"".join([head, mark, *parts])))
 
     def tail(self, node_id: str, body: bytes) -> None:
-        """The changes come that this node lacks; raises ValueError."""
+        """Apply the changes that this node lacked; raises ValueError."""
         replica_states = self.replica_states
         if len(body) < _HEAD_BYTES:
             raise ValueError("a TAIL is cut short")
@@ -192,7 +192,7 @@ class Takeover:
             if not replica_states.writer.sequence(partition):
                 self._behind(partition, "nothing is here, and another member has a copy")
                 return
-            # A replica in sync has all that was committed: what is beyond it nobody was told of.
+            # A replica in sync has all committed changes: none beyond it was acknowledged.
             replica_states.event(WARNING, "tail_lost", partition, f"{node_id} does not remember its newest changes")
             del self._asked[partition]
             self._adopted(partition)
@@ -211,12 +211,12 @@ class Takeover:
         self.replica_states.spoil(partition, why)
 
     def _adopted(self, partition: int) -> None:
-        """All is here; the broker reads rows from the store, so they have to be there first."""
+        """Everything is here; the broker reads rows from the store, so they must be on the disk first."""
         self._writing[partition] = self.replica_states.writer.sequence(partition)
         self.written()
 
     def written(self) -> None:
-        """Something is on the disk here."""
+        """More is on the disk here: partitions may be ready."""
         replica_states = self.replica_states
         for partition in list(self._writing):
             if replica_states.durable_seqs[partition] >= self._writing[partition]:
@@ -234,11 +234,11 @@ class Takeover:
                     self.ready.append(partition)
 
     def may_start(self, partition: int) -> bool:
-        """Whether a partition can be started now, or serves already: nothing that others have is missing here."""
+        """Whether a partition can be started now, or serves already: this node lacks no change."""
         return self.replica_states.phases[partition] in (ADOPTED, MERGED, OPEN)
 
     def give_up(self, partition: int, why: str) -> None:
-        """The rows of a partition to be led cannot be read: somebody else must lead it, if anybody can."""
+        """The rows of a partition cannot be read: another node must lead it, if possible."""
         replica_states = self.replica_states
         replica_states.spoil(partition, why)
         replica_states.phases[partition] = TAKING
@@ -247,7 +247,7 @@ class Takeover:
             self.lead.opening.remove(partition)
 
     def start(self, partition: int) -> bool:
-        """Open a partition, if it is (still) this node's to open."""
+        """Open a partition, if this node is still its leader."""
         replica_states = self.replica_states
         phase = replica_states.phases[partition]
         if phase != ADOPTED and phase != MERGED:
@@ -261,13 +261,13 @@ class Takeover:
         return True
 
     def _share(self, partition: int) -> None:
-        """From now on what this node changes in a partition goes to its followers, beginning with what it took over."""
+        """Begin to send changes of a partition to its followers, starting with the adopted ones."""
         replica_states = self.replica_states
         replica_states.states[partition] = COMPLETE
         if replica_states.solo:
             replica_states.settled[partition] = True
             if not replica_states.away():
-                return  # nobody will ask whose the changes are that were taken over
+                return  # no node will ask for the origin of the adopted changes
         begun = not replica_states.writer.sequence(partition)
         replica_states.write_history(partition, replica_states.writer.sequence(partition))
         if begun and replica_states.away():
@@ -278,7 +278,7 @@ class Takeover:
             self.lead.join_known(partition)
 
     def merge(self) -> None:
-        """Go on with taking in branches; what has taken in all of them may be opened."""
+        """Continue merging branches; partitions with all branches merged may be opened."""
         self.merges.step()
         for partition in self.merges.done:
             if self.replica_states.phases[partition] == MERGING:

@@ -1,7 +1,7 @@
-"""The end of a turn and what follows when the disk has it: changes leave, and what is durable is told.
+"""The end of a turn, and of its write: changes leave, and what is durable is reported.
 
-What a turn changed is sent to the followers in the same turn in which it goes to the disk here, so that all disks work
-at once. A node that is alone pays for one look at each partition that it touched.
+The changes of a turn are sent to the followers in the same turn in which they go to the disk here, so that all disks
+work at the same time. A node that is alone pays for one look at each changed partition.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ __all__ = ["Turns"]
 
 
 class _Flight:
-    """A batch on its way to the disk: what it changed, as (partition, sequence, generation)."""
+    """A batch on its way to the disk: its changes, as (partition, sequence, generation)."""
 
     def __init__(self, token: int, touched: list[int], parts: list[tuple[int, int, int]]) -> None:
         self.token = token
-        self.touched = touched  # of a turn without others to tell
+        self.touched = touched  # of a turn without followers
         self.parts = parts
 
 
@@ -38,7 +38,7 @@ class Turns:
         self._flight: deque[_Flight] = deque()
 
     def seal(self, batch: Batch | None) -> None:
-        """End a turn: send what it changed, and remember what is to be told when it is written."""
+        """End a turn: send its changes, and remember what to report when it is written."""
         replica_states = self.replica_states
         if batch is not None:
             followed = replica_states.followed
@@ -70,7 +70,7 @@ class Turns:
             replica_states.out.append((node_id, DURABLE, encode_sequences(replica_states.epoch, entries)))
 
     def join(self) -> None:
-        """Batches that left when this node was alone have to be at the replicas of the new view as well."""
+        """Make batches from before the view, when this node was alone, wait for the replicas of the new view too."""
         replica_states = self.replica_states
         for flight in self._flight:
             parts = [(partition, replica_states.head_seqs[partition]) for partition in dict.fromkeys(flight.touched)]
@@ -79,7 +79,7 @@ class Turns:
         newest: dict[int, bool] = {}
         for flight in reversed(self._flight):
             for partition, _seq, _generation in flight.parts:
-                newest[partition] = True  # it left in a view before, and is known exactly
+                newest[partition] = True  # written in an earlier view, its position is known exactly
             for partition in flight.touched:
                 if partition not in newest:
                     newest[partition] = True
@@ -104,17 +104,17 @@ class Turns:
         if replica_states.away():
             for partition, ops in self._own_ops(batch).items():
                 self._stamp(batch, partition, ops)
-            # What begins anew as a side of a split is read from the store: it has to be there.
+            # A side of a split that begins anew reads from the store: the rows have to be there.
             parts = followed + [(p, replica_states.writer.sequence(p), replica_states.generations[p]) for p in touched]
         self._flight.append(_Flight(batch.token, touched, parts))
 
     def _stamp(self, batch: Batch, partition: int, ops: list[tuple[int, bytes, bytes]]) -> None:
-        """Note when things changed, for a side of a split that may have changed them too."""
+        """Record when rows changed, for another side of a split that may have changed them too."""
         replica_states = self.replica_states
         if replica_states.phases[partition] >= MERGING and not replica_states.planted.no_stamps:
             replica_states.stamps.learn(partition, ops)
             if replica_states.phases[partition] == MERGING:
-                return  # when a merge writes a row says nothing of when it was changed: that comes with it
+                return  # the time of a merge is not the time of the change, which comes with the row
             epoch, seq = replica_states.writer.position(partition)
             version = u64(epoch) + u64(seq)
             ops.extend(replica_states.stamps.note(batch, version, partition, ops, replica_states.now))
@@ -142,7 +142,7 @@ class Turns:
             entries.append((partition, seq, replica_states.generations[partition]))
             head = replica_states.head_seqs[partition]
             if seq == head:
-                continue  # it was this node's alone when the turn began: who joined since has been told to copy
+                continue  # no follower had joined when the turn began: those that joined since have been told to copy
             if replica_states.planted.clears_kept:
                 ops = [op for op in ops if op[0] != DELETE or op[1][2] != RETAINED]
             change = Change(replica_states.head_epochs[partition], head, epoch, seq, encode_ops(ops))

@@ -1,8 +1,8 @@
 """What was changed between two positions of a partition: the rows that a comparison of two copies leaves out.
 
 Two copies that are written all the time are never read at the same position. Each is read somewhere between a common
-position and its own newest one, so all rows that no change between the two has touched are as they were at the common
-position, in both. Owns nothing; the changes are those that replicas remember (`recent`).
+position and its own newest one. So rows that no change between the two has touched are, in both, as they were at the
+common position. Owns nothing; `recent` remembers the changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Window:
         self.ranges: list[tuple[bytes, bytes]] = []
 
     def has(self, key: bytes) -> bool:
-        """Tell whether a row was changed."""
+        """Whether a row was changed."""
         if key in self.keys:
             return True
         for start, end in self.ranges:
@@ -37,7 +37,7 @@ class Window:
         return False
 
     def empty(self) -> bool:
-        """Tell whether nothing was changed."""
+        """Whether nothing was changed."""
         return not self.keys and not self.ranges
 
 
@@ -65,7 +65,7 @@ def row_sum(key: bytes, value: bytes) -> int:
 
 
 def page_sum(rows: list[tuple[bytes, bytes]], window: Window) -> int:
-    """Return the sum of the rows that are not in the window, modulo 2**128: what is left out can be taken off later."""
+    """Return the sum of the rows that are not in the window, modulo 2**128, so that rows can be subtracted later."""
     total: int = 0
     for key, value in rows:
         if not window.has(key):

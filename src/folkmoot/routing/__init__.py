@@ -1,4 +1,4 @@
-"""Which sessions, partitions and nodes a topic concerns."""
+"""Routing: which sessions, partitions and nodes have subscribers for a topic."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Who in the cluster has subscribers for which filters, told by each node to all others.
+"""Which locations in the cluster have subscribers for which filters; each node announces its own to all others.
 
-So messages go only to nodes that need them, and a SUBACK can wait until nobody misses a message for it (A5).
+So messages go only to nodes that need them, and a SUBACK can wait until no node misses a message for it (A5).
 
-Persistent subscriptions are told by the leader of their partition and belong to the partition, whoever leads it;
-transient ones belong to the node that has the connection. Only the first and the last subscriber of a filter is news;
-of shared subscriptions the number of members is told, so that the choice can be fair.
+The leader of a partition announces the persistent subscriptions of the partition, which stay with the partition when
+its leader changes. The node with the connection announces transient ones. Only the first and the last subscriber of a
+filter are announced; for shared subscriptions the number of members is, so that the choice is fair.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from folkmoot.turn.message import ANNOUNCE
 
 __all__ = ["Interest", "Location", "SharedLocation"]
 
-_ABSENT_BIT: Final = 32  # of what is told of a filter: below is how many subscribe, above how many of these are absent
+# in an announced number: the lower bits count the subscribers, the upper ones those that are absent
+_ABSENT_BIT: Final = 32
 _Table = tuple[str, int, bool, list[tuple[bytes, int]]]
 
 
 class Location:
-    """Where subscribers are: a node (transient ones) or a partition (persistent ones; then the node's id is empty)."""
+    """A place of subscribers: a node (transient ones) or a partition (persistent ones; then the node's id is empty)."""
 
     def __init__(self, node_id: str, partition: int) -> None:
         self.node_id = node_id
         self.partition = partition
-        # Filters, and how many subscribe or (from elsewhere) that some do; of a shared one also how many are absent
+        # Filters with the number of subscribers; from elsewhere 1 for any; of a shared one also the absent members
         self.names: dict[bytes, int] = {}
 
     def __repr__(self) -> str:
@@ -40,7 +41,7 @@ class Location:
 
 
 class SharedLocation:
-    """Members of a shared subscription at one place; absent: those whose sessions have no client now."""
+    """The members of a shared subscription at one location; absent: those whose client is not connected."""
 
     def __init__(self, name: bytes, location: Location) -> None:
         self.name = name
@@ -53,38 +54,39 @@ class SharedLocation:
 
 
 class Interest:
-    """What the others have told, and what is to be told to them."""
+    """What the other nodes have announced, and what is to be announced to them."""
 
     def __init__(self, fabric: Fabric, commits: Commits, partitions: int) -> None:
         self.fabric = fabric
         self.commits = commits
-        self.tree = Tree()  # of the others: Place, or SharedPlace for shared subscriptions
-        self.changed: list[bytes] = []  # filters whose routes are to be forgotten; the owner of the routes clears it
-        self._told: dict[str, None] = {}  # the other members that have told what they have
-        self._known: list[bool] = [fabric.alone] * partitions  # partitions whose leader has told, since this start
+        self.tree = Tree()  # of other nodes: Location, or SharedLocation for shared subscriptions
+        self.changed: list[bytes] = []  # filters whose routes are out of date; the owner of the routes clears it
+        self._told: dict[str, None] = {}  # the other members that have announced everything
+        self._known: list[bool] = [fabric.alone] * partitions  # partitions whose leader has announced, since this start
         self._unknown = 0 if fabric.alone else partitions
-        self._untold: list[bool] = [False] * partitions  # whose present leader has not told all yet
-        # Those that go on as they were at the other side of a split, as long as they have not been told
+        # partitions whose present leader has not announced everything yet
+        self._untold: list[bool] = [False] * partitions
+        # Partitions that continue from the other side of a split, until their leader announces them
         self.from_other_side: dict[int, None] = {}
         self._locations: list[Location] = [Location("", partition) for partition in range(partitions)]
         self._nodes: dict[str, Location] = {}
-        self._shared: dict[bytes, dict[tuple[str, int], SharedLocation]] = {}  # by full filter, by place
+        self._shared: dict[bytes, dict[tuple[str, int], SharedLocation]] = {}  # by full filter, by location
         self._own: list[Location] = [Location("", partition) for partition in range(partitions)]
         self._here = Location(fabric.node_id, -1)
-        self._absent: list[dict[bytes, int]] = [{} for _ in range(partitions)]  # by full filter of shared ones
+        self._absent: list[dict[bytes, int]] = [{} for _ in range(partitions)]  # by full filter of shared subscriptions
         self._news: dict[tuple[int, bytes], None] = {}
-        self._urgent = False  # these news are waited for
-        self._sent: dict[str, dict[int, list[int]]] = {}  # per node: announcements that it has not confirmed -> turns
+        self._urgent = False  # a SUBACK waits for these changes
+        self._sent: dict[str, dict[int, list[int]]] = {}  # per node: announcements without confirmation -> turns
         self._count = 0
 
-    # -- what is here -----------------------------------------------------------------------------------------------
+    # -- subscriptions of this node ---------------------------------------------------------------------------------
 
     def add(self, partition: int, name: bytes) -> None:
-        """A subscription began: of a persistent session in `partition`, of a transient one with -1."""
+        """Add a subscription: of a persistent session in `partition`, of a transient one with -1."""
         self._change(partition, name, 1)
 
     def remove(self, partition: int, name: bytes) -> None:
-        """A subscription ended."""
+        """Remove a subscription."""
         self._change(partition, name, -1)
 
     def _change(self, partition: int, name: bytes, change: int) -> None:
@@ -99,14 +101,14 @@ class Interest:
             self._news[(partition, name)] = None
             self._urgent = True
             if change > 0:
-                self.commits.asked = True  # a SUBACK of this turn waits for the others
+                self.commits.asked = True  # a SUBACK of this turn waits for the other nodes
 
     def went(self, partition: int, name: bytes) -> None:
-        """A member of a shared subscription has no client any more: others may have, and take its turns."""
+        """A member of a shared subscription has no client any more: members elsewhere may take its turns."""
         self._be_absent(partition, name, 1)
 
     def came(self, partition: int, name: bytes) -> None:
-        """An absent member of a shared subscription has a client again, or is none any more."""
+        """An absent member of a shared subscription has a client again, or is removed."""
         self._be_absent(partition, name, -1)
 
     def _be_absent(self, partition: int, name: bytes, change: int) -> None:
@@ -121,7 +123,7 @@ class Interest:
         return self._here.names if partition < 0 else self._own[partition].names
 
     def _entries(self, partition: int) -> list[tuple[bytes, int]]:
-        """Return what others are told of a partition, or (-1) of the transient sessions here."""
+        """Return the announcement of a partition, or (-1) of the transient sessions here."""
         return [(name, self._told_of(partition, name)) for name in self._names(partition)]
 
     def _told_of(self, partition: int, name: bytes) -> int:
@@ -129,21 +131,21 @@ class Interest:
         return self._names(partition).get(name, 0) | absent << _ABSENT_BIT
 
     def leave(self, partition: int) -> None:
-        """This node leads the partition no more: what is known of it now counts as told by the new leader."""
+        """End the leadership of the partition: its subscriptions count as announced by the new leader."""
         entries = self._entries(partition)
         self._own[partition] = Location("", partition)
         self._absent[partition] = {}
         self._set_all(self._locations[partition], entries)
 
     def lead(self, partition: int) -> None:
-        """This node leads the partition from now on: its own subscriptions say who is interested."""
+        """Begin to lead the partition: its subscriptions are known from its rows."""
         self._set_all(self._locations[partition], [])
         self._untold[partition] = False
         self.from_other_side.pop(partition, None)
         self._learn(partition)
 
     def moved(self, partition: int) -> None:
-        """The partition has another leader, or is opened anew; it will tell all."""
+        """The partition has another leader, or is opened anew, and will be announced as a whole."""
         self._untold[partition] = True
 
     def _learn(self, partition: int) -> None:
@@ -152,11 +154,11 @@ class Interest:
             self._unknown -= 1
 
     def is_complete(self) -> bool:
-        """Whether everybody has told: a message published before might miss a subscriber (A5)."""
+        """Whether all have announced: a message published before might miss a subscriber (A5)."""
         return self._unknown == 0 and len(self._told) == len(self.fabric.others)
 
     def flush(self) -> None:
-        """Tell the news of this turn."""
+        """Announce the changes of this turn."""
         if not self._news:
             return
         news = self._news
@@ -173,12 +175,12 @@ class Interest:
             self._send(node_id, body, urgent)
 
     def tell(self, node_id: str, partitions: list[int], all_of_node: bool) -> None:
-        """Tell a node everything of some partitions that this one leads, and perhaps of this node."""
+        """Announce everything of some partitions that this node leads to a node, and perhaps of this node itself."""
         tables = [self._table(partition, True, self._entries(partition)) for partition in partitions]
         void: list[int] = []
         if all_of_node:
             tables.append(self._table(-1, True, self._entries(-1)))
-            # All begins anew with the node: what it was told before is void there, and is confirmed with this.
+            # The node starts anew and has forgotten earlier announcements: its confirmation of this one covers them.
             for tokens in self._sent.pop(node_id, {}).values():
                 void += tokens
         self._send(node_id, self._pack(tables), True)
@@ -199,14 +201,14 @@ class Interest:
         self.fabric.send(node_id, ANNOUNCE, varint(self._count) + varint(self.fabric.epoch) + body)
 
     def confirmed(self, node_id: str, number: int) -> None:
-        """A node knows what it was told."""
+        """A node has confirmed an announcement."""
         for token in self._sent.get(node_id, {}).pop(number, []):
             self.commits.answered(token, 1, 0)
 
-    # -- what the others tell -----------------------------------------------------------------------------------------
+    # -- announcements of other nodes ---------------------------------------------------------------------------------
 
     def receive(self, node_id: str, body: bytes) -> int:
-        """Take an announcement; return its number, to be confirmed. Raises ValueError or IndexError for nonsense."""
+        """Apply an announcement; return its number, to be confirmed. Raises ValueError or IndexError if malformed."""
         number, pos = get_varint(body, 0)
         _, pos = get_varint(body, pos)
         tables = msgspec.msgpack.decode(body[pos:], type=list[_Table])
@@ -235,10 +237,10 @@ class Interest:
         return number
 
     def _hear_late(self, location: Location, entries: list[tuple[bytes, int]]) -> None:
-        """What began is told by a node that leads the partition no more.
+        """Apply additions that a former leader of the partition announces.
 
-        Its successor has told of it, or else will: but the SUBACK may leave at once, and then nothing may miss its
-        subscriber (A5). One too many does no harm meanwhile.
+        The new leader announces them too, now or later. But the SUBACK may leave at once, and from then on no message
+        may miss its subscriber (A5). A superfluous entry does no harm until then.
         """
         if self._untold[location.partition]:
             for name, count in entries:
@@ -290,7 +292,7 @@ class Interest:
         return shared
 
     def places_of(self, name: bytes) -> list[SharedLocation]:
-        """Return where members of a shared subscription are, this node aside."""
+        """Return the locations of members of a shared subscription, except this node."""
         return list(self._shared.get(name, {}).values())
 
     # -- nodes come and go --------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Routes: for a topic, who gets it. Computed from the subscription tree once per topic and remembered.
+"""Routes: all recipients of a topic. Computed from the subscription tree once per topic, and cached.
 
 MQTT 5 sections 3.3.4, 4.7, 4.8.
 """
@@ -19,17 +19,17 @@ from folkmoot.turn.state import State
 
 __all__ = ["Group", "Route", "Routes", "is_reserved"]
 
-_TOPIC_BYTES_MAX: Final = 1024  # of the topics that are remembered: a hundred thousand of the longest take gigabytes
+_TOPIC_BYTES_MAX: Final = 1024  # of cached topics: a hundred thousand of the longest would take gigabytes
 
-_STALE_PER_MISS: Final = 8  # routes freed when one is made: those that were forgotten are gone before it is full again
+_STALE_PER_MISS: Final = 8  # routes freed per computed one: forgotten routes are gone before the cache is full again
 
-# Topics that belong to the server: clients cannot publish to them.
+# Topics of the server: clients cannot publish to them.
 _RESERVED: Final = (b"$SYS/", b"$events/", b"$share/", b"$stream/")
 _EVENTS: Final = b"$events"
 
 
 def is_reserved(topic: bytes) -> bool:
-    """Whether a topic belongs to the server, the bare names included."""
+    """Whether a topic belongs to the server; the bare names do too."""
     return topic[0] == 36 and (topic + b"/").startswith(_RESERVED)
 
 
@@ -40,9 +40,9 @@ class Group:
         self.name = name
         self.topic_filter = topic_filter
         self.members: list[Subscription] = []
-        self.absent = 0  # members whose sessions have no client now
+        self.absent = 0  # members whose client is not connected
         self.turn = 0
-        self.turns: dict[int, int] = {}  # by place, for what was given to a place
+        self.turns: dict[int, int] = {}  # by place, for messages that go to a place
         self._places: dict[Subscription, int] = {}
 
     def join(self, member: Subscription) -> None:
@@ -52,7 +52,7 @@ class Group:
         self.absent += member.absent
 
     def leave(self, member: Subscription) -> None:
-        """Remove a member; the last one takes its place, for a group may have a great many."""
+        """Remove a member; the last one moves into its place, because a group may be very large."""
         place = self._places.pop(member)
         self.absent -= member.absent
         last = self.members.pop()
@@ -65,10 +65,10 @@ class Group:
 
 
 class Route:
-    """Who gets a topic: live (transient) and stored (persistent) sessions, shared groups, stream partitions.
+    """The recipients of a topic: live (transient) and stored (persistent) sessions, shared groups, stream partitions.
 
-    simple: a QoS 0 message only has to be copied to `recipients` and `nodes`, nothing is kept, counted or chosen.
-    live: that holds for QoS 1 and 2 as well, because all recipients are transient.
+    simple: a QoS 0 message only has to be copied to `recipients` and `nodes`; nothing is stored, counted or chosen.
+    live: the same for QoS 1 and 2, because all recipients are transient.
     """
 
     def __init__(self, topic: bytes) -> None:
@@ -78,10 +78,10 @@ class Route:
         self.durable: list[Recipient] = []
         self.groups: list[Group] = []
         self.logs: list[StreamLog] = []
-        # At other nodes, and in partitions that others lead
+        # At other nodes, and in partitions that other nodes lead
         self.nodes: list[str] = []
         self.away: list[int] = []
-        self.away_logs: list[int] = []  # partitions of the store that have the stream partitions of the topic
+        self.away_logs: list[int] = []  # partitions of the store with the stream partitions of the topic
         self.shared: dict[bytes, list[SharedLocation]] = {}
         self.elsewhere = False
         self.simple = False
@@ -89,7 +89,7 @@ class Route:
 
 
 class Routes:
-    """The cache of routes. It never holds a stale one: every change of a subscription goes through here."""
+    """The cache of routes. No entry is ever stale: every change of a subscription goes through this class."""
 
     def __init__(self, state: State, fabric: Fabric, interest: Interest, streams: Streams) -> None:
         self.state = state
@@ -98,9 +98,9 @@ class Routes:
         self.streams = streams
         self.cache: dict[bytes, Route] = {}
         self._index = TopicIndex()  # of the topics in the cache
-        self._stale: list[Route] = []  # routes that nobody finds any more: freeing all of them at once takes long
+        self._stale: list[Route] = []  # removed routes: freeing all of them at once takes long
         self.groups: dict[bytes, Group] = {}
-        self.events_changed = True  # perhaps others take the events of this node now
+        self.events_changed = True  # the events of this node may have new subscribers
 
     def lookup(self, topic: bytes) -> Route:
         """Return the route of a valid topic name."""
@@ -138,7 +138,7 @@ class Routes:
                 route.durable.append(recipient)
             else:
                 route.transient.append(recipient)
-        # Sessions of one partition stand together: a message for several of them is stored once.
+        # Sessions of one partition are neighbours: a message for several of them is stored once.
         route.durable.sort(key=_partition_of_recipient)
         if topic[0] != 36 or topic.startswith(_EVENTS):  # b"$"
             for log in self.streams.match(topic):
@@ -168,7 +168,7 @@ class Routes:
                 route.shared.setdefault(value.name, []).append(value)
 
     def refresh(self) -> None:
-        """Forget what the news of other nodes concern."""
+        """Remove the routes that announcements of other nodes concern."""
         changed = self.interest.changed
         if changed:
             if len(changed) > len(self.cache):
@@ -179,7 +179,7 @@ class Routes:
             changed.clear()
 
     def forget(self, topic_filter: bytes) -> None:
-        """Drop the remembered routes that a change of this filter may concern."""
+        """Remove the cached routes that a change of this filter may concern."""
         if topic_filter.startswith(_EVENTS):
             self.events_changed = True
         if not self.cache:
@@ -196,14 +196,14 @@ class Routes:
                 del self.cache[topic]
 
     def forget_all(self) -> None:
-        """Drop all remembered routes."""
+        """Remove all cached routes."""
         self.events_changed = True
         self._stale.extend(self.cache.values())
         self.cache.clear()
         self._index.clear()
 
     def add(self, subscription: Subscription) -> None:
-        """Let a subscription take part in routing, unless it is a replay."""
+        """Add a subscription to routing, unless it is a replay."""
         if subscription.is_replay:
             return
         if subscription.share:
@@ -224,7 +224,7 @@ class Routes:
         self._count(subscription.session, 1)
 
     def remove(self, subscription: Subscription) -> None:
-        """Take a subscription out of routing, unless it is a replay."""
+        """Remove a subscription from routing, unless it is a replay."""
         if subscription.is_replay:
             return
         self._tell(subscription, False)
@@ -258,7 +258,7 @@ class Routes:
             self.interest.remove(partition, subscription.name)
 
     def look(self, session: Session) -> None:
-        """A persistent session has a client now, or has none any more: whose turn it is depends on that."""
+        """A persistent session has a client now, or has none any more: turns in its groups depend on that."""
         if not self.groups:
             return
         absent = session.connection is None

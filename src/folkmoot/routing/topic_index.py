@@ -1,7 +1,7 @@
-"""Which remembered topics a changed filter may match, found without a walk over all of them.
+"""Which cached topics a changed filter may match, found without a walk over all of them.
 
-A client that subscribes to `devices/17/#` concerns the topics below `devices/17` and no others: a storm of such
-subscriptions must not make the node compute a hundred thousand routes anew. Owns no routes.
+A subscription to `devices/17/#` concerns the topics below `devices/17` and no others: a storm of such subscriptions
+must not make the node compute a hundred thousand routes anew. Owns no routes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ class TopicIndex:
 
     def __init__(self) -> None:
         self._topics: dict[bytes, dict[bytes, None]] = {}
-        self._stale: list[dict[bytes, dict[bytes, None]]] = []  # what was cleared, and is freed a little at a time
+        self._stale: list[dict[bytes, dict[bytes, None]]] = []  # cleared topics, freed a few at a time
 
     def add(self, topic: bytes) -> None:
-        """Note a topic."""
+        """Add a topic."""
         if self._stale:
             self._free()
         head = _head_of(topic)
@@ -32,7 +32,7 @@ class TopicIndex:
             topics[topic] = None
 
     def remove(self, topic: bytes) -> None:
-        """Forget a topic, if it is known."""
+        """Remove a topic, if it is known."""
         head = _head_of(topic)
         topics = self._topics.get(head)
         if topics is not None and topic in topics:
@@ -41,7 +41,7 @@ class TopicIndex:
                 del self._topics[head]
 
     def take(self, topic_filter: bytes) -> list[bytes] | None:
-        """Take out the topics that a filter with a wildcard may match; None: these may be any, ask for `clear`."""
+        """Take out the topics that a filter with a wildcard may match; None: possibly all, call `clear`."""
         wildcard = _first_wildcard(topic_filter)
         second = topic_filter.find(b"/", topic_filter.find(b"/") + 1)
         if not 0 < second < wildcard:  # a wildcard among the first two levels, or `a/#`, which matches `a` as well
@@ -50,13 +50,13 @@ class TopicIndex:
         return [] if topics is None else list(topics)
 
     def clear(self) -> None:
-        """Forget all topics."""
+        """Remove all topics."""
         if self._topics:
             self._stale.append(self._topics)
             self._topics = {}
 
     def _free(self) -> None:
-        """Free a few of the cleared topics: more than one for each that is added, so that they do not pile up."""
+        """Free a few cleared topics: more than one per added topic, so that they do not pile up."""
         old = self._stale[-1]
         for _ in range(min(_FREED_PER_TOPIC, len(old))):
             old.popitem()
