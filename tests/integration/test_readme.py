@@ -18,7 +18,8 @@ import pytest
 
 from tests.docs.page import ROOT, blocks
 
-STEP_S = 60.0
+STEP_S = 120.0  # on a machine that is busy with other tests
+PATIENCE_S = 8  # of the subscriber, for the same reason
 END_S = 30.0
 PORTS = (18_000, 20_000)  # neither the system nor `folkmoot cluster` picks any of these, and no other test
 MESSAGES = 60  # fewer than in the page: each is a process of mosquitto_pub, and n1 is killed after a second
@@ -149,7 +150,7 @@ def test_the_transcript_can_be_pasted_with_other_ports(shell: Shell) -> None:
     steps[0].line = f"export MQTT={mqtt} ADMIN={admin}"
     said: dict[str, list[str]] = {}
     for step in steps:
-        step.line = step.line.replace("$(seq 300)", f"$(seq {MESSAGES})")
+        step.line = step.line.replace("$(seq 300)", f"$(seq {MESSAGES})").replace(" -W 3 ", f" -W {PATIENCE_S} ")
         lines = shell.paste(step)
         said[step.line] = lines
         for expected in step.output:
