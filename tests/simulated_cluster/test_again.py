@@ -72,7 +72,7 @@ class Scene:
         self.cluster.settle()
 
 
-@pytest.mark.parametrize("at_heir", [False, True])
+@pytest.mark.parametrize("at_successor", [False, True])
 @pytest.mark.parametrize("packets", [[BEGIN], [BEGIN, END, BEGIN_ANEW]])
 def test_a_replay_goes_on_at_the_next_leader(at_successor: bool, packets: list[Packet]) -> None:
     scene = Scene(at_successor)
@@ -83,7 +83,7 @@ def test_a_replay_goes_on_at_the_next_leader(at_successor: bool, packets: list[P
     assert answers == [packet.packet_id for packet in packets if isinstance(packet, Subscribe | Unsubscribe)]
 
 
-@pytest.mark.parametrize("at_heir", [False, True])
+@pytest.mark.parametrize("at_successor", [False, True])
 def test_who_subscribes_once_more_begins_anew(at_successor: bool) -> None:
     scene = Scene(at_successor)
     scene.die(BEGIN)
