@@ -61,7 +61,7 @@ def test_the_wheel_of_the_source_archive_runs_alone(tmp_path: Path) -> None:
     lend_objects(source)
     venv.create(tmp_path / "environment", with_pip=True)
     python = tmp_path / "environment" / "bin" / "python"
-    pip = [python, "-m", "pip", "--disable-pip-version-check"]
+    pip: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check"]
     # With the isolated build environment that `pip install .` has: it is where build requirements are missed.
     run(*pip, "wheel", "--no-deps", "--wheel-dir", tmp_path / "wheels", source, folder=tmp_path)
     (wheel,) = (tmp_path / "wheels").glob("folkmoot-*.whl")

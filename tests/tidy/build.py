@@ -7,8 +7,9 @@ import importlib.metadata
 import importlib.util
 import sys
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,6 +56,17 @@ def third_party(path: Path) -> set[str]:
 
 
 def packages_of(modules: Iterable[str]) -> set[str]:
-    """The canonical names of the packages that have these top-level modules."""
-    known = importlib.metadata.packages_distributions()
-    return {canonicalize_name(known.get(module, [f"no package of {module}"])[0]) for module in modules}
+    """The canonical names of the packages that have these top-level modules; of several, one that we require."""
+    project = project_file()["project"]
+    ours = requirements([*project["dependencies"], *chain(*project["optional-dependencies"].values())])
+    found: set[str] = set()
+    for module in modules:
+        names = [canonicalize_name(name) for name in known().get(module, [f"no package of {module}"])]
+        found.add(next((name for name in names if name in ours), names[0]))
+    return found
+
+
+@cache
+def known() -> Mapping[str, list[str]]:
+    """The packages that are installed, by the top-level modules that they have."""
+    return importlib.metadata.packages_distributions()
