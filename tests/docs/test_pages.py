@@ -89,7 +89,9 @@ def test_every_metric_exists(page: Path) -> None:
 
 
 def test_every_event_of_the_log_is_explained() -> None:
-    pattern = re.compile(r'(?:\b[eE]vent\([A-Z]\w+,|\.say\("\w+",|_note\(connection,|_(?:say|complain)\(\w+,|\.refused\(\w+,) "(\w+)"')
+    pattern = re.compile(
+        r'(?:\b[eE]vent\([A-Z]\w+,|\.say\("\w+",|_note\(connection,|_(?:say|complain)\(\w+,|\.refused\(\w+,) "(\w+)"'
+    )
     kinds: set[str] = set()
     for path in (ROOT / "src" / "folkmoot").rglob("*.py"):
         if path.parent.name not in ("cli", "client", "demo", "sim", "torture"):
