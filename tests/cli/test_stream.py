@@ -87,7 +87,7 @@ def test_latest_is_nothing(node: StreamNode, capsys: pytest.CaptureFixture[str])
     ("words", "why"),
     [
         (["read", "none"], "no stream 'none'"),
-        (["read", "s", "--from", "soon"], "--from: 'soon' is no time"),
+        (["read", "s", "--from", "soon"], "--from: 'soon' is not a time"),
         (["read", "s", "--from", "2023-11-14T22:13:25"], "time zone"),
         (["read", "s", "--partition", "4"], "partitions 0 to 3"),
         (["read", "s", "--follow", "--to", "latest"], "one of them"),

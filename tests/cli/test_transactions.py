@@ -91,7 +91,7 @@ def test_an_app_is_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_wrong_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["transactions", "--admin", "nowhere"]) == 2
-    assert "--admin: 'nowhere' is no address" in capsys.readouterr().err
+    assert "--admin: 'nowhere' is not an address" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

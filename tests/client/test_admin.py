@@ -100,7 +100,7 @@ def test_the_status_is_that_of_a_member_if_there_is_one() -> None:
         places = [first.place, NOBODY, second.place, third.place]
         client = AdminClient(places, on_pass=lambda url, why: passed.append((url, why)))
         assert client.status()["state"] == "member"
-        assert passed == [(f"http://{first.place}", "is no member of a view (excluded)")]
+        assert passed == [(f"http://{first.place}", "is not a member of a view (excluded)")]
         assert client.status()["state"] == "member"
         assert len(passed) == 1, "the one that has answered is asked first"
         client.close()
@@ -125,7 +125,7 @@ def test_what_a_node_knows_that_was_left_out_is_not_taken_for_the_truth() -> Non
 
 def test_what_is_no_admin_address_is_named() -> None:
     for place in ("nonsense", "10.0.0.1", "::1"):
-        with pytest.raises(ValueError, match="is no address of a node: give HOST:PORT"):
+        with pytest.raises(ValueError, match="is not an address of a node: give HOST:PORT"):
             AdminClient(place)
     assert AdminClient("https://moot.example").nodes.urls == ["https://moot.example"], "a door with a usual port"
     with socket.create_server(("127.0.0.1", 0)) as server:  # as a broker does with what is no CONNECT
@@ -135,7 +135,7 @@ def test_what_is_no_admin_address_is_named() -> None:
 
         thread = threading.Thread(target=hang_up)
         thread.start()
-        with pytest.raises(Unreachable, match="what answers there is no HTTP server"):
+        with pytest.raises(Unreachable, match="the server at this address does not speak HTTP"):
             AdminClient(f"127.0.0.1:{server.getsockname()[1]}", patience_s=0.01).status()
         thread.join(10)
 

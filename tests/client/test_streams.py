@@ -189,7 +189,7 @@ def test_what_comes_is_verified(node: StreamNode, client: StreamClient) -> None:
     broken = bytearray(good.data)
     broken[-10] ^= 1
     half = len(good.data) // 2
-    for data, why in ((bytes(broken), "checksum"), (good.data[:-5], "cut short"), (good.data[half:], "came")):
+    for data, why in ((bytes(broken), "checksum"), (good.data[:-5], "cut short"), (good.data[half:], "instead of")):
         client.nodes = OneAnswer(Answer(good.url, 200, good.headers, data))
         with pytest.raises(BadAnswer, match=f"stream s partition 0.*{why}"):
             client.read("s", 0, 0)

@@ -95,7 +95,7 @@ def test_streams_are_not_shown_to_the_network_without_a_token(files: dict[str, s
 
 
 def test_settings_under_which_nobody_could_connect_are_told(files: dict[str, str]) -> None:
-    assert "nobody could connect" in refused({"auth": {"allow_anonymous": False}})
+    assert "no client could connect" in refused({"auth": {"allow_anonymous": False}})
     assert "no listener asks for client certificates" in refused({"auth": {"user_from_certificate": True}})
     listeners = [{"protocol": "mqtts", "address": "127.0.0.1:0"}]
     auth = {"user_from_certificate": True}

@@ -96,7 +96,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         text = refusal(Serving(tmp_path / "data", "--mqtt", f"127.0.0.1:{port}"))
     assert text == (
         f"cannot listen on 127.0.0.1:{port}: Address already in use; "
-        "stop what uses it, or choose another port (0 picks a free one)"
+        "stop the process that uses it, or choose another port (0 picks a free one)"
     )
     assert not (tmp_path / "data").exists(), "nothing is made before the addresses are known to be free"
 
@@ -104,7 +104,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 def test_an_address_of_another_machine_is_named(tmp_path: Path) -> None:
     text = refusal(Serving(tmp_path / "data", "--mqtt", "203.0.113.7:0", "--allow-anonymous"))
     assert "cannot listen on 203.0.113.7:0" in text
-    assert "name an address of this machine" in text
+    assert "use an address of this machine" in text
 
 
 @pytest.mark.parametrize("flag", ["--secret-file", "--password-file"])

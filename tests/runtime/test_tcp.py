@@ -28,7 +28,9 @@ def test_a_name_is_an_ip_4_address_if_it_has_one() -> None:
 def test_a_port_is_shared_only_when_asked() -> None:
     with listen("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
-        with pytest.raises(ListenError, match=f"127.0.0.1:{port}: Address already in use; stop what uses it"):
+        with pytest.raises(
+            ListenError, match=f"127.0.0.1:{port}: Address already in use; stop the process that uses it"
+        ):
             listen("127.0.0.1", port)
     with listen("127.0.0.1", 0, reuse_port=True) as first:
         port = first.getsockname()[1]

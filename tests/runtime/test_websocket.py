@@ -10,7 +10,7 @@ from websockets.protocol import State
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
-from folkmoot.runtime.drain import LINGER_S
+from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.tcp import Gate
 from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
@@ -200,6 +200,18 @@ def test_a_failed_connection_is_cut_off_in_time() -> None:
     assert bench.transport.calls == ["eof", "resume", "abort"]
     bench.transport.protocol.connection_lost(None)
     assert bench.node.named("lost") == [(1, "closed by the peer")]
+
+
+def test_a_peer_that_answers_no_close_and_goes_on_sending_is_cut_off() -> None:
+    bench = Bench().handshake()
+    bench.protocol.close()
+    piece = bytes([0x82, 0xFE, 1000 >> 8, 1000 & 255, 0, 0, 0, 0]) + bytes(1000)  # a masked binary frame
+    for _ in range(LINGER_BYTES_MAX // len(piece)):
+        bench.protocol.data_received(piece)
+    assert bench.transport.calls == ["resume"]
+    bench.protocol.data_received(piece)
+    assert bench.transport.calls == ["resume", "abort"]
+    assert bench.received() == b""
 
 
 def test_the_peer_closes_with_the_closing_handshake() -> None:

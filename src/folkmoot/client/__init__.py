@@ -1,4 +1,4 @@
-"""Clients of Folkmoot: of streams and the admin API, and the load generator. They never see the broker's parts."""
+"""Clients of Folkmoot: for streams, tables and the admin API, and the load generator. They import no broker code."""
 
 from __future__ import annotations
 

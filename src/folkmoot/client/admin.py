@@ -1,4 +1,4 @@
-"""A cluster over HTTP, as an operator asks: status, partitions, where things are, what may be stopped, who is to go."""
+"""The admin API for operators: status, partitions, locations, safe-to-stop, and commands about nodes."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from folkmoot.client.problem import (
 
 __all__ = ["AdminClient"]
 
-# A node that hangs takes connections and answers nothing: then another one is asked.
+# A node that hangs accepts connections but does not answer: then another one is asked.
 TIMEOUT_S: Final = 3.0
 PATIENCE_S: Final = 2.0
 SERVING: Final = ("member", "alone")
 
 
 class AdminClient:
-    """Asks one of several equal nodes. `urls`: admin addresses, a list or a text with commas; `token`: bearer token.
+    """Sends requests to one of several equal nodes.
 
-    The first that answers and is a member of the cluster is asked; one that is dead, hangs, stops or is left out is
-    passed over, and when all have failed for `patience_s` Unreachable is raised. `on_pass(url, why)` hears of those
-    that said that another one is to be asked. Raises ValueError for what is no address.
+    `urls`: admin addresses, as a list or separated by commas; `token`: the bearer token. The first node that answers
+    and is a member of the cluster is used. Nodes that are dead, hang, stop or are no members are skipped. Unreachable
+    is raised when all have failed for `patience_s`. `on_pass(url, why)` is called for nodes that refer to another one.
+    Raises ValueError for an invalid address.
     """
 
     def __init__(
@@ -46,12 +47,12 @@ class AdminClient:
         self.nodes = Nodes(found, token, patience_s, timeout_s, on_pass=on_pass)
 
     def status(self) -> dict[str, Any]:
-        """Return the whole picture, as the node that answers sees it: a member, unless no address has one."""
+        """Return the status as seen by the node that answers: a member, unless no address leads to one."""
         first = _checked(self.nodes.get("/api/v1/status", {}))
         found = first.object()
         if found.get("state") in SERVING or len(self.nodes.urls) == 1:
             return found
-        self.nodes.passed(first.url, f"is no member of a view ({found.get('state')})")
+        self.nodes.passed(first.url, f"is not a member of a view ({found.get('state')})")
         for url in self.nodes.urls:
             other = None if url == first.url else self._once(url, "status", {})
             if other is not None and other.get("state") in SERVING:
@@ -64,13 +65,13 @@ class AdminClient:
         return self._list("partitions")
 
     def heals(self) -> list[dict[str, Any]]:
-        """Return the receipts of heals that the node knows, the newest last."""
+        """Return the reports about healed splits that the node has, the newest last."""
         return self._list("heals")
 
     def where_client(self, client_id: str) -> dict[str, Any]:
-        """Return where the session of a client is; raises BadQuestion for what is no client id.
+        """Return where the session of a client is; raises BadQuestion for an invalid client id.
 
-        Only the leader of its partition knows to which node it is connected, so the other addresses are asked for that.
+        Only the leader of its partition knows the node that it is connected to, so the other addresses are asked, too.
         """
         fields = {"client": client_id}
         found = self._object("where", fields)
@@ -81,23 +82,23 @@ class AdminClient:
         return found
 
     def where_topic(self, topic: str) -> dict[str, Any]:
-        """Return where the retained message of a topic is; raises BadQuestion for what is no topic."""
+        """Return where the retained message of a topic is; raises BadQuestion for an invalid topic."""
         return self._object("where", {"topic": topic})
 
     def safe_to_stop(self, node_id: str) -> dict[str, Any]:
-        """Return whether a node can be stopped, why (not), and which partitions forbid it; raises NoSuchNode."""
+        """Return whether a node can be stopped safely, why, and which partitions prevent it; raises NoSuchNode."""
         return self._object(f"safe-to-stop/{quote(node_id, safe='')}")
 
     def evict(self, node_id: str, force: bool = False) -> None:
-        """Have a node put out of the view, with `force` whatever it costs; raises NoSuchNode, NotPossible with why."""
+        """Remove a node from the view, with `force` regardless of the cost; raises NoSuchNode or NotPossible."""
         self._order(node_id, "evict", force)
 
     def forget(self, node_id: str, force: bool = False) -> None:
-        """Have a node that is away expected no more, with `force` whatever is lost; raises as `evict` does."""
+        """Forget an absent node for good, with `force` regardless of what is lost; raises NoSuchNode or NotPossible."""
         self._order(node_id, "forget", force)
 
     def leave(self, node_id: str) -> None:
-        """Have a node hand over what it has and leave for good; raises NoSuchNode, or NotPossible with the reason."""
+        """Make a node hand over its partitions and leave for good; raises NoSuchNode or NotPossible."""
         self._order(node_id, "leave", False)
 
     def close(self) -> None:
@@ -105,7 +106,7 @@ class AdminClient:
         self.nodes.close()
 
     def _once(self, url: str, path: str, fields: dict[str, str]) -> dict[str, Any] | None:
-        """Return what one node answers, None when it does not."""
+        """Return the answer of one node, or None."""
         other = Nodes([url], self._token, 0.0, self.nodes.timeout_s)
         try:
             return _checked(other.get(f"/api/v1/{path}", fields)).object()
@@ -128,12 +129,12 @@ class AdminClient:
         except ValueError:
             found = None
         if not isinstance(found, list):
-            raise BadAnswer(f"{answer.url} answered with no list: is this the admin address of a Folkmoot node?")
+            raise BadAnswer(f"{answer.url} did not answer with a list: is this the admin address of a Folkmoot node?")
         return found
 
 
 def _checked(answer: Answer) -> Answer:
-    """Return an answer that is one; raises what it says otherwise."""
+    """Return a successful answer; raise the exception for any other."""
     if answer.status in (200, 202):
         return answer
     if answer.status in (401, 403):

@@ -1,7 +1,7 @@
-"""The tables of a cluster's state: their names, their columns, what each column means. Asks nothing of anybody.
+"""The tables with the state of a cluster: their names, their columns, and the meaning of each column.
 
-One list for the HTTP API, the command line and Spark. Values travel as JSON: a `timestamp` is microseconds since 1970,
-`binary` is base64, `strings` is a list; each may be null where the meaning says when.
+One list for the HTTP API, the command line and Spark. Values are sent as JSON: a `timestamp` is microseconds since
+1970, `binary` is base64, `strings` is a list. A value may be null if its meaning says when.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STRINGS: Final = "strings"
 
 
 class Column:
-    """A column: its name, its type (one of the words above), and what it says."""
+    """A column: its name, its type, and its meaning."""
 
     def __init__(self, name: str, kind: str, meaning: str) -> None:
         self.name = name
@@ -46,7 +46,9 @@ class Column:
 
 _PARTITION: Final = Column("partition", INTEGER, "the partition of the cluster that has it")
 _CLIENT: Final = Column("client_id", STRING, "the client id")
-_PERSISTENT: Final = Column("persistent", BOOLEAN, "whether the session is stored; else it ends with its connection")
+_PERSISTENT: Final = Column(
+    "persistent", BOOLEAN, "whether the session is stored; otherwise it ends with its connection"
+)
 _NODE: Final = Column("node", STRING, "the node that the client is connected to; null when it is not connected")
 
 PAYLOAD: Final = Column("payload", BINARY, "the payload, with the option `payload`")
@@ -57,22 +59,28 @@ TABLES: Final[dict[str, list[Column]]] = {
         _CLIENT,
         Column("username", STRING, "the user name of the last CONNECT; null without one"),
         _PERSISTENT,
-        Column("version", INTEGER, "the protocol that the client spoke: 3 is MQTT 3.1, 4 is 3.1.1, 5 is 5.0"),
+        Column("version", INTEGER, "the protocol version of the client: 3 is MQTT 3.1, 4 is 3.1.1, 5 is 5.0"),
         Column("connected", BOOLEAN, "whether its client is connected"),
         _NODE,
         Column("expiry_s", LONG, "how long it outlives its connection, in seconds; null: for ever"),
-        Column("disconnected_at", TIMESTAMP, "since when its client is away; null while it is connected"),
-        Column("ends_at", TIMESTAMP, "when it ends if nobody comes; null while connected, and without an end"),
+        Column("disconnected_at", TIMESTAMP, "when its client disconnected; null while it is connected"),
+        Column(
+            "ends_at",
+            TIMESTAMP,
+            "when it ends unless its client connects; null while it is connected, and if it never ends",
+        ),
     ],
     "subscriptions": [
         _PARTITION,
         _CLIENT,
         Column("filter", STRING, "the topic filter, without `$share/GROUP/`"),
         Column("share", STRING, "the group of a shared subscription; null for another"),
-        Column("qos", INTEGER, "the highest QoS that it gets"),
-        Column("no_local", BOOLEAN, "whether the client's own messages are left out"),
-        Column("retain_as_published", BOOLEAN, "whether the retain flag is kept"),
-        Column("retain_handling", INTEGER, "0: retained messages come, 1: only for a new subscription, 2: never"),
+        Column("qos", INTEGER, "the maximum QoS of its messages"),
+        Column("no_local", BOOLEAN, "whether the client's own messages are excluded (No Local)"),
+        Column("retain_as_published", BOOLEAN, "whether the RETAIN flag is kept (Retain As Published)"),
+        Column(
+            "retain_handling", INTEGER, "retained messages are sent 0: always, 1: only for a new subscription, 2: never"
+        ),
         Column("identifier", LONG, "the subscription identifier; null without one"),
         _PERSISTENT,
     ],
@@ -83,8 +91,8 @@ TABLES: Final[dict[str, list[Column]]] = {
         Column("connected", BOOLEAN, "whether its client is connected"),
         Column("messages", LONG, "messages that wait to be sent or acknowledged"),
         Column("bytes", LONG, "their topics, payloads and properties"),
-        Column("inflight", LONG, "those of them that are sent and not acknowledged"),
-        Column("oldest_at", TIMESTAMP, "when the first of them was published; null where it is not known"),
+        Column("inflight", LONG, "messages that are sent and not acknowledged"),
+        Column("oldest_at", TIMESTAMP, "when the first of them was published; null if that is not known"),
     ],
     "retained": [
         _PARTITION,
@@ -102,37 +110,37 @@ TABLES: Final[dict[str, list[Column]]] = {
         Column("stream_partition", INTEGER, "the stream partition"),
         Column("filter", STRING, "what the stream takes"),
         Column("leader", STRING, "the node that appends to it"),
-        Column("oldest", LONG, "the first offset that is left"),
-        Column("next", LONG, "the offset behind the last that can be read"),
+        Column("oldest", LONG, "the first remaining offset"),
+        Column("next", LONG, "the offset behind the last readable one"),
         Column("records", LONG, "how many can be read"),
         Column("bytes", LONG, "their size in chunks"),
-        Column("oldest_at", TIMESTAMP, "the time of the first; null when there is none"),
-        Column("latest_at", TIMESTAMP, "the time of the last; null when there is none"),
+        Column("oldest_at", TIMESTAMP, "the time of the first record; null if there is none"),
+        Column("latest_at", TIMESTAMP, "the time of the last record; null if there is none"),
     ],
     "partitions": [
         _PARTITION,
         Column("leader", STRING, "the node that leads it"),
         Column("followers", STRINGS, "the nodes with the other complete copies"),
-        Column("learners", STRINGS, "the nodes that are being filled"),
+        Column("learners", STRINGS, "the nodes whose copies are being filled"),
         Column("epoch", LONG, "the view in which the newest change was made"),
         Column("sequence", LONG, "the number of the newest change"),
         Column("sessions", LONG, "persistent sessions"),
         Column("subscriptions", LONG, "their subscriptions"),
         Column("queued", LONG, "messages in queues"),
         Column("retained", LONG, "retained messages"),
-        Column("rows", LONG, "all rows but the chunks of streams"),
-        Column("row_bytes", LONG, "the size of those, keys included"),
+        Column("rows", LONG, "the number of rows, except the chunks of streams"),
+        Column("row_bytes", LONG, "the size of these rows, including keys"),
         Column("stream_records", LONG, "records of streams"),
         Column("stream_bytes", LONG, "the size of their chunks"),
     ],
 }
-"""The columns by table, in their order; `retained` has `payload` as well when it is asked for."""
+"""The columns of each table, in order; `retained` also has `payload` on request."""
 
 LIVE: Final = ("sessions", "subscriptions", "queues")
-"""Tables that also have rows of transient sessions: those are asked of nodes, not of partitions."""
+"""Tables that also have rows of transient sessions, which are requested by node, not by partition."""
 
 
 def columns_of(table: str, payload: bool = False) -> list[Column]:
-    """Return the columns of a table, with `payload` also that of `retained`; raises KeyError for an unknown table."""
+    """Return the columns of a table, including the payload of `retained` if `payload`; raises KeyError."""
     columns = TABLES[table]
     return [*columns, PAYLOAD] if payload and table == "retained" else columns

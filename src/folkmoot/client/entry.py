@@ -1,4 +1,4 @@
-"""A record of a stream as a JSON object: one form for the HTTP API's lines and for `folkmoot stream read --json`."""
+"""A record of a stream as a JSON object, for the lines of the HTTP API and `folkmoot stream read --json`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rfc3339(time_us: int) -> str:
 
 
 def properties_of(encoded: bytes) -> Properties:
-    """Return the MQTT properties of a record, as `Record.properties` keeps them."""
+    """Return the MQTT properties of a record, decoded from `Record.properties`."""
     if not encoded:
         return Properties()
     return decode_properties(encode_varint(len(encoded)) + encoded, 0, PUBLISH)[0] or Properties()

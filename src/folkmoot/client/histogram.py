@@ -1,7 +1,7 @@
 """A histogram of latencies in nanoseconds, fine enough to compare two brokers.
 
-Owns counts. It never keeps the values themselves and never reads a clock. The histogram of `metrics` is cheaper and
-coarser (microseconds, 6 %): right for a node that watches itself, too coarse for ratios of tens of microseconds.
+Owns counts. Does not keep the values, and reads no clock. The histogram of `metrics` is cheaper and coarser
+(microseconds, 6 %): good enough for the metrics of a node, too coarse for ratios of tens of microseconds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LatencyHistogram:
         self.max_ns = max(self.max_ns, value_ns)
 
     def merge(self, other: LatencyHistogram) -> None:
-        """Add all that another histogram counted."""
+        """Add the counts of another histogram."""
         for bucket, count in other.counts.items():
             self.counts[bucket] = self.counts.get(bucket, 0) + count
         self.count += other.count

@@ -1,6 +1,6 @@
-"""Runs a workload against a broker and returns what it found: the entry to the load generator.
+"""Runs a workload against a broker and returns the results: the entry point of the load generator.
 
-Owns the choice of the run by the workload's shape. It never prints.
+Chooses the run by the shape of the workload. Never prints.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def run_load(
     progress: Progress = ignore_progress,
     spin: bool = False,
 ) -> LoadResult:
-    """Run a workload and return its figures; it ends by itself, and what went wrong is in the result.
+    """Run a workload and return its results, including errors; it always terminates.
 
-    `pid` is the broker's process, if its CPU time and memory are wanted; `spin` keeps the generator from sleeping.
+    `pid` is the broker's process, to measure its CPU time and memory; with `spin` the generator never sleeps.
     Raises `FolkmootError` for a host or a process that does not exist.
     """
     run = RUNS.get(workload.shape, TrafficRun)

@@ -1,7 +1,7 @@
 """Load by connections: clients that connect and disconnect, and clients that stay.
 
-Owns the two runs and the caller, which opens a connection, says CONNECT, waits for the CONNACK, says DISCONNECT and
-closes. It never publishes.
+Owns the two runs and the caller, which opens a connection, sends CONNECT, waits for CONNACK, sends DISCONNECT and
+closes. Never publishes.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ CALL_S: Final = 10.0
 
 
 class ConnectRun(LoadRun):
-    """`connections` callers call again and again, each under a new client id, or `rate` times a second in all."""
+    """`connections` callers connect repeatedly, each time with a new client id; with `rate`, so many times a second."""
 
     def perform(self, result: LoadResult) -> None:
-        """Call until the span is over, then let the last calls end."""
+        """Connect until the time is over, then wait for the last calls."""
         self.latency = LatencyHistogram()
         self.idle = [Caller(self) for _ in range(self.workload.connections)]
         self.busy: dict[Caller, None] = {}
@@ -71,18 +71,18 @@ class ConnectRun(LoadRun):
             caller.drop()
 
     def next_packet(self) -> bytes:
-        """Return a CONNECT under a client id that no call had."""
+        """Return a CONNECT with a new client id."""
         self.calls += 1
         return self.packet.replace(b"-00000000", b"-%08d" % self.calls, 1)
 
     def answered(self, caller: Caller, latency_ns: int) -> None:
-        """A caller got its CONNACK and has hung up."""
+        """Record a call: the caller has received its CONNACK and disconnected."""
         self.answers += 1
         self.latency.record(latency_ns)
         self.ended(caller)
 
     def ended(self, caller: Caller) -> None:
-        """A caller is free again."""
+        """Mark a caller as idle again."""
         del self.busy[caller]
         self.idle.append(caller)
 
@@ -98,7 +98,7 @@ class Caller(Ready):
         self._began_ns = 0
 
     def call(self, clients: Clients, packet: bytes) -> None:
-        """Connect and send the CONNECT, at once where the system allows it (loopback)."""
+        """Connect and send the CONNECT; at once if the system connects at once (loopback)."""
         self._began_ns = perf_counter_ns()
         self._packet, self._rest = packet, b""
         self._socket = sock = open_socket(clients.family, clients.source(self.run.calls))
@@ -117,7 +117,7 @@ class Caller(Ready):
         self.run.loop.register(sock, mask, self)
 
     def ready(self, mask: int) -> None:
-        """Send the CONNECT, or read the CONNACK and hang up."""
+        """Send the CONNECT, or read the CONNACK and disconnect."""
         sock = self._socket
         assert sock is not None, "a caller without a connection is not registered"
         try:
@@ -161,10 +161,10 @@ class Caller(Ready):
 
 
 class IdleRun(LoadRun):
-    """`connections` connect and stay for the span of the run: what does a connection cost that does nothing?
+    """`connections` clients connect and stay connected during the run: what does an idle connection cost?
 
-    Extra figures: bytes of the broker's resident memory per connection, connections per second while they came, and
-    the share of a core that the broker used while nothing happened.
+    Extra figures: bytes of the broker's resident memory per connection, connections per second while they were made,
+    and the share of a core that the broker used while they were idle.
     """
 
     def perform(self, result: LoadResult) -> None:

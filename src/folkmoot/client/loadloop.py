@@ -1,7 +1,7 @@
-"""The event loop of a load run: waits for sockets and hands them to their connections, nothing else.
+"""The event loop of a load run: waits for sockets and calls their connections.
 
-Owns the selector and the time spent in connections. It never knows MQTT. A plain loop, because a load run has no
-tasks: its cost per chunk is that of uvloop's, and opening a connection needs no future.
+Owns the selector and the time spent in connections. Knows nothing of MQTT. A plain loop, because a load run has no
+tasks: it costs as much per chunk as uvloop, and opening a connection needs no future.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TEXTS_MAX: Final = 20
 
 
 class Faults:
-    """What went wrong in a run: counts by kind, and the first few texts; `fatal` once the run cannot go on."""
+    """The errors of a run: counts by kind, and the first few texts; `fatal` once the run cannot continue."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -30,7 +30,7 @@ class Faults:
         self.fatal = False
 
     def add(self, kind: str, text: str = "", count: int = 1, *, fatal: bool = False) -> None:
-        """Count a fault; a fatal one ends the run."""
+        """Count an error; a fatal one ends the run."""
         self.counts[kind] += count
         self.fatal = self.fatal or fatal
         if text and text not in self.texts and len(self.texts) < TEXTS_MAX:
@@ -38,27 +38,27 @@ class Faults:
 
 
 class Ready:
-    """Base of what waits for a socket."""
+    """Base class of objects that wait for a socket."""
 
     def ready(self, mask: int) -> None:
-        """The socket can be read or written, as `mask` says (READ, WRITE)."""
+        """Handle a socket that is readable or writable, according to `mask` (READ, WRITE)."""
         raise NotImplementedError
 
 
 class Deferred:
-    """Base of what has something to do once at the end of a turn, however often it was asked for."""
+    """Base class of objects with work at the end of a turn, done once regardless of how often it was requested."""
 
     def settle(self) -> None:
-        """Do it."""
+        """Do the work."""
         raise NotImplementedError
 
 
 class LoadLoop:
-    """Calls `ready` of each registered connection whose socket has something; `busy_ns` is the time spent in them.
+    """Calls `ready` of each registered connection whose socket is ready; `busy_ns` is the time spent in these calls.
 
-    What connections append to `deferred` is settled once they all had their turn.
+    Objects that connections append to `deferred` are settled after all connections had their turn.
 
-    With `spin` it never sleeps while it runs: on a core of its own that keeps the broker from paying for waking it.
+    With `spin` it never sleeps while it runs: on a core of its own, this saves the broker the cost of waking it.
     """
 
     def __init__(self, *, spin: bool = False) -> None:
@@ -95,12 +95,12 @@ class LoadLoop:
         self.busy_ns += perf_counter_ns() - began
 
     def close(self) -> None:
-        """Give the selector back; the sockets belong to their connections."""
+        """Close the selector; the sockets belong to their connections."""
         self.selector.close()
 
 
 def raise_file_limit(wanted: int) -> int:
-    """Raise this process's limit of open files to `wanted` if the system allows it; return the limit now."""
+    """Raise the limit of open files to `wanted` if the system allows it; return the current limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted or soft == resource.RLIM_INFINITY:
         return soft

@@ -1,7 +1,7 @@
-"""One connection of a load client: opens, says CONNECT, and then hands over whole chunks.
+"""One connection of a load client: opens, sends CONNECT, and then passes on whole chunks.
 
-Owns the socket, what could not be written yet, and the handshake. It never knows what the traffic means: a subclass
-sets `receive` when it is accepted.
+Owns the socket, the bytes that could not be written yet, and the handshake. A subclass handles the traffic: it sets
+`receive` when the connection is accepted.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from folkmoot.client.workload import Target
 __all__ = ["Peer", "connack_limit", "open_socket"]
 
 CHUNK_BYTES: Final = 65_536
-"""Larger buffers come from mmap, one system call more per read (10 us a message were measured)."""
+"""Larger buffers are allocated with mmap, one more system call per read (measured: 10 us per message)."""
 CONNACK: Final = 0x20
 DISCONNECT: Final = 0xE0
-# Chooses the port at connect and not at bind (linux/in.h), so that a source address has all its ports for each server.
+# Chooses the port at connect, not at bind (linux/in.h), so that each server can use all ports of a source address.
 IP_BIND_ADDRESS_NO_PORT: Final = 24
 
-# How many bytes a property's value has, by identifier (MQTT 5.0 table 2-4); strings and the rest are found by length.
+# The number of bytes of a property's value, by identifier (MQTT 5.0 table 2-4); strings and others have a length.
 FIXED_PROPERTIES: Final = {0x11: 4, 0x13: 2, 0x21: 2, 0x22: 2, 0x24: 1, 0x25: 1, 0x27: 4, 0x28: 1, 0x29: 1, 0x2A: 1}
 RECEIVE_MAX: Final = 0x21
 USER_PROPERTY: Final = 0x26
 
 
 class Peer(Ready):
-    """A client connection that never blocks. `accepted` is true after a CONNACK with code 0, `closed` after the end.
+    """A non-blocking client connection. `accepted` is true after a CONNACK with code 0, `closed` after the end.
 
-    Faults go to `faults`; all but those of `close` are fatal for a run.
+    Errors go to `faults`; all except those of `close` are fatal for a run.
     """
 
     def __init__(self, loop: LoadLoop, target: Target, version: int, connect: bytes, faults: Faults) -> None:
@@ -57,11 +57,11 @@ class Peer(Ready):
 
     @property
     def settled(self) -> bool:
-        """Whether the client is where its run wants it before traffic begins."""
+        """Whether the client is ready for traffic."""
         return self.accepted
 
     def open(self, family: int, address: tuple[str, int], source: str | None = None) -> None:
-        """Begin to connect, from the address `source` if given; the CONNECT goes out when the connection stands."""
+        """Begin to connect, from the address `source` if given; the CONNECT is sent once TCP is connected."""
         sock = open_socket(family, source)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket, self._recv, self._send = sock, sock.recv, sock.send
@@ -72,7 +72,7 @@ class Peer(Ready):
             self._lose(os.strerror(code))
 
     def ready(self, mask: int) -> None:
-        """Write what waits, read a chunk and hand it to `receive`."""
+        """Write pending bytes, or read a chunk and pass it to `receive`."""
         if mask & WRITE:
             self._flush()
         if mask & READ and not self.closed:
@@ -89,7 +89,7 @@ class Peer(Ready):
                 self._lose("the broker closed a connection")
 
     def send(self, data: bytes) -> None:
-        """Write bytes, or keep what the socket does not take until it does."""
+        """Write bytes, and keep what the socket does not take for later."""
         if self._pending:
             self._pending += data
             return
@@ -133,11 +133,11 @@ class Peer(Ready):
             self.receive(data[end:])
 
     def on_accepted(self) -> None:
-        """The broker accepted the connection: set `receive` and go on."""
+        """Set `receive` and continue: the broker has accepted the connection."""
         raise NotImplementedError
 
     def unexpected(self, packet: bytes) -> None:
-        """A packet that this client did not ask for: the run ends and says what it was."""
+        """End the run with an error: an unexpected packet was received."""
         if packet[0] == DISCONNECT:
             code = packet[2] if len(packet) > 2 else 0
             self.fail("disconnected", f"the broker sent DISCONNECT with code 0x{code:02x}")
@@ -145,7 +145,7 @@ class Peer(Ready):
             self.fail("protocol", f"unexpected packet {packet[:24].hex()}")
 
     def fail(self, kind: str, text: str) -> None:
-        """Count a fault that ends the run and drop the connection; after the end nothing is counted."""
+        """Count an error that ends the run, and drop the connection; after the end of the run, nothing is counted."""
         if not self.closed:
             self.faults.add(kind, text, fatal=True)
             self.drop()
@@ -155,14 +155,14 @@ class Peer(Ready):
         self.fail(kind, f"{self.target.host}:{self.target.port}: {reason}")
 
     def disconnect(self) -> None:
-        """Say DISCONNECT and close."""
+        """Send DISCONNECT and close."""
         if not self.closed:
             if self.accepted:
                 self.send(disconnect_packet())
             self.drop()
 
     def drop(self) -> None:
-        """Close the socket without a word."""
+        """Close the socket without DISCONNECT."""
         self.closed = True
         if self._socket is not None:
             self.loop.forget(self._socket)
@@ -171,7 +171,7 @@ class Peer(Ready):
 
 
 def open_socket(family: int, source: str | None) -> socket.socket:
-    """Return a non-blocking socket that comes from `source`, if that is given."""
+    """Return a non-blocking socket, bound to `source` if given."""
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setblocking(False)
     if source is not None:
@@ -181,12 +181,12 @@ def open_socket(family: int, source: str | None) -> socket.socket:
 
 
 def no_bytes(_limit: int) -> bytes:
-    """Stand in for `recv` until there is a socket."""
+    """Replace `recv` until there is a socket."""
     return b""
 
 
 def connack_limit(packet: bytes) -> int:
-    """Return the Receive Maximum of a whole MQTT 5.0 CONNACK, 65,535 if it names none (section 3.2.2.3.3)."""
+    """Return the Receive Maximum of a complete MQTT 5.0 CONNACK; the default is 65,535 (section 3.2.2.3.3)."""
     at = 2
     while packet[at - 1] > 127:
         at += 1
@@ -203,7 +203,7 @@ def connack_limit(packet: bytes) -> int:
 
 
 def property_bytes(kind: int, packet: bytes, at: int) -> int:
-    """Return how long the value at `at` of a property of this kind is."""
+    """Return the size of the value of a property of this kind at `at`."""
     if kind in FIXED_PROPERTIES:
         return FIXED_PROPERTIES[kind]
     length = 2 + int.from_bytes(packet[at : at + 2], "big")

@@ -1,7 +1,7 @@
-"""The publishing side of load traffic: sends slices of a ring and follows their acknowledgements, in whole chunks.
+"""The publishing side of load traffic: sends slices of a ring and tracks their acknowledgements, in whole chunks.
 
-Owns the sender's flows of QoS 0, 1 and 2 (MQTT 5.0 section 4.3). It never decides when to publish. Acknowledgements
-that come in order are compared with the expected bytes at once; any other takes the slow way, correctly.
+Owns the sender's flows of QoS 0, 1 and 2 (MQTT 5.0 section 4.3). Does not decide when to publish. Acknowledgements that
+arrive in order are compared with the expected bytes in one step; all others take the slow path.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ ENDLESS: Final = 1 << 62
 
 
 def nothing() -> None:
-    """Stand in for a callback."""
+    """Do nothing: the default of a callback."""
 
 
 class Publisher(Peer):
-    """Publishes messages of a ring and follows their acknowledgements.
+    """Publishes messages of a ring and tracks their acknowledgements.
 
-    `sent` messages went out, `acked` of them are complete (with QoS 0 it stays 0), `released` have their PUBREC.
-    `limit` is where `sent` stops. `on_acked` is called when `acked` may have moved.
-    Samples from before `since_ns` are not counted.
+    `sent` messages were sent, `acked` of them are complete (0 with QoS 0), `released` have their PUBREC. `limit` is the
+    maximum of `sent`. `on_acked` is called when `acked` may have grown. Samples from before `since_ns` are not counted.
     """
 
     def __init__(
@@ -57,11 +56,11 @@ class Publisher(Peer):
         self._releases = ack_ring(PUBREL, ring.size) if self.qos == 2 else b""
 
     def on_accepted(self) -> None:
-        """Ready as soon as the broker accepts."""
+        """Get ready: no subscription is needed."""
         self.receive = self._read_acks if self.qos else self._read_nothing
 
     def publish(self, count: int, stamp_ns: int = 0) -> None:
-        """Send the next `count` messages in one write; those whose turn it is carry `stamp_ns`, or the time now."""
+        """Send the next `count` messages in one write; sampled ones carry `stamp_ns`, or the current time."""
         first = self.sent
         self.sent = first + count
         if self.sent <= self.next_sample:
@@ -122,7 +121,7 @@ class Publisher(Peer):
             return 0
         if data[at : at + count * ACK_BYTES] == ring[start : start + count * ACK_BYTES]:
             return count
-        # Two kinds in one chunk, or something odd: the run of the expected kind, then of the expected ids.
+        # Two kinds in one chunk, or something unexpected: find the run of the expected kind, then of the expected ids.
         count = min(measure_run(data, at, ACK_BYTES, ring[:2]), count)
         while count and data[at : at + count * ACK_BYTES] != ring[start : start + count * ACK_BYTES]:
             count //= 2
@@ -135,7 +134,7 @@ class Publisher(Peer):
             self.send(self._releases[start : start + count * ACK_BYTES])
 
     def _read_odd(self, packet: bytes) -> None:
-        """An acknowledgement out of order or with a reason code: correct or not, it is counted by its id."""
+        """Handle an acknowledgement that is out of order or has a reason code: it is counted by its id."""
         kind = packet[:1]
         code = packet[4] if len(packet) > 4 else 0
         if len(packet) < ACK_BYTES or kind not in {PUBACK[:1], PUBREC[:1], PUBCOMP[:1]}:

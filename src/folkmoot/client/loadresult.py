@@ -1,6 +1,6 @@
-"""What a load run found: plain figures, and the same as JSON and as rows of a table.
+"""The results of a load run, as attributes, as JSON and as rows of a table.
 
-Owns the names of the figures and their units. It never measures.
+Owns the names and units of the figures. Never measures.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class LatencyFigures:
 
 @dataclass
 class LoadResult:
-    """The figures of one run. `operations` are deliveries, of `connect` connections, of `idle` connections held.
+    """The figures of one run. `operations` are deliveries (`connect`: connections made, `idle`: connections held).
 
-    `broker_cpu_us` is the broker's CPU time per operation, with all threads, None without its pid; `generator_us` what
-    the generator itself used per operation while it had work. Shares are of one core.
+    `broker_cpu_us` is the broker's CPU time per operation, of all threads, None without its pid; `generator_us` is the
+    generator's own while it had work. Shares are of one core.
     """
 
     workload: Workload
@@ -74,7 +74,7 @@ class LoadResult:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing went wrong."""
+        """Whether there were no errors."""
         return not self.faults
 
     def as_json(self) -> dict[str, object]:
@@ -110,15 +110,15 @@ class LoadResult:
 
 
 def unit_of(noun: str) -> str:
-    """Return what one operation is called."""
+    """Return the name of one operation."""
     return {"connects": "connect", "connections": "connection"}.get(noun, "message")
 
 
 def show_us(value: float) -> str:
-    """Return microseconds in the unit that reads best."""
+    """Return microseconds in a suitable unit."""
     return f"{value:,.0f} us" if value < 10_000 else f"{value / 1000:,.1f} ms"
 
 
 def show_bytes(value: int) -> str:
-    """Return bytes in the unit that reads best."""
+    """Return bytes in a suitable unit."""
     return f"{value / 1024:,.0f} KB" if abs(value) < 10 * 1024 * 1024 else f"{value / 1048576:,.1f} MB"

@@ -1,7 +1,7 @@
-"""Load by retained messages: one wildcard subscription to very many, while another pair goes on.
+"""Load by retained messages: one wildcard subscription to very many of them, while another pair has traffic.
 
-Owns the run: store the messages, time a pair, subscribe to all of them, time the pair meanwhile, remove them. It never
-trusts the number received: every topic must have come.
+Owns the run: store the messages, measure a pair, subscribe to all messages, measure the pair meanwhile, remove them.
+It checks topics, not numbers: every topic must have arrived.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Keeper(Peer):
         self.receive = self._read_acks
 
     def publish(self, messages: list[bytes]) -> None:
-        """Begin to publish messages."""
+        """Publish messages."""
         self.messages, self.sent, self.acked = messages, 0, 0
         self._fill()
 
@@ -65,7 +65,7 @@ class Keeper(Peer):
             end = find_packet_end(data, at)
             if end == 0:
                 break
-            # MQTT 5.0 says so when nobody subscribes (0x10): the message is stored all the same.
+            # MQTT 5.0 returns 0x10 if there is no subscriber: the message is stored nevertheless.
             if end == MALFORMED or data[at] != PUBACK[0] or (end > at + ACK_BYTES and data[at + 4] >= REFUSED):
                 self.unexpected(data[at:])
                 return
@@ -76,7 +76,7 @@ class Keeper(Peer):
 
 
 class Collector(Peer):
-    """Subscribes to a wildcard and collects what comes."""
+    """Subscribes to a wildcard and collects the messages."""
 
     def __init__(
         self, loop: LoadLoop, target: Target, connect: bytes, faults: Faults, layout: MessageLayout, topic_filter: bytes
@@ -105,7 +105,7 @@ class Collector(Peer):
                 self.chunks.append(data[at:end])
                 self.received += count
             else:
-                # The SUBACK may come before, between or after the messages (MQTT 5.0 section 3.8.4).
+                # The SUBACK may arrive before, between or after the messages (MQTT 5.0 section 3.8.4).
                 end = find_packet_end(data, at)
                 if end == 0:
                     break
@@ -116,28 +116,28 @@ class Collector(Peer):
         self._rest = data[at:]
 
     def topics(self) -> set[bytes]:
-        """Return the topics that came, as the bytes of their numbers."""
+        """Return the received topics, as the bytes of their numbers."""
         every = b"".join(self.chunks)
         start, stride = len(self.layout.head) + 2 + len(self.topic_filter) - 1, self.layout.stride
         return {every[at : at + 6] for at in range(start, len(every), stride)}
 
 
 class RetainedRun(TrafficRun):
-    """`messages` retained messages (100,000 if not said), a subscription to all, and a pair at `rate` meanwhile.
+    """`messages` retained messages (default 100,000), a subscription to all of them, and a pair at `rate` meanwhile.
 
     `operations` are the retained messages received, `seconds` the time from SUBSCRIBE to the last of them, `latency`
-    that of the pair meanwhile. Extra: the pair's p99 before, how many a second were stored, topics that did not come.
+    that of the pair meanwhile. Extra: the pair's p99 before, messages stored per second, missing topics.
     """
 
     def perform(self, result: LoadResult) -> None:
-        """Store, time the pair, collect, remove."""
+        """Store, measure the pair, collect, remove."""
         load, clients = self.workload, self.clients
         count = self.span.messages or RETAINED_DEFAULT
         prefix = b"keep/%s/" % clients.token.encode()
         connect = clients.connect_packet("keeper", load.version, self.span.seconds)
         keeper = Keeper(self.loop, clients.target, load.version, connect, self.faults)
         clients.open_all([keeper], lambda _done: None)
-        # Stored with QoS 1, so that the subscription's QoS alone decides how they come.
+        # Stored with QoS 1, so that only the QoS of the subscription determines how they are delivered.
         layout = MessageLayout(load.version, len(prefix) + 6, 1, load.payload_bytes, retain=True)
         stored_s = self._store("storing", keeper, retained_messages(layout, prefix, count))
         result.extra["stored_per_second"] = round(count / stored_s, 1)
@@ -172,7 +172,7 @@ class RetainedRun(TrafficRun):
         collector.open(clients.family, clients.address)
         self.flow("subscribed", COLLECT_S, until=lambda: collector.received >= count)
         self.stop_clock(result, collector.received)
-        # The pair's messages from meanwhile may still be on their way; those that are published now do not count.
+        # Messages of the pair from meanwhile may still be in flight; those that are published from now on do not count.
         for subscriber in self.subscribers:
             subscriber.until_ns = perf_counter_ns()
         self.flow("after", AFTER_S)
@@ -180,6 +180,6 @@ class RetainedRun(TrafficRun):
         missing = count - len(collector.topics())
         result.extra["topics_missing"] = missing
         if missing or collector.received != count:
-            text = f"{collector.received} messages came for {count} topics, {missing} topics did not"
+            text = f"{collector.received} messages were received for {count} topics, {missing} topics are missing"
             self.faults.add("incomplete", text)
         collector.disconnect()

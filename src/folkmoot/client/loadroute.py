@@ -1,6 +1,6 @@
 """The window between a publisher and its subscribers.
 
-Owns the decision how many messages go out now. It never touches bytes.
+Decides how many messages are sent now. Never touches bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ __all__ = ["Route"]
 class Route(Deferred):
     """A publisher, its subscribers and the window between them.
 
-    A message is outstanding until the publisher has its acknowledgement and every subscriber the message. With a
-    `paced` route messages are published when they are due, and wait in `backlog` with the time they became due.
+    A message is outstanding until the publisher has its acknowledgement and every subscriber has the message. On a
+    `paced` route, messages are published when they are due, and wait in `backlog` with the time when they became due.
     """
 
     def __init__(self, publisher: Publisher, subscribers: list[Subscriber], window: int, *, paced: bool) -> None:
@@ -35,34 +35,34 @@ class Route(Deferred):
             subscriber.takers.append(self.take)
 
     def take(self, slot: int, count: int) -> None:
-        """A subscriber received messages of this route."""
+        """Count messages of this route that a subscriber has received."""
         counts = self.counts
         before = counts[slot]
         counts[slot] = before + count
-        # Only the slowest of the subscribers can move the window.
+        # Only the slowest subscriber can move the window.
         if before == self.low:
             self.low = min(counts) if len(counts) > 1 else before + count
             if self.low != before:
                 self.defer()
 
     def defer(self) -> None:
-        """Fill at the end of the turn: one write then carries what all chunks of the turn allow."""
+        """Fill the window at the end of the turn, with one write for all chunks of the turn."""
         if not self.deferred:
             self.deferred = True
             self.publisher.loop.deferred.append(self)
 
     def settle(self) -> None:
-        """Fill now."""
+        """Fill the window now."""
         self.deferred = False
         self.fill()
 
     def due(self, stamp_ns: int, count: int) -> None:
-        """Messages of a paced route are due since `stamp_ns`."""
+        """Add messages of a paced route that became due at `stamp_ns`."""
         self.backlog.append((stamp_ns, count))
         self.fill()
 
     def fill(self) -> None:
-        """Publish what the window and the limit allow."""
+        """Publish as many messages as the window and the limit allow."""
         publisher = self.publisher
         sent = publisher.sent
         done = self.low
@@ -86,7 +86,7 @@ class Route(Deferred):
 
     @property
     def outstanding(self) -> int:
-        """How many messages are not acknowledged or not received everywhere."""
+        """The number of messages that are not acknowledged, or not received by every subscriber."""
         publisher = self.publisher
         done = min(self.low, publisher.acked) if publisher.qos else self.low
         return publisher.sent - done

@@ -1,6 +1,6 @@
-"""What all load runs share: opening connections, the clock, the broker's meter, progress.
+"""The common part of all load runs: opening connections, the clock, the meter of the broker, progress.
 
-Owns the deadline of connecting and the figures of what was used. It never publishes and never prints.
+Owns the time limit for connecting, and the resource usage. Never publishes or prints.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SECOND_NS: Final = 1_000_000_000
 TURN_S: Final = 0.02
 PROGRESS_NS: Final = 100_000_000
 CONNECT_S: Final = 60.0
-# Connections on their way at once: below the backlog of a listening socket (100 in Mosquitto).
+# Concurrent connection attempts: below the backlog of a listening socket (100 in Mosquitto).
 OPENING_MAX: Final = 64
 SESSION_EXPIRY_S: Final = 3600
-# A client address has 28,000 ports for one server, and closed ones rest; Linux's loopback has more addresses.
+# A client address has 28,000 ports per server, and closed ones stay in TIME_WAIT; loopback has more addresses on Linux.
 LOOPBACK_SOURCES: Final = 200
 
 Progress = Callable[[str, float, int], None]
-"""Called every 0.1 s with the phase, how much of it is done (0 to 1) and the operations so far."""
+"""Called every 0.1 s with the phase, its progress (0 to 1) and the operations so far."""
 
 
 def ignore_progress(_phase: str, _share: float, _operations: int) -> None:
@@ -39,7 +39,7 @@ def ignore_progress(_phase: str, _share: float, _operations: int) -> None:
 
 
 class Visitor(Peer):
-    """Connects, and expects nothing more."""
+    """Connects, and expects no further packets."""
 
     def on_accepted(self) -> None:
         """Stay."""
@@ -47,7 +47,7 @@ class Visitor(Peer):
 
 
 class Clients:
-    """The way to the broker, and the connections that were opened on it."""
+    """The address of the broker, and the connections to it."""
 
     def __init__(self, loop: LoadLoop, target: Target, faults: Faults) -> None:
         self.loop = loop
@@ -58,11 +58,11 @@ class Clients:
         self.peers: list[Peer] = []
 
     def topic(self, number: int) -> bytes:
-        """Return the topic of publisher `number`: all of one length, and of this run alone."""
+        """Return the topic of publisher `number`; all have the same length and are unique to this run."""
         return b"bench/%s/%05d" % (self.token.encode(), number)
 
     def source(self, number: int) -> str | None:
-        """Return the address that connection `number` comes from; None where the system must choose it."""
+        """Return the source address of connection `number`; None to let the system choose."""
         many = sys.platform == "linux" and self.address[0].startswith("127.")
         return f"127.0.0.{1 + number % LOOPBACK_SOURCES}" if many else None
 
@@ -79,7 +79,7 @@ class Clients:
         )
 
     def open_all(self, peers: Sequence[Peer], notice: Callable[[int], None]) -> None:
-        """Open connections, not too many at once, until all are settled; a fault or the deadline ends it."""
+        """Open connections, a limited number at a time, until all are ready; an error or the time limit ends it."""
         deadline = perf_counter_ns() + int(CONNECT_S * SECOND_NS)
         opening: list[Peer] = []
         self.peers += peers
@@ -96,17 +96,17 @@ class Clients:
                 self.faults.add("timeout", f"{len(opening)} connections not accepted in {CONNECT_S:.0f} s", fatal=True)
 
     def close(self) -> None:
-        """Disconnect all that is connected."""
+        """Disconnect all clients."""
         for peer in self.peers:
             peer.disconnect()
         self.peers.clear()
 
 
 class LoadRun:
-    """Base of the runs: the loop, the clients, the meter of the broker's process, and the clock of the measurement.
+    """Base class of the runs: the loop, the clients, the meter of the broker's process, the clock of the measurement.
 
-    `pid` is the broker's process on this machine, if its CPU and memory are wanted. With `spin` the generator never
-    sleeps (it needs a core of its own).
+    `pid` is the broker's process on this machine, to measure its CPU time and memory. With `spin` the generator never
+    sleeps, which needs a core of its own.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class LoadRun:
         self._own_cpu_ns = 0
 
     def run(self) -> LoadResult:
-        """Do the run and return its figures; faults are in the result, only a wrong pid or host raises."""
+        """Do the run and return its figures, including errors; raises only for a wrong pid or host."""
         raise_file_limit(self.workload.publishers + self.workload.subscribers + self.workload.connections + 64)
         result = LoadResult(self.workload)
         self._first_use = self.meter.read() if self.meter else None
@@ -148,7 +148,7 @@ class LoadRun:
         return result
 
     def perform(self, result: LoadResult) -> None:
-        """Go through the phases and fill in the figures."""
+        """Do the phases and set the figures."""
         raise NotImplementedError
 
     def show(self, phase: str, share: float, operations: int) -> None:
@@ -159,16 +159,16 @@ class LoadRun:
             self.progress(phase, min(share, 1.0), operations)
 
     def start_clock(self) -> None:
-        """Begin to measure."""
+        """Begin the measurement."""
         self._use = self.meter.read() if self.meter else None
         self._busy_ns = self.loop.busy_ns
         self._own_cpu_ns = process_time_ns()
         self.began_ns = perf_counter_ns()
 
     def stop_clock(self, result: LoadResult, operations: int) -> None:
-        """End the measurement: fill in what was used, per operation and as shares of a core."""
+        """End the measurement: set the resource usage, per operation and as shares of a core."""
         elapsed_ns = perf_counter_ns() - self.began_ns
-        # Spinning uses all of a core; what counts then is the time with something to do.
+        # Spinning uses a whole core; only the time with work counts then.
         used_ns = self.loop.busy_ns - self._busy_ns if self.loop.spin else process_time_ns() - self._own_cpu_ns
         result.seconds = elapsed_ns / SECOND_NS
         result.operations = operations

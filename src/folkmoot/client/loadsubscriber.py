@@ -1,7 +1,7 @@
-"""The receiving side of load traffic: takes runs of messages, answers them, checks their order, times the samples.
+"""The receiving side of load traffic: takes runs of messages, acknowledges them, checks their order, measures samples.
 
-Owns the receiver's flows of QoS 0, 1 and 2 (MQTT 5.0 section 4.3). What a chunk says is found by comparing columns of
-bytes, what it is answered with is assembled from columns; it never looks at messages one by one, except at odd ones.
+Owns the receiver's flows of QoS 0, 1 and 2 (MQTT 5.0 section 4.3). Chunks are checked by comparing columns of bytes,
+and acknowledgements are assembled from columns; only unexpected messages are examined one by one.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ ENDLESS: Final = 1 << 62
 class Subscriber(Peer):
     """Receives the messages of one layout and acknowledges them; `received` counts them.
 
-    `takers` are called with (slot, count): one per publisher; with several (fan-in) the messages are told apart by
-    their source bytes. `slot` is the subscriber's place among those of a publisher. Samples stamped from `since_ns` to
-    `until_ns` go to `latency`.
+    `takers` are called with (slot, count): one per publisher; with several (fan-in), the source bytes of a message tell
+    its publisher. `slot` is the index of the subscriber among those of a publisher. Samples with stamps from `since_ns`
+    to `until_ns` go to `latency`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Subscriber(Peer):
 
     @property
     def settled(self) -> bool:
-        """Whether the subscription stands."""
+        """Whether the subscription is established."""
         return self.subscribed
 
     def expect(self, ring_size: int, cycle: int) -> None:
@@ -81,7 +81,7 @@ class Subscriber(Peer):
             self._rest = data
             return
         self._rest = b""
-        # Messages may come before the SUBACK; here there are none yet, since publishers wait for all subscribers.
+        # Messages may arrive before the SUBACK; here there are none yet, because publishers wait for all subscribers.
         if end == MALFORMED or data[0] != SUBACK:
             self.unexpected(data)
         elif data[end - 1] != self.layout.qos:
@@ -117,7 +117,7 @@ class Subscriber(Peer):
             at = end
 
     def _take(self, data: bytes, at: int, count: int) -> None:
-        """Take a run of messages: answer, check the order, time the samples, and open the window again."""
+        """Take a run of messages: acknowledge, check the order, measure the samples, and open the window again."""
         layout = self.layout
         stride = layout.stride
         if layout.qos:
@@ -160,7 +160,7 @@ class Subscriber(Peer):
             self.takers[first << 8 | second](self.slot, number)
 
     def _check_order(self, seen: bytes) -> int:
-        """Count gaps and repetitions in a column of sequence bytes; return by how many messages the window opens."""
+        """Count gaps and repetitions in a column of sequence bytes; return by how many messages to open the window."""
         settled = 0
         for sequence in seen:
             ahead = (sequence - self._next) % self._cycle
@@ -170,15 +170,15 @@ class Subscriber(Peer):
                 self._next += ahead + 1
                 settled += ahead + 1
             else:
-                self.faults.add("repeated", "a message came twice or behind a later one")
+                self.faults.add("repeated", "a message was received twice or after a later one")
         return settled
 
     def _read_odd(self, packet: bytes) -> None:
-        """A packet outside a run: a message with DUP or of another length, or nothing that was asked for."""
+        """Handle a packet outside a run: a message with DUP or of another length, or an unexpected packet."""
         layout = self.layout
         if packet[0] & 0xF0 != PUBLISH or len(packet) != layout.stride:
             self.unexpected(packet)
             return
-        # DUP says that the broker sent it before; on one connection without a fault it must not.
+        # DUP means that the broker has sent it before, which is wrong on a connection that was never interrupted.
         self.faults.add("marked as duplicate")
         self._take(packet, 0, 1)

@@ -1,7 +1,7 @@
 """Load by messages: pairs, fan-in and fan-out.
 
-Owns the phases of such a run: connect, warm up, measure, drain, forget. It never prints, and it ends by itself: every
-phase has a deadline, and a run in which nothing moves any more is stopped.
+Owns the phases of such a run: connect, warm up, measure, drain, forget. Never prints. It always terminates: every phase
+has a time limit, and a stalled run is stopped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TrafficRun(LoadRun):
             self.forget_sessions()
 
     def build(self) -> None:
-        """Make the clients and the windows between them."""
+        """Create the clients and the windows between them."""
         load = self.workload
         layout = MessageLayout(load.version, len(self.clients.topic(0)), load.qos, load.payload_bytes)
         self.publishers = [self._publisher(layout, number) for number in range(load.publishers)]
@@ -78,7 +78,7 @@ class TrafficRun(LoadRun):
         return Subscriber(self.loop, clients.target, packet, self.faults, layout, topic_filter)
 
     def connect(self) -> None:
-        """Connect the subscribers, then the publishers, so that no message finds nobody."""
+        """Connect the subscribers, then the publishers, so that every message has its subscribers."""
         first = len(self.subscribers)
         count = first + len(self.publishers)
         self.clients.open_all(self.subscribers, lambda done: self.show("connecting", done / count, done))
@@ -96,11 +96,11 @@ class TrafficRun(LoadRun):
         return sum(publisher.sent for publisher in self.publishers)
 
     def outstanding(self) -> int:
-        """Return how many messages are on their way."""
+        """Return the number of messages in flight."""
         return sum(route.outstanding for route in self.routes)
 
     def measure(self, result: LoadResult) -> None:
-        """Measure for the span of the run."""
+        """Measure for the duration of the run."""
         load, span = self.workload, self.span
         if span.messages:
             share, rest = divmod(span.messages, load.publishers)
@@ -115,7 +115,7 @@ class TrafficRun(LoadRun):
         result.latency, result.ack_latency = self.latencies()
 
     def restart_latency(self) -> None:
-        """Forget the samples so far, and those of messages that are on their way."""
+        """Drop the samples so far, and those of messages in flight."""
         now = perf_counter_ns()
         for subscriber in self.subscribers:
             subscriber.since_ns, subscriber.latency = now, LatencyHistogram()
@@ -132,7 +132,7 @@ class TrafficRun(LoadRun):
         return LatencyFigures.of(latency), LatencyFigures.of(acknowledged)
 
     def flow(self, phase: str, seconds: float, messages: int = 0, until: Callable[[], bool] | None = None) -> None:
-        """Let messages flow for some seconds at most, or until `messages` are done, or until `until` says so."""
+        """Send messages for at most some seconds, or until `messages` are done, or until `until` returns true."""
         began = perf_counter_ns()
         length_ns = int(seconds * SECOND_NS)
         base = self.received()
@@ -159,7 +159,7 @@ class TrafficRun(LoadRun):
                 self.faults.add("stalled", f"nothing received for {STALL_S:.0f} s", fatal=True)
 
     def _pace(self, before: int, elapsed_ns: int) -> tuple[int, float]:
-        """Make due what the rate asks for by now; return (due in all, seconds to the next message at most)."""
+        """Mark messages as due according to the rate; return (due in total, seconds to the next message at most)."""
         rate = self.workload.rate
         due = int(elapsed_ns * rate / SECOND_NS)
         now = perf_counter_ns()
@@ -172,7 +172,7 @@ class TrafficRun(LoadRun):
         return all(route.publisher.sent >= route.publisher.limit and not route.outstanding for route in self.routes)
 
     def drain(self) -> None:
-        """Publish no more and wait for what is outstanding; what does not come is lost."""
+        """Stop publishing and wait for outstanding messages; those that do not arrive count as lost."""
         for route in self.routes:
             route.publisher.limit = route.publisher.sent
         began = perf_counter_ns()
@@ -185,7 +185,7 @@ class TrafficRun(LoadRun):
                 return
 
     def forget_sessions(self) -> None:
-        """Connect once more with a clean start, so that no session stays behind."""
+        """Connect once more with Clean Start, so that no session is left."""
         version, clients = self.workload.version, self.clients
         peers = [
             Visitor(

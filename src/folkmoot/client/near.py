@@ -1,4 +1,4 @@
-"""Which of several nodes is the nearest: one on this machine, else each its share."""
+"""The choice of the nearest of several nodes: one on this machine, else distributed by number."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["is_here", "nearest"]
 
 
 def nearest(urls: Sequence[str], number: int) -> str:
-    """Return one of the addresses: of those on this machine, if there are any, else of all, the `number`-th."""
+    """Return one of the addresses: the `number`-th of those on this machine if there are any, else of all."""
     here = [url for url in urls if is_here(urlsplit(url).hostname or "")]
     found = here or urls
     return found[number % len(found)]
@@ -19,7 +19,7 @@ def nearest(urls: Sequence[str], number: int) -> str:
 
 @lru_cache(maxsize=256)
 def is_here(host: str) -> bool:
-    """Whether a name or an IP address is one of this machine: only then can a socket be bound to it."""
+    """Return whether a name or an IP address belongs to this machine: only then can a socket be bound to it."""
     try:
         places = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
     except OSError:

@@ -1,7 +1,7 @@
-"""Requests to one of several equal nodes: the next is asked when one fails, and a node that restarts is waited for.
+"""Requests to one of several equal nodes: if one fails, the next is asked; requests outlast the restart of a node.
 
-Owns retries and back-off; knows nothing of what is asked. Whatever is sent must do no harm when it comes twice: a node
-may have done it and died before its answer.
+Owns retries and back-off, and does not know the content of requests. All requests must be idempotent: a node may have
+carried one out and died before it answered.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONNECT_S: Final = 5.0
 
 
 class Answer:
-    """Status, headers and the whole body of one answer, and who gave it."""
+    """Status, headers and body of one answer, and the address of the node that sent it."""
 
     def __init__(self, url: str, status: int, headers: Mapping[str, str], data: bytes) -> None:
         self.url = url
@@ -33,20 +33,20 @@ class Answer:
         self.data = data
 
     def object(self) -> dict[str, Any]:
-        """Return the body as a JSON object; raises BadAnswer when it is none."""
+        """Return the body as a JSON object; raises BadAnswer if it is not one."""
         try:
             found = json.loads(self.data)
         except ValueError:
             found = None
         if not isinstance(found, dict):
             raise BadAnswer(
-                f"{self.url} answered {self.status} with something that is no JSON object: "
+                f"{self.url} answered {self.status} with something that is not a JSON object: "
                 "is this the admin address of a Folkmoot node?"
             )
         return found
 
     def number(self, header: str) -> int:
-        """Return the integer in `header`; raises BadAnswer when there is none."""
+        """Return the integer in `header`; raises BadAnswer if there is none."""
         text = self.headers.get(header, "")
         if not text.isdigit():
             raise BadAnswer(f"{self.url} answered without the header {header}: is this the admin address of a node?")
@@ -54,13 +54,13 @@ class Answer:
 
 
 def split_urls(text: str) -> list[str]:
-    """Return the addresses in a comma-separated list; `HOST:PORT` means http. Raises ValueError naming a wrong one."""
+    """Return the addresses in a comma-separated list; `HOST:PORT` means http. Raises ValueError for an invalid one."""
     urls = []
     for part in text.split(","):
         url = part.strip()
         if not url:
             continue
-        whole = "://" in url  # only a whole address can leave the port to its scheme
+        whole = "://" in url  # only an address with a scheme has a default port
         url = url if whole else "http://" + url
         try:
             parsed = urllib3.util.parse_url(url)
@@ -68,7 +68,7 @@ def split_urls(text: str) -> list[str]:
             parsed = urllib3.util.Url()
         if parsed.scheme not in ("http", "https") or not parsed.host or not (whole or parsed.port):
             raise ValueError(
-                f"{part.strip()!r} is no address of a node: give HOST:PORT, http://HOST:PORT or https://HOST:PORT"
+                f"{part.strip()!r} is not an address of a node: give HOST:PORT, http://HOST:PORT or https://HOST:PORT"
             )
         urls.append(url.rstrip("/"))
     if not urls:
@@ -77,10 +77,11 @@ def split_urls(text: str) -> list[str]:
 
 
 class Nodes:
-    """The nodes at `urls`. A request goes on for `patience_s` seconds before it raises Unreachable.
+    """The nodes at `urls`. A request is repeated for `patience_s` seconds before it raises Unreachable.
 
-    `first` is the index of the node to begin with, so that many readers spread over the nodes. `on_pass(url, why)` is
-    called when a node answers that another one is to be asked, and there is one. One instance belongs to one thread.
+    `first` is the index of the node to begin with, so that many readers are distributed over the nodes.
+    `on_pass(url, why)` is called when a node refers to another one, and there is one. One instance belongs to one
+    thread.
     """
 
     def __init__(
@@ -102,19 +103,19 @@ class Nodes:
 
     @property
     def current(self) -> str:
-        """The address that is asked next: the last that has answered."""
+        """The address for the next request: the last one that answered."""
         return self.urls[self._at]
 
     def get(self, path: str, fields: Mapping[str, str], extra_wait_s: float = 0.0) -> Answer:
-        """Return the answer to GET `path`; `extra_wait_s` is how much longer than usual the node may think."""
+        """Return the answer to GET `path`; `extra_wait_s` extends the time limit for the answer."""
         return self._ask("GET", path, fields, extra_wait_s)
 
     def post(self, path: str, fields: Mapping[str, str] | None = None) -> Answer:
-        """Return the answer to POST `path` with an empty JSON object; `fields` go into the address."""
+        """Return the answer to POST `path` with an empty JSON object; `fields` are the query."""
         return self._ask("POST", path if not fields else f"{path}?{urlencode(fields)}", {}, 0.0)
 
     def send(self, method: str, path: str, body: bytes, content_type: str) -> Answer:
-        """Return the answer to a request with a body, which does no harm when it comes twice."""
+        """Return the answer to a request with a body, which must be idempotent."""
         return self._ask(method, path, {}, 0.0, body, content_type)
 
     def _ask(
@@ -127,7 +128,7 @@ class Nodes:
         content_type: str = "application/json",
     ) -> Answer:
         turns = Turns(self)
-        silent = False  # some node gave no answer at all
+        silent = False  # whether some node did not answer at all
         timeout = urllib3.Timeout(connect=min(CONNECT_S, self.timeout_s), read=self.timeout_s + extra_wait_s)
         whys: dict[str, str] = {}
         while True:
@@ -170,7 +171,7 @@ class Nodes:
         return Answer(url, response.status, response.headers, response.data)
 
     def each(self, path: str, timeout_s: float) -> list[Answer]:
-        """Return what every node answers to GET `path`, each asked once; without those that do not within the time."""
+        """Return the answers of all nodes to GET `path`, each asked once, without those that come too late."""
         found = []
         for url in self.urls:
             try:
@@ -180,15 +181,15 @@ class Nodes:
         return found
 
     def prefer(self, url: str) -> None:
-        """Ask this one of the addresses first from now on."""
+        """Make this address the first to ask."""
         self._at = self.urls.index(url)
 
     def skip(self) -> None:
-        """Ask the next of the addresses from now on."""
+        """Make the next address the first to ask."""
         self._at = (self._at + 1) % len(self.urls)
 
     def passed(self, url: str, why: str) -> None:
-        """Tell that a node has answered that another one is to be asked, if there is another."""
+        """Report that a node refers to another one, if there is another."""
         if self._on_pass is not None and len(self.urls) > 1:
             self._on_pass(url, why)
 
@@ -207,7 +208,7 @@ class Nodes:
 
 
 class Turns:
-    """The turns of one question: each node once, then a pause, and again, until the patience of the nodes is over."""
+    """The attempts of one request: each node once, then a pause, and again, until the time is over."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -216,7 +217,7 @@ class Turns:
         self._failures = 0
 
     def next(self) -> bool:
-        """Turn to the next node, because the current one could not say; False when the patience is over."""
+        """Go to the next node, because the current one could not answer; return False when the time is over."""
         self._nodes.skip()
         self._failures += 1
         if self._failures % len(self._nodes.urls):
@@ -229,7 +230,7 @@ class Turns:
 
 
 def _complaint(answer: Answer) -> str:
-    """What a node says that cannot answer; a text of its own if it has one."""
+    """Return the error text of a node that cannot answer, or a default."""
     try:
         text = json.loads(answer.data).get("error", "")
     except (ValueError, AttributeError):
@@ -243,5 +244,5 @@ def _reason(error: urllib3.exceptions.HTTPError) -> str:
     if isinstance(error, urllib3.exceptions.TimeoutError):
         return "the node is silent"
     if isinstance(error, urllib3.exceptions.ProtocolError):
-        return "what answers there is no HTTP server"
+        return "the server at this address does not speak HTTP"
     return f"{type(error).__name__}: {error}"

@@ -1,7 +1,7 @@
-"""Finding runs of equal-length packets in a chunk of a stream, without looking at the packets one by one.
+"""Search for runs of packets of equal length in a chunk of a stream, without a step per packet.
 
 Owns the arithmetic of columns: byte k of n packets of the same length is one strided slice, compared at C speed. A
-generator that took a microsecond per message would measure itself and not the broker. It never keeps state.
+generator that took a microsecond per message would measure itself instead of the broker. Keeps no state.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ MALFORMED: Final = -1
 
 
 def measure_run(data: bytes, start: int, stride: int, head: bytes) -> int:
-    """Return how many whole packets of `stride` bytes that begin with `head` stand in a row from `start` on.
+    """Return the number of consecutive complete packets of `stride` bytes that begin with `head`, from `start` on.
 
-    By induction: packet i begins at start + i * stride because the ones before it, with their remaining length in
-    `head`, end there; so the first that differs ends the run, whatever the column shows behind it.
+    By induction: packet i begins at start + i * stride, because the packets before it, with their remaining length in
+    `head`, end there. So the first packet that differs ends the run, regardless of the column behind it.
     """
     count = (len(data) - start) // stride
     if count <= 0 or not data.startswith(head, start):
@@ -38,7 +38,7 @@ def column(data: bytes, start: int, offset: int, count: int, stride: int) -> byt
 
 
 def reply_to_ids(head: bytes, data: bytes, start: int, id_at: int, count: int, stride: int) -> bytes:
-    """Return `count` four-byte packets with this head and the packet ids found at `id_at` of the packets in a run."""
+    """Return `count` four-byte packets with this head and the packet ids at `id_at` of the packets in a run."""
     out = bytearray(4 * count)
     out[0::4] = head[:1] * count
     out[1::4] = head[1:2] * count
@@ -48,7 +48,7 @@ def reply_to_ids(head: bytes, data: bytes, start: int, id_at: int, count: int, s
 
 
 def find_packet_end(data: bytes, start: int) -> int:
-    """Return where the packet at `start` ends, 0 if it is not complete, `MALFORMED` if its length has five bytes."""
+    """Return the end of the packet at `start`; 0 if it is not complete, `MALFORMED` if its length has five bytes."""
     length = 0
     for i in range(4):
         if start + 1 + i >= len(data):

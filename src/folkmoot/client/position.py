@@ -1,4 +1,4 @@
-"""Where to begin or end in a stream, as people say it: `earliest`, `latest`, an offset, or a time."""
+"""The position to begin or end at in a stream: `earliest`, `latest`, an offset, or a time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TIME: Final = "time"
 def parse_time(text: str) -> int:
     """Return an RFC 3339 time (`2026-03-01T12:00:00Z`; a date alone is its midnight in UTC) in microseconds since 1970.
 
-    Raises ValueError; a time of day without its zone is refused, because the reader's zone is not the stream's.
+    Raises ValueError. A time without a zone is refused, because the zone of the reader is not that of the stream.
     """
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no time: write it as 2026-03-01T12:00:00Z or 2026-03-01") from None
+        raise ValueError(f"{text!r} is not a time: write it as 2026-03-01T12:00:00Z or 2026-03-01") from None
     if found.tzinfo is None:
         if len(text) > 10:
             raise ValueError(f"{text!r} has no time zone: add Z for UTC, or +01:00 and the like")
@@ -32,7 +32,7 @@ def parse_time(text: str) -> int:
 
 
 class Position:
-    """One of the kinds above with its number: the offset, or the time in microseconds."""
+    """A position: its kind, and the offset or the time in microseconds."""
 
     def __init__(self, kind: str, number: int = 0) -> None:
         self.kind = kind
@@ -40,7 +40,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Return what `text` says; raises ValueError that lists what can be said."""
+        """Return the position in `text`; raises ValueError with the valid forms."""
         word = text.strip()
         if word in (EARLIEST, LATEST):
             return cls(word)
@@ -49,7 +49,7 @@ class Position:
         try:
             return cls(TIME, parse_time(word))
         except ValueError as error:
-            raise ValueError(f"{error}; or say earliest, latest, or an offset") from None
+            raise ValueError(f"{error}; or use earliest, latest, or an offset") from None
 
     def resolve(self, client: StreamClient, info: StreamInfo) -> dict[int, int]:
         """Return the offset of this position in each stream partition of `info`."""

@@ -1,4 +1,4 @@
-"""What a node's HTTP API can answer instead of what was asked for, as exceptions that say what to do."""
+"""The errors of the HTTP API as exceptions, whose texts say what to do."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = [
 
 
 class StreamProblem(FolkmootError):
-    """Base of all that can go wrong between a client and the HTTP API of a node."""
+    """Base class of the errors between a client and the HTTP API of a node."""
 
 
 class Unreachable(StreamProblem):
-    """No node answered within the client's patience."""
+    """No node answered within the time limit of the client."""
 
 
 class NotAuthorised(StreamProblem):
@@ -44,19 +44,19 @@ class NoSuchNode(StreamProblem):
 
 
 class NotPossible(StreamProblem):
-    """The cluster will not do what was asked of it (409); the text says why."""
+    """The cluster refuses a command (409); the text says why."""
 
 
 class BadQuestion(StreamProblem):
-    """A parameter is wrong (400); the text names it."""
+    """A parameter is invalid (400); the text names it."""
 
 
 class BadAnswer(StreamProblem):
-    """What came back is not what the API promises: damaged chunks, missing records, another service on that port."""
+    """The answer violates the API: damaged chunks, missing records, another service on that port."""
 
 
 class OffsetGone(StreamProblem):
-    """Retention has removed the offset (410); `oldest` is the first that is left."""
+    """Retention has removed the offset (410); `oldest` is the first remaining one."""
 
     def __init__(self, text: str, oldest: int) -> None:
         super().__init__(text)
@@ -64,7 +64,7 @@ class OffsetGone(StreamProblem):
 
 
 class OffsetAhead(StreamProblem):
-    """The offset lies beyond the end (416); `next` is the one that the next record will have."""
+    """The offset is beyond the end (416); `next` is the offset of the next record."""
 
     def __init__(self, text: str, next: int) -> None:  # noqa: A002 - the word of the API
         super().__init__(text)

@@ -1,6 +1,6 @@
-"""What a process has used so far: CPU time and memory, read from the system.
+"""The resource usage of a process: CPU time and memory, read from the system.
 
-Owns /proc and the process clocks of Linux. It never knows what the process is.
+Uses /proc and the process clocks of Linux. Works for any process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["ProcessMeter", "ProcessUse"]
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """What a process used until now: CPU in nanoseconds, resident memory in bytes (now and at its peak)."""
+    """The usage of a process so far: CPU in nanoseconds, resident memory in bytes (current and peak)."""
 
     cpu_ns: int
     resident_bytes: int
@@ -25,7 +25,7 @@ class ProcessUse:
 
 
 class ProcessMeter:
-    """Reads the use of process `pid`; raises `FolkmootError` if there is no such process, or no /proc."""
+    """Reads the usage of process `pid`; raises `FolkmootError` if there is no such process, or no /proc."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -34,7 +34,7 @@ class ProcessMeter:
         self.read()
 
     def read(self) -> ProcessUse:
-        """Return the use until now, with all threads that the process has and had."""
+        """Return the usage so far, including all threads that the process has had."""
         try:
             status = self._status.read_text(encoding="ascii", errors="replace")
             cpu_ns = self._cpu_ns()
@@ -45,7 +45,7 @@ class ProcessMeter:
 
     def _cpu_ns(self) -> int:
         try:
-            # The clock of another process (clock_getcpuclockid(3)): nanoseconds, where stat counts hundredths.
+            # The clock of another process (clock_getcpuclockid(3)) counts nanoseconds; stat only has hundredths.
             return time.clock_gettime_ns((~self.pid << 3) | 2)
         except OSError:
             fields = self._stat.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
@@ -53,6 +53,6 @@ class ProcessMeter:
 
 
 def size_bytes(sizes: dict[str, str], name: str) -> int:
-    """Return a size of /proc/PID/status in bytes, 0 if the process has no memory any more."""
+    """Return a size from /proc/PID/status in bytes, 0 if the process has no memory any more."""
     value = sizes.get(name, "0 kB").split()
     return int(value[0]) * 1024

@@ -1,4 +1,4 @@
-"""The streams of a cluster over HTTP: what there is, where a time lies, pages of records. Verifies what it receives."""
+"""Streams over HTTP: descriptions, offsets by time, pages of records. Verifies what it receives."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from folkmoot.streams.record import Entry
 __all__ = ["ChunkPage", "PartitionRange", "StreamClient", "StreamInfo"]
 
 PAGE_BYTES: Final = 4_194_304
-# A node that hangs takes connections and answers nothing: then another one is asked.
+# A node that hangs accepts connections but does not answer: then another one is asked.
 TIMEOUT_S: Final = 10.0
 COPIES_S: Final = 1.0
 
 
 class PartitionRange:
-    """What can be read of one stream partition: offsets [oldest, next), their size and times."""
+    """The readable part of one stream partition: offsets [oldest, next), their size and times."""
 
     def __init__(self, found: dict[str, Any]) -> None:
         self.partition: int = found["partition"]
@@ -44,10 +44,10 @@ class StreamInfo:
 
 
 class ChunkPage:
-    """A verified page: `data` holds chunks at the positions and with the heads of `chunks`; ask for `next_offset` next.
+    """A verified page: `chunks` has the positions and heads of the chunks in `data`; the next page is at `next_offset`.
 
-    The records from the asked start to `next_offset` are all there, in order. The first chunk may begin earlier, and
-    chunks may overlap: whoever decodes them skips what it has.
+    The records from the requested start to `next_offset` are complete and in order. The first chunk may begin earlier,
+    and chunks may overlap: the code that decodes them skips records that it already has.
     """
 
     def __init__(self, data: bytes, chunks: list[tuple[int, Head]], next_offset: int, oldest: int, end: int) -> None:
@@ -59,12 +59,12 @@ class ChunkPage:
 
 
 class StreamClient:
-    """A reader of streams. `urls`: admin addresses of nodes, a list or a text with commas; `token`: the bearer token.
+    """A reader of streams. `urls`: admin addresses, as a list or separated by commas; `token`: the bearer token.
 
-    The first node that answers is asked: each has all streams. One that is dead, hangs, or cannot read a stream
-    partition now (503) is passed over. A request that no node answers is repeated for `patience_s` seconds, so that
-    nodes may restart meanwhile. All methods raise the exceptions of `folkmoot.client.problem`. One instance belongs to
-    one thread.
+    The first node that answers is used: each serves all streams. A node that is dead, hangs, or cannot read a stream
+    partition now (503) is skipped. A request that no node answers is repeated for `patience_s` seconds, so that it
+    outlasts the restart of nodes. All methods raise the exceptions of `folkmoot.client.problem`. One instance belongs
+    to one thread.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class StreamClient:
         return _info(answer, answer.object())
 
     def copies(self, name: str) -> dict[int, list[str]]:
-        """Return, by stream partition, the addresses of the nodes that read it from their own disks.
+        """Return, by stream partition, the addresses of the nodes that read it from their own disk.
 
-        Nodes that do not answer at once are left out; so are those of versions that cannot say.
+        Nodes that do not answer at once are left out, and so are nodes of versions without this function.
         """
         found: dict[int, list[str]] = {}
         for answer in self.nodes.each(_path(name) + "/copies", COPIES_S):
@@ -95,7 +95,7 @@ class StreamClient:
         return found
 
     def offsets(self, name: str, time_us: int) -> dict[int, int]:
-        """Return, by stream partition, the first offset with a broker time of `time_us` or later (the end if none)."""
+        """Return, by stream partition, the first offset with a broker time of `time_us` or later, else the end."""
         answer = self._ask(_path(name) + "/offsets", {"time_us": str(time_us)})
         found = answer.object().get("offsets")
         if not isinstance(found, dict):
@@ -111,7 +111,7 @@ class StreamClient:
         bytes_max: int = PAGE_BYTES,
         wait_ms: int = 0,
     ) -> ChunkPage:
-        """Return a page of records from `start` on, before `end`; at the end wait up to `wait_ms` for more."""
+        """Return a page of records from `start` on, before `end`; at the end, wait up to `wait_ms` for more."""
         fields = {"from": str(start), "max_bytes": str(bytes_max)}
         if end is not None:
             fields["to"] = str(end)
@@ -128,10 +128,10 @@ class StreamClient:
         return page
 
     def read_known(self, name: str, partition: int, start: int, end: int, bytes_max: int = PAGE_BYTES) -> ChunkPage:
-        """Return a page with the record `start`, of which it is known that it was there.
+        """Return a page with the record `start`, which is known to exist.
 
-        A node that knows of no such record is at the smaller side of a split, or was not told yet: the others are
-        asked, within the patience, before OffsetAhead is raised. OffsetGone is raised at once: that is retention.
+        A node without this record is on the smaller side of a split, or does not know it yet. The other nodes are
+        asked, within the time limit, before OffsetAhead is raised. OffsetGone is raised at once: that is retention.
         """
         turns = Turns(self.nodes)
         while True:
@@ -147,9 +147,9 @@ class StreamClient:
                 raise found
 
     def describe_known(self, name: str, ends: Mapping[int, int]) -> StreamInfo:
-        """Return the stream from a node at which it has reached `ends`, by stream partition, as it once had.
+        """Return the stream from a node at which it has reached `ends` (by stream partition), as it is known to have.
 
-        Nodes that know less are passed over as in `read_known`; raises OffsetAhead when there is no other.
+        Nodes that know less are skipped as in `read_known`; raises OffsetAhead if there is no other node.
         """
         turns = Turns(self.nodes)
         while True:
@@ -165,7 +165,7 @@ class StreamClient:
     def entries(
         self, name: str, partition: int, start: int, end: int | None = None, wait_ms: int = 0
     ) -> Iterator[Entry]:
-        """Yield the records [start, end) of a stream partition; without `end` up to what is there now."""
+        """Yield the records [start, end) of a stream partition; without `end`, up to the current end."""
         at = start
         while end is None or at < end:
             page = self.read(name, partition, at, end, wait_ms=wait_ms)
@@ -214,7 +214,7 @@ def _info(answer: Answer, found: dict[str, Any]) -> StreamInfo:
 
 
 def _verified(answer: Answer, what: str, start: int, next_offset: int) -> list[tuple[int, Head]]:
-    """Return the position and head of every chunk in the body; raises BadAnswer when a byte or a record is missing."""
+    """Return the position and head of every chunk in the body; raises BadAnswer if bytes or records are missing."""
     chunks: list[tuple[int, Head]] = []
     at = start
     position = 0
@@ -224,7 +224,7 @@ def _verified(answer: Answer, what: str, start: int, next_offset: int) -> list[t
         if why is not None or head is None:
             raise BadAnswer(f"{answer.url}, {what}, offset {at}: {why}")
         if head.first > at or head.end <= at:
-            raise BadAnswer(f"{answer.url}, {what}: records from {at} were asked for, {head.first} to {head.end} came")
+            raise BadAnswer(f"{answer.url}, {what}: {head.first} to {head.end} instead of records from {at} on")
         chunks.append((position, head))
         at = head.end
         position += head.length

@@ -1,4 +1,4 @@
-"""The tables of a cluster over HTTP: what there is, and all rows of one partition or node, of one snapshot."""
+"""The tables of a cluster over HTTP: their parts, and the rows of one partition or node, from one snapshot."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Part", "TableClient"]
 
 TIMEOUT_S: Final = 15.0
 ATTEMPTS: Final = 5
-"""A partition whose snapshot is lost, because its leader is gone or the reader was slow, is read anew so many times."""
+"""Attempts to read a partition whose snapshot is lost, because its leader is gone or the reader was slow."""
 
 
 class Part:
-    """What is read at once: a partition, or (for transient sessions) a node; the other is None."""
+    """The unit of reading: a partition, or (for transient sessions) a node; the other is None."""
 
     def __init__(self, partition: int | None, node: str | None) -> None:
         self.partition = partition
@@ -29,9 +29,9 @@ class Part:
 
 
 class TableClient:
-    """A reader of tables. `urls`: admin addresses of nodes, a list or a text with commas; `token`: the bearer token.
+    """A reader of tables. `urls`: admin addresses, as a list or separated by commas; `token`: the bearer token.
 
-    Any node answers for all; one that cannot be reached is passed over, and asked again for `patience_s` seconds. All
+    Any node answers for all; one that cannot be reached is skipped, and tried again for `patience_s` seconds. All
     methods raise the exceptions of `folkmoot.client.problem`. One instance belongs to one thread.
     """
 
@@ -42,20 +42,20 @@ class TableClient:
         self.nodes = Nodes(found, token, patience_s, TIMEOUT_S, first)
 
     def parts(self, table: str) -> list[Part]:
-        """Return what a whole table consists of, at this moment."""
+        """Return the current parts of a table."""
         answer = _checked(self.nodes.get("/api/v1/tables", {}))
         found = answer.object()
         if not isinstance(found.get("partitions"), int) or not isinstance(found.get("nodes"), list):
-            raise BadAnswer(f"{answer.url} does not say which partitions there are")
+            raise BadAnswer(f"{answer.url} did not tell which partitions there are")
         parts = [Part(partition, None) for partition in range(found["partitions"])]
         if table in LIVE:
             parts.extend(Part(None, str(node)) for node in found["nodes"])
         return parts
 
     def rows(self, table: str, part: Part, payload: bool = False) -> list[dict[str, Any]]:
-        """Return all rows of one part, of one snapshot; values as in `folkmoot.client.column`.
+        """Return all rows of one part, from one snapshot; values as in `folkmoot.client.column`.
 
-        A node that has left meanwhile has taken its transient sessions with it: there are no rows.
+        A node that has left meanwhile has no rows: its transient sessions have ended.
         """
         if table not in TABLES:
             raise BadQuestion(f"there is no table {table!r}; there are: {', '.join(TABLES)}")

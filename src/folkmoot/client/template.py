@@ -1,7 +1,7 @@
-"""The bytes that load clients send, built once per connection and then only sliced.
+"""The bytes that load clients send: built once per connection, and then only sliced.
 
-Owns the packets of MQTT 3.1.1 and 5.0 that a load client needs, and the layout of its PUBLISH. It never uses the codec
-of the broker: a fault in that codec would agree with itself. Nothing here runs once per message.
+Owns the packets of MQTT 3.1.1 and 5.0 that a load client needs, and the layout of its PUBLISH. It does not use the
+codec of the broker, because a bug there would go unnoticed. Nothing here runs once per message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PUBREC: Final = b"\x50\x02"
 PUBREL: Final = b"\x62\x02"
 PUBCOMP: Final = b"\x70\x02"
 ACK_BYTES: Final = 4
-"""An acknowledgement that says success: two bytes of header, two of packet id, in 3.1.1 and in 5.0."""
+"""The size of a successful acknowledgement in 3.1.1 and 5.0: two bytes of header, two of packet id."""
 
 # The payload starts with: mark (1 if a time stamp follows), sequence, publisher (2 bytes), time stamp in ns (8 bytes).
 SEQUENCE_AT: Final = 1
@@ -53,7 +53,7 @@ def varint(value: int) -> bytes:
 
 
 def text(value: bytes) -> bytes:
-    """Return a string or binary field: two bytes of length and the bytes."""
+    """Return a string or binary field: the length in two bytes, and the bytes."""
     return len(value).to_bytes(2, "big") + value
 
 
@@ -96,7 +96,7 @@ def subscribe_packet(version: int, packet_id: int, topic_filter: bytes, qos: int
 
 
 def disconnect_packet() -> bytes:
-    """Return a DISCONNECT that says normal disconnection; the same bytes in 3.1.1 and 5.0 (section 3.14)."""
+    """Return a DISCONNECT with Normal disconnection; the same bytes in 3.1.1 and 5.0 (section 3.14)."""
     return b"\xe0\x00"
 
 
@@ -106,14 +106,14 @@ def ack_ring(head: bytes, size: int) -> bytes:
 
 
 class MessageLayout:
-    """Where things are in the PUBLISH packets of one kind: all of the same length, so that columns can be sliced.
+    """The layout of the PUBLISH packets of one kind. All have the same length, so that columns can be sliced.
 
     `head` is the fixed header (first byte and remaining length), `stride` the bytes of one packet, the others offsets
     in it: `id_at` (0 with QoS 0), `mark_at`, `sequence_at`, `source_at`, `stamp_at`.
     """
 
     def __init__(self, version: int, topic_bytes: int, qos: int, payload_bytes: int, retain: bool = False) -> None:
-        assert payload_bytes >= PAYLOAD_BYTES_MIN, "the payload carries marks and a time stamp"
+        assert payload_bytes >= PAYLOAD_BYTES_MIN, "the payload must have room for marks and a time stamp"
         body_bytes = 2 + topic_bytes + (2 if qos else 0) + (1 if version == 5 else 0) + payload_bytes
         self.version = version
         self.qos = qos
@@ -142,10 +142,10 @@ class MessageLayout:
 
 
 class MessageRing:
-    """The messages of one publisher, ready to send: `size` of them in a circle, with packet ids 1 to `size`.
+    """The messages of one publisher, ready to send: a ring of `size` messages with packet ids 1 to `size`.
 
-    A ring at least twice as long as the window never has one packet id in use twice. `expected` is the column of
-    sequence bytes that a subscriber sees, also a circle.
+    In a ring that is at least twice as long as the window, no packet id is in use twice. `expected` is the column of
+    sequence bytes that a subscriber sees, also a ring.
     """
 
     def __init__(self, layout: MessageLayout, topic: bytes, source: int, window: int) -> None:
@@ -167,7 +167,7 @@ class MessageRing:
         return self._bytes[start : start + count * stride]
 
     def stamped(self, number: int, count: int, every: int, first: int, stamp_ns: int) -> bytes:
-        """Return the same with the time in messages `first`, `first + every`, ...; first must be at least `number`."""
+        """Return the same with the time in messages `first`, `first + every`, ...; `first` is at least `number`."""
         layout = self.layout
         out = bytearray(self.slice(number, count))
         stamp = stamp_ns.to_bytes(8, "big")
@@ -178,7 +178,7 @@ class MessageRing:
 
 
 def retained_messages(layout: MessageLayout, prefix: bytes, count: int, *, empty: bool = False) -> list[bytes]:
-    """Return a PUBLISH to each of the topics `prefix` + 000000, 000001, ...; empty ones remove what is retained."""
+    """Return a PUBLISH to each of the topics `prefix` + 000000, 000001, ...; empty ones remove retained messages."""
     messages = [layout.message(prefix + b"%06d" % n, n % 60_000 + 1, 0, 0) for n in range(count)]
     if not empty:
         return messages

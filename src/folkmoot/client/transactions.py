@@ -1,7 +1,7 @@
-"""Transactions of a cluster over HTTP: stage messages, commit them at once, and what operators see.
+"""Transactions over HTTP: stage messages, commit them at once, and queries of operators.
 
-A transaction is (app, number): parts in chunks are staged at any node, and one commit publishes all of them, once,
-however often it is repeated. A node that dies meanwhile is passed over. docs/adr/0010.
+A transaction is (app, number): parts are staged in chunks at any node, and a commit publishes all of them exactly once,
+even if it is repeated. A node that dies meanwhile is skipped. docs/adr/0010.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ __all__ = ["CHUNK_BYTES", "CHUNK_MESSAGES", "PartWriter", "TransactionClient"]
 
 CHUNK_BYTES: Final = 131_072
 CHUNK_MESSAGES: Final = 256
-"""What a node takes as one chunk, `folkmoot.partition.staged`."""
+"""Maximum size of a chunk, see `folkmoot.broker.staged`."""
 
-# A commit waits for the disks of all replicas, and for a new leader when one dies.
+# A commit waits for the disks of all replicas, and for a new leader if one dies.
 TIMEOUT_S: Final = 20.0
 PACKETS: Final = "application/vnd.folkmoot.packets"
 _BASE: Final = "/api/v1/transactions"
 
 
 class TransactionClient:
-    """Asks one of several equal nodes. `urls`: admin addresses, a list or a text with commas; `token`: bearer token.
+    """Sends commands to one of several equal nodes. `urls`: admin addresses, a list or with commas; `token`: bearer.
 
     A request that no node answers, or that the cluster cannot carry out now (no leader, no room), is repeated for
     `patience_s` seconds. `first`: the index of the node to begin with. All methods raise the exceptions of
@@ -41,28 +41,28 @@ class TransactionClient:
         self.nodes = Nodes(found, token, patience_s, TIMEOUT_S, first)
 
     def stage(self, app: str, number: int, part: str, chunk: int, packets: bytes) -> bool:
-        """Keep MQTT 5 PUBLISH packets as a chunk; True when the transaction was committed before. Raises BadQuestion.
+        """Stage MQTT 5 PUBLISH packets as a chunk; return whether the transaction was committed before.
 
-        Staging the same chunk again replaces it.
+        Staging the same chunk again replaces it. Raises BadQuestion if packets are invalid or the chunk is too large.
         """
         path = f"{_path(app)}/{number}/{quote(part, safe='')}/{chunk}"
         return bool(_checked(self.nodes.send("PUT", path, packets, PACKETS)).object().get("committed"))
 
     def commit(self, app: str, number: int, parts: Sequence[tuple[str, int]]) -> bool:
-        """Commit a transaction: its parts in order, with their numbers of chunks; True when it was committed before.
+        """Commit a transaction: its parts, in order, with their numbers of chunks; return whether this is a repetition.
 
-        Raises NotPossible when something is not there: it was never staged, or has expired.
+        Raises NotPossible if a chunk is missing: it was never staged, or has expired.
         """
         body = json.dumps({"parts": [[name, chunks] for name, chunks in parts]}).encode()
         answer = self.nodes.send("POST", f"{_path(app)}/{number}/commit", body, "application/json")
         return bool(_checked(answer).object().get("repeated"))
 
     def abort(self, app: str, number: int, part: str) -> None:
-        """Drop what is staged as a part, unless its transaction is committed."""
+        """Drop the staged chunks of a part, unless its transaction is committed."""
         _checked(self.nodes.send("DELETE", f"{_path(app)}/{number}/{quote(part, safe='')}", b"", PACKETS))
 
     def apps(self) -> tuple[list[dict[str, Any]], bool]:
-        """Return all apps, and whether none is missing because its home has no leader now."""
+        """Return all apps, and whether the list is complete: an app whose home has no leader now is missing."""
         found = _checked(self.nodes.get(_BASE, {})).object()
         return list(found.get("transactions", [])), bool(found.get("complete"))
 
@@ -71,7 +71,7 @@ class TransactionClient:
         return _checked(self.nodes.get(_path(app), {})).object()
 
     def forget(self, app: str) -> None:
-        """Forget an app, so that its numbers begin anew; raises NoSuchApp, or NotPossible while messages wait."""
+        """Forget an app, so that its numbers begin again; raises NoSuchApp, or NotPossible while messages wait."""
         _checked(self.nodes.send("DELETE", _path(app), b"", PACKETS))
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class TransactionClient:
 
 
 class PartWriter:
-    """Stages one part of a transaction, packet by packet; `chunks` and `messages`: how many it has staged."""
+    """Stages one part of a transaction, packet by packet; `chunks` and `messages` count what it has staged."""
 
     def __init__(self, client: TransactionClient, app: str, number: int, part: str) -> None:
         self.client = client
@@ -101,11 +101,11 @@ class PartWriter:
 
     @property
     def waiting(self) -> list[bytes]:
-        """The packets that are not staged yet: of a chunk that was refused, all of them."""
+        """The packets that are not staged yet, including those of a chunk that was refused."""
         return self._packets
 
     def flush(self) -> None:
-        """Stage what was added, if anything was."""
+        """Stage the packets that were added, if any."""
         if self._packets:
             self.client.stage(self.app, self.number, self.part, self.chunks, b"".join(self._packets))
             self.chunks += 1
@@ -119,7 +119,7 @@ def _path(app: str) -> str:
 
 
 def _checked(answer: Answer) -> Answer:
-    """Return an answer that is one; raises what it says otherwise."""
+    """Return a successful answer; raise the exception for any other."""
     if answer.status == 200:
         return answer
     if answer.status in (401, 403):

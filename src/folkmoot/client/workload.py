@@ -1,6 +1,6 @@
-"""What a load run does, as data: its shape, sizes and limits, and where it goes.
+"""The description of a load run: its shape, sizes and limits, and its target.
 
-Owns the names of the workloads and the rules of their numbers. It never opens a connection.
+Owns the names of the workloads and the limits of their parameters. Never opens a connection.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ SHAPES: Final = ("pairs", "fan-in", "fan-out", "connect", "idle", "retained")
 TRAFFIC: Final = ("pairs", "fan-in", "fan-out")
 
 WINDOW_MAX: Final = 16_384
-"""Packet ids are 16 bits, and a publisher keeps twice its window of ids apart."""
+"""Packet ids have 16 bits, and a publisher uses twice as many ids as its window."""
 
 PAYLOAD_BYTES_MAX: Final = 1_048_576
 FLYING_BYTES_MAX: Final = 67_108_864
-"""A publisher keeps four windows of messages ready to send."""
+"""A publisher keeps four windows of messages in memory."""
 
 CLIENTS_MAX: Final = 60_000
 SECONDS_MAX: Final = 3_600.0
 
 
 class WorkloadError(FolkmootError):
-    """A number or name of a workload cannot be used; the text says which and what would do."""
+    """A parameter or name of a workload is invalid; the text says which one, and what is valid."""
 
 
 def require(holds: bool, text: str) -> None:
@@ -74,7 +74,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Span:
-    """How long a run measures: `seconds`, or until `messages` were published in all (connects, retained messages)."""
+    """The duration of a run: `seconds`, or until `messages` were published in total (connects, retained messages)."""
 
     seconds: float = 5.0
     messages: int = 0
@@ -92,8 +92,8 @@ class Workload:
 
     pairs: publisher i to subscriber i. fan-in: all publishers to one subscriber. fan-out: one publisher to all
     subscribers. connect: `connections` at a time connect and disconnect. idle: `connections` stay connected.
-    retained: a wildcard subscription to retained messages while a pair goes on. `window` is the number of messages
-    that a publisher has outstanding; `rate` is messages per second in all, 0 for as fast as the windows allow.
+    retained: a wildcard subscription to retained messages while a pair has traffic. `window` is the maximum number of
+    outstanding messages of a publisher; `rate` is messages per second in total, 0 for as fast as the windows allow.
     """
 
     name: str
@@ -117,7 +117,7 @@ class Workload:
         low, high = PAYLOAD_BYTES_MIN, PAYLOAD_BYTES_MAX
         require(low <= self.payload_bytes <= high, f"payload must be {low} to {high} bytes, not {self.payload_bytes}")
         require(self.rate >= 0, "rate must be 0 (as fast as the windows allow) or more")
-        require(self.sample_every >= 1, "one message in at least 1 carries a time stamp")
+        require(self.sample_every >= 1, "the interval between messages with a time stamp must be 1 or more")
         for name, count in (("publishers", self.publishers), ("subscribers", self.subscribers)):
             require(1 <= count <= CLIENTS_MAX, f"{name} must be 1 to {CLIENTS_MAX}, not {count}")
         flying = self.publishers * self.window * self.payload_bytes
@@ -136,16 +136,16 @@ class Workload:
 
     @property
     def copies(self) -> int:
-        """How many subscribers receive one message."""
+        """The number of subscribers that receive one message."""
         return self.subscribers if self.shape == "fan-out" else 1
 
     def changed(self, **fields: object) -> Workload:
-        """Return the same workload with other values for some fields; raises `WorkloadError`."""
+        """Return the workload with other values for some fields; raises `WorkloadError`."""
         return replace(self, **fields)  # type: ignore[arg-type]
 
 
 def pairs(count: int, qos: int, window: int, persistent: bool = False) -> Workload:
-    """Return a workload of pairs, named after its numbers."""
+    """Return a workload of pairs, named after its parameters."""
     kept = ", persistent" if persistent else ""
     plural = "pair" if count == 1 else "pairs"
     return Workload(
@@ -167,9 +167,9 @@ TRANSIENT: Final = (
     pairs(10, 2, 50),
     Workload(name="QoS 0, fan-out 50, window 100", shape="fan-out", subscribers=50),
 )
-"""The seven workloads by which the speed of the data path is judged, with 64 bytes of payload."""
+"""The seven workloads that measure the speed of the data path, with 64 bytes of payload."""
 
-# Window 1 shows what one acknowledgement costs, window 50 what a busy publisher gets.
+# Window 1 shows the cost of one acknowledgement, window 50 the throughput of a busy publisher.
 PERSISTENT: Final = tuple(
     replace(pairs(count, 1, window, persistent=True), sample_every=7) for window in (1, 50) for count in (1, 10, 100)
 )

@@ -102,7 +102,7 @@ def auth_problems(settings: Settings) -> list[str]:
     ):
         found.append("auth.user_from_certificate: no listener asks for client certificates. Set tls.ca")
     if auth.allow_anonymous is False and auth.password_file is None and not auth.user_from_certificate:
-        found.append("auth.allow_anonymous: with false nobody could connect. Set auth.password_file")
+        found.append("auth.allow_anonymous: with false, no client could connect. Set auth.password_file")
     if auth.password_file is None and allows_anonymous(settings) and any(is_about_users(rule) for rule in auth.rules):
         found.append(
             "auth.rules: some depend on user names, and without auth.password_file a client may use any name. Set "

@@ -59,7 +59,7 @@ class Disk(WriteTarget):
         return self.folder.free_bytes() >= max(self.free_bytes_min, logs + REOPEN_BYTES)
 
     def reopen(self) -> None:
-        """Close the store and open it anew."""
+        """Close the store and open it again."""
         self._store.reopen()
 
     def reclaim(self) -> None:

@@ -1,7 +1,7 @@
-"""Closing in order: send everything, end the sending half, read and discard what still comes, then close.
+"""Closing in order: send everything, end the sending half, read and discard remaining input, then close.
 
-A socket that is closed while bytes of its peer are unread makes the system send a reset, and the peer never reads the
-last bytes sent to it, such as a DISCONNECT with its reason (RFC 1122 section 4.2.2.13, RFC 9112 section 9.6).
+If a socket is closed while bytes of its peer are unread, the system sends a reset, and the peer may lose the last bytes
+sent to it, such as a DISCONNECT with its reason (RFC 1122 section 4.2.2.13, RFC 9112 section 9.6).
 
 This module owns the order and the limit in bytes; the caller of `close_in_order` applies the limit in time.
 A draining connection counts against the limits on sockets until its socket is closed.
@@ -23,7 +23,7 @@ LINGER_S: Final = 5.0
 # of both sides (6 and 4 MiB on Linux), and discarding as much takes a few milliseconds.
 LINGER_BYTES_MAX: Final = 16 << 20
 
-# Shared by all connections: nobody looks at its content. Its size bounds what one iteration of the loop reads.
+# Shared by all connections: the content is never used. The size bounds what one iteration of the loop reads.
 _DISCARDED: Final = memoryview(bytearray(65_536))
 
 
@@ -69,11 +69,11 @@ class Drain(asyncio.BufferedProtocol, Handle):
         self._bytes = 0
 
     def get_buffer(self, _hint: int) -> memoryview:
-        """Return where to put what comes."""
+        """Return the buffer for received bytes."""
         return _DISCARDED
 
     def buffer_updated(self, size: int) -> None:
-        """Count what came; a peer that sends too much is cut off. The end of its half closes the transport."""
+        """Count received bytes; abort if there are too many. When the peer ends its half, the transport closes."""
         self._bytes += size
         if self._bytes > LINGER_BYTES_MAX:
             self._transport.abort()
@@ -83,7 +83,7 @@ class Drain(asyncio.BufferedProtocol, Handle):
         self._protocol.connection_lost(error)
 
     def write(self, data: bytes) -> None:
-        """Send nothing: the peer has been told that nothing more comes."""
+        """Drop the bytes: the sending half has ended."""
 
     def close(self) -> None:
         """Go on draining."""

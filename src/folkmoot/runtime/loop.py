@@ -206,7 +206,7 @@ class Turns(CommitListener, CheckListener):
         if connection.id not in self.open:
             return
         handle: Any = connection.handle
-        # Nothing to drain: after its DISCONNECT a client sends nothing more [MQTT-3.14.4-2]. And no reason to: a client
+        # Nothing to drain: after its DISCONNECT a client sends nothing more [MQTT-3.14.4-1]. And no reason to: a client
         # that was sent nothing has nothing to read.
         if isinstance(handle, Handle) or connection.said >= 0 or connection.bytes_out == 0:
             handle.close()

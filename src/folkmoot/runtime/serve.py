@@ -91,7 +91,7 @@ class ServingNode:
         """Stop cleanly at the first signal, immediately at the second."""
         self._signals += 1
         if self._signals > 1:
-            self.fail(FolkmootError("stopped by a second signal; what was acknowledged is safe"))
+            self.fail(FolkmootError("stopped by a second signal; acknowledged data is safe"))
         self._stop.set()
 
     async def until_stopped(self) -> None:
@@ -203,7 +203,7 @@ async def run_node(
         if passwords is not None:
             passwords.close()
         if not committer.close() and serving.error is None:
-            serving.error = FolkmootError("stopped while the disk was full; what was acknowledged is safe")
+            serving.error = FolkmootError("stopped while the disk was full; acknowledged data is safe")
     return finish(serving)
 
 
@@ -269,12 +269,16 @@ def report_opening(serving: ServingNode, without_http: bool) -> None:
     if serving.disk.torn_bytes:
         serving.say("warning", "store_tail_cut", bytes=serving.disk.torn_bytes, reason="an unfinished write")
     if serving.disk.incomplete and serving.node.config.cluster is not None:
-        serving.say("warning", "store_incomplete", reason="it was salvaged, or the machine went down: others fill it")
+        serving.say(
+            "warning", "store_incomplete", reason="it was salvaged, or the machine went down: other nodes fill it"
+        )
     if serving.settings.node.salvage:
-        serving.say("warning", "store_salvaged", reason="what was written after damage, if there was any, is lost")
+        serving.say(
+            "warning", "store_salvaged", reason="if the log was damaged, what was written after the damage is lost"
+        )
     if serving.node.config.streams and without_http:
         serving.say(
-            "warning", "streams_unreadable", reason="nobody can read streams over HTTP: set admin.address (--admin)"
+            "warning", "streams_unreadable", reason="streams cannot be read over HTTP: set admin.address (--admin)"
         )
 
 
@@ -323,9 +327,7 @@ def finish(serving: ServingNode) -> int:
         return 0
     if not isinstance(error, FolkmootError):
         traceback.print_exception(error, file=sys.stderr)
-        error = FolkmootError(
-            f"the node stopped at a fault of the program ({type(error).__name__}: {error}); report it"
-        )
+        error = FolkmootError(f"the node stopped because of a bug ({type(error).__name__}: {error}); please report it")
     print(f"error: {error}", file=sys.stderr)
     return 1
 

@@ -38,7 +38,7 @@ def listen(host: str, port: int, reuse_port: bool = False) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        text = f"cannot listen on {host}:{port}: {error.strerror or error}; name an address of this machine"
+        text = f"cannot listen on {host}:{port}: {error.strerror or error}; use an address of this machine"
         raise ListenError(text) from error
     family, _, _, _, address = min(found, key=lambda entry: entry[0] != socket.AF_INET)
     sock = socket.socket(family, socket.SOCK_STREAM)
@@ -55,9 +55,9 @@ def listen(host: str, port: int, reuse_port: bool = False) -> socket.socket:
         sock.setblocking(False)
     except OSError as error:
         sock.close()
-        advice = "stop what uses it, or choose another port (0 picks a free one)"
+        advice = "stop the process that uses it, or choose another port (0 picks a free one)"
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-            advice = "name an address of this machine"
+            advice = "use an address of this machine"
         raise ListenError(f"cannot listen on {host}:{port}: {error.strerror}; {advice}") from error
     return sock
 

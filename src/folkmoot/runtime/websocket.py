@@ -20,7 +20,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from folkmoot.runtime.drain import Handle, close_in_order
+from folkmoot.runtime.drain import LINGER_BYTES_MAX, Handle, close_in_order
 from folkmoot.runtime.loop import LARGE_BYTES, Turns
 from folkmoot.runtime.tcp import Gate, peer_info
 from folkmoot.runtime.tls import common_name
@@ -51,7 +51,18 @@ def choose_mqtt(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Su
 class WebSocketProtocol(asyncio.Protocol, Handle):
     """One connection: the protocol of its transport, and the handle that the node uses."""
 
-    __slots__ = ("_closing", "_connection", "_ended", "_gate", "_name", "_rules", "_transport", "_turns", "_ws")
+    __slots__ = (
+        "_closing",
+        "_connection",
+        "_discarded",
+        "_ended",
+        "_gate",
+        "_name",
+        "_rules",
+        "_transport",
+        "_turns",
+        "_ws",
+    )
 
     def __init__(self, turns: Turns, gate: Gate, rules: WebSocketRules, name: str) -> None:
         self._turns = turns
@@ -61,6 +72,7 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
         self._transport: Transport = cast("Transport", None)
         self._connection: Any = None  # a Connection, once the node knows of it
         self._closing = False
+        self._discarded = 0  # bytes received since the connection is being closed
         self._ended = False  # the peer has ended its half
         self._ws = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
@@ -86,8 +98,13 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
 
     def data_received(self, data: bytes) -> None:
         """Pass the payload of the frames in a chunk to the node."""
-        if self._closing and self._ws.state is State.CONNECTING:
-            return
+        if self._closing:
+            self._discarded += len(data)
+            if self._discarded > LINGER_BYTES_MAX:
+                self._transport.abort()
+                return
+            if self._ws.state is State.CONNECTING:
+                return
         turns = self._turns
         now = turns.begin()
         if len(data) >= LARGE_BYTES and self._connection is not None:

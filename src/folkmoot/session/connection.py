@@ -66,10 +66,10 @@ class Connection:
         self.need_bytes = 0
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
-        self.paused = 0  # why its PUBLISH packets have to wait: bits of broker.commit
+        self.paused = 0  # why its PUBLISH packets have to wait: bits of turn.throttle
         self.defers_publishes = False  # PUBLISH had to wait at the end of the last turn: the input is filtered
         self.reading_paused = False  # reading from its socket is paused
-        self.stash: bytearray | None = None  # packets that came meanwhile and have to wait
+        self.stash: bytearray | None = None  # packets received meanwhile, which have to wait
         # Of the messages published over it: the number of the newest request to other nodes, the newest outbox entry of
         # its session's partition, the newest request before that; and how many requests wait for a leader
         self.forwarded_seq = 0

@@ -63,7 +63,7 @@ class StreamLog:
         self._row_partitions = 0  # from the STREAM row; 0: there is no row
         self.held = False
         self._committed_end = 0
-        self._mark = 0  # the STREAM row says that records before it can be read
+        self._mark = 0  # the readable end in the STREAM row
         self._unmarked = 0  # turns with records since
         self._clock_us = 0
         self._oldest_time_us: int | None = None

@@ -194,7 +194,7 @@ class Streams:
                     self._trim_more = True
             except CorruptStore as fault:
                 self.fault = str(fault)
-                continue  # retention of the other stream partitions goes on
+                continue  # retention continues with the other stream partitions
             self.trimmed_records += log.oldest - oldest
             self.trimmed_bytes += size_bytes - log.bytes
         if end < len(self._logs):

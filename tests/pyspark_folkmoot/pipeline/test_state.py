@@ -193,7 +193,7 @@ def test_a_swap_that_was_killed_is_finished(loaded: Loaded, tmp_path: Path) -> N
 
 def test_ranges_of_a_backfill() -> None:
     check_range("earliest", "2026-03-01")
-    with pytest.raises(PipelineProblem, match="--from: 'yesterday' is no time"):
+    with pytest.raises(PipelineProblem, match="--from: 'yesterday' is not a time"):
         check_range("yesterday", None)
 
 
