@@ -1,4 +1,4 @@
-"""What to do when a query has failed: Spark's long errors as the one line that says it, and the way out."""
+"""Advice for failed queries: reduces Spark's long errors to the line with the cause, and says what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WRAPPED: Final = (
 )
 
 _PLAN: Final = "=== Streaming Query ==="
-"""What follows has everything in it: names of columns, texts of SQL."""
+"""The text after these words contains column names and SQL."""
 
 _BEGINNING: Final = re.compile(r"^(?:Caused by: )?(?:([\w.$]+)(?::|$))? ?(?:\[([A-Z0-9_.]+)\])?", re.MULTILINE)
 """Of a line of an error: the class of an exception, the name of a condition of Spark."""
@@ -39,7 +39,7 @@ _OF_ROWS: Final = (
         "limit that is named, and start the pipeline again. Nothing of this batch was published",
     ),
 )
-"""Errors about rows, by how they begin: what follows is data, which says nothing about the cause."""
+"""The beginnings of errors about rows: the text after them is data and says nothing about the cause."""
 
 _OF_CLASSES: Final = (
     (
@@ -49,7 +49,7 @@ _OF_CLASSES: Final = (
     (r"OutOfMemoryError", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
     (r"NoSuchStream", "Look at the streams of the nodes with `folkmoot stream list`"),
 )
-"""By the class of an exception or the condition of Spark, at the beginning of a line."""
+"""By exception class or Spark error condition, at the beginning of a line."""
 
 _OF_PHRASES: Final = (
     (
@@ -106,13 +106,13 @@ _OF_PHRASES: Final = (
     (r"^Java heap space", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
     (r"has no stream|no stream '", "Look at the streams of the nodes with `folkmoot stream list`"),
 )
-"""By what the core of the error says outside of quotes."""
+"""By the text of the core of the error, outside of quotes."""
 
 GENERAL: Final = "When the cause is mended start the pipeline again: the batch is repeated, nothing is lost or twice"
 
 
 def core_text(text: str) -> str:
-    """Return the one line of an error of Spark that says what happened: the innermost of Python's, else Spark's own."""
+    """Return the line of a Spark error with the cause: the innermost Python error, otherwise Spark's own."""
     found = ""
     text = text.split(_PLAN, maxsplit=1)[0]
     text = re.sub(r" ?SQLSTATE: \w+", "", text)
@@ -133,9 +133,9 @@ def core_text(text: str) -> str:
 
 
 def advice(text: str) -> str:
-    """Return what to do about an error, as a sentence; general when nobody knows better.
+    """Return what to do about an error, as a sentence; general advice for unknown errors.
 
-    The plan, and values of rows, which are quoted or follow what begins an error about rows, do not count.
+    The plan and values of rows (in quotes, or after the beginning of an error about rows) are ignored.
     """
     text = text.split(_PLAN, maxsplit=1)[0]
     core = core_text(text)

@@ -1,4 +1,6 @@
-"""Availability as users experience it, by day and month, for groups of clients and topics; docs/pipeline/availability.md.
+"""Availability as users experience it, by day and month, for groups of clients and of topics.
+
+See docs/pipeline/availability.md.
 
 Defines service: a client is without it from the end of a connection that it did not close itself until it is connected
 again; a topic is without it while messages wait and none is acknowledged.
