@@ -33,7 +33,7 @@ MQTT_COLUMNS = {"topic": "string", "payload": "binary or string"}
 
 
 class Analysis:
-    """What Spark said: the columns of each view (name and type), and the views that keep state, with what keeps it."""
+    """The result: the columns of each view (name, type), and the views with state, with the operators that keep it."""
 
     def __init__(self) -> None:
         self.columns: dict[str, list[tuple[str, str]]] = {}

@@ -1,4 +1,4 @@
-"""What must hold within one source, view, step or sink, as far as it can be seen without Spark."""
+"""Checks within one source, view, step or sink, as far as they are possible without Spark."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from pyspark_folkmoot.pipeline.topic import TopicPattern
 __all__ = ["ENTRIES", "OBSERVED", "ORIGIN", "VACUUM_LEAST_MS", "check_parts"]
 
 ORIGIN: Final = "_origin"
-"""The column of a decoded view that says which message a row came from."""
+"""The column of a decoded view with the message that a row came from."""
 
 OBSERVED: Final = "expect:"
-"""What the names begin with under which Spark counts the expectations of a view."""
+"""Prefix of the names under which Spark counts the expectations of a view."""
 
 ENTRIES: Final = "entries:"
-"""What the names begin with under which Spark counts the messages of the entries of a source."""
+"""Prefix of the names under which Spark counts the messages of a source's entries."""
 
 VACUUM_LEAST_MS: Final = parse_interval("7 days")
-"""Delta's own bound: a file younger than this may belong to a commit under way, or to a reader of an older version."""
+"""Delta's own bound: a younger file may belong to a commit in progress, or to a reader of an older version."""
 
 
 def check_parts(document: Document, model: Pipeline) -> None:
-    """Note every fault in the document."""
+    """Add all errors to the document."""
     for name, source in model.sources.items():
         path: Path_ = ("sources", name)
         if isinstance(source, StreamSource):
@@ -125,7 +125,7 @@ def _expectations(document: Document, path: Path_, expect: list[Expectation]) ->
 
 
 def _function(document: Document, path: Path_, place: str) -> None:
-    """Look for a function in its module without running it; modules that are not beside the file are left to Python."""
+    """Find a function in its module without running it; modules that are not beside the file are not checked."""
     module, _, function = place.partition(":")
     file = document.file.parent / Path(*module.split(".")).with_suffix(".py")
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""The status of a pipeline as people and programs read it: the driver's file, and how far the nodes are ahead of it."""
+"""The status of a pipeline for people and programs: the driver's status file, and the backlog at the nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S: Final = 2.0
 
 
 def report(loaded: Loaded) -> dict[str, Any] | None:
-    """Return the status with the lag of each query and the rows of its tables; None when there was no run yet."""
+    """Return the status with the lag of each query and the rows of its tables; None if there was no run yet."""
     found = read_status(loaded.state)
     if found is None:
         return None
@@ -47,7 +47,7 @@ def report(loaded: Loaded) -> dict[str, Any] | None:
 
 
 def _ends(loaded: Loaded, found: dict[str, Any]) -> tuple[dict[str, dict[str, int]], str]:
-    """Return where each stream ends now, and why not if the nodes do not answer."""
+    """Return where each stream ends now, or why this is unknown if no node answers."""
     from folkmoot.client.problem import StreamProblem
     from folkmoot.client.streams import StreamClient
 

@@ -1,7 +1,7 @@
-"""By what rows are dropped, kept in the state folder: it may change only where a sink and its quarantine are together.
+"""The rules that drop rows, kept in the state folder: they may change only if sinks and quarantine are aligned.
 
-They are queries of their own. Where one is ahead, what lies between has been judged by one of them already; if the
-other judged it by another rule, a row could be in neither, or in both.
+They are separate queries. If one is ahead, it has evaluated the rows in between already; if the other evaluated them by
+another rule, a row could be in neither table, or in both.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Rules = dict[str, dict[str, Any]]
 
 
 def rules_of(loaded: Loaded) -> Rules:
-    """Return by view that drops rows its rules, and the queries that judge by them."""
+    """Return for each view that drops rows its rules, and the queries that apply them."""
     found: Rules = {}
     views = query_views(loaded)
     for query, sinks in beside(loaded, views).items():
         view = views[query]
         if view in loaded.model.sources:
-            continue  # what is not decoded: `decode` does not change under a checkpoint
+            continue  # not decoded messages: `decode` cannot change with a checkpoint
         rules: dict[str, Any] = {}
         for name in loaded.graph.needed(view):
             made = loaded.graph.views[name]
@@ -48,7 +48,7 @@ def rules_of(loaded: Loaded) -> Rules:
 
 
 def check_rules(loaded: Loaded, now: Rules) -> None:
-    """Refuse rules that have changed while the queries that judge by them are at different places.
+    """Refuse changed rules if the queries that apply them are at different positions.
 
     Raises PipelineProblem with what has changed and the choices.
     """
@@ -65,7 +65,7 @@ def check_rules(loaded: Loaded, now: Rules) -> None:
     listed = ""
     for view, old in before.items():
         differ = changes(old["rules"], now.get(view, {}).get("rules", {}))
-        # A sink that is no more has no rows to come, and what it has not got is in no table by intent.
+        # A removed sink gets no more rows; the rows that it lacks are in no table by intent.
         queries = [name for name in old["queries"] if name in names or name == f"{QUARANTINE}{view}"]
         if differ:
             changed[view] = queries
@@ -88,10 +88,10 @@ def check_rules(loaded: Loaded, now: Rules) -> None:
 
 
 def _anew(loaded: Loaded, changed: dict[str, list[str]], views: list[str]) -> str:
-    """Return how to have all judged by the new rules, which needs no batch that the old ones would have to do.
+    """Return how to apply the new rules to everything, without a batch under the old rules.
 
-    changed: the queries by view whose rules are others now. views: those that are not together. A sink that is made
-    anew needs all its quarantines anew, and these all sinks that they are beside.
+    changed: the queries by view whose rules have changed. views: those that are not aligned. A rebuilt sink requires
+    all its quarantines to be rebuilt, and these all their sinks.
     """
     names: set[str] = set()
     more = views
@@ -119,7 +119,7 @@ def _anew(loaded: Loaded, changed: dict[str, list[str]], views: list[str]) -> st
 
 
 def keep_rules(loaded: Loaded, now: Rules) -> None:
-    """Keep by what rows are dropped from now on."""
+    """Record the rules that apply from now on."""
     loaded.state.mkdir(parents=True, exist_ok=True)
     write_json(_file(loaded.state), {"version": VERSION, "views": now})
 
@@ -129,7 +129,7 @@ def _file(state: Path) -> Path:
 
 
 def _together(loaded: Loaded, queries: list[str], quarantine: str) -> bool:
-    """Return whether all have read the same of the streams that the quarantine reads, or nothing at all."""
+    """Return whether all have read the same part of the streams that the quarantine reads, or nothing."""
     checkpoints = {name: checkpoint_of(loaded.state, name) for name in queries}
     if not any(begun(checkpoint) for checkpoint in checkpoints.values()):
         return True
