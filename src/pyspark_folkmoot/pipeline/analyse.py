@@ -157,7 +157,7 @@ class _Analyser:
         lower = [name.lower() for name, _ in columns]
         twice = sorted({name for name in lower if lower.count(name) > 1})
         if twice:
-            text = f"view '{view.name}' has the column '{twice[0]}' twice: give one another name with AS"
+            text = f"view '{view.name}' has the column '{twice[0]}' twice: rename one with AS"
             self._fault(view.path, text)
         if kept:
             self.analysis.stateful[view.name] = kept
@@ -168,7 +168,7 @@ class _Analyser:
             if expectation.otherwise == "drop":
                 text = (
                     f"expectation '{expectation.name}' drops rows of '{view.name}', which keeps state ({kept[0]}): "
-                    "they cannot be found again for the quarantine. Put it on a view below, or say keep or fail"
+                    "they cannot be traced for the quarantine. Put it on a later view, or use keep or fail"
                 )
                 self._fault((*view.path, "expect", index), text)
 
@@ -206,7 +206,7 @@ class _Analyser:
                 self._fault(path, text)
                 right = False
             elif (why := _of_many(frame, expectation.check)) is not None:
-                text = f"expectation '{expectation.name}' of '{view.name}' must judge each row by itself: {why}"
+                text = f"expectation '{expectation.name}' of '{view.name}' must evaluate each row on its own: {why}"
                 self._fault(path, text)
                 right = False
             elif expectation.otherwise == "drop" and frame.isStreaming:
@@ -220,9 +220,9 @@ class _Analyser:
         found = by_chance(frame, expectation.check)
         if found:
             text = (
-                f"expectation '{expectation.name}' drops rows of '{view.name}' by {', '.join(found)}, which is another "
-                "at every look: a row could be neither in a table nor in the quarantine. Use the time of the message "
-                "(_origin.timestamp), put it into a step below, or say keep or fail"
+                f"expectation '{expectation.name}' drops rows of '{view.name}' by {', '.join(found)}, which differs "
+                "at each evaluation: a row could be neither in a table nor in the quarantine. Use the message's time "
+                "(_origin.timestamp), put it into a later step, or use keep or fail"
             )
             self._fault(path, text)
 

@@ -75,12 +75,15 @@ def backfill(
         except Exception as refused:  # noqa: BLE001 - Spark's refusals are told like failures
             error = str(refused)
         if error is not None:
-            text = f"backfill of '{name}' failed: {core_text(error)}\n{advice(error)}. The table is as it was"
+            text = f"backfill of '{name}' failed: {core_text(error)}\n{advice(error)}. The table is unchanged"
             raise PipelineProblem(loaded.masked(text))
         if not (fresh / "_delta_log").is_dir():
-            raise PipelineProblem(f"the stream has nothing for '{name}' there: the table is as it was")
+            raise PipelineProblem(f"the stream has nothing for '{name}' there: the table is unchanged")
         old = _swap(loaded, name, table, fresh, checkpoint)
-        say(f"the table {table} is new" + (f"; the old one is {old}: remove it when nobody needs it" if old else ""))
+        say(
+            f"the table {table} is new"
+            + (f"; the old one is {old}: remove it when it is no longer needed" if old else "")
+        )
     return 0
 
 
@@ -121,11 +124,11 @@ def sink_of(loaded: Loaded, name: str) -> DeltaSink:
         raise PipelineProblem(f"there is no sink '{name}'{valid(name, names, 'sinks')}")
     if not isinstance(found, DeltaSink):
         raise PipelineProblem(
-            f"sink '{name}' has no Delta table: what others have been sent cannot be taken back. Use a sink with a new "
+            f"sink '{name}' has no Delta table: what others have received cannot be taken back. Use a sink with a new "
             "name, whose new checkpoint begins where the source says"
         )
     if not loaded.graph.streaming(view_of(loaded, found)):
-        raise PipelineProblem(f"sink '{name}' is made of tables alone: every run makes it anew")
+        raise PipelineProblem(f"sink '{name}' has a view of tables alone: every run rebuilds it")
     return found
 
 

@@ -140,7 +140,7 @@ class Engine:
         if failure is not None and not (stop.is_set() and _java_ended(self.spark)):
             return self._tell_failure(*failure)
         if failure is not None:
-            self.say("Spark's Java process was ended too: batches that were under way are repeated at the next start")
+            self.say("Spark's Java process was ended too: the next start repeats the interrupted batches")
         done = "stopped" if stop.is_set() else "finished"
         self.status.state(done)
         self.say(f"{done}: {self._sum()}")
@@ -163,7 +163,9 @@ class Engine:
                 return planned.name, str(error)
             if before:
                 text = f"begins anew: {planned.name}, whose table has {before:,} rows already: what it reads again"
-                self.say(f"{text} will be there twice. To have it once stop, and use `folkmoot pipeline backfill`")
+                self.say(
+                    f"{text} will be duplicated. To avoid this, stop the pipeline and use `folkmoot pipeline backfill`"
+                )
             else:
                 self.say(f"{'goes on' if known else 'begins'}: {planned.name}")
         self.status.state("running")
@@ -235,7 +237,7 @@ class Engine:
         if retry.over(now):
             return error
         if retry.due(now):
-            self.say(f"starts again: {planned.name}, whose Python process did not come up in time")
+            self.say(f"starts again: {planned.name}, whose Python process did not start in time")
             try:
                 self.running[planned.name] = planned.start()
                 _initialised(self.running[planned.name])
@@ -268,7 +270,7 @@ class Engine:
         """End the queries, each when its batch is done."""
         if border and self._active():
             self.status.state("stopping")
-            self.say("stopping at the borders of the batches")
+            self.say("stopping when the current batches are complete")
         until = time.monotonic() + BORDER_S
         try:
             batches = {name: _batch(query) for name, query in self.running.items()}
@@ -350,9 +352,9 @@ class Engine:
         try:
             log.write_text(self.loaded.masked(error) + "\n", encoding="utf-8")
         except OSError as full:
-            self.say(f"all that Spark says of it could not be written to {log}: {full.strerror or full}")
+            self.say(f"Spark's full error could not be written to {log}: {full.strerror or full}")
         else:
-            self.say(f"all that Spark says of it is in {log}")
+            self.say(f"Spark's full error is in {log}")
         return 1
 
     def _sum(self) -> str:

@@ -148,18 +148,20 @@ def check_fingerprint(checkpoint: Path, found: Print, query: str, is_sink: bool)
     listed = "".join(f"\n  - {line}" for line in differ)
     if is_sink:
         choices = (
-            f"\n  - a new sink: another name and another folder; '{query}' stays as it is"
-            f"\n  - `folkmoot pipeline backfill FILE --sink {query}`: makes its table anew from the stream"
-            "\n  - restore what the pipeline was"
+            f"\n  - a new sink with another name and another folder; '{query}' remains unchanged"
+            f"\n  - `folkmoot pipeline backfill FILE --sink {query}`: rebuilds its table from the stream"
+            "\n  - restore the previous pipeline"
         )
     else:
         choices = (
-            f"\n  - remove {checkpoint}: the stream is looked through again from its beginning, and what "
-            "is in the quarantine already comes a second time"
+            f"\n  - remove {checkpoint}: the stream is read again from its beginning, and rows that are "
+            "in the quarantine already are added a second time"
             "\n  - another 'quarantine' and another 'state'"
-            "\n  - restore what the pipeline was"
+            "\n  - restore the previous pipeline"
         )
-    raise PipelineProblem(f"the checkpoint of '{query}' cannot follow what changed:{listed}\nThe choices:{choices}")
+    raise PipelineProblem(
+        f"the checkpoint of '{query}' is incompatible with these changes:{listed}\nThe choices:{choices}"
+    )
 
 
 def streams_kept(loaded: Loaded, checkpoint: Path) -> list[str]:

@@ -67,14 +67,12 @@ def _check(table: str, log: str, name: str, checkpoint: Path, is_delta: bool) ->
     last = last_commit(checkpoint)
     if last is None or (Path(table) / log).is_dir():
         return
-    backfill = (
-        f"\n  - `folkmoot pipeline backfill FILE --sink {name}`: makes it anew from the stream" if is_delta else ""
-    )
+    backfill = f"\n  - `folkmoot pipeline backfill FILE --sink {name}`: rebuilds it from the stream" if is_delta else ""
     raise PipelineProblem(
-        f"the table at {table} is gone, and the checkpoint of sink '{name}' says that {_batches(last + 1)} in it.\n"
-        "The choices:"
+        f"the table at {table} is missing, but according to the checkpoint of sink '{name}' "
+        f"{_batches(last + 1)} in it.\nThe choices:"
         f"\n  - restore the table, or mount the disk that it is on{backfill}"
-        f"\n  - remove {checkpoint}: the next run fills it anew, from where the sources begin"
+        f"\n  - remove {checkpoint}: the next run fills a new table, from where the sources begin"
     )
 
 
@@ -84,10 +82,10 @@ def _check_parquet(table: Path, name: str, checkpoint: Path) -> None:
     if begun(checkpoint) or not log.is_dir() or not any(file.name[:1].isdigit() for file in log.iterdir()):
         return
     raise PipelineProblem(
-        f"sink '{name}' has no checkpoint at {checkpoint}, and the table at {table} has batches of an earlier one: "
-        "Spark would take the first batches for those and leave them out.\nThe choices:"
+        f"sink '{name}' has no checkpoint at {checkpoint}, but the table at {table} has batches of an earlier one: "
+        "Spark would mistake the first batches for those and skip them.\nThe choices:"
         "\n  - restore the checkpoint"
-        "\n  - move the table away: the next run makes it anew, from where the sources begin"
+        "\n  - move the table away: the next run makes a new one, from where the sources begin"
     )
 
 
@@ -99,10 +97,10 @@ def _check_quarantine(loaded: Loaded, names: list[str]) -> None:
     queries = ", ".join(done)
     folders = "".join(f"\n    {checkpoints[name]}" for name in done)
     raise PipelineProblem(
-        f"the quarantine at {loaded.quarantine} is gone, and the checkpoints of {queries} say that "
+        f"the quarantine at {loaded.quarantine} is missing, but according to the checkpoints of {queries} "
         f"{_batches(sum(last + 1 for last in done.values()))} in it.\nThe choices:"
         "\n  - restore the table, or mount the disk that it is on"
-        f"\n  - remove these folders: the next run fills it anew, from where the sources begin{folders}"
+        f"\n  - remove these folders: the next run fills a new one, from where the sources begin{folders}"
     )
 
 

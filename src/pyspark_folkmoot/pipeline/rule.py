@@ -58,7 +58,7 @@ def check_rules(loaded: Loaded, now: Rules) -> None:
     except FileNotFoundError:
         return
     except (ValueError, KeyError, TypeError):
-        raise PipelineProblem(f"{file} is damaged: it says by what rows were dropped. Remove it") from None
+        raise PipelineProblem(f"{file} is damaged: it has the rules by which rows were dropped. Remove it") from None
     names = query_views(loaded)
     changed: dict[str, list[str]] = {}
     apart: dict[str, list[str]] = {}
@@ -76,14 +76,14 @@ def check_rules(loaded: Loaded, now: Rules) -> None:
         return
     queries = list(dict.fromkeys(name for found in apart.values() for name in found))
     raise PipelineProblem(
-        f"{listed[1:]}\nThe queries {', '.join(queries)} are not at the same place of the stream, or one of them has a "
-        "batch that is not done: what lies between them would be judged by the old rule in one and by the new one in "
-        "the other, and be in neither or in both.\nThe choices:"
-        "\n  - restore what the pipeline was and run it with `folkmoot pipeline run FILE --once`, after which all are "
-        "at the same place; then change it"
-        f"\n  - if that cannot be done any more, {_anew(loaded, changed, list(apart))}"
-        f"\n  - remove {file} alone: rows that lie between and that the two rules judge differently are then in "
-        "neither table, or in both. They stay in the stream"
+        f"{listed[1:]}\nThe queries {', '.join(queries)} are not at the same position of the stream, or one of them "
+        "has an incomplete batch: rows in between would be evaluated by the old rule in one and by the new rule in the "
+        "other, and could be in neither or in both.\nThe choices:"
+        "\n  - restore the previous pipeline and run it with `folkmoot pipeline run FILE --once`, after which all are "
+        "at the same position; then change it"
+        f"\n  - if that is no longer possible, {_anew(loaded, changed, list(apart))}"
+        f"\n  - remove {file} alone: rows in between on which the two rules differ are then in "
+        "neither table, or in both. They remain in the stream"
     )
 
 
@@ -105,14 +105,14 @@ def _anew(loaded: Loaded, changed: dict[str, list[str]], views: list[str]) -> st
     folders = ", ".join(str(checkpoint_of(loaded.state, f"{QUARANTINE}{view}")) for view in views)
     steps = " OR ".join(f"step = '{view}'" for view in views)
     text = (
-        f"judge all that the stream still has by the new rules: remove {_file(loaded.state)} and {folders}; remove the "
-        f"rows of the quarantine ({loaded.quarantine}) with `expectation IS NOT NULL AND ({steps})`"
+        f"apply the new rules to everything that the stream still has: remove {_file(loaded.state)} and {folders}; "
+        f"remove the rows of the quarantine ({loaded.quarantine}) with `expectation IS NOT NULL AND ({steps})`"
     )
     if backfills:
         text += f"; then {', '.join(backfills)}"
     if others:
         text += (
-            f". What {', '.join(others)} has cannot be taken back: rows that the two rules judge differently are there "
+            f". What {', '.join(others)} has cannot be taken back: rows on which the two rules differ are there "
             "and in the quarantine, or in neither"
         )
     return text

@@ -96,7 +96,7 @@ def _kept(loaded: Loaded, file: Path, wanted: Mapping[str, Mapping[str, str]]) -
             for name, sources in wanted.items()
         }
     except (AttributeError, KeyError):
-        text = f"{file} is damaged: it says where queries begin that begin at 'latest' or at a time. Remove it"
+        text = f"{file} is damaged: it has the positions of queries that begin at 'latest' or at a time. Remove it"
         raise PipelineProblem(text) from None
 
 

@@ -76,7 +76,7 @@ def keep_up(name: str, table: str, compact_ms: int | None, vacuum_ms: int | None
         note["compacted"] = now_ms - (compact_ms or 0) + AGAIN_MS
     except (DeltaError, OSError) as error:
         note.update(compacted=now_ms, vacuumed=now_ms)
-        done = [f"upkeep failed and is tried again when it is due next: {error}"]
+        done = [f"upkeep failed, and runs again when it is next due: {error}"]
     if note != before:
         write_json(folder / NOTE, note)
     return f"{name}: {', '.join(done)}" if done else ""
@@ -117,7 +117,9 @@ def _refused(column: str, value: str) -> bool:
 
 def _left_out(count: int) -> str:
     values = "1 value" if count == 1 else f"{count:,} values"
-    return f"{values} of its partition columns cannot name a folder (too long, or with ~): their files stay as they are"
+    return (
+        f"{values} of its partition columns cannot name a folder (too long, or with ~): their files are not compacted"
+    )
 
 
 def _note(folder: Path) -> dict[str, Any] | None:
