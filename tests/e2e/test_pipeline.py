@@ -224,7 +224,7 @@ def test_a_table_is_made_anew(spark: SparkSession, node: StreamNode, tmp_path: P
     loaded = write(
         tmp_path, node, SMALL.replace("place, value FROM", "place, value * 10 AS v FROM").replace(" >= 0", " > 1")
     )
-    with pytest.raises(PipelineProblem, match="cannot follow"):
+    with pytest.raises(PipelineProblem, match="is incompatible with"):
         run(spark, loaded)
     said: list[str] = []
     assert backfill(spark, loaded, "out", None, None, said.append) == 0
@@ -346,7 +346,7 @@ def test_late_rows_are_counted(spark: SparkSession, node: StreamNode, tmp_path: 
     assert found is not None
     assert found["queries"]["out"]["late"] == 1
     assert (
-        "out: 1 late rows, or groups of them, came later than the watermark allows and are in no result"
+        "out: 1 late rows, or groups of them, arrived later than the watermark permits and are in no result"
         in report_text(found)
     )
 

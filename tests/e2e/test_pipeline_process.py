@@ -151,7 +151,7 @@ def test_a_pipeline_that_is_killed_started_twice_and_stopped(node: StreamNode, t
     table = DeltaTable(str(tmp_path / "out")).to_pyarrow_table()
     assert sorted(table.column("value").to_pylist()) == list(range(3000))
     log = file.with_name("run.log").read_text(encoding="utf-8")
-    assert "stopping at the borders of the batches" in log
+    assert "stopping when the current batches are complete" in log
     assert "stopped: out " in log
     shown = ask("status", file)
     assert shown.returncode == 0
@@ -225,7 +225,7 @@ def test_a_stream_partition_without_leader(node: StreamNode, tmp_path: Path, ask
         found = ask_here("run", file, "--once")
         assert found.returncode == 1
         assert "stream s partition 1 has no open leader" in found.stderr
-        assert "were away for longer than 'patience'" in found.stderr
+        assert "were unreachable for longer than 'patience'" in found.stderr
     file = write(tmp_path, node)
     assert ask_here("run", file, "--once").returncode == 0
     assert DeltaTable(str(tmp_path / "out")).to_pyarrow_table().num_rows == 100
@@ -247,7 +247,7 @@ def test_a_full_disk(node: StreamNode, tmp_path: Path, ask_here: Ask) -> None:
         found = ask_here("run", file, "--once")
         assert found.returncode == 1
         assert "sink 'out' failed" in found.stderr
-        assert "The disk is full. Make room and start the pipeline again" in found.stderr
+        assert "The disk is full. Free space and start the pipeline again" in found.stderr
         subprocess.run(["mount", "-o", "remount,size=20m", disk], check=True, timeout=20)
         assert ask_here("run", file, "--once").returncode == 0
         table = DeltaTable(str(disk / "out")).to_pyarrow_table()

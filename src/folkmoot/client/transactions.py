@@ -18,7 +18,7 @@ __all__ = ["CHUNK_BYTES", "CHUNK_MESSAGES", "PartWriter", "TransactionClient"]
 
 CHUNK_BYTES: Final = 131_072
 CHUNK_MESSAGES: Final = 256
-"""Maximum size of a chunk, see `folkmoot.broker.staged`."""
+"""Maximum size of a chunk, see `folkmoot.partition.staged`."""
 
 # A commit waits for the disks of all replicas, and for a new leader if one dies.
 TIMEOUT_S: Final = 20.0

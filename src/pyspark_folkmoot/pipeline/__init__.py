@@ -1,9 +1,9 @@
-"""Declared pipelines: a YAML file that Spark runs from the streams of a cluster to tables and back.
+"""Pipelines declared in a YAML file, which Spark runs from the streams of a cluster to tables and back.
 
     from pyspark_folkmoot.pipeline import load_pipeline
 
-Reading and checking a file needs neither Spark nor Java; what does is imported when it is asked for. The steps are
-plain functions of DataFrames: `decoded`, `with_expectations` and the rest serve any PySpark program.
+Reading and checking a file needs neither Spark nor Java; modules that do are imported lazily. The steps are plain
+functions on DataFrames: `decoded`, `with_expectations` and the others can be used in any PySpark program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What to do when a query has failed: Spark's long errors as the one line that says it, and the way out."""
+"""Advice for failed queries: reduces Spark's long errors to the line with the cause, and says what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WRAPPED: Final = (
 )
 
 _PLAN: Final = "=== Streaming Query ==="
-"""What follows has everything in it: names of columns, texts of SQL."""
+"""The text after these words contains column names and SQL."""
 
 _BEGINNING: Final = re.compile(r"^(?:Caused by: )?(?:([\w.$]+)(?::|$))? ?(?:\[([A-Z0-9_.]+)\])?", re.MULTILINE)
 """Of a line of an error: the class of an exception, the name of a condition of Spark."""
@@ -29,17 +29,17 @@ _QUOTED: Final = re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"")
 _OF_ROWS: Final = (
     (
         r"expectation '\w+' of '\w+' does not hold",
-        "Mend what sends such rows and remove or change the expectation, or say 'otherwise: drop' to have them in the "
-        "quarantine. Nothing of this batch was written",
+        "Fix the source of such rows, and remove or change the expectation; or use 'otherwise: drop' to put them into "
+        "the quarantine. Nothing of this batch was written",
     ),
     (
         r"row \d+ of the task",
-        "A row that is no message is never published, and the batch is repeated with it: leave such rows out before "
-        "the sink, by a step (SELECT * FROM VIEW WHERE ...) or an expectation with 'otherwise: drop', or raise the "
-        "limit that is named, and start the pipeline again. Nothing of this batch was published",
+        "A row that is not a valid message is never published, and the batch is repeated with it. Filter such rows "
+        "before the sink with a step (SELECT * FROM VIEW WHERE ...) or an expectation with 'otherwise: drop', or raise "
+        "the limit that is named, and start the pipeline again. Nothing of this batch was published",
     ),
 )
-"""Errors about rows, by how they begin: what follows is data, which says nothing about the cause."""
+"""The beginnings of errors about rows: the text after them is data and says nothing about the cause."""
 
 _OF_CLASSES: Final = (
     (
@@ -47,72 +47,78 @@ _OF_CLASSES: Final = (
         "Another driver uses the same checkpoint or table. Stop one of the two; what was written is exact",
     ),
     (r"OutOfMemoryError", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
-    (r"NoSuchStream", "Look at the streams of the nodes with `folkmoot stream list`"),
+    (r"NoSuchStream", "List the streams of the nodes with `folkmoot stream list`"),
 )
-"""By the class of an exception or the condition of Spark, at the beginning of a line."""
+"""By exception class or Spark error condition, at the beginning of a line."""
 
 _OF_PHRASES: Final = (
     (
         r"^Spark's Java process has ended",
-        "It was killed, or the memory was short: see spark.log in the state folder, and spark.driver.memory. "
-        "Start the pipeline again: the batch is repeated, nothing is lost or twice",
+        "It was killed or ran out of memory: see spark.log in the state folder, and spark.driver.memory. "
+        "Start the pipeline again: the batch is repeated, nothing is lost or duplicated",
     ),
     (
         r"at every node that answers",
-        "The nodes that have these records are away or cut off from those that answered. When they are back start the "
-        "pipeline again: it goes on where it was. If they never come back, or were put back to older data, make the "
-        "tables anew with `folkmoot pipeline backfill`; sinks that are no Delta tables need a new name",
+        "The nodes that have these records are down or cut off from those that answered. When they are back, start the "
+        "pipeline again: it resumes where it was. If they never come back, or were restored from older data, rebuild "
+        "the tables with `folkmoot pipeline backfill`; sinks other than Delta tables need a new name",
     ),
     (
         r"gone by retention",
-        "The stream no longer has what this query has not read. To go on without it set 'lost: skip' at the source; to "
-        "have this not happen again, give the stream a longer retention",
+        "Retention has removed records that this query has not read. To continue without them, set 'lost: skip' at the "
+        "source; to avoid this in future, give the stream a longer retention",
     ),
     (
         r"No space left on device|Disk quota exceeded|os error 28\b",
-        "The disk is full. Make room and start the pipeline again: the batch is repeated, nothing is lost or twice",
+        "The disk is full. Free space and start the pipeline again: the batch is repeated, nothing is lost or "
+        "duplicated",
     ),
-    (r"Permission denied|Read-only file system", "The driver or a worker may not write there. Mend it and start again"),
+    (
+        r"Permission denied|Read-only file system",
+        "The driver or a worker has no permission to write there. Grant it and start the pipeline again",
+    ),
     (
         r"File name too long|os error 36\b",
-        "A value of 'partition_by' is longer than the name of a folder may be. Partition by something shorter, such as "
-        "a hash of it, in another folder",
+        "A value of 'partition_by' is too long for a folder name. Partition by something shorter, such as a hash of "
+        "it, in another folder",
     ),
     (
         r"no answer within|answered 50\d",
-        "The nodes, or the leader of a stream partition, were away for longer than 'patience' at the source. When they "
-        "are back start the pipeline again: it goes on where it was",
+        "The nodes, or the leader of a stream partition, were unreachable for longer than 'patience' at the source. "
+        "When they are back, start the pipeline again: it resumes where it was",
     ),
-    (r"refuses the token", "Give the token that the nodes have, as cluster.token"),
+    (r"refuses the token", "Set cluster.token to the admin token of the nodes"),
     (
         r"^Multiple streaming queries are concurrently using|a concurrent transaction|^Concurrent update to the log",
         "Another driver uses the same checkpoint or table. Stop one of the two; what was written is exact",
     ),
     (
         r"a table with other columns",
-        "The table was made with other columns. Write elsewhere, or make it anew with `folkmoot pipeline backfill`",
+        "The table has other columns. Write to another folder, or rebuild it with `folkmoot pipeline backfill`",
     ),
     (
         r"differs from the table's|a table partitioned by",
-        "The table was made with other partitions. Write elsewhere, or make it anew with `folkmoot pipeline backfill`; "
-        "one that is made of tables is made anew when its folder is gone",
+        "The table has other partition columns. Write to another folder, or rebuild it with `folkmoot pipeline "
+        "backfill`; the table of a view of tables alone is rebuilt when its folder is removed",
     ),
     (
         r"limit transaction_bytes_max",
-        "The messages of one batch are more bytes than the nodes take in one transaction. What belongs to this batch "
-        "is settled: raise limits.transaction_bytes_max at all nodes and start the pipeline again. Then set "
-        "'rows_per_trigger' at the source lower, so that the next ones are smaller",
+        "The messages of one batch are larger than the nodes permit in one transaction. The contents of this batch "
+        "cannot change: raise limits.transaction_bytes_max at all nodes and start the pipeline again. Then reduce "
+        "'rows_per_trigger' at the source, so that the next batches are smaller",
     ),
     (r"^Java heap space", "Set 'rows_per_trigger' at the source, or give Spark more memory"),
-    (r"has no stream|no stream '", "Look at the streams of the nodes with `folkmoot stream list`"),
+    (r"has no stream|no stream '", "List the streams of the nodes with `folkmoot stream list`"),
 )
-"""By what the core of the error says outside of quotes."""
+"""By the text of the core of the error, outside of quotes."""
 
-GENERAL: Final = "When the cause is mended start the pipeline again: the batch is repeated, nothing is lost or twice"
+GENERAL: Final = (
+    "When the cause is fixed, start the pipeline again: the batch is repeated, nothing is lost or duplicated"
+)
 
 
 def core_text(text: str) -> str:
-    """Return the one line of an error of Spark that says what happened: the innermost of Python's, else Spark's own."""
+    """Return the line of a Spark error with the cause: the innermost Python error, otherwise Spark's own."""
     found = ""
     text = text.split(_PLAN, maxsplit=1)[0]
     text = re.sub(r" ?SQLSTATE: \w+", "", text)
@@ -133,9 +139,9 @@ def core_text(text: str) -> str:
 
 
 def advice(text: str) -> str:
-    """Return what to do about an error, as a sentence; general when nobody knows better.
+    """Return what to do about an error, as a sentence; general advice for unknown errors.
 
-    The plan, and values of rows, which are quoted or follow what begins an error about rows, do not count.
+    The plan and values of rows (in quotes, or after the beginning of an error about rows) are ignored.
     """
     text = text.split(_PLAN, maxsplit=1)[0]
     core = core_text(text)

@@ -1,4 +1,4 @@
-"""The second half of a check: what only Spark's analyzer knows. Every view is built on streams without rows."""
+"""The second half of a check, by Spark's analyzer: every view is built on streams without rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MQTT_COLUMNS = {"topic": "string", "payload": "binary or string"}
 
 
 class Analysis:
-    """What Spark said: the columns of each view (name and type), and the views that keep state, with what keeps it."""
+    """The result: the columns of each view (name, type), and the views with state, with the operators that keep it."""
 
     def __init__(self) -> None:
         self.columns: dict[str, list[tuple[str, str]]] = {}
@@ -57,7 +57,7 @@ def known_schemas(loaded: Loaded, pin: bool) -> dict[str, str]:
             earlier = [other.topic for other in source.decode[:index]]
             try:
                 found[entry.view] = schema_of_view(loaded.state, source, entry, earlier, client, pin)
-            except Exception as error:  # noqa: BLE001 - the node's words and ours are both meant for the user
+            except Exception as error:  # noqa: BLE001 - both the node's errors and ours are meant for the user
                 document.fault(("sources", name, "decode", index), loaded.masked(str(error)))
         client.close()
     if document.faults:
@@ -66,7 +66,7 @@ def known_schemas(loaded: Loaded, pin: bool) -> dict[str, str]:
 
 
 def analyse(spark: SparkSession, loaded: Loaded, schemas: Mapping[str, str]) -> Analysis:
-    """Build every view and look at every sink; raises Faults with everything that is wrong."""
+    """Build every view and check every sink; raises Faults with all errors."""
     from pyspark_folkmoot.pipeline.build import EmptyBuilder
 
     found = _Analyser(loaded, EmptyBuilder(spark, loaded, schemas))
@@ -80,7 +80,7 @@ def analyse(spark: SparkSession, loaded: Loaded, schemas: Mapping[str, str]) -> 
 
 @contextmanager
 def quiet_spark() -> Iterator[None]:
-    """Keep PySpark from logging the errors that are about to be told in better words."""
+    """Keep PySpark from logging errors that are reported in a clearer form."""
     import logging
 
     loggers = [logging.getLogger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")]
@@ -95,7 +95,7 @@ def quiet_spark() -> Iterator[None]:
 
 
 def _of_many(frame: DataFrame, check: str) -> str | None:
-    """Return why an expression is of several rows at once (max, a window) or makes rows; None if it is of one."""
+    """Return why an expression uses several rows (max, a window) or produces rows; None if it uses one row."""
     from pyspark.sql import functions as f
 
     from pyspark_folkmoot.pipeline.plan import analysis_text
@@ -122,7 +122,7 @@ class _Analyser:
     def views(self) -> None:
         for view in self.loaded.graph.views.values():
             if any(name not in self.frames for name in [*view.inputs, *self._behind(view)]):
-                continue  # what it is made of is wrong, and has been told
+                continue  # one of its inputs is wrong, which has been reported
             try:
                 frame = self.builder.made(view, self.frames)
             except Exception as error:  # noqa: BLE001 - a function of the user may raise anything
@@ -132,14 +132,14 @@ class _Analyser:
             self._finished(view, frame, right)
 
     def _behind(self, view: View) -> list[str]:
-        """Return the view that a table of a sink has the columns of."""
+        """Return the view that defines the columns of a sink's table."""
         if not isinstance(view.made_by, SinkSource):
             return []
         (written,) = [sink.from_ for sink in self.loaded.model.sinks if sink.name == view.made_by.sink]
         return [name for name in self.loaded.graph.views if name.lower() == written.lower()]
 
     def _finished(self, view: View, frame: DataFrame, right: bool) -> None:
-        """Keep the view; with its expectations, if they are `right`: what reads it is looked at all the same."""
+        """Keep the view, with its expectations if they are `right`; views that read it are checked in any case."""
         from pyspark_folkmoot.pipeline.plan import analysis_text, stateful_parts
 
         try:
@@ -157,7 +157,7 @@ class _Analyser:
         lower = [name.lower() for name, _ in columns]
         twice = sorted({name for name in lower if lower.count(name) > 1})
         if twice:
-            text = f"view '{view.name}' has the column '{twice[0]}' twice: give one another name with AS"
+            text = f"view '{view.name}' has the column '{twice[0]}' twice: rename one with AS"
             self._fault(view.path, text)
         if kept:
             self.analysis.stateful[view.name] = kept
@@ -168,7 +168,7 @@ class _Analyser:
             if expectation.otherwise == "drop":
                 text = (
                     f"expectation '{expectation.name}' drops rows of '{view.name}', which keeps state ({kept[0]}): "
-                    "they cannot be found again for the quarantine. Put it on a view below, or say keep or fail"
+                    "they cannot be traced for the quarantine. Put it on a later view, or use keep or fail"
                 )
                 self._fault((*view.path, "expect", index), text)
 
@@ -187,7 +187,7 @@ class _Analyser:
         self._fault(view.path, f"'{view.name}': {kind}{text}")
 
     def _expectations(self, view: View, frame: DataFrame) -> bool:
-        """Look at each expectation by itself, so that all faults are told."""
+        """Check each expectation separately, so that all errors are reported."""
         from pyspark.sql import functions as f
 
         from pyspark_folkmoot.pipeline.plan import analysis_text
@@ -206,7 +206,7 @@ class _Analyser:
                 self._fault(path, text)
                 right = False
             elif (why := _of_many(frame, expectation.check)) is not None:
-                text = f"expectation '{expectation.name}' of '{view.name}' must judge each row by itself: {why}"
+                text = f"expectation '{expectation.name}' of '{view.name}' must evaluate each row on its own: {why}"
                 self._fault(path, text)
                 right = False
             elif expectation.otherwise == "drop" and frame.isStreaming:
@@ -214,15 +214,15 @@ class _Analyser:
         return right
 
     def _no_chance(self, view: View, frame: DataFrame, expectation: Expectation, path: Path_) -> None:
-        """Refuse to drop by what the query of the sink and that of the quarantine would see differently."""
+        """Refuse to drop rows by values that differ between the queries of the sink and of the quarantine."""
         from pyspark_folkmoot.pipeline.chance import by_chance
 
         found = by_chance(frame, expectation.check)
         if found:
             text = (
-                f"expectation '{expectation.name}' drops rows of '{view.name}' by {', '.join(found)}, which is another "
-                "at every look: a row could be neither in a table nor in the quarantine. Use the time of the message "
-                "(_origin.timestamp), put it into a step below, or say keep or fail"
+                f"expectation '{expectation.name}' drops rows of '{view.name}' by {', '.join(found)}, which differs "
+                "at each evaluation: a row could be neither in a table nor in the quarantine. Use the message's time "
+                "(_origin.timestamp), put it into a later step, or use keep or fail"
             )
             self._fault(path, text)
 

@@ -1,7 +1,7 @@
-"""Making a sink's table anew from the stream: a new table and a new checkpoint, put in the place of the old at the end.
+"""Rebuilding a sink's table from the stream: a new table and a new checkpoint replace the old ones at the end.
 
-Exact because nothing is computed in another way than by `run`: the same query reads the stream from the chosen place
-into a new folder, and afterwards the pipeline goes on from where the new checkpoint ends.
+It is exact because it computes everything as `run` does: the same query reads the stream from the chosen position into
+a new folder, and the pipeline then resumes where the new checkpoint ends.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def backfill(
     say: Say,
     lock: StateLock | None = None,
 ) -> int:
-    """Make the table of sink `name` anew, from `start` (as a source says it; default: its own) to `end`; return 0.
+    """Rebuild the table of sink `name` from `start` (as in a source; default: its own) to `end`; return 0.
 
-    lock: that of the state folder if the caller has it. Raises PipelineProblem when that cannot be exact, or the
-    pipeline runs.
+    lock: that of the state folder if the caller holds it. Raises PipelineProblem if the result could not be exact, or
+    the pipeline is running.
     """
     sink = sink_of(loaded, name)
     with nullcontext() if lock is not None else backfill_lock(loaded):
@@ -64,7 +64,7 @@ def backfill(
         checkpoint = loaded.state / "checkpoints" / f"{name}.backfill"
         for leftover in (fresh, checkpoint):
             shutil.rmtree(leftover, ignore_errors=True)
-        # From here on the past of this sink and the future of all queries are judged by the rules of now.
+        # From now on the current rules apply: to this sink's past, and to the future of all queries.
         rules = rules_of(loaded)
         check_rules(loaded, rules)
         keep_rules(loaded, rules)
@@ -75,22 +75,25 @@ def backfill(
         except Exception as refused:  # noqa: BLE001 - Spark's refusals are told like failures
             error = str(refused)
         if error is not None:
-            text = f"backfill of '{name}' failed: {core_text(error)}\n{advice(error)}. The table is as it was"
+            text = f"backfill of '{name}' failed: {core_text(error)}\n{advice(error)}. The table is unchanged"
             raise PipelineProblem(loaded.masked(text))
         if not (fresh / "_delta_log").is_dir():
-            raise PipelineProblem(f"the stream has nothing for '{name}' there: the table is as it was")
+            raise PipelineProblem(f"the stream has nothing for '{name}' there: the table is unchanged")
         old = _swap(loaded, name, table, fresh, checkpoint)
-        say(f"the table {table} is new" + (f"; the old one is {old}: remove it when nobody needs it" if old else ""))
+        say(
+            f"the table {table} is new"
+            + (f"; the old one is {old}: remove it when it is no longer needed" if old else "")
+        )
     return 0
 
 
 def backfill_lock(loaded: Loaded) -> StateLock:
-    """Return the lock of the state folder, taken; raises PipelineProblem naming who has it."""
+    """Take the lock of the state folder and return it; raises PipelineProblem naming its holder."""
     return StateLock(loaded.state, "folkmoot pipeline backfill", loaded.model.name)
 
 
 def check_range(start: str | None, end: str | None) -> None:
-    """Refuse places that are none; raises PipelineProblem."""
+    """Refuse invalid positions; raises PipelineProblem."""
     for option, text in (("--from", start), ("--to", end)):
         if text is None or (option == "--from" and text == "earliest"):
             continue
@@ -104,7 +107,7 @@ def _ended(query: StreamingQuery) -> str | None:
     """Wait for a query and return its error, None if it has none."""
     try:
         while not query.awaitTermination(LOOK_S):
-            # A Java process that is gone does not always say so to one who waits: ask it something.
+            # A waiting call does not always notice that Java has ended: ask it something.
             if not query.isActive:
                 break
         failed = query.exception()
@@ -114,18 +117,18 @@ def _ended(query: StreamingQuery) -> str | None:
 
 
 def sink_of(loaded: Loaded, name: str) -> DeltaSink:
-    """Return the sink of this name; raises PipelineProblem when there is none, or none that has a backfill."""
+    """Return the sink of this name; raises PipelineProblem if there is none or it has no backfill."""
     names = [sink.name for sink in loaded.model.sinks]
     found: AnySink | None = next((sink for sink in loaded.model.sinks if sink.name == name), None)
     if found is None:
         raise PipelineProblem(f"there is no sink '{name}'{valid(name, names, 'sinks')}")
     if not isinstance(found, DeltaSink):
         raise PipelineProblem(
-            f"sink '{name}' has no Delta table: what others have been sent cannot be taken back. Use a sink with a new "
+            f"sink '{name}' has no Delta table: what others have received cannot be taken back. Use a sink with a new "
             "name, whose new checkpoint begins where the source says"
         )
     if not loaded.graph.streaming(view_of(loaded, found)):
-        raise PipelineProblem(f"sink '{name}' is made of tables alone: every run makes it anew")
+        raise PipelineProblem(f"sink '{name}' has a view of tables alone: every run rebuilds it")
     return found
 
 
@@ -140,7 +143,7 @@ def _messages(
 
 
 def _swap(loaded: Loaded, name: str, table: Path, fresh: Path, checkpoint: Path) -> Path | None:
-    """Put the new table and checkpoint in the place of the old ones; return where the old table is now."""
+    """Replace the old table and checkpoint with the new ones; return the old table's new path."""
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S")
     old = table.with_name(f"{table.name}.before-{stamp}")
     kept = checkpoint.with_name(name)
@@ -152,7 +155,7 @@ def _swap(loaded: Loaded, name: str, table: Path, fresh: Path, checkpoint: Path)
         [str(checkpoint), str(kept)],
         [f"{checkpoint}.json", f"{kept}.json"],
     ]
-    # What is not there now must not be looked for again when this is repeated: the new one would be in its place.
+    # A folder that does not exist now must not be moved when this is repeated: the new one would be in its place.
     steps = [step for step in steps if Path(step[0]).exists()]
     plan = loaded.state / SWAPS / f"{name}.json"
     plan.parent.mkdir(parents=True, exist_ok=True)
@@ -163,11 +166,12 @@ def _swap(loaded: Loaded, name: str, table: Path, fresh: Path, checkpoint: Path)
 
 
 def finish_swaps(loaded: Loaded) -> None:
-    """Do what is left of swaps that were begun: a process that was killed within one leaves its plan."""
+    """Complete swaps that were begun: a process killed during one leaves its plan."""
     folder = loaded.state / SWAPS
     for plan in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         for origin, target in json.loads(plan.read_text(encoding="utf-8")):
-            # A step that was done has its target; each folder moves once, so order and existence say it all.
+            # The target of a completed step exists; each folder moves once, so order and existence determine what
+            # remains.
             if Path(origin).exists() and not Path(target).exists():
                 os.rename(origin, target)  # noqa: PTH104 - files and folders alike
         begin_anew(loaded.state, plan.stem, loaded.state / "checkpoints" / plan.stem)

@@ -1,8 +1,8 @@
-"""Values that Spark reads from text and that are none: times beyond the years 1 to 9999, numbers that become infinite.
+"""Invalid values that Spark reads from text: times beyond the years 1 to 9999, numbers that become infinite.
 
-Spark takes a number of JSON in a TIMESTAMP for seconds since 1970, whatever its size: milliseconds are the year 58133,
-and more seconds than microseconds have 64 bits for are some other time. Python, Arrow and Delta have four digits for a
-year, and a watermark that has seen such a time would leave out all rows that follow.
+Spark reads a JSON number in a TIMESTAMP as seconds since 1970, whatever its size: milliseconds give the year 58133, and
+seconds that exceed 64 bits of microseconds give an arbitrary time. Python, Arrow and Delta have four digits for a year,
+and after such a time a watermark would drop all following rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAST_S: Final = 253_402_300_799
 """The first and the last second of the years 1 to 9999."""
 
 LONG: Final = r"\d{13}"
-"""More seconds than four digits of a year have; only such numbers can go beyond 64 bits of microseconds."""
+"""Longer than the seconds up to the year 9999; only such numbers can exceed 64 bits of microseconds."""
 
 _TIMES: Final = (TimestampType, TimestampNTZType, DateType)
 _FLOATS: Final = (DoubleType, FloatType)
@@ -53,16 +53,16 @@ def infinite(found: Column, kind: DataType) -> Column | None:
 
 
 def wrapped_time(text: Column, schema: StructType, options: Mapping[str, str]) -> Column | None:
-    """Return whether JSON has a number in a TIMESTAMP that 64 bits of microseconds may not hold; None without such.
+    """Return whether JSON has a number in a TIMESTAMP that may exceed 64 bits of microseconds; None if it cannot.
 
-    What Spark has made of it does not say so: the text is parsed again, if it has numbers that long.
+    Spark's result does not show this, so the text is parsed again if it has numbers that long.
     """
     fields = StructType([field for field in schema if _has(field.dataType, (TimestampType,))])
     if not fields.fields:
         return None
     shadow = StructType([StructField(field.name, _as_text(field.dataType)) for field in fields])
     texts = f.from_json(text, shadow, dict(options))
-    # The array has the parser's result once; each mention of it would be a parser.
+    # The array holds the parser's result once; each mention of it would parse again.
     found = f.exists(f.array(texts), lambda item: _any(item, fields, (TimestampType,), _long))
     return f.when(text.rlike(LONG), found).otherwise(f.lit(False))
 
@@ -88,7 +88,7 @@ def _has(kind: DataType, types: tuple[type[DataType], ...]) -> bool:
 
 
 def _any(found: Column, kind: DataType, types: tuple[type[DataType], ...], judge: Judge) -> Column:
-    """Return whether `judge` holds of something in `found` that is of one of `types`; never NULL."""
+    """Return whether `judge` holds for any value in `found` of one of `types`; never NULL."""
     if isinstance(kind, ArrayType):
         inner = kind.elementType
         return f.coalesce(f.exists(found, lambda item: _any(item, inner, types, judge)), f.lit(False))

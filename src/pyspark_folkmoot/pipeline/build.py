@@ -1,6 +1,6 @@
 """From a checked pipeline to DataFrames: sources, views, steps, in the order of the graph.
 
-Where the messages come from is an argument: the streams, or nothing at all when only the analyzer is asked.
+The origin of messages is an argument: the streams, or empty streams for the analyzer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Messages = Callable[[StreamSource], DataFrame]
 
 
 class Builder:
-    """Makes the views of a pipeline in a session. `schemas` are those of views with the schema `infer`."""
+    """Builds the views of a pipeline in a session. `schemas` are those of views with the schema `infer`."""
 
     def __init__(
         self, spark: SparkSession, loaded: Loaded, schemas: Mapping[str, str], messages: Messages | None = None
@@ -56,7 +56,7 @@ class Builder:
         self._ends: Mapping[str, Offsets] = {}
 
     def between(self, starts: Mapping[str, Mapping[str, Offsets]], ends: Mapping[str, Offsets]) -> Builder:
-        """Return a builder that begins and ends at these offsets, where there are some.
+        """Return a builder that begins and ends at these offsets, where given.
 
         starts: by source and stream. ends: by stream.
         """
@@ -66,7 +66,7 @@ class Builder:
         return found
 
     def entries(self, source: str) -> list[Entry]:
-        """Return the entries of a stream source, ready to be made columns of."""
+        """Return the entries of a stream source, ready for decoding."""
         if source not in self._entries:
             found = self.loaded.model.sources[source]
             assert isinstance(found, StreamSource)
@@ -78,7 +78,7 @@ class Builder:
         return self.schemas.get(item.view) if isinstance(item, JsonDecode) else None
 
     def frames(self, name: str, counted: Collection[str] = (), before: bool = False) -> dict[str, DataFrame]:
-        """Return the views that `name` is made of, itself included.
+        """Return the views that `name` depends on, including itself.
 
         `counted` are the views whose expectations are observed here. With `before`, `name` itself still has the rows
         that its expectations drop, and no watermark.
@@ -95,7 +95,7 @@ class Builder:
         return frames
 
     def made(self, view: View, frames: dict[str, DataFrame]) -> DataFrame:
-        """Return a view as its source, decoding or step makes it, before expectations."""
+        """Return a view as its source, decoding or step defines it, before expectations."""
         found = view.made_by
         if isinstance(found, StreamSource):
             return self._live(view.name, found) if self._messages is None else self._messages(found)
@@ -159,7 +159,7 @@ class Builder:
 
 
 class EmptyBuilder(Builder):
-    """Makes the views of streams that never have a row, and of tables that need not exist: for the analyzer."""
+    """Builds the views for the analyzer, on streams without rows and tables that need not exist."""
 
     def __init__(self, spark: SparkSession, loaded: Loaded, schemas: Mapping[str, str]) -> None:
         super().__init__(spark, loaded, schemas, lambda source: empty_messages(spark, source))
@@ -198,12 +198,12 @@ def import_function(loaded: Loaded, place: str) -> Callable[..., Any]:
 
 
 def without_origin(frame: DataFrame) -> DataFrame:
-    """Return what a sink writes: everything but where the rows came from."""
+    """Return what a sink writes: all columns except `_origin`."""
     return frame.drop(ORIGIN)
 
 
 def _single_origin(frame: DataFrame) -> DataFrame:
-    """Return a frame whose rows come from one message, or from nobody knows where: a join has two."""
+    """Return a frame with at most one origin: a join has two, and then the origin is unknown."""
     return frame.drop(ORIGIN) if frame.columns.count(ORIGIN) > 1 else frame
 
 

@@ -1,8 +1,8 @@
-"""Whether the rows of a view depend on the moment or on chance: what two queries would judge in two ways.
+"""Whether the rows of a view depend on the time of evaluation or on chance, so that two queries would differ.
 
-A row that an expectation drops is taken out by the query of a sink and put into the quarantine by another query, in
-batches of its own. Both must judge it alike, so what they judge by must be in the row. Spark is asked for its plan: it
-knows what is not deterministic, and its own rule leaves out columns on which the answer does not depend.
+The query of a sink omits a row that an expectation drops; another query, with its own batches, puts it into the
+quarantine. Both must come to the same result, so the result must depend on the row alone. Spark's plan says what is not
+deterministic, and Spark's own rule removes columns on which the result does not depend.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pyspark.sql import functions as f
 
 __all__ = ["by_chance"]
 
-# Deterministic for Spark, because they are the same within a batch; in another query's batch they are not.
+# Spark treats these as deterministic because they are constant within a batch; another query's batch differs.
 MOMENTS: Final = frozenset(
     {"CurrentBatchTimestamp", "CurrentDate", "CurrentTime", "CurrentTimestamp", "LocalTimestamp", "Now"}
 )
 ROUNDS: Final = 100
-"""Each round leaves out columns one node further down; a plan that is deeper is looked at as it is then."""
+"""Each round removes columns one node further down; deeper plans are used as they are after the last round."""
 
 
 def by_chance(frame: DataFrame, check: str) -> list[str]:
-    """Return what makes it a matter of the moment or of chance whether `frame` has a row for which `check` holds."""
+    """Return the functions by which the rows of `frame` for which `check` holds depend on time or chance."""
     asked = frame.where(f.expr(check)).select(f.lit(1).alias("x"))
     jvm: Any = frame.sparkSession._jvm  # noqa: SLF001 - the plan is in the JVM, see plan.py
     catalyst = jvm.org.apache.spark.sql.catalyst

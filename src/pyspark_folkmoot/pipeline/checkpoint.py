@@ -1,4 +1,4 @@
-"""How far a query has got, read from Spark's checkpoint without Spark: offsets that were planned, batches done."""
+"""The progress of a query, read from Spark's checkpoint without Spark: planned offsets, completed batches."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ def checkpoint_of(state: Path, name: str) -> Path:
 
 
 def begun(checkpoint: Path) -> bool:
-    """Return whether a query has planned its first batch: from then on the checkpoint says where it goes on."""
+    """Return whether a query has planned its first batch: from then on the checkpoint determines where it resumes."""
     return _newest(checkpoint / "offsets") is not None
 
 
 def last_commit(checkpoint: Path) -> int | None:
-    """Return the number of the newest batch that a query has done, None if there is none."""
+    """Return the number of the last completed batch of a query, None if there is none."""
     return _newest(checkpoint / "commits")
 
 
 def position(checkpoint: Path, streams: Sequence[str]) -> dict[str, Offsets] | None:
     """Return the next offset that a query reads, by stream and partition.
 
-    streams: those that it reads, in the order of its checkpoint. None when that is not sure: a batch has been planned
-    and is not known to be done, a stream that is read twice is at two places, or the file is not as Spark 4 writes it.
+    streams: those that it reads, in the order of its checkpoint. None if the position is uncertain: a planned batch may
+    not be complete, a stream that is read twice has two positions, or the file does not have the format of Spark 4.
     """
     planned = _newest(checkpoint / "offsets")
     if planned is None or planned != last_commit(checkpoint):

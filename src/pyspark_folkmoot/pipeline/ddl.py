@@ -1,6 +1,6 @@
-"""The text of a schema, `time TIMESTAMP, delay DOUBLE`, taken apart without Spark, so that mistakes have good names.
+"""Parses the text of a schema, `time TIMESTAMP, delay DOUBLE`, without Spark, for clear error messages.
 
-It knows what can be decoded: not every type of Spark. Spark itself parses the same text again when it runs.
+It knows the types that can be decoded, not every Spark type. Spark parses the same text again when it runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)+`|[A-Za-z0-9_]+|'(?:[^'\\]|\\.)*'|
 
 
 class SchemaFault(ValueError):
-    """The text is no schema; says where and what would be right."""
+    """The text is not a valid schema; the message says where and what is valid."""
 
 
 def parse_schema(text: str) -> dict[str, str]:
@@ -101,7 +101,7 @@ class _Parser:
         return found
 
     def _suffix(self) -> None:
-        """Pass over NOT NULL and COMMENT 'text'."""
+        """Skip NOT NULL and COMMENT 'text'."""
         if self._peek().upper() == "NOT":
             self._take()
             self._expect("NULL", "NOT") if self._peek() == "NULL" else self._expect("null", "NOT")

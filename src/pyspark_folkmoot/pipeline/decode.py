@@ -1,8 +1,8 @@
-"""From messages to rows: views of decoded payloads, and what could not be decoded with the reason.
+"""From messages to rows: views of decoded payloads, and the messages that could not be decoded, with the reason.
 
-Pure expressions of columns where Spark has them (JSON, CSV, numbers, text), Arrow functions for Protobuf and Sparkplug
-B. Works on streams and on batches. A message belongs to the first entry whose topic fits; it is either in the view of
-that entry or in `undecoded`, never in both and never in neither.
+Uses column expressions where Spark has them (JSON, CSV, numbers, text), and Arrow functions for Protobuf and Sparkplug
+B. Works on streams and batches. A message belongs to the first entry whose topic matches; it is either in the view of
+that entry or in `undecoded`, never in both or neither.
 """
 
 from __future__ import annotations
@@ -42,19 +42,20 @@ CORRUPT: Final = "_folkmoot_corrupt"
 WHICH: Final = "_folkmoot_entry"
 PARSED: Final = "_folkmoot_parsed"
 END: Final = "_folkmoot_end"
-"""What is put behind a JSON payload, to see whether the parser comes as far: it stops behind the first object."""
+"""Appended to a JSON payload to check that the parser reaches the end: it stops after the first object."""
 
-# One pair of braces, the closing one at the end: nothing can follow. Most payloads are so, and this is the faster look.
+# One pair of braces, the closing one at the end: nothing can follow. This check is faster and suffices for most
+# payloads.
 FLAT: Final = r"\A\s*+\{[^{}]*+\}\s*+\z"
 LINE_ENDS: Final = r"[\r\n]++\z"
 QUOTED: Final = '"[^"]*+"'
 SHOWN_CHARACTERS: Final = 40
 
 STRICT: Final = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
-"""JSON as RFC 8259 has it: Spark would take {'a': NaN}."""
+"""Options for JSON according to RFC 8259: by default Spark accepts {'a': NaN}."""
 
 JSON_LIMIT: Final = 1_000
-"""Levels of an object, and digits of a number, that Spark's parser takes."""
+"""The limits of Spark's parser: levels of an object, and digits of a number."""
 
 # What Spark's cast takes without the letters that a number of Java may end with: 1f and 1d are ids.
 NUMERAL: Final = r"\A[\x00-\x20]*+[-+]?+(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?+\d++)?+[\x00-\x20]*+\z"
@@ -64,7 +65,7 @@ _DECODE: Final[TypeAdapter[Any]] = TypeAdapter(Decode)
 
 
 class Entry:
-    """One entry of `decode`, ready to be made columns of: the schema is known, the descriptor read."""
+    """One entry of `decode`, ready for decoding: its schema is known, its descriptor has been read."""
 
     def __init__(self, entry: Any, schema: str = "", descriptor: bytes = b"") -> None:
         self.view: str = entry.view
@@ -123,7 +124,7 @@ def messages_of(
 ) -> DataFrame:
     """Return the messages of a source as a stream; with the column `stream` when it has several.
 
-    end: a time. starts, ends: offsets by name of the stream, instead of what the source says.
+    end: a time. starts, ends: offsets by name of the stream, instead of those of the source.
     """
     frames = []
     for name in source.names:
@@ -154,7 +155,7 @@ def decoded(
     for number, entry in enumerate(ready):
         mine = messages.where(_which(ready) == number)
         parsed, good, _ = _parts(entry)
-        # One row or none of each message. A filter behind a column would have Spark parse every payload twice.
+        # One row or none for each message. With a filter after a column, Spark would parse every payload twice.
         rows = mine.select("*", f.explode(f.filter(f.array(parsed), good)).alias(PARSED))
         fields = [f.col(f"{PARSED}.`{name}`").alias(name) for name in _names(rows)]
         views[entry.view] = rows.select(*_levels(entry), *fields, _origin(messages, stream))
@@ -162,7 +163,7 @@ def decoded(
 
 
 def undecoded(messages: DataFrame, entries: Sequence[Any], stream: str = "", folder: Path = Path()) -> DataFrame:
-    """Return the messages that are in no view, with `_origin`, `_view` (null if no topic fits) and `_reason`."""
+    """Return the messages that are in no view, with `_origin`, `_view` (null if no topic matches) and `_reason`."""
     ready = [found if isinstance(found, Entry) else entry_of(found, folder) for found in entries]
     rows = messages.withColumn(WHICH, _which(ready))
     reason: Any = f.when(f.col(WHICH).isNull(), f.lit("no entry of decode fits its topic"))
@@ -180,7 +181,7 @@ def undecoded(messages: DataFrame, entries: Sequence[Any], stream: str = "", fol
 
 
 def observed_entries(messages: DataFrame, entries: Sequence[Entry], name: str) -> DataFrame:
-    """Return `messages`, observed as `name`: how many belong to each entry, and how many have fields that are new.
+    """Return `messages`, observed as `name`: how many belong to each entry, and how many have unknown fields.
 
     Metrics: `messages`, and by the number n of the entry `taken_n`, for JSON also `new_n` and one name as `field_n`.
     """
@@ -213,7 +214,7 @@ def _ddl(columns: Mapping[str, str]) -> str:
 
 
 def _which(entries: Sequence[Entry]) -> Column:
-    """Return the number of the first entry whose topic fits, null if there is none."""
+    """Return the number of the first entry whose topic matches, null if there is none."""
     found: Any = f
     for number, entry in enumerate(entries):
         found = found.when(f.col("topic").rlike(entry.pattern.regex), f.lit(number))
@@ -241,7 +242,7 @@ def _names(rows: DataFrame) -> list[str]:
 
 
 Parts = tuple[Column, Callable[[Column], Column], Callable[[Column], Column]]
-"""A column with the parsed payload; from it, whether it is right; from it, why it is not."""
+"""A column with the parsed payload, and functions of it: whether it is valid, and why it is not."""
 
 
 def _parts(entry: Entry, payload: Column | None = None) -> Parts:
@@ -281,7 +282,7 @@ def _shown(text: Column) -> Column:
 
 
 def _texts(entry: Entry, text: Column, no_text: Column) -> Parts:
-    """Return the parts of JSON and CSV: Spark puts what does not fit the schema into a column of its own."""
+    """Return the parts for JSON and CSV: Spark puts payloads that do not match the schema into a separate column."""
     struct = _struct(entry.schema)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
     wrapped: Column | None = None
@@ -290,13 +291,13 @@ def _texts(entry: Entry, text: Column, no_text: Column) -> Parts:
         columns = f"{entry.schema}, {CORRUPT} STRING"
         line = f.regexp_replace(text, LINE_ENDS, "")
         parsed = f.from_csv(line, columns, {**options, "sep": entry.entry.separator})
-        # Without `multiLine` a line break is a character of a value: two lines would be one row.
+        # Without `multiLine` a line break is part of a value: two lines would be one row.
         alone = (line != "") & ~f.regexp_replace(line, QUOTED, "").rlike("[\r\n]")
     else:
         parsed = f.from_json(text, _struct(entry.schema).add(CORRUPT, "string"), {**options, **STRICT})
         alone = f.rlike(text, f.lit(FLAT)) | _ends(text)
         wrapped = wrapped_time(text, struct, STRICT)
-    # Bytes that are no text are replaced by the parser: they would change what was sent without a word.
+    # The parser would silently replace bytes that are not valid text.
     right = f.is_valid_utf8(text) & alone
     parsed = f.when(right if wrapped is None else right & ~wrapped, parsed)
 
@@ -315,7 +316,7 @@ def _fits(found: Column) -> Column:
 
 
 def _why_csv(struct: StructType, text: Column, _alone: Column, _wrapped: Column | None, found: Column) -> Column:
-    """Return why a payload is no line of CSV."""
+    """Return why a payload is not a valid CSV line."""
     shown = f.concat(f.lit("the payload does not fit the columns: '"), _shown(text), f.lit("'"))
     far = [
         f.when(beyond, f.lit(f"'{field.name}' is no {field.dataType.simpleString().upper()} {YEARS}"))
@@ -326,7 +327,7 @@ def _why_csv(struct: StructType, text: Column, _alone: Column, _wrapped: Column 
 
 
 def _why_json(struct: StructType, text: Column, alone: Column, wrapped: Column | None, found: Column) -> Column:
-    """Return why a payload is no row of `struct`."""
+    """Return why a payload is not a valid row of `struct`."""
     raw = f.from_json(text, "MAP<STRING, STRING>", STRICT)
     fields, far = [], []
     for field in struct:
@@ -358,9 +359,9 @@ def _why_json(struct: StructType, text: Column, alone: Column, wrapped: Column |
 
 
 def _ends(text: Column) -> Column:
-    """Whether a payload is one value of JSON and nothing else, as far as `from_json` reads it.
+    """Whether a payload is a single JSON value and nothing else, according to `from_json`.
 
-    In an array with a mark behind it, the mark is the second item only if the payload is the first.
+    In an array of the payload and a marker, the marker is the second item only if the payload is one value.
     """
     marked = f.concat(f.lit("["), text, f.lit(f',{{"{END}":true}}]'))
     items = f.from_json(marked, f"ARRAY<STRUCT<`{END}`: BOOLEAN>>", STRICT)

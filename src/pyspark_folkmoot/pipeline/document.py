@@ -1,7 +1,7 @@
 """A YAML file with the line of everything in it, and with `${NAME}` replaced by the environment.
 
-Owns the text: which scalars are numbers (YAML 1.2, so that `no` and `12:30` stay text), keys that come twice, and the
-secrets, which are all values that came from the environment and never leave through `masked`.
+Determines which scalars are numbers (YAML 1.2: `no` and `12:30` are text), reports duplicate keys, and knows the
+secrets: all values from the environment, which `masked` removes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from pyspark_folkmoot.pipeline.fault import Fault, Faults
 __all__ = ["Document", "Path_", "read_document"]
 
 Path_ = tuple[str | int, ...]
-"""Where a value is: the keys and indices that lead to it."""
+"""The path of a value: the keys and indices that lead to it."""
 
 DEPTH_MAX: Final = 30
 NODES_MAX: Final = 100_000
-"""Values of a file, those of aliases counted where they stand: seven lines of aliases can be a million values."""
+"""Limit of values in a file, counting every use of an alias: seven lines of aliases can expand to a million values."""
 
 TOO_DEEP: Final = f"is nested more than {DEPTH_MAX} levels deep"
 DIGITS_MAX: Final = 100
-"""Longer numbers stay text: Python refuses to read them, and whoever wants a number refuses the text."""
+"""Longer numbers remain text: Python refuses to parse them, and keys that need a number refuse the text."""
 
 SECRET_LEAST: Final = 4
 """Shorter values from the environment are not masked: hiding every `1` would hide everything."""
@@ -40,7 +40,7 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Document:
-    """The values of a file (`data`), the same as they were written (`raw`), and their lines."""
+    """The values of a file (`data`), their original text (`raw`), and their lines."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -53,7 +53,7 @@ class Document:
         self._text_lines: dict[Path_, int] = {}
 
     def line(self, path: Path_) -> int:
-        """Return the line of the key or item at `path`, or of the nearest thing around it."""
+        """Return the line of the key or item at `path`, or of the nearest parent."""
         for length in range(len(path), -1, -1):
             if path[:length] in self._lines:
                 return self._lines[path[:length]]
@@ -65,7 +65,7 @@ class Document:
         return self.line(path) if first is None else first + number - 1
 
     def take_as_text(self, path: Path_) -> bool:
-        """Make the value at `path` the text of its variable, where it was taken for a number; False if it is none."""
+        """Replace a number at `path` with the text of its variable; False if it did not come from one."""
         if path not in self._texts:
             return False
         found = self.data
@@ -75,18 +75,18 @@ class Document:
         return True
 
     def masked(self, text: str) -> str:
-        """Return `text` with every secret replaced by where it came from."""
+        """Return `text` with every secret replaced by the name of its variable."""
         for value in sorted(self.secrets, key=len, reverse=True):
             text = text.replace(value, self.secrets[value])
         return text
 
     def fault(self, path: Path_, text: str) -> None:
-        """Note that something at `path` is wrong; without secrets."""
+        """Add an error about the value at `path`, without secrets."""
         self.faults.append(Fault(self.line(path), self.masked(text)))
 
 
 def read_document(file: Path, environment: Mapping[str, str]) -> Document:
-    """Return the document in `file`; raises `Faults` when it cannot be read or is no YAML."""
+    """Return the document in `file`; raises `Faults` if it cannot be read or is not YAML."""
     document = Document(file)
     try:
         text = file.read_text(encoding="utf-8")
@@ -106,7 +106,7 @@ def read_document(file: Path, environment: Mapping[str, str]) -> Document:
 
 
 def _composed(file: Path, text: str) -> yaml.Node | None:
-    """Return the node that is the file; raises `Faults`."""
+    """Return the root node of the file; raises `Faults`."""
     try:
         depth = 0
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -131,7 +131,7 @@ def _composed(file: Path, text: str) -> yaml.Node | None:
 
 
 class _Reader:
-    """Turns nodes of YAML into values; notes lines and faults in the document, faults when it expands."""
+    """Turns YAML nodes into values, and adds lines and errors to the document."""
 
     def __init__(self, document: Document, environment: Mapping[str, str]) -> None:
         self.document = document
@@ -184,7 +184,7 @@ class _Reader:
         if not isinstance(found, str) or not expand or "${" not in found:
             return found
         expanded = _VARIABLE.sub(lambda match: self._variable(match, path), found)
-        # A text that is one variable is what the variable says: a port stays a number, a switch a switch.
+        # A text that consists of one variable has the type of its value: a port is a number, a switch a boolean.
         whole = _VARIABLE.fullmatch(found) and node.style is None and not found.startswith("$$")
         typed = _typed(expanded) if whole else expanded
         if not isinstance(typed, str) and typed is not None:
@@ -210,7 +210,7 @@ class _Reader:
 
 
 def _no_key(node: yaml.Node) -> str | None:
-    """Return why a node can be no key; None if it can."""
+    """Return why a node cannot be a key; None if it can."""
     if not isinstance(node, yaml.ScalarNode):
         return f"a {'list' if isinstance(node, yaml.SequenceNode) else 'mapping'} cannot be a key: write a name"
     merge = node.style is None and node.value == "<<"
@@ -223,7 +223,7 @@ def _plain(node: yaml.ScalarNode) -> Any:
 
 
 def _typed(text: str) -> Any:
-    """Return what an unquoted word says, by the core schema of YAML 1.2."""
+    """Return the value of an unquoted word, by the core schema of YAML 1.2."""
     if text in ("", "~", "null", "Null", "NULL"):
         return None
     if text in ("true", "True", "TRUE"):

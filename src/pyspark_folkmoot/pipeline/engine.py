@@ -1,4 +1,4 @@
-"""Running a pipeline: its queries started together, watched, and ended together at the borders of batches."""
+"""Runs a pipeline: starts its queries, watches them, and ends them together when their batches are complete."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ __all__ = ["Engine", "run_pipeline"]
 
 POLL_S: Final = 0.25
 BORDER_S: Final = 60.0
-"""How long a query may take to end its batch before it is stopped within it; that costs a repetition, not a row."""
+"""How long a query may take to complete its batch before it is interrupted; an interrupted batch is repeated."""
 
 LOOK_S: Final = 5.0
 STILL_S: Final = 600.0
-"""How long a query may be in one batch before that is told. It is not ended: only the user knows how long a batch may
-take, and one that is ended is repeated from its beginning."""
+"""How long a query may be in one batch before this is reported. It is not ended: only the user knows how long a batch
+may take, and an interrupted batch is repeated from its beginning."""
 
 NO_WORKER: Final = "Python worker failed to connect back"
 INITIAL_S: Final = 30.0
 INITIAL: Final = "Initializing"
 JAVA_END_S: Final = 10.0
-"""How long a Java process takes to end that has got a signal."""
+"""How long a Java process may take to end after a signal."""
 
 
 def run_pipeline(
@@ -103,7 +103,7 @@ class Engine:
         with quiet_spark():
             self.planned = plan_queries(loaded, builder, analysis, self.say, starts, ends)
         check_all(self.planned)
-        check_tables(loaded)  # when it is sure that the checkpoints are about these folders
+        check_tables(loaded)  # after the fingerprints have shown that the checkpoints belong to these folders
         self._rules = rules_of(loaded)
         check_rules(loaded, self._rules)
         self.running: dict[str, StreamingQuery] = {}
@@ -113,7 +113,7 @@ class Engine:
         self.static = [Refresh(loaded, builder, self.status, sink) for sink in static_sinks(loaded)]
 
     def say(self, text: str) -> None:
-        """Tell the user something, without secrets."""
+        """Print a line for the user, without secrets."""
         self._say(self.loaded.masked(text))
 
     def run(self, stop: threading.Event) -> int:
@@ -135,12 +135,12 @@ class Engine:
             if failure is None:
                 failure = self._failed(again=False) or self._refresh(last=True) or self._upkeep()
         finally:
-            # Events come after the queries that they are about; what is not counted now is not counted at all.
+            # Events arrive after the end of their queries; what is not counted now is never counted.
             _settled(self.spark, listener)
         if failure is not None and not (stop.is_set() and _java_ended(self.spark)):
             return self._tell_failure(*failure)
         if failure is not None:
-            self.say("Spark's Java process was ended too: batches that were under way are repeated at the next start")
+            self.say("Spark's Java process was ended too: the next start repeats the interrupted batches")
         done = "stopped" if stop.is_set() else "finished"
         self.status.state(done)
         self.say(f"{done}: {self._sum()}")
@@ -149,7 +149,7 @@ class Engine:
     def _start(self, stop: threading.Event) -> tuple[str, str] | None:
         if self._stages is not None:
             self._stages.end("plans")
-        # Messages come first: somebody waits for them, and each query takes seconds to start on a small machine.
+        # Queries that publish come first: subscribers wait for them, and each query takes seconds to start.
         for planned in sorted(self.planned, key=lambda planned: not isinstance(planned.sink, MqttSink)):
             if stop.is_set():
                 return None
@@ -163,7 +163,9 @@ class Engine:
                 return planned.name, str(error)
             if before:
                 text = f"begins anew: {planned.name}, whose table has {before:,} rows already: what it reads again"
-                self.say(f"{text} will be there twice. To have it once stop, and use `folkmoot pipeline backfill`")
+                self.say(
+                    f"{text} will be duplicated. To avoid this, stop the pipeline and use `folkmoot pipeline backfill`"
+                )
             else:
                 self.say(f"{'goes on' if known else 'begins'}: {planned.name}")
         self.status.state("running")
@@ -174,11 +176,11 @@ class Engine:
         return None
 
     def _watch(self, stop: threading.Event) -> tuple[str, str] | None:
-        """Wait until there is nothing left to do; return the query that failed, and its error."""
+        """Wait until there is nothing left to do; return the failed query and its error, if any."""
         while not stop.wait(POLL_S):
             failed = self._failed()
             if failed is None and not self._unfinished():
-                # One may have failed since it was asked; it may have been started again.
+                # A query may have failed, or been started again, since the first look.
                 failed = self._failed()
                 if failed is None and not self._unfinished():
                     return None
@@ -195,7 +197,7 @@ class Engine:
         return self.loaded.model.trigger == "once"
 
     def _unfinished(self) -> bool:
-        """Return whether there is something to wait for; tables that are made of tables may change for ever."""
+        """Return whether there is something to wait for; inputs of views of tables alone may always change again."""
         return self._active() or bool(self._again) or (not self.running and bool(self.static) and not self._once)
 
     def _active(self) -> bool:
@@ -205,7 +207,7 @@ class Engine:
             return False
 
     def _failed(self, again: bool = True) -> tuple[str, str] | None:
-        """Return a query that has failed and its error; start it anew, if `again`, where only its start has failed."""
+        """Return a failed query and its error; if `again`, start a query again whose start has failed."""
         for planned in self.planned:
             query = self.running.get(planned.name)
             if query is None:
@@ -226,8 +228,8 @@ class Engine:
         return None
 
     def _start_again(self, planned: Planned, error: str) -> str | None:
-        """Start a query that has begun nothing yet, when its time has come; return why it has failed for good."""
-        # A machine that is busy: Spark gives a new Python process ten seconds.
+        """Start a query again that has not begun a batch, when it is due; return why it has failed for good."""
+        # The machine is busy: Spark gives a new Python process ten seconds.
         now = time.monotonic()
         retry = self._again.get(planned.name)
         if retry is None or retry.past(now):
@@ -235,7 +237,7 @@ class Engine:
         if retry.over(now):
             return error
         if retry.due(now):
-            self.say(f"starts again: {planned.name}, whose Python process did not come up in time")
+            self.say(f"starts again: {planned.name}, whose Python process did not start in time")
             try:
                 self.running[planned.name] = planned.start()
                 _initialised(self.running[planned.name])
@@ -245,12 +247,12 @@ class Engine:
         return None
 
     def well(self, name: str) -> None:
-        """Note that a query has done a batch: what comes now is not the same failure again."""
+        """Note that a query has completed a batch: its next failure counts from zero."""
         self._again.pop(name, None)
         self._moved_s[name] = time.monotonic()
 
     def _still(self) -> None:
-        """Tell which queries are in one batch for long: who waits for an end shall know for what."""
+        """Report queries that have been in one batch for long."""
         now = time.monotonic()
         if now - self._looked_s < LOOK_S:
             return
@@ -268,7 +270,7 @@ class Engine:
         """End the queries, each when its batch is done."""
         if border and self._active():
             self.status.state("stopping")
-            self.say("stopping at the borders of the batches")
+            self.say("stopping when the current batches are complete")
         until = time.monotonic() + BORDER_S
         try:
             batches = {name: _batch(query) for name, query in self.running.items()}
@@ -288,11 +290,11 @@ class Engine:
         try:
             query.stop()
         except Exception as error:  # noqa: BLE001 - the others must be ended too
-            # After the session's stopTimeout: the end of the session ends its tasks, and the batch is repeated.
+            # Raised after the session's stopTimeout: the end of the session ends its tasks, and the batch is repeated.
             self.say(f"Spark did not end {name}: {core_text(str(error))}")
 
     def _refresh(self, last: bool = False) -> tuple[str, str] | None:
-        """Make tables anew that are made of tables; return the one that failed, and its error."""
+        """Refresh tables of views of tables alone; return the one that failed, and its error."""
         for refresh in self.static if last or not self._once else []:
             try:
                 refresh.run(last)
@@ -301,7 +303,7 @@ class Engine:
         return None
 
     def _upkeep(self) -> tuple[str, str] | None:
-        """Look after the tables; return the one of which not even that can be noted, and the error: a full disk."""
+        """Maintain the tables; return a table whose note cannot even be written (a full disk), and the error."""
         tables = [
             (sink.name, self.loaded.path(sink.delta), sink.compact, sink.vacuum)
             for sink in self.loaded.model.sinks
@@ -317,7 +319,7 @@ class Engine:
         return None
 
     def _make_quarantine(self) -> None:
-        """Make the table before several queries write into it: they would all try to make it."""
+        """Create the table before several queries write into it: otherwise they would all try to create it."""
         if not any(planned.sink is None for planned in self.planned):
             return
         from pyspark.sql.types import StructType
@@ -331,7 +333,7 @@ class Engine:
             plan = DeltaPlan({"path": self.loaded.quarantine})
             plan.check_write(schema)
             existing_table(plan, plan.arrow_schema(schema))
-        except Exception as error:  # noqa: BLE001 - a folder, a disk or a table of somebody else: whatever it says
+        except Exception as error:  # noqa: BLE001 - any error of the folder, the disk or another program's table
             text = f"the quarantine {self.loaded.quarantine} cannot be written: {core_text(str(error))}"
             raise PipelineProblem(f"{text}\n{advice(str(error))}") from None
 
@@ -350,9 +352,9 @@ class Engine:
         try:
             log.write_text(self.loaded.masked(error) + "\n", encoding="utf-8")
         except OSError as full:
-            self.say(f"all that Spark says of it could not be written to {log}: {full.strerror or full}")
+            self.say(f"Spark's full error could not be written to {log}: {full.strerror or full}")
         else:
-            self.say(f"all that Spark says of it is in {log}")
+            self.say(f"Spark's full error is in {log}")
         return 1
 
     def _sum(self) -> str:
@@ -363,7 +365,7 @@ class Engine:
 
 
 def _initialised(query: StreamingQuery) -> None:
-    """Wait until a query has its Python processes: many that start at once keep each other from starting in time."""
+    """Wait until a query has its Python processes: if many start at once, none may start in time."""
     until = time.monotonic() + INITIAL_S
     while query.isActive and time.monotonic() < until:
         if not str(query.status["message"]).startswith(INITIAL):
@@ -372,11 +374,11 @@ def _initialised(query: StreamingQuery) -> None:
 
 
 def _java_ended(spark: SparkSession) -> bool:
-    """Whether Spark's Java has ended, or does: who stops a whole group of processes sends the signal to it as well."""
+    """Whether Spark's Java has ended or is ending: a signal to the whole process group reaches it too."""
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - there is no public way
     process = gateway.proc
     if process is None:
-        return False  # somebody else has started it, as spark-submit does
+        return False  # another program has started it, such as spark-submit
     with suppress(subprocess.TimeoutExpired):
         process.wait(JAVA_END_S)
     return process.poll() is not None
@@ -409,8 +411,8 @@ def _listener(engine: Engine) -> Any:
 
 
 def _settled(spark: SparkSession, listener: Any) -> None:
-    """Wait until Spark has delivered the events of queries that have ended, and listen no more."""
-    # Without the JVM nothing comes any more; and whoever waits too long for the last events still stops listening.
+    """Wait until Spark has delivered the events of ended queries, then remove the listener."""
+    # Without the JVM nothing arrives any more; the listener is removed even after a timeout.
     with suppress(Exception):
         spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)  # noqa: SLF001 - there is no public way
     with suppress(Exception):

@@ -1,6 +1,6 @@
-"""Expectations: what must hold of every row of a view, and what becomes of the rows of which it does not.
+"""Expectations: what must hold for every row of a view, and what happens to other rows.
 
-As in SQL's CHECK, a row passes unless the expression is false: NULL passes.
+As in a SQL CHECK constraint, a row passes unless the expression is false: NULL passes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def drops(expectations: Sequence[Expectation]) -> list[Expectation]:
 
 
 def holds(expectation: Expectation) -> Column:
-    """Return whether an expectation holds of a row."""
+    """Return whether an expectation holds for a row."""
     return f.coalesce(f.expr(expectation.check).cast("boolean"), f.lit(True))
 
 
@@ -35,16 +35,16 @@ def _clear(text: str) -> str:
 
 
 def with_expectations(frame: DataFrame, view: str, expectations: Sequence[Any], masked: Masked = _clear) -> DataFrame:
-    """Return the rows that stay; one that breaks an expectation with `fail` ends the query when it comes.
+    """Return the rows that pass or are kept; a row that violates an expectation with `fail` ends the query.
 
-    `expectations` are models or mappings with the keys of the file; `masked` takes secrets out of what is told of them.
+    `expectations` are models or mappings with the keys of the file; `masked` removes secrets from messages.
     """
     found = [item if isinstance(item, Expectation) else Expectation.model_validate(item) for item in expectations]
     keep: Any = f
     for expectation in found:
         if expectation.otherwise == "drop":
             keep = keep.when(~holds(expectation), f.lit(False))
-    # In one expression and after the drops: Spark may change the order of filters, not that of its branches.
+    # In one expression, after the drops: Spark may reorder filters, but not the branches of an expression.
     for expectation in found:
         if expectation.otherwise == "fail":
             text = f.concat(
@@ -56,7 +56,7 @@ def with_expectations(frame: DataFrame, view: str, expectations: Sequence[Any], 
 
 
 def observed(frame: DataFrame, view: str, expectations: Sequence[Expectation]) -> DataFrame:
-    """Return `frame`, observed: `rows`, and by the number n of the expectation how many rows break it as `broken_n`."""
+    """Return `frame`, observed: `rows`, and for expectation number n the violating rows as `broken_n`."""
     if not expectations:
         return frame
     counts = [f.count_if(~holds(found)).alias(f"broken_{number}") for number, found in enumerate(expectations)]

@@ -1,4 +1,4 @@
-"""A pipeline as a tree of text: from sources through views and steps to sinks, as it will run. Without secrets."""
+"""A pipeline as a tree of text: sources, views, steps and sinks, as they will run. Without secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["explain"]
 
 
 def explain(loaded: Loaded, analysis: Analysis | None = None) -> str:
-    """Return the tree; with what the analyzer knows (columns, state) where it has been asked."""
+    """Return the tree; with the result of the analyzer (columns, state), if there is one."""
     model = loaded.model
     lines = [f"pipeline {model.name}"]
     trigger = (
@@ -97,7 +97,7 @@ def _sink(loaded: Loaded, sink: AnySink) -> list[str]:
     elif isinstance(sink, MqttSink):
         lines.append(f"  MQTT        qos {sink.mqtt.qos}{', retained' if sink.mqtt.retain else ''}")
     else:
-        # Options may hold a password that was written out: only their names are shown.
+        # Options may contain a password in clear text: only their names are shown.
         lines.append(f"  format      {sink.format}, mode {sink.mode}, options: {', '.join(sink.options) or 'none'}")
     partitions: list[str] = getattr(sink, "partition_by", [])
     if partitions:

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline: where, what, and what would be right. All faults of a file are told at once."""
+"""Errors of a pipeline: where, what, and what is valid. All errors of a file are reported together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Fault", "Faults", "PipelineProblem", "nearest", "valid"]
 
 
 class PipelineProblem(FolkmootError):
-    """A pipeline cannot do what it was asked to; the text says why and what to do."""
+    """A pipeline cannot do what was requested; the text says why and what to do."""
 
 
 class Fault:
-    """One thing that is wrong, at a line of the file (1 is the first, 0 the file as a whole)."""
+    """One error, at a line of the file (1 is the first, 0 the whole file)."""
 
     def __init__(self, line: int, text: str) -> None:
         self.line = line
@@ -28,7 +28,7 @@ class Fault:
 class Faults(PipelineProblem):
     """A pipeline file is wrong. `str` has a line `FILE:LINE: TEXT` per fault, in the order of the file.
 
-    What is wrong with the file as a whole has no LINE.
+    An error of the whole file has no LINE.
     """
 
     def __init__(self, file: str, faults: Sequence[Fault]) -> None:
@@ -40,14 +40,14 @@ class Faults(PipelineProblem):
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """Return ` did you mean 'X'?` with the nearest of `words`, or nothing when none is near."""
+    """Return ` did you mean 'X'?` with the most similar of `words`, or nothing if none is similar."""
     by_lower = {known.lower(): known for known in words}
     near = get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
     return f" did you mean '{by_lower[near[0]]}'?" if near else ""
 
 
 def valid(word: str, words: Iterable[str], what: str) -> str:
-    """Return the nearest of `words` and all of them, as the end of a message: `; did you mean ...? WHAT: a, b, c`."""
+    """Return the most similar of `words` and all of them, to end a message: `; did you mean ...? WHAT: a, b, c`."""
     known = list(words)
     listed = ", ".join(known) if known else "none"
     return f";{nearest(word, known)} {what}: {listed}"

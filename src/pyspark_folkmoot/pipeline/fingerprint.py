@@ -1,8 +1,9 @@
-"""What a checkpoint depends on, kept beside it: a pipeline that has changed too much for it is refused with reasons.
+"""What a checkpoint depends on, kept beside it: a pipeline with incompatible changes is refused with reasons.
 
-A checkpoint has the offsets of each stream by its place in the query, and the state of what keeps some. So these must
-not change: the streams and their order, how payloads are decoded, steps with state, watermarks, the sink and the
-columns that it writes. All else may: stateless steps of the same columns, expectations, limits, addresses, the master.
+A checkpoint has the offsets of each stream by its position in the query, and the state of stateful operators. So these
+must not change: the streams and their order, how payloads are decoded, steps with state, watermarks, the sink and the
+columns that it writes. Everything else may: stateless steps with the same columns, expectations, limits, addresses, the
+master.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def fingerprint(
     stateful: Mapping[str, list[str]],
     schemas: Mapping[str, str],
 ) -> Print:
-    """Return what the checkpoint of a query depends on, in words that can be shown; secrets are sealed."""
+    """Return what the checkpoint of a query depends on, as text that can be shown; secrets are sealed."""
     from pyspark_folkmoot.pipeline.plan import streams_read
 
     graph = loaded.graph
@@ -88,7 +89,7 @@ def step_text(loaded: Loaded, step: Any) -> str:
         listed = json.dumps(arguments, sort_keys=True)
         return f"{step.python}({', '.join(step.inputs)}) {listed} code {_digest(source.encode())}"
 
-    # Masked before they become JSON, which writes some signs in another way, and after it, because of numbers.
+    # Masked before conversion to JSON, which escapes some characters, and after it, because of numbers.
     return seal(text(step.arguments), loaded.masked(text(mask(loaded, step.arguments))))
 
 
@@ -97,7 +98,7 @@ def _digest(data: bytes) -> str:
 
 
 def changes(before: Print, after: Print) -> list[str]:
-    """Return what differs, a line each; without what was in clear in a fingerprint that may have secrets."""
+    """Return the differences, a line each; without clear text of a fingerprint that may contain secrets."""
     hidden = before.get("version", VERSION) == 1
     lines = []
     for key in [*before, *[key for key in after if key not in before]]:
@@ -137,7 +138,7 @@ def _file(checkpoint: Path) -> Path:
 
 
 def check_fingerprint(checkpoint: Path, found: Print, query: str, is_sink: bool) -> None:
-    """Refuse a checkpoint that cannot follow; raises PipelineProblem with what changed and the choices."""
+    """Refuse an incompatible checkpoint; raises PipelineProblem with the changes and the choices."""
     file = _file(checkpoint)
     if not (checkpoint / "metadata").exists() or not file.exists():
         return
@@ -147,22 +148,24 @@ def check_fingerprint(checkpoint: Path, found: Print, query: str, is_sink: bool)
     listed = "".join(f"\n  - {line}" for line in differ)
     if is_sink:
         choices = (
-            f"\n  - a new sink: another name and another folder; '{query}' stays as it is"
-            f"\n  - `folkmoot pipeline backfill FILE --sink {query}`: makes its table anew from the stream"
-            "\n  - restore what the pipeline was"
+            f"\n  - a new sink with another name and another folder; '{query}' remains unchanged"
+            f"\n  - `folkmoot pipeline backfill FILE --sink {query}`: rebuilds its table from the stream"
+            "\n  - restore the previous pipeline"
         )
     else:
         choices = (
-            f"\n  - remove {checkpoint}: the stream is looked through again from its beginning, and what "
-            "is in the quarantine already comes a second time"
+            f"\n  - remove {checkpoint}: the stream is read again from its beginning, and rows that are "
+            "in the quarantine already are added a second time"
             "\n  - another 'quarantine' and another 'state'"
-            "\n  - restore what the pipeline was"
+            "\n  - restore the previous pipeline"
         )
-    raise PipelineProblem(f"the checkpoint of '{query}' cannot follow what changed:{listed}\nThe choices:{choices}")
+    raise PipelineProblem(
+        f"the checkpoint of '{query}' is incompatible with these changes:{listed}\nThe choices:{choices}"
+    )
 
 
 def streams_kept(loaded: Loaded, checkpoint: Path) -> list[str]:
-    """Return the streams of a checkpoint in its order, as its query has left them; empty when it has not run."""
+    """Return the streams of a checkpoint in its order, as its query last used them; empty if it has not run."""
     try:
         found = json.loads(_file(checkpoint).read_text(encoding="utf-8"))["streams"]
     except FileNotFoundError:
@@ -177,7 +180,7 @@ def keep_fingerprint(checkpoint: Path, found: Print) -> None:
 
 
 def write_json(file: Path, found: Any) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     fresh = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with fresh.open("w", encoding="utf-8") as out:
@@ -188,5 +191,5 @@ def write_json(file: Path, found: Any) -> None:
         fresh.replace(file)
     except OSError:
         with suppress(OSError):
-            fresh.unlink()  # half a file would hold the room that is wanting
+            fresh.unlink()  # a partial file would occupy space
         raise

@@ -1,4 +1,4 @@
-"""The views of a pipeline and who reads whom: names, order, cycles. What can be seen without Spark is checked here."""
+"""The views of a pipeline and their inputs: names, order, cycles. Checks what can be checked without Spark."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from pyspark_folkmoot.pipeline.relation import relations
 __all__ = ["DECODED", "MESSAGES", "SINK_TABLE", "STEP", "TABLE", "Graph", "View", "build_graph"]
 
 MQTT_ROWS: Final = 100_000
-"""Messages of a micro-batch at most that is published: one transaction at the nodes, which have a limit for its bytes.
+"""The largest number of messages in a published micro-batch: it is one transaction, whose bytes the nodes limit.
 
-Spark has written down what belongs to a batch before it runs: one that is too large could never be made smaller.
+Spark logs the contents of a batch before it runs: a batch that is too large could never be made smaller.
 """
 
 MESSAGES: Final = "messages"
@@ -53,11 +53,11 @@ class View:
         self.made_by = made_by
         self.path = path
         self.inputs = inputs
-        self.unresolved = False  # it reads something that does not exist, which has been told
+        self.unresolved = False  # it reads something that does not exist; this has been reported
 
     @property
     def expectations(self) -> list[Expectation]:
-        """What must hold of the rows."""
+        """What must hold for the rows."""
         return list(getattr(self.made_by, "expect", []))
 
     @property
@@ -73,7 +73,7 @@ class Graph:
         self.views = views
 
     def needed(self, name: str) -> list[str]:
-        """Return the views that `name` is made of, itself included, in the order of their making."""
+        """Return the views that `name` depends on, including itself, in the order of the graph."""
         wanted = {name}
         for view in reversed(self.views.values()):
             if view.name in wanted:
@@ -85,11 +85,11 @@ class Graph:
         return any(self.views[known].kind == MESSAGES for known in self.needed(name))
 
     def of_tables(self, name: str) -> bool:
-        """Return whether a view is made of tables alone, as far as that can be known."""
+        """Return whether a view depends on tables alone, as far as that is known."""
         return not self.streaming(name) and not any(self.views[known].unresolved for known in self.needed(name))
 
     def sources(self, name: str) -> list[str]:
-        """Return the stream sources that a view is made of."""
+        """Return the stream sources that a view depends on."""
         return [known for known in self.needed(name) if self.views[known].kind == MESSAGES]
 
     def source_of(self, name: str) -> str:
@@ -98,7 +98,7 @@ class Graph:
 
 
 def build_graph(document: Document, model: Pipeline) -> Graph:
-    """Return the graph of `model`; every fault goes into the document."""
+    """Return the graph of `model`; errors are added to the document."""
     check_parts(document, model)
     found = _views(document, model)
     by_lower = {name.lower(): name for name in found}
@@ -113,7 +113,7 @@ def build_graph(document: Document, model: Pipeline) -> Graph:
 
 
 def _views(document: Document, model: Pipeline) -> dict[str, View]:
-    """Return all views in the order of the file; notes names that come twice."""
+    """Return all views in the order of the file; reports duplicate names."""
     listed: list[View] = []
     sinks = [sink.name for sink in model.sinks]
     for name, source in model.sources.items():
@@ -147,7 +147,7 @@ def _views(document: Document, model: Pipeline) -> dict[str, View]:
 
 
 def _resolve(document: Document, view: View, by_lower: dict[str, str]) -> None:
-    """Find the views that a step reads, and note names that do not exist."""
+    """Find the views that a step reads; reports names that do not exist."""
     if isinstance(view.made_by, SqlStep):
         path = (*view.path, "sql")
         for name, line in relations(view.made_by.sql):
@@ -168,7 +168,7 @@ def _resolve(document: Document, view: View, by_lower: dict[str, str]) -> None:
 
 
 def _ordered(document: Document, found: dict[str, View], sinks: dict[str, AnySink]) -> dict[str, View]:
-    """Return the views with those that they read before them; notes cycles, also those through tables of sinks."""
+    """Return the views in topological order; reports cycles, also those through tables of sinks."""
     done: dict[str, View] = {}
     told: set[str] = set()
 
@@ -196,7 +196,7 @@ def _ordered(document: Document, found: dict[str, View], sinks: dict[str, AnySin
 
 
 def _check_joins(document: Document, graph: Graph) -> None:
-    """Note streams that are joined with the table of a sink: Spark would read that once, when the query starts."""
+    """Report streams that are joined with the table of a sink: Spark would read it only once, at the start."""
     mixed: set[str] = set()
     for view in graph.views.values():
         tables = [graph.views[name].made_by for name in graph.needed(view.name)]
@@ -214,7 +214,7 @@ def _check_joins(document: Document, graph: Graph) -> None:
 
 
 def _limit_batches(model: Pipeline, graph: Graph) -> None:
-    """Give the sources of sinks with mqtt a limit, where the file has none."""
+    """Give the sources of sinks with mqtt a limit, if the file has none."""
     for sink in model.sinks:
         name = next((known for known in graph.views if known.lower() == sink.from_.lower()), None)
         for source in graph.sources(name) if name is not None and isinstance(sink, MqttSink) else []:
@@ -225,7 +225,7 @@ def _limit_batches(model: Pipeline, graph: Graph) -> None:
 
 
 def _check_sinks(document: Document, model: Pipeline, graph: Graph, by_lower: dict[str, str]) -> None:
-    """Note sinks of views that do not exist, and what only tables made of tables may say."""
+    """Report sinks of views that do not exist, and keys that are only for views of tables alone."""
     for index, sink in enumerate(model.sinks):
         path: Path_ = ("sinks", index)
         name = by_lower.get(sink.from_.lower())
@@ -234,7 +234,7 @@ def _check_sinks(document: Document, model: Pipeline, graph: Graph, by_lower: di
             document.fault((*path, "from"), text + valid(sink.from_, by_lower.values(), "views"))
             continue
         if name not in graph.views:
-            continue  # part of a cycle, which has been told
+            continue  # part of a cycle, which has been reported
         if graph.streaming(name):
             if isinstance(sink, DeltaSink) and sink.every is not None:
                 text = f"sink '{sink.name}': 'every' is for views of tables alone; '{name}' is made of a stream"

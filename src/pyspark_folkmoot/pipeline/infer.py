@@ -1,7 +1,7 @@
 """The schema of JSON payloads, inferred once from the first records of a stream and then pinned in the state folder.
 
-What is pinned is what counts: later records that differ are drift and go to the quarantine. To infer anew, remove the
-pinned file; to be independent of samples, write the schema into the pipeline.
+The pinned schema applies: later records that differ go to the quarantine. To infer it again, remove the pinned file; to
+be independent of samples, write the schema into the pipeline file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def pin_file(state: Path, view: str) -> Path:
 
 
 def pinned_schema(state: Path, view: str) -> str | None:
-    """Return the schema that was pinned, None if there is none."""
+    """Return the pinned schema, None if there is none."""
     try:
         found = json.loads(pin_file(state, view).read_text(encoding="utf-8"))
         return str(found["schema"])
@@ -125,7 +125,7 @@ def _kind(value: Any) -> Any:
 
 
 def _merged(one: Any, other: Any) -> Any:
-    """Return the narrowest type that has both; what has nothing in common is text."""
+    """Return the narrowest type that covers both; text if they have nothing in common."""
     if one is None or other is None:
         return other if one is None else one
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,4 +1,4 @@
-"""Times as people write them in a pipeline: `2 seconds`, `10 minutes`, `7d`. Knows no key by name."""
+"""Durations in a pipeline file: `2 seconds`, `10 minutes`, `7d`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORDS: Final = {
     "w": ("week", "weeks"),
 }
 LONGEST_MS: Final = 36_500 * 86_400_000
-"""A hundred years, so that whatever counts in milliseconds or nanoseconds with 64 bits can count it."""
+"""A hundred years, which fits into 64 bits of milliseconds or nanoseconds."""
 
 _PART: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*")
 

@@ -1,4 +1,4 @@
-"""From a file to a checked pipeline: reads it, tells every fault of its keys, then those between them."""
+"""From a file to a checked pipeline: reads it, and reports all errors of its keys, then of their combinations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _WANTED: Final = {
 
 
 class Loaded:
-    """A pipeline without faults of its text: the file, its model, its graph."""
+    """A pipeline file without errors: its document, model and graph."""
 
     def __init__(self, document: Document, model: Pipeline, graph: Graph) -> None:
         self.document = document
@@ -47,7 +47,7 @@ class Loaded:
         self.folder = document.file.resolve().parent
 
     def path(self, text: str) -> str:
-        """Return a path of the file, which is relative to the file's folder; an address with :// as it is."""
+        """Return a path relative to the file's folder; an address with :// is unchanged."""
         return text if "://" in text else str((self.folder / text).absolute())
 
     @property
@@ -73,7 +73,7 @@ class Loaded:
 
 
 def load_pipeline(file: Path, environment: Mapping[str, str] | None = None) -> Loaded:
-    """Return the pipeline in `file`; raises `Faults` with everything that can be seen without Spark."""
+    """Return the pipeline in `file`; raises `Faults` with all errors that can be found without Spark."""
     document = read_document(file, os.environ if environment is None else environment)
     try:
         model = _validated(document)
@@ -91,7 +91,7 @@ def load_pipeline(file: Path, environment: Mapping[str, str] | None = None) -> L
 
 
 def _validated(document: Document) -> Pipeline:
-    """Return the model; a variable that reads as a number is text where text is wanted: a token may be digits."""
+    """Return the model; a variable with a number becomes text where text is required: a token may be digits."""
     try:
         return Pipeline.model_validate(document.data)
     except ValidationError as error:
@@ -103,7 +103,7 @@ def _validated(document: Document) -> Pipeline:
 
 
 def _check_owner(loaded: Loaded) -> None:
-    """Refuse the state folder of another pipeline, whose pinned schemas and checkpoints would be taken for its own."""
+    """Refuse the state folder of another pipeline, because its schemas and checkpoints would be used."""
     owner = owner_of(loaded.state)
     if owner is None or owner == loaded.model.name:
         return
@@ -116,7 +116,7 @@ def _check_owner(loaded: Loaded) -> None:
 
 
 def _look_further(document: Document, error: ValidationError) -> None:
-    """Note what else is wrong: leave out the keys that are, and see whether what remains is a pipeline."""
+    """Report further errors: remove the invalid keys, and check whether the rest is a pipeline."""
     data = deepcopy(document.data)
     for detail in error.errors():
         path, _ = _place(document, detail["loc"])
@@ -136,7 +136,7 @@ def _look_further(document: Document, error: ValidationError) -> None:
 
 
 def _explain(document: Document, detail: ErrorDetails) -> None:
-    """Note one error of pydantic in the words of the file."""
+    """Report one pydantic error in terms of the file."""
     path, model = _place(document, detail["loc"])
     where = _where(path)
     kind = detail["type"]
@@ -177,7 +177,7 @@ def _lowered(text: str) -> str:
 
 
 def _listed(path: Path_) -> str:
-    """Return the keys of what is wanted at `path`, where it is known."""
+    """Return the valid keys at `path`, if they are known."""
     if path[:1] == ("sinks",):
         return ": {qos: 1}, or {} for that" if path[-1] == "mqtt" else ""
     part = str(path[-1]) if len(path) == 1 else ""
@@ -196,7 +196,7 @@ def _shown(document: Document, path: Path_) -> str:
 
 
 def _value(document: Document, path: Path_) -> Any:
-    """Return what was written at `path`, before the environment came in: messages have no secrets."""
+    """Return the original text at `path`, before variables were replaced: messages contain no secrets."""
     found: Any = document.raw
     for part in path:
         found = found[part]
@@ -204,7 +204,7 @@ def _value(document: Document, path: Path_) -> Any:
 
 
 def _place(document: Document, loc: tuple[int | str, ...]) -> tuple[Path_, str]:
-    """Return the part of `loc` that is in the file, and the tag of the model that it went through last."""
+    """Return the part of `loc` that is in the file, and the tag of the last model on the way."""
     path: list[str | int] = []
     tag = ""
     found: Any = document.data
@@ -253,6 +253,6 @@ def _keys(model: str) -> list[str]:
 
 
 def _where(path: Path_) -> str:
-    """Return how a message begins: what it is about."""
+    """Return the beginning of a message: its subject."""
     names = [str(part) for part in path]
     return f"{'.'.join(names)} " if names else "the pipeline "

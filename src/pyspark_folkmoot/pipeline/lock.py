@@ -1,6 +1,6 @@
 """One driver per state folder: a lock that the kernel releases when its holder dies, with the holder's name in it.
 
-And one pipeline: its name is in a file of the folder from its first run on.
+And one pipeline per folder: from its first run on, a file in the folder has its name.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from pyspark_folkmoot.pipeline.fault import PipelineProblem
 __all__ = ["StateLock", "held", "owner_file", "owner_of"]
 
 ASKING: Final = hasattr(fcntl, "F_OFD_GETLK")
-"""Whether this kernel says if a lock is held: flock, which keeps drivers apart, can only be tried, and whoever tries it
-has it for a moment."""
+"""Whether this kernel can tell if a lock is held. flock, which excludes other drivers, can only be tested by taking it
+for a moment."""
 
 
 def owner_file(state: Path) -> Path:
@@ -38,7 +38,7 @@ def owner_of(state: Path) -> str | None:
 
 
 class StateLock:
-    """Holds the lock of a state folder while it is open; raises PipelineProblem naming who has it.
+    """Holds the lock of a state folder while it is open; raises PipelineProblem naming the holder.
 
     owner: the name of the pipeline, to which the folder belongs from now on.
     """
@@ -64,20 +64,20 @@ class StateLock:
             raise _unwritable(state, error) from None
 
     def _sign(self, state: Path, purpose: str, owner: str | None) -> None:
-        """Write who has it; and lock it in the second way, which others can ask about without taking it."""
+        """Write the holder's name, and take the second lock, which others can query without taking it."""
         holder = {"host": socket.gethostname(), "pid": os.getpid(), "purpose": purpose}
         holder["since"] = datetime.now(UTC).isoformat(timespec="seconds")
         self._file.truncate(0)
         self._file.write(json.dumps(holder) + "\n")
         self._file.flush()
         if ASKING:
-            with suppress(OSError):  # a file system without it: `status` calls the run killed, and no harm is done
+            with suppress(OSError):  # without it on this file system, `status` reports the run as killed
                 fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_WRLCK))
         if owner is not None:
             owner_file(state).write_text(owner + "\n", encoding="utf-8")
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         if not self._file.closed:
             self._file.truncate(0)
             self._file.close()
@@ -90,7 +90,7 @@ class StateLock:
 
 
 def held(state: Path) -> bool:
-    """Return whether somebody has the lock of a state folder on this machine, without taking it."""
+    """Return whether a process on this machine holds the lock of a state folder, without taking it."""
     try:
         with (state / "lock").open("r+", encoding="utf-8") as file:
             if ASKING:
@@ -110,7 +110,7 @@ def _whole_file(kind: int) -> bytes:
 
 
 def _closed(file: IO[str]) -> IO[str]:
-    """Close a file of which a write has failed: what it still holds cannot be written either."""
+    """Close a file after a failed write: its buffered data cannot be written either."""
     with suppress(OSError):
         file.close()
     return file

@@ -1,7 +1,7 @@
 """Whether tables and checkpoints belong together: a checkpoint says what is in the table, so each needs the other.
 
-A table that is gone would be begun anew without what was there, and a checkpoint that is gone lets its query read again
-what the table has. The first is refused, the second is told where it is possible and refused where rows would be lost.
+Without its table, a query would begin a new table without the earlier rows; this is refused. Without its checkpoint, a
+query reads again what the table has; this is reported if it is possible, and refused if rows would be lost.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ __all__ = ["check_tables", "keep_quarantine", "rows_before"]
 DELTA_LOG: Final = "_delta_log"
 PARQUET_LOG: Final = "_spark_metadata"
 QUARANTINE_FILE: Final = "quarantine.path"
-"""Which table the checkpoints of the quarantine are about. The file of the pipeline may name another one from now on,
-which begins without rows; sinks have their folder in the fingerprint of their checkpoint."""
+"""The file that names the table of the quarantine's checkpoints. The pipeline file may name another table later, which
+begins without rows. The folders of sinks are in the fingerprints of their checkpoints."""
 
 
 def check_tables(loaded: Loaded) -> None:
-    """Refuse tables that are gone while checkpoints say what is in them, and the other way round for Parquet.
+    """Refuse missing tables whose checkpoints exist and, for Parquet, missing checkpoints whose tables exist.
 
-    Every batch that a query has done has made its table, also one without rows.
+    Every completed batch creates the table, even one without rows.
 
     Raises PipelineProblem with the choices.
     """
     views = query_views(loaded)
     for sink in loaded.model.sinks:
         if sink.name not in views:
-            continue  # made of tables alone: such a table is made anew, whoever removes it
+            continue  # a view of tables alone: its table is rebuilt if it is missing
         checkpoint = checkpoint_of(loaded.state, sink.name)
         if isinstance(sink, DeltaSink):
             _check(loaded.path(sink.delta), DELTA_LOG, sink.name, checkpoint, True)
@@ -47,13 +47,13 @@ def check_tables(loaded: Loaded) -> None:
 
 
 def keep_quarantine(loaded: Loaded) -> None:
-    """Keep which table the checkpoints of the quarantine are about."""
+    """Record the table of the quarantine's checkpoints."""
     loaded.state.mkdir(parents=True, exist_ok=True)
     (loaded.state / QUARANTINE_FILE).write_text(_quarantine(loaded) + "\n", encoding="utf-8")
 
 
 def rows_before(loaded: Loaded, sink: Any, checkpoint: Path) -> int:
-    """Return how many rows the table of a query has that begins anew and adds to it; 0 where it goes on.
+    """Return the number of rows in the table of a query with a new checkpoint that appends to it, otherwise 0.
 
     sink: its sink, None for a query of the quarantine, whose table several queries fill. A sink that replaces rows
     cannot have them twice.
@@ -67,27 +67,25 @@ def _check(table: str, log: str, name: str, checkpoint: Path, is_delta: bool) ->
     last = last_commit(checkpoint)
     if last is None or (Path(table) / log).is_dir():
         return
-    backfill = (
-        f"\n  - `folkmoot pipeline backfill FILE --sink {name}`: makes it anew from the stream" if is_delta else ""
-    )
+    backfill = f"\n  - `folkmoot pipeline backfill FILE --sink {name}`: rebuilds it from the stream" if is_delta else ""
     raise PipelineProblem(
-        f"the table at {table} is gone, and the checkpoint of sink '{name}' says that {_batches(last + 1)} in it.\n"
-        "The choices:"
+        f"the table at {table} is missing, but according to the checkpoint of sink '{name}' "
+        f"{_batches(last + 1)} in it.\nThe choices:"
         f"\n  - restore the table, or mount the disk that it is on{backfill}"
-        f"\n  - remove {checkpoint}: the next run fills it anew, from where the sources begin"
+        f"\n  - remove {checkpoint}: the next run fills a new table, from where the sources begin"
     )
 
 
 def _check_parquet(table: Path, name: str, checkpoint: Path) -> None:
-    """Refuse a new query for a table that knows the batches of another: Spark passes over those with their numbers."""
+    """Refuse a new query for a table with batches of another query: Spark skips batches with their numbers."""
     log = table / PARQUET_LOG
     if begun(checkpoint) or not log.is_dir() or not any(file.name[:1].isdigit() for file in log.iterdir()):
         return
     raise PipelineProblem(
-        f"sink '{name}' has no checkpoint at {checkpoint}, and the table at {table} has batches of an earlier one: "
-        "Spark would take the first batches for those and leave them out.\nThe choices:"
+        f"sink '{name}' has no checkpoint at {checkpoint}, but the table at {table} has batches of an earlier one: "
+        "Spark would mistake the first batches for those and skip them.\nThe choices:"
         "\n  - restore the checkpoint"
-        "\n  - move the table away: the next run makes it anew, from where the sources begin"
+        "\n  - move the table away: the next run makes a new one, from where the sources begin"
     )
 
 
@@ -99,10 +97,10 @@ def _check_quarantine(loaded: Loaded, names: list[str]) -> None:
     queries = ", ".join(done)
     folders = "".join(f"\n    {checkpoints[name]}" for name in done)
     raise PipelineProblem(
-        f"the quarantine at {loaded.quarantine} is gone, and the checkpoints of {queries} say that "
+        f"the quarantine at {loaded.quarantine} is missing, but according to the checkpoints of {queries} "
         f"{_batches(sum(last + 1 for last in done.values()))} in it.\nThe choices:"
         "\n  - restore the table, or mount the disk that it is on"
-        f"\n  - remove these folders: the next run fills it anew, from where the sources begin{folders}"
+        f"\n  - remove these folders: the next run fills a new one, from where the sources begin{folders}"
     )
 
 
@@ -111,7 +109,7 @@ def _batches(count: int) -> str:
 
 
 def _quarantine(loaded: Loaded) -> str:
-    """Return the place of the quarantine as the file says it, without secrets."""
+    """Return the path of the quarantine as written in the file, without secrets."""
     return loaded.masked(loaded.model.quarantine or "")
 
 

@@ -1,4 +1,4 @@
-"""How executors get the code: by PYTHONPATH where they share a disk with the driver, else sent with the session."""
+"""How executors get the code: by PYTHONPATH if they share a disk with the driver, otherwise with the session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["add_folder", "add_package"]
 
 
 def add_folder(folder: Path) -> None:
-    """Let this process and the workers of a session that is made later import from `folder`."""
+    """Let this process, and the workers of sessions created later, import from `folder`."""
     import sys
 
     if str(folder) not in sys.path:
@@ -28,8 +28,8 @@ def add_folder(folder: Path) -> None:
 def add_package(spark: SparkSession) -> Path:
     """Send `folkmoot` and `pyspark_folkmoot` to the executors of a session; return the archive that was sent.
 
-    The packages that it needs (pyarrow, deltalake, numpy, urllib3, pydantic, protobuf) must be there. The Python
-    processes that Spark starts beside the driver do not look into what is sent: they import what the driver imports.
+    Its dependencies (pyarrow, deltalake, numpy, urllib3, pydantic, protobuf) must be installed. Python processes on the
+    driver's machine do not use the archive: they import what the driver imports.
     """
     import folkmoot
     import pyspark_folkmoot

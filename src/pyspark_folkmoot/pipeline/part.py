@@ -1,4 +1,4 @@
-"""What must hold within one source, view, step or sink, as far as it can be seen without Spark."""
+"""Checks within one source, view, step or sink, as far as they are possible without Spark."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from pyspark_folkmoot.pipeline.topic import TopicPattern
 __all__ = ["ENTRIES", "OBSERVED", "ORIGIN", "VACUUM_LEAST_MS", "check_parts"]
 
 ORIGIN: Final = "_origin"
-"""The column of a decoded view that says which message a row came from."""
+"""The column of a decoded view with the message that a row came from."""
 
 OBSERVED: Final = "expect:"
-"""What the names begin with under which Spark counts the expectations of a view."""
+"""Prefix of the names under which Spark counts the expectations of a view."""
 
 ENTRIES: Final = "entries:"
-"""What the names begin with under which Spark counts the messages of the entries of a source."""
+"""Prefix of the names under which Spark counts the messages of a source's entries."""
 
 VACUUM_LEAST_MS: Final = parse_interval("7 days")
-"""Delta's own bound: a file younger than this may belong to a commit under way, or to a reader of an older version."""
+"""Delta's own bound: a younger file may belong to a commit in progress, or to a reader of an older version."""
 
 
 def check_parts(document: Document, model: Pipeline) -> None:
-    """Note every fault in the document."""
+    """Add all errors to the document."""
     for name, source in model.sources.items():
         path: Path_ = ("sources", name)
         if isinstance(source, StreamSource):
@@ -76,7 +76,7 @@ def _stream(document: Document, path: Path_, name: str, source: StreamSource) ->
         at: Path_ = (*path, "decode", index)
         pattern = TopicPattern(entry.topic)
         if pattern.regex in seen:
-            text = f"view '{entry.view}' never gets a message: line {seen[pattern.regex]} takes the same topics before"
+            text = f"view '{entry.view}' never gets a message: line {seen[pattern.regex]} matches the same topics first"
             document.fault((*at, "topic"), text)
         seen.setdefault(pattern.regex, document.line(at))
         _decode(document, at, entry, pattern)
@@ -89,7 +89,7 @@ def _decode(document: Document, path: Path_, entry: Decode, pattern: TopicPatter
         if name.lower() in [known.lower() for known in names]:
             document.fault((*path, "topic"), f"view '{entry.view}' gets '{name}' twice: from the topic and the payload")
     if ORIGIN in [*pattern.names, *names]:
-        document.fault(path, f"view '{entry.view}': the name {ORIGIN} is taken, it is where a row came from")
+        document.fault(path, f"view '{entry.view}': the name {ORIGIN} is reserved for the origin of a row")
 
 
 def _columns(document: Document, path: Path_, entry: Decode) -> list[str]:
@@ -111,7 +111,7 @@ def _columns(document: Document, path: Path_, entry: Decode) -> list[str]:
 
 def _table(document: Document, path: Path_, name: str, source: TableSource) -> None:
     if source.format == "csv" and source.schema_ is None:
-        document.fault(path, f"sources.{name} needs the key 'schema': a CSV file does not say its types")
+        document.fault(path, f"sources.{name} needs the key 'schema': a CSV file has no types")
     if "://" not in source.table and not (document.file.parent / source.table).exists():
         document.fault((*path, "table"), f"sources.{name}.table: there is no {source.table} beside the pipeline's file")
 
@@ -125,7 +125,7 @@ def _expectations(document: Document, path: Path_, expect: list[Expectation]) ->
 
 
 def _function(document: Document, path: Path_, place: str) -> None:
-    """Look for a function in its module without running it; modules that are not beside the file are left to Python."""
+    """Find a function in its module without running it; modules that are not beside the file are not checked."""
     module, _, function = place.partition(":")
     file = document.file.parent / Path(*module.split(".")).with_suffix(".py")
     if not file.is_file():
@@ -135,7 +135,7 @@ def _function(document: Document, path: Path_, place: str) -> None:
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
     except SyntaxError as error:
-        document.fault(path, f"the module '{module}' is no Python: {file.name}:{error.lineno}: {error.msg}")
+        document.fault(path, f"the module '{module}' is not valid Python: {file.name}:{error.lineno}: {error.msg}")
         return
     names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     others = [node for node in tree.body if isinstance(node, ast.Assign | ast.ImportFrom)]
@@ -170,10 +170,10 @@ def _delta(document: Document, path: Path_, sink: DeltaSink) -> None:
         text = f"sink '{sink.name}' writes to {sink.delta}: a Delta table must be on a local or mounted disk"
         document.fault((*path, "delta"), text)
     if (sink.mode == "update") != bool(sink.keys):
-        text = f"sink '{sink.name}': mode update and 'keys', the columns that tell a row, belong together"
+        text = f"sink '{sink.name}': mode update and 'keys', the columns that identify a row, belong together"
         document.fault((*path, "keys" if sink.keys else "mode"), text)
     if sink.vacuum is not None and sink.vacuum < VACUUM_LEAST_MS:
         text = f"sink '{sink.name}': vacuum is {interval_text(sink.vacuum)}: at least {interval_text(VACUUM_LEAST_MS)}"
-        document.fault((*path, "vacuum"), f"{text}, younger files may belong to a commit under way or to a reader")
+        document.fault((*path, "vacuum"), f"{text}, younger files may belong to a commit in progress or to a reader")
     if sink.compact is not None and sink.compact < 1_000:
         document.fault((*path, "compact"), f"sink '{sink.name}': compact is shorter than 1 second")

@@ -1,7 +1,7 @@
-"""Where a pipeline writes: no table within another one, none around what the pipeline needs.
+"""Where a pipeline writes: no table inside another one, and none that contains what the pipeline needs.
 
-A table's folder belongs to the table. Vacuum removes every old file of it that the table does not know, so that another
-table, the checkpoints, or the pipeline's own file in there would be gone after some days.
+A table's folder belongs to the table: vacuum removes every old file that is not the table's. Another table, the
+checkpoints or the pipeline file in it would be gone after some days.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark_folkmoot.pipeline.model import (
 __all__ = ["QUARANTINE", "Place", "check_places", "state_folder"]
 
 QUARANTINE: Final = "quarantine"
-"""The folder of the quarantine within the state folder, where the file names no other."""
+"""The default folder of the quarantine, in the state folder."""
 
 
 class Place:
@@ -37,12 +37,12 @@ class Place:
 
 
 def state_folder(model: Pipeline) -> str:
-    """Return the state folder as the file says it, or the one of the pipeline's name."""
+    """Return the state folder of the file, or the default with the pipeline's name."""
     return model.state if model.state is not None else f"state/{model.name}"
 
 
 def check_places(document: Document, model: Pipeline) -> None:
-    """Note every table that lies where it must not, and folders that are no folders."""
+    """Report tables at forbidden places, and paths that are not folders."""
     folder = document.file.resolve().parent
     state = Place("the state folder", state_folder(model), (folder / state_folder(model)).resolve(), ("state",))
     local = True
@@ -71,7 +71,7 @@ def check_places(document: Document, model: Pipeline) -> None:
 
 
 def _tables(model: Pipeline, folder: Path) -> list[Place]:
-    """Return what the file names as folders of tables; the quarantine first, so that faults are told of the sinks."""
+    """Return the folders of tables; the quarantine first, so that errors are reported for the sinks."""
     tables = []
     if model.quarantine is not None:
         real = (folder / model.quarantine).resolve()
@@ -84,7 +84,7 @@ def _tables(model: Pipeline, folder: Path) -> list[Place]:
         elif isinstance(sink, FormatSink):
             key, place = "options", str(sink.options.get("path", ""))
             if not Path(place).is_absolute():
-                continue  # relative to the folder in which Spark will be started, or no folder at all
+                continue  # relative to the folder in which Spark is started, or not a folder
         else:
             continue
         if "://" not in place:
@@ -93,7 +93,7 @@ def _tables(model: Pipeline, folder: Path) -> list[Place]:
 
 
 def _needed(document: Document, model: Pipeline, folder: Path) -> list[Place]:
-    """Return what no table may have within."""
+    """Return the paths that no table may contain."""
     written = [(folder / sink.delta).resolve() for sink in model.sinks if isinstance(sink, DeltaSink)]
     found = [Place("the pipeline's file", document.file.name, document.file.resolve(), ())]
     for name, source in model.sources.items():

@@ -1,10 +1,10 @@
-"""What Spark itself says of a frame and of texts, before anything runs.
+"""What Spark knows about a frame and about texts before anything runs.
 
-Of a frame's plan: what keeps state, in which order streams are read, what is refused. Of texts: what is a query, and
-which formats there are.
+About the plan of a frame: what keeps state, in which order streams are read, what is refused. About texts: whether they
+are queries, and which formats exist.
 
-With `chance.py` the only module that asks the JVM. Where there is none (Spark Connect), nothing is known, and Spark
-itself refuses what it cannot run when it starts.
+Only this module and `chance.py` ask the JVM. Without a JVM (Spark Connect) nothing is known, and Spark refuses what it
+cannot run at the start.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pyspark_folkmoot.pipeline.relation import without_noise
 __all__ = ["analysis_text", "format_refusal", "query_text", "refusal", "sources_read", "stateful_parts", "streams_read"]
 
 _END: Final = re.compile(r";(?:\s|;|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*\Z", re.DOTALL)
-"""The semicolon that may end a statement, with comments behind it; for Spark it is no part of a query."""
+"""The semicolon that may end a statement, and comments after it; Spark does not accept it in a query."""
 
-# Nodes of a streaming plan that keep something from batch to batch.
+# Nodes of a streaming plan that keep state between batches.
 _STATEFUL: Final = {
     "Aggregate": "an aggregation",
     "Distinct": "DISTINCT",
@@ -42,9 +42,9 @@ _STATEFUL: Final = {
 def query_text(spark: SparkSession, sql: str) -> str:
     """Return `sql` without the semicolon at its end; nothing is run.
 
-    Raises PipelineProblem for what is no query: `SparkSession.sql` runs a command (INSERT, DROP, SET, ...) at once.
+    Raises PipelineProblem if it is not a query: `SparkSession.sql` runs commands (INSERT, DROP, SET, ...) at once.
     """
-    # The rule `query` of Spark's own grammar, and no list of commands: what it does not take is not given to Spark.
+    # The rule `query` of Spark's grammar decides, not a list of commands: what it refuses is not passed to Spark.
     parser: Any = spark._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - there is no public parser
     for text in dict.fromkeys((sql, _END.sub("", sql))):
         with suppress(Exception):  # the parser of statements says why, or that it is a command
@@ -58,7 +58,7 @@ def query_text(spark: SparkSession, sql: str) -> str:
 
 
 def _command(sql: str) -> str:
-    """Return the word that makes a statement a command; behind WITH and FROM it is that of the change."""
+    """Return the word that makes a statement a command; after WITH and FROM it is that of the modification."""
     words = re.findall(r"[A-Za-z]+", without_noise(sql))
     first = words[0].upper() if words else ""
     changes = [word.upper() for word in words if word.upper() in ("INSERT", "UPDATE", "DELETE", "MERGE")]
@@ -66,7 +66,7 @@ def _command(sql: str) -> str:
 
 
 def stateful_parts(frame: DataFrame) -> list[str]:
-    """Return what keeps state in a streaming frame, in words; empty when every batch is for itself."""
+    """Return what keeps state in a streaming frame, in words; empty if its batches are independent."""
     found: list[str] = []
     for node in _nodes(_plan(frame)):
         if not node.isStreaming():
@@ -87,7 +87,7 @@ def streams_read(frame: DataFrame) -> list[str]:
 def sources_read(frame: DataFrame) -> list[tuple[str, int]]:
     """Return the names of the streams that a frame reads, as the progress of its query has them: each source once.
 
-    With each, how often the frame scans it: for every view that is made of it, as in a UNION of views.
+    Each has the number of scans: one for every view that reads it, as in a UNION of views.
     """
     found: list[tuple[Any, int]] = []
     for node in _relations(frame):
@@ -138,7 +138,7 @@ def format_refusal(spark: SparkSession, name: str) -> str | None:
 
 
 def analysis_text(error: BaseException) -> str:
-    """Return what Spark has to say of a query, in one line without its tree and its Java."""
+    """Return Spark's error about a query in one line, without its plan and stack trace."""
     text = str(error)
     for mark in (";\n", "\nJVM stacktrace", "\n\tat "):
         text = text.split(mark, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""Payloads of Protobuf: the columns of a message from its descriptor, and rows from payloads.
+"""Protobuf payloads: the columns of a message from its descriptor, and rows from payloads.
 
 Runs in Spark's workers: nothing here needs the driver. Needs the package `protobuf`.
 """
@@ -47,7 +47,7 @@ _WRAPPERS: Final = "google.protobuf.wrappers"
 
 
 class ProtobufFault(ValueError):
-    """The descriptor or the message is wrong; `key` is the key of the file that is to blame."""
+    """The descriptor or the message is invalid; `key` is the key of the file at fault."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(text)
@@ -163,7 +163,7 @@ def _value(message: Message, field: Any) -> Any:
         return [(_plain(key, name), _plain(value, found[name])) for name in found]
     if field.is_repeated:
         return [_plain(field, item) for item in found]
-    # Only fields that know whether they were set can be missing; others have their default.
+    # Only fields with presence can be missing; others have their default.
     if field.has_presence and not message.HasField(field.name):
         return None
     return _plain(field, found)

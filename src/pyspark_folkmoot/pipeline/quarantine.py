@@ -1,6 +1,6 @@
-"""The quarantine: one Delta table of all that did not get into a view, with the reason and the original bytes.
+"""The quarantine: one Delta table of everything that was not decoded or was dropped, with reasons and original bytes.
 
-Its queries are apart from those of the sinks, so that a row comes once however many sinks share a step.
+Its queries are separate from those of the sinks, so that a row is added once however many sinks share a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark_folkmoot.pipeline.part import ORIGIN
 
 __all__ = ["COLUMNS", "of_dropped", "of_undecoded"]
 
-# `time`: when it came here; `sent`: the broker's time of the message.
+# `time`: when the row was added; `sent`: the broker's time of the message.
 COLUMNS: Final = (
     "time TIMESTAMP, source STRING, stream STRING, partition INT, offset BIGINT, topic STRING, payload BINARY, "
     "publisher STRING, sent TIMESTAMP, step STRING, expectation STRING, reason STRING, row STRING"

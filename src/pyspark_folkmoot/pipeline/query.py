@@ -43,11 +43,11 @@ __all__ = [
 
 
 QUARANTINE: Final = "quarantine-"
-"""What the names of the queries of the quarantine begin with; a sink's name has no hyphen."""
+"""Prefix of the names of the quarantine's queries; a sink's name has no hyphen."""
 
 
 def _silent(_text: str) -> None:
-    """Tell nobody."""
+    """Print nothing."""
 
 
 class Planned:
@@ -66,7 +66,7 @@ class Planned:
         self._start = start
 
     def check(self) -> None:
-        """Refuse a checkpoint that cannot follow."""
+        """Refuse an incompatible checkpoint."""
         check_fingerprint(self.checkpoint, self.fingerprint, self.name, self.sink is not None)
 
     def start(self) -> StreamingQuery:
@@ -77,7 +77,7 @@ class Planned:
 
 
 def check_all(all_planned: Sequence[Planned]) -> None:
-    """Refuse checkpoints that cannot follow, all at once: who changes several steps shall see what each costs."""
+    """Refuse incompatible checkpoints, all at once, so that the consequences of several changes are visible."""
     refused = []
     for planned in all_planned:
         try:
@@ -94,7 +94,7 @@ def view_of(loaded: Loaded, sink: AnySink) -> str:
 
 
 def static_sinks(loaded: Loaded) -> list[DeltaSink]:
-    """Return the sinks of views that are made of tables alone, each after those whose tables it reads."""
+    """Return the sinks of views of tables alone, each after those whose tables it reads."""
     places = {name: number for number, name in enumerate(loaded.graph.views)}
     found = [
         sink
@@ -128,7 +128,7 @@ def query_views(loaded: Loaded) -> dict[str, str]:
     for name, source in loaded.model.sources.items():
         if isinstance(source, StreamSource) and source.decode:
             found[f"{QUARANTINE}{name}"] = name
-    # Rows of a view that nobody writes are not lost: they are in the stream, and in no table.
+    # Rows of a view without a sink are not lost: they are in the stream, and in no table.
     used = {known for sink in loaded.model.sinks for known in graph.needed(view_of(loaded, sink))}
     for name, view in graph.views.items():
         if name in used and drops(view.expectations) and graph.streaming(name):
@@ -137,7 +137,7 @@ def query_views(loaded: Loaded) -> dict[str, str]:
 
 
 def beside(loaded: Loaded, views: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return for each query of the quarantine the sinks that leave out what it takes; `views`: of `query_views`."""
+    """Return for each query of the quarantine the sinks that omit its rows; `views`: of `query_views`."""
     sinks = {name: loaded.graph.needed(view) for name, view in views.items() if not name.startswith(QUARANTINE)}
     return {
         name: [sink for sink, needed in sinks.items() if view in needed]
@@ -156,7 +156,7 @@ def plan_queries(
 ) -> list[Planned]:
     """Return all streaming queries of a pipeline; `say` is told what they do between batches.
 
-    starts: by query, source and stream, where it begins, if not where the file says. ends: by stream, where all end.
+    starts: by query, source and stream, where it begins, instead of the file's start. ends: by stream, where all end.
     """
     planned = []
     sinks = {sink.name: sink for sink in loaded.model.sinks}
@@ -183,7 +183,7 @@ def sink_query(
     table: str | None = None,
     say: Say = _silent,
 ) -> Planned:
-    """Return the query of a sink; `table` is another folder to write than the sink's own."""
+    """Return the query of a sink; `table` is a folder to write instead of the sink's own."""
     view = view_of(loaded, sink)
     counted = [name for name, query in counters(loaded).items() if query == sink.name]
     frame = without_origin(builder.frames(view, counted)[view])

@@ -1,4 +1,4 @@
-"""What the nodes say of a pipeline before it starts: whether its streams are there, and whether the token is right."""
+"""Checks with the nodes before a pipeline starts: whether its streams exist, and whether the token is valid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S: Final = 2.0
 
 
 def check_streams(loaded: Loaded) -> str:
-    """Look for the streams of a pipeline; raises Faults. Return why not, if the nodes do not answer: they may come."""
+    """Look up the streams of a pipeline; raises Faults. If no node answers, return why: nodes may start later."""
     document = loaded.document
     sources = {name: found for name, found in loaded.model.sources.items() if isinstance(found, StreamSource)}
     if not sources or loaded.model.cluster is None:

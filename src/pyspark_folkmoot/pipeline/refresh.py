@@ -1,6 +1,6 @@
-"""Tables made of tables: made anew, whole, when one of those that they read has changed.
+"""Tables of views of tables alone: rebuilt completely when one of their inputs has changed.
 
-Owns the question what has changed: versions of Delta tables, times and sizes of files. Never reads a stream.
+Detects changes by versions of Delta tables, and by times and sizes of files. Never reads a stream.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pyspark_folkmoot.pipeline.status import StatusFile
 __all__ = ["EVERY_MS", "Refresh", "inputs"]
 
 EVERY_MS: Final = 30_000
-"""How often a table made of tables is made anew."""
+"""How often the inputs of a table are checked."""
 
 
 class Refresh:
-    """A table made of tables: made when the run begins, and anew when one of them has changed."""
+    """A table computed from tables alone: built when the run begins, and again when an input has changed."""
 
     def __init__(self, loaded: Loaded, builder: Builder, status: StatusFile, sink: DeltaSink) -> None:
         self.loaded = loaded
@@ -35,13 +35,13 @@ class Refresh:
         self._done_s: float | None = None
 
     def run(self, last: bool) -> None:
-        """Make it, if it is time or the `last` chance, and there is something new."""
+        """Rebuild it if an input has changed, and the check is due or the `last` one."""
         every_s = (self.sink.every if self.sink.every is not None else EVERY_MS) / 1000
         now = time.monotonic()
         if not last and self._done_s is not None and now - self._done_s < every_s:
             return
         self._done_s = now
-        # Asked before it reads: what changes meanwhile differs at the next look.
+        # Determined before reading: later changes are seen by the next check.
         found = inputs(self.loaded, self.view)
         if found is None or found == self._inputs:
             return
@@ -55,9 +55,9 @@ class Refresh:
 
 
 def inputs(loaded: Loaded, view: str) -> dict[str, Any] | None:
-    """Return what each table that `view` reads is now, by name: equal as long as none has changed.
+    """Return the state of each table that `view` reads, by name: equal as long as none has changed.
 
-    None when the table of a sink is not there yet. Files at an address with :// cannot be looked at: they always count
+    None if the table of a sink does not exist yet. Files at an address with :// cannot be inspected: they always count
     as changed.
     """
     from deltalake import DeltaTable
@@ -80,7 +80,7 @@ def inputs(loaded: Loaded, view: str) -> dict[str, Any] | None:
 
 
 def _files(path: str) -> Any:
-    """Return the files of a table with their times and sizes; something new each time where that is not known."""
+    """Return the files of a table with their times and sizes; a new value each time if they are unknown."""
     if "://" in path:
         return object()
     root = Path(path)
@@ -90,6 +90,6 @@ def _files(path: str) -> Any:
         try:
             about = file.stat()
         except FileNotFoundError:
-            continue  # gone since it was listed: the next look has it no more, and differs
+            continue  # removed since it was listed: the next check sees the difference
         found.append((str(file.relative_to(root)), about.st_mtime_ns, about.st_size))
     return found

@@ -1,6 +1,6 @@
-"""Which views a text of SQL reads, found without Spark: the names after FROM and JOIN.
+"""Which views a SQL text reads, found without Spark: the names after FROM and JOIN.
 
-Spark parses the same text again when it runs; this is for the order of the steps, cycles, and names that do not exist.
+Spark parses the same text again when it runs; this serves to order the steps, and to find cycles and unknown names.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _ENDS: Final = frozenset(
 
 
 def relations(sql: str) -> list[tuple[str, int]]:
-    """Return the names that `sql` reads and the line (1 is the first) where each stands first; no CTEs, no functions.
+    """Return the names that `sql` reads and the line (1 is the first) of their first use; no CTEs, no functions.
 
-    A dotted name (a table of a catalogue) is left out.
+    Dotted names (tables of a catalogue) are omitted.
     """
     blank = without_noise(sql)
     tokens = [(match[0], blank.count("\n", 0, match.start()) + 1) for match in _TOKEN.finditer(blank)]
@@ -74,12 +74,12 @@ def relations(sql: str) -> list[tuple[str, int]]:
 
 
 def without_noise(sql: str) -> str:
-    """Return `sql` with spaces where comments and texts in quotes are; its lines stay."""
+    """Return `sql` with comments and quoted texts replaced by spaces; the lines are unchanged."""
     return _NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), sql)
 
 
 def _expressions(words: list[str]) -> set[str]:
-    """Return the names that WITH gives to queries of its own."""
+    """Return the names of common table expressions."""
     return {
         words[at - 1].strip("`").lower()
         for at in range(1, len(words) - 1)
@@ -93,7 +93,7 @@ def _before_name(words: list[str], at: int) -> bool:
 
 
 def _places(words: list[str]) -> list[tuple[int, bool]]:
-    """Return where names of relations may stand: after FROM and JOIN, and after the commas of a FROM."""
+    """Return the positions of relation names: after FROM and JOIN, and after the commas of a FROM."""
     found: list[tuple[int, bool]] = []
     # Per open parenthesis: whether it belongs to a function that has FROM in it, and whether a FROM is open.
     stack: list[list[bool]] = [[False, False]]

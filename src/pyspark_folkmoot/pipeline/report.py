@@ -1,4 +1,4 @@
-"""The status of a pipeline as people and programs read it: the driver's file, and how far the nodes are ahead of it."""
+"""The status of a pipeline for people and programs: the driver's status file, and the backlog at the nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S: Final = 2.0
 
 
 def report(loaded: Loaded) -> dict[str, Any] | None:
-    """Return the status with the lag of each query and the rows of its tables; None when there was no run yet."""
+    """Return the status with the lag of each query and the rows of its tables; None if there was no run yet."""
     found = read_status(loaded.state)
     if found is None:
         return None
@@ -47,7 +47,7 @@ def report(loaded: Loaded) -> dict[str, Any] | None:
 
 
 def _ends(loaded: Loaded, found: dict[str, Any]) -> tuple[dict[str, dict[str, int]], str]:
-    """Return where each stream ends now, and why not if the nodes do not answer."""
+    """Return where each stream ends now, or why this is unknown if no node answers."""
     from folkmoot.client.problem import StreamProblem
     from folkmoot.client.streams import StreamClient
 
@@ -114,22 +114,24 @@ def report_text(found: dict[str, Any]) -> str:
     lines += [f"error of {name}: {query['error']}" for name, query in found["queries"].items() if query.get("error")]
     for name, query in found["queries"].items():
         if query.get("uncounted"):
-            missed = f"{name}: {query['uncounted']:,} batches were done and not counted, because the driver was killed"
-            lines.append(f"{missed}: what they had is in the table and in no count")
+            missed = (
+                f"{name}: {query['uncounted']:,} batches were completed but not counted, because the driver was killed"
+            )
+            lines.append(f"{missed}: their rows are in the table, but not in these counts")
         if query.get("late"):
             late = f"{query['late']:,} late rows, or groups of them,"
-            lines.append(f"{name}: {late} came later than the watermark allows and are in no result")
+            lines.append(f"{name}: {late} arrived later than the watermark permits and are in no result")
     for name, count in found["views"].items():
         if count["with_new_fields"]:
             new = f"view {name}: {count['with_new_fields']:,} of {count['messages']:,} messages have fields that are"
             lines.append(f"{new} not in its schema, such as '{count.get('new_field')}': they are ignored")
     for name, count in found["expectations"].items():
         lines.append(
-            f"expectation {name} ({count['check']}): {count['broken']:,} of {count['rows']:,} rows break it, "
+            f"expectation {name} ({count['check']}): {count['broken']:,} of {count['rows']:,} rows violate it, "
             f"otherwise {count['otherwise']}"
         )
     if "quarantine" in found:
         lines.append(f"quarantine: {found['quarantine']['rows']:,} rows in {found['quarantine']['table']}")
     if "nodes" in found:
-        lines.append(f"how far the queries are behind is not known: {found['nodes']}")
+        lines.append(f"the backlog of the queries is unknown: {found['nodes']}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""When a query is started again whose Python process did not come up: later each time, and not for ever."""
+"""When to start a query again whose Python process did not start in time: with growing pauses, up to a limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 __all__ = ["PATIENCE_S", "Retry"]
 
 PATIENCE_S: Final = 600.0
-"""From the first failure: a machine may be busy for minutes. A batch that goes well ends the count."""
+"""Counted from the first failure: a machine may be busy for minutes. A completed batch resets it."""
 
 _PAUSE_MAX_S: Final = 30.0
 
@@ -21,7 +21,7 @@ class Retry:
         self._pause_s = 1.0
 
     def past(self, now_s: float) -> bool:
-        """Whether it ran for so long since it was started that another failure is a new story."""
+        """Whether it ran for so long since its start that another failure counts from zero."""
         return now_s >= self._next_s + PATIENCE_S
 
     def over(self, now_s: float) -> bool:
@@ -29,10 +29,10 @@ class Retry:
         return now_s >= self._until_s
 
     def due(self, now_s: float) -> bool:
-        """Whether it is to be started now."""
+        """Whether it is due to be started."""
         return now_s >= self._next_s
 
     def started(self, now_s: float) -> None:
-        """It was: should it fail again, it has to wait, twice as long as the last time."""
+        """It was started: after another failure it waits twice as long as before."""
         self._next_s = now_s + self._pause_s
         self._pause_s = min(2 * self._pause_s, _PAUSE_MAX_S)

@@ -1,7 +1,7 @@
-"""Decoded rows as Arrow structs: one that does not fit its columns is a reason, and never an error of its batch.
+"""Decoded rows as Arrow structs: a row that does not match its columns gets a reason and never fails its batch.
 
-Owns the last line of defence: decoders say why a payload is none; what they let through and Arrow refuses is found
-here, because a batch that fails is repeated for ever, and with it everything behind it.
+Decoders say why a payload is invalid; this module finds what they accept and Arrow refuses. Otherwise such a batch
+would fail and be repeated forever.
 """
 
 from __future__ import annotations

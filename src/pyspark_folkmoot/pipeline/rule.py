@@ -1,7 +1,7 @@
-"""By what rows are dropped, kept in the state folder: it may change only where a sink and its quarantine are together.
+"""The rules that drop rows, kept in the state folder: they may change only if sinks and quarantine are aligned.
 
-They are queries of their own. Where one is ahead, what lies between has been judged by one of them already; if the
-other judged it by another rule, a row could be in neither, or in both.
+They are separate queries. If one is ahead, it has evaluated the rows in between already; if the other evaluated them by
+another rule, a row could be in neither table, or in both.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Rules = dict[str, dict[str, Any]]
 
 
 def rules_of(loaded: Loaded) -> Rules:
-    """Return by view that drops rows its rules, and the queries that judge by them."""
+    """Return for each view that drops rows its rules, and the queries that apply them."""
     found: Rules = {}
     views = query_views(loaded)
     for query, sinks in beside(loaded, views).items():
         view = views[query]
         if view in loaded.model.sources:
-            continue  # what is not decoded: `decode` does not change under a checkpoint
+            continue  # not decoded messages: `decode` cannot change with a checkpoint
         rules: dict[str, Any] = {}
         for name in loaded.graph.needed(view):
             made = loaded.graph.views[name]
@@ -48,7 +48,7 @@ def rules_of(loaded: Loaded) -> Rules:
 
 
 def check_rules(loaded: Loaded, now: Rules) -> None:
-    """Refuse rules that have changed while the queries that judge by them are at different places.
+    """Refuse changed rules if the queries that apply them are at different positions.
 
     Raises PipelineProblem with what has changed and the choices.
     """
@@ -58,14 +58,14 @@ def check_rules(loaded: Loaded, now: Rules) -> None:
     except FileNotFoundError:
         return
     except (ValueError, KeyError, TypeError):
-        raise PipelineProblem(f"{file} is damaged: it says by what rows were dropped. Remove it") from None
+        raise PipelineProblem(f"{file} is damaged: it has the rules by which rows were dropped. Remove it") from None
     names = query_views(loaded)
     changed: dict[str, list[str]] = {}
     apart: dict[str, list[str]] = {}
     listed = ""
     for view, old in before.items():
         differ = changes(old["rules"], now.get(view, {}).get("rules", {}))
-        # A sink that is no more has no rows to come, and what it has not got is in no table by intent.
+        # A removed sink gets no more rows; the rows that it lacks are in no table by intent.
         queries = [name for name in old["queries"] if name in names or name == f"{QUARANTINE}{view}"]
         if differ:
             changed[view] = queries
@@ -76,22 +76,22 @@ def check_rules(loaded: Loaded, now: Rules) -> None:
         return
     queries = list(dict.fromkeys(name for found in apart.values() for name in found))
     raise PipelineProblem(
-        f"{listed[1:]}\nThe queries {', '.join(queries)} are not at the same place of the stream, or one of them has a "
-        "batch that is not done: what lies between them would be judged by the old rule in one and by the new one in "
-        "the other, and be in neither or in both.\nThe choices:"
-        "\n  - restore what the pipeline was and run it with `folkmoot pipeline run FILE --once`, after which all are "
-        "at the same place; then change it"
-        f"\n  - if that cannot be done any more, {_anew(loaded, changed, list(apart))}"
-        f"\n  - remove {file} alone: rows that lie between and that the two rules judge differently are then in "
-        "neither table, or in both. They stay in the stream"
+        f"{listed[1:]}\nThe queries {', '.join(queries)} are not at the same position of the stream, or one of them "
+        "has an incomplete batch: rows in between would be evaluated by the old rule in one and by the new rule in the "
+        "other, and could be in neither or in both.\nThe choices:"
+        "\n  - restore the previous pipeline and run it with `folkmoot pipeline run FILE --once`, after which all are "
+        "at the same position; then change it"
+        f"\n  - if that is no longer possible, {_anew(loaded, changed, list(apart))}"
+        f"\n  - remove {file} alone: rows in between on which the two rules differ are then in "
+        "neither table, or in both. They remain in the stream"
     )
 
 
 def _anew(loaded: Loaded, changed: dict[str, list[str]], views: list[str]) -> str:
-    """Return how to have all judged by the new rules, which needs no batch that the old ones would have to do.
+    """Return how to apply the new rules to everything, without a batch under the old rules.
 
-    changed: the queries by view whose rules are others now. views: those that are not together. A sink that is made
-    anew needs all its quarantines anew, and these all sinks that they are beside.
+    changed: the queries by view whose rules have changed. views: those that are not aligned. A rebuilt sink requires
+    all its quarantines to be rebuilt, and these all their sinks.
     """
     names: set[str] = set()
     more = views
@@ -105,21 +105,21 @@ def _anew(loaded: Loaded, changed: dict[str, list[str]], views: list[str]) -> st
     folders = ", ".join(str(checkpoint_of(loaded.state, f"{QUARANTINE}{view}")) for view in views)
     steps = " OR ".join(f"step = '{view}'" for view in views)
     text = (
-        f"judge all that the stream still has by the new rules: remove {_file(loaded.state)} and {folders}; remove the "
-        f"rows of the quarantine ({loaded.quarantine}) with `expectation IS NOT NULL AND ({steps})`"
+        f"apply the new rules to everything that the stream still has: remove {_file(loaded.state)} and {folders}; "
+        f"remove the rows of the quarantine ({loaded.quarantine}) with `expectation IS NOT NULL AND ({steps})`"
     )
     if backfills:
         text += f"; then {', '.join(backfills)}"
     if others:
         text += (
-            f". What {', '.join(others)} has cannot be taken back: rows that the two rules judge differently are there "
+            f". What {', '.join(others)} has cannot be taken back: rows on which the two rules differ are there "
             "and in the quarantine, or in neither"
         )
     return text
 
 
 def keep_rules(loaded: Loaded, now: Rules) -> None:
-    """Keep by what rows are dropped from now on."""
+    """Record the rules that apply from now on."""
     loaded.state.mkdir(parents=True, exist_ok=True)
     write_json(_file(loaded.state), {"version": VERSION, "views": now})
 
@@ -129,7 +129,7 @@ def _file(state: Path) -> Path:
 
 
 def _together(loaded: Loaded, queries: list[str], quarantine: str) -> bool:
-    """Return whether all have read the same of the streams that the quarantine reads, or nothing at all."""
+    """Return whether all have read the same part of the streams that the quarantine reads, or nothing."""
     checkpoints = {name: checkpoint_of(loaded.state, name) for name in queries}
     if not any(begun(checkpoint) for checkpoint in checkpoints.values()):
         return True

@@ -1,6 +1,6 @@
-"""Numbers, switches and settings of a pipeline file: what is one, and what is told of what is none.
+"""Numbers, booleans and settings of a pipeline file: what is valid, and the errors for what is not.
 
-A text is taken for a number or a switch where it is nothing else: within braces a variable needs quotes.
+A text is accepted as a number or a boolean: within braces a variable needs quotes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def switch(value: object) -> bool:
 
 
 def setting(value: object) -> bool | int | float | str:
-    """Return what an option of Spark can be; raises ValueError."""
+    """Return the value of a Spark option; raises ValueError."""
     if isinstance(value, bool | int | float | str):
         return value
     raise ValueError("is no setting: write a text, a number, true or false")

@@ -1,6 +1,6 @@
-"""Values from the environment in what is kept and shown: their names in the place of them, and digests to compare.
+"""Masks values from the environment in everything kept or shown: by their names, with digests for comparison.
 
-Who may read the state folder may not know what the environment of the driver says.
+Readers of the state folder must not learn the driver's environment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark_folkmoot.pipeline.loading import Loaded
 __all__ = ["equal", "mask", "seal", "sealed", "shown", "unmask"]
 
 ROUNDS: Final = 100_000
-"""A digest of a short secret can be undone by trying: this makes a try cost tens of milliseconds."""
+"""The digest of a short secret can be found by trial: each trial costs tens of milliseconds."""
 
 _SEALED: Final = re.compile(r" \[sealed ([0-9a-f]{32})\]\Z")
 
@@ -27,7 +27,7 @@ def mask(loaded: Loaded, value: Any) -> Any:
 
 
 def unmask(loaded: Loaded, text: str) -> str:
-    """Return the text that `mask` has made `text` of, as the environment is now."""
+    """Return the text from which `mask` produced `text`, with the current environment."""
     for value, name in loaded.document.secrets.items():
         text = text.replace(name, value)
     return text
@@ -51,7 +51,7 @@ def shown(value: Any) -> Any:
 def equal(one: Any, other: Any) -> bool:
     """Return whether two values were the same before they were sealed, or one of them, or none.
 
-    What is a secret is a matter of the file: a text may be sealed today that was not yesterday.
+    The file determines what is a secret: a text may be sealed now that was not sealed before.
     """
     if isinstance(one, str) and isinstance(other, str):
         marks = [_SEALED.search(one), _SEALED.search(other)]

@@ -1,4 +1,4 @@
-"""Starting the query of a sink: which format, which options, and what makes each batch of it count once."""
+"""Starting the query of a sink: the format, the options, and the idempotence of its batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Say", "start_quarantine", "start_sink", "write_static"]
 
 Say = Callable[[str], None]
-"""Tells the user something."""
+"""Prints a line for the user."""
 
 
 def start_sink(
@@ -31,9 +31,9 @@ def start_sink(
     table: str | None,
     say: Say,
 ) -> StreamingQuery:
-    """Start the query of `sink`; without `trigger_ms` it ends when it has what there is. `table`: another folder.
+    """Start the query of `sink`; without `trigger_ms` it processes what is there and ends. `table`: another folder.
 
-    `say` is told what was done between batches.
+    `say` is called with a line for maintenance between batches.
     """
     writer = _writer(loaded, frame, sink.name, checkpoint, trigger_ms)
     if isinstance(sink, DeltaSink):
@@ -61,7 +61,7 @@ def start_quarantine(
 
 
 def write_static(frame: DataFrame, table: str, partition_by: list[str]) -> None:
-    """Make a table anew in one commit."""
+    """Replace a table in one commit."""
     writer = frame.write.format("folkmoot_delta").mode("overwrite")
     if partition_by:
         writer = writer.option("partitionBy", ",".join(partition_by))
@@ -90,12 +90,12 @@ def _delta(sink: DeltaSink, writer: DataStreamWriter, checkpoint: Path, table: s
 
 
 def _transaction(checkpoint: Path) -> str:
-    """Return the id of the query of a checkpoint: with the number of the batch it makes a write count once."""
+    """Return the id of the query of a checkpoint: with the batch number it makes a write idempotent."""
     return str(json.loads((checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
 
 
 def _complete(sink: DeltaSink, checkpoint: Path, table: str, say: Say) -> Callable[[DataFrame, int], None]:
-    """Return what makes the table the whole result of a batch, in one commit."""
+    """Return a function that replaces the table by the whole result of a batch, in one commit."""
 
     def write(batch: DataFrame, number: int) -> None:
         options = {"txnAppId": _transaction(checkpoint), "txnVersion": str(number)}
@@ -108,7 +108,7 @@ def _complete(sink: DeltaSink, checkpoint: Path, table: str, say: Say) -> Callab
 
 
 def _update(sink: DeltaSink, checkpoint: Path, table: str, say: Say) -> Callable[[DataFrame, int], None]:
-    """Return what puts the changed rows of a batch in the place of those with their keys, in one commit."""
+    """Return a function that merges the changed rows of a batch by their keys, in one commit."""
 
     def write(batch: DataFrame, number: int) -> None:
         from deltalake import CommitProperties, Transaction
@@ -126,7 +126,7 @@ def _update(sink: DeltaSink, checkpoint: Path, table: str, say: Say) -> Callable
         if rows.select(sink.keys).group_by(sink.keys).aggregate([]).num_rows < rows.num_rows:
             listed = ", ".join(sink.keys)
             raise PipelineProblem(f"sink '{sink.name}': a batch has several rows with the same keys ({listed})")
-        # NULL is a key like any other: with = such a row would come again in every batch.
+        # NULL is a key like any other: with = such a row would be added again in every batch.
         same = " AND ".join(f"(t.`{key}` IS NOT DISTINCT FROM s.`{key}`)" for key in sink.keys)
         properties = CommitProperties(app_transactions=[Transaction(app, number)])
         merger = found.merge(rows, same, source_alias="s", target_alias="t", commit_properties=properties)
@@ -154,7 +154,7 @@ def _existing(batch: DataFrame, sink: DeltaSink, table: str) -> Any:
 
 
 def _upkeep(sink: DeltaSink, table: str, say: Say) -> None:
-    """Compact here, between two batches: beside a write that reads the table it could make that one fail."""
+    """Compact between two batches: during a write that reads the table, compaction could make it fail."""
     from pyspark_folkmoot.pipeline.upkeep import keep_up
 
     done = keep_up(sink.name, table, sink.compact, sink.vacuum)

@@ -1,7 +1,7 @@
 """Payloads of Sparkplug B (specification 3.0, section 6.4): metrics with their names, types and values.
 
-Owns the descriptor, which is written here and not generated; `protobuf` does the wire. Aliases are not resolved: that
-needs the birth certificates, which are other messages.
+Contains the descriptor, written by hand; `protobuf` parses the bytes. Aliases are not resolved: that would need the
+birth certificates, which are separate messages.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ DATATYPES: Final = [
     "DateTimeArray",
 ]
 
-# How wide the signed types are: their values travel as unsigned numbers (section 6.4.16).
+# The widths of the signed types: their values are encoded as unsigned numbers (section 6.4.16).
 _SIGNED: Final = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}
 
 Decoded = tuple[dict[str, Any] | None, str | None]
@@ -164,7 +164,7 @@ def _decimal(value: int) -> Any:
 
 
 def _whole(what: str, value: int) -> int:
-    """Return a number without a sign of 64 bits that a BIGINT can hold; aliases and numbers above it are nobody's."""
+    """Return an unsigned 64-bit number if a BIGINT can hold it; raises for larger aliases and sequence numbers."""
     if value >> 63:
         raise ValueError(f"{what} is {value}, which is no BIGINT")
     return value

@@ -1,4 +1,4 @@
-"""How long a run takes to start, and with what: the stages between the command and the first batch."""
+"""How long a run takes to start: the stages between the command and the running queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Stages:
         self._begun_s = self._last_s = clock()
 
     def end(self, name: str) -> None:
-        """End the present stage, which was `name`; the next one begins."""
+        """End the current stage, with its `name`; the next one begins."""
         now_s = self._clock()
         self.spans.append((name, now_s - self._last_s))
         self._last_s = now_s

@@ -1,7 +1,7 @@
-"""Where queries begin and, when they take what is there, where they all end: asked once, so that they agree.
+"""Where queries begin and, with `trigger: once`, where they end: determined once, so that all agree.
 
-A sink and the quarantine beside it are queries of their own. If each asked for the end of the stream at its own first
-batch, what came between would be in neither.
+A sink and its quarantine are separate queries. If each asked for the end of the stream at its own first batch, messages
+between the two ends would be in neither.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from pyspark_folkmoot.pipeline.secret import mask, unmask
 __all__ = ["Places", "begins", "common_ends"]
 
 ENDS_PATIENCE_S: Final = 10.0
-"""How long to ask where the streams end: nodes that are away for longer are told of by the queries."""
+"""How long to ask where the streams end: if nodes are unreachable for longer, the queries report it."""
 
 Places = dict[str, Offsets]
 """The next offset, by stream and partition."""
 
 
 def begins(loaded: Loaded, views: Mapping[str, str], sinks: Mapping[str, list[str]]) -> dict[str, dict[str, Places]]:
-    """Return by query and source where it begins, for sources of which the file says `latest` or a time.
+    """Return for each query and source where it begins, if the file says `latest` or a time.
 
-    views: the view of each query. sinks: of each query of the quarantine, the sinks that it is beside. All that begin
-    in this run begin at the same place, which is kept before any of them starts; one of the quarantine that is new
-    begins where its sinks are. Raises StreamProblem when no node says where that is.
+    views: the view of each query. sinks: the sinks of each query of the quarantine. All queries that begin in this run
+    begin at the same position, which is kept before any of them starts; a new query of the quarantine begins where its
+    sinks are. Raises StreamProblem if no node knows that position.
     """
     file = loaded.state / "starts.json"
     wanted = {name: _moving(loaded, view) for name, view in views.items()}
@@ -56,7 +56,7 @@ def begins(loaded: Loaded, views: Mapping[str, str], sinks: Mapping[str, list[st
 
 
 def common_ends(loaded: Loaded) -> Places:
-    """Return where the streams of a pipeline end now; empty when the nodes do not say it."""
+    """Return where the streams of a pipeline end now; empty if no node answers."""
     found: Places = {}
     for source in loaded.model.sources.values():
         if isinstance(source, StreamSource):
@@ -69,7 +69,7 @@ def common_ends(loaded: Loaded) -> Places:
 
 
 def _moving(loaded: Loaded, view: str) -> dict[str, str]:
-    """Return the sources of a view that do not begin at offsets of the file, with where they begin."""
+    """Return the sources of a view that begin at `latest` or a time, with that start."""
     found = {}
     for name in loaded.graph.sources(view):
         source = loaded.model.sources[name]
@@ -79,7 +79,7 @@ def _moving(loaded: Loaded, view: str) -> dict[str, str]:
 
 
 def _kept(loaded: Loaded, file: Path, wanted: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Places]]:
-    """Return what was kept of the queries and sources that there are, as far as the file still says the same."""
+    """Return the kept positions of the current queries and sources whose start in the file is unchanged."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def _kept(loaded: Loaded, file: Path, wanted: Mapping[str, Mapping[str, str]]) -
             for name, sources in wanted.items()
         }
     except (AttributeError, KeyError):
-        text = f"{file} is damaged: it says where queries begin that begin at 'latest' or at a time. Remove it"
+        text = f"{file} is damaged: it has the positions of queries that begin at 'latest' or at a time. Remove it"
         raise PipelineProblem(text) from None
 
 
@@ -121,7 +121,7 @@ def _place_now(loaded: Loaded, source: str) -> Places:
 
 
 def _ask(loaded: Loaded, streams: list[str], patience_s: float, time_us: int | None) -> Places:
-    """Return where streams end now, or where they have the first record of a time or later."""
+    """Return where streams end now, or their first record at or after a time."""
     assert loaded.model.cluster is not None
     client = StreamClient(loaded.model.cluster.url, loaded.token, patience_s)
     try:
@@ -133,7 +133,7 @@ def _ask(loaded: Loaded, streams: list[str], patience_s: float, time_us: int | N
 
 
 def _places(loaded: Loaded, sink: str, source: str, known: Mapping[str, Mapping[str, Places]]) -> Places:
-    """Return where a sink is, or where it begins if that is not sure: earlier, so that nothing is passed over."""
+    """Return the position of a sink, or where it begins if that is uncertain: earlier, so that nothing is skipped."""
     checkpoint = checkpoint_of(loaded.state, sink)
     found = position(checkpoint, streams_kept(loaded, checkpoint)) if begun(checkpoint) else None
     return known.get(sink, {}).get(source, {}) if found is None else found

@@ -1,7 +1,7 @@
-"""What a pipeline has done, in one file of its state folder: written by the driver, read by anybody without Spark.
+"""The progress of a pipeline, in one file of its state folder: the driver writes it, and it is read without Spark.
 
-Rows are counted once per batch, also over restarts: a batch whose number was counted is not counted again. Batches that
-a killed driver had no time to count are named as such: Spark tells of a batch only after it is done.
+Rows are counted once per batch, also across restarts: a batch number is counted once. Batches that a killed driver
+could not count are marked, because Spark reports a batch only after its end.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from pyspark_folkmoot.pipeline.secret import mask, unmask
 __all__ = ["STARTING", "StatusFile", "begin_anew", "read_status", "starting", "status_file"]
 
 STARTING: Final = "starting"
-"""The state of a run that has the lock, and whose queries have not all started."""
+"""The state of a run that holds the lock, and whose queries have not all started."""
 
 SAVE_S: Final = 1.0
 
 EMPTY: Final = {"batch": None, "rows": 0, "rows_per_second": 0.0}
-"""The figures of a query that has done nothing yet."""
+"""The figures of a query before its first batch."""
 
 
 def status_file(state: Path) -> Path:
@@ -41,7 +41,7 @@ def status_file(state: Path) -> Path:
 
 
 def read_status(state: Path) -> dict[str, Any] | None:
-    """Return the status, None when the pipeline has never run."""
+    """Return the status, None if the pipeline has never run."""
     try:
         found: dict[str, Any] = json.loads(status_file(state).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -51,9 +51,10 @@ def read_status(state: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def starting(loaded: Loaded) -> Iterator[StateLock]:
-    """Hold the state folder for a run, and say in its status that one starts, or why it did not come to run.
+    """Hold the state folder for a run, and record in its status that it is starting, or why it failed to start.
 
-    For all that comes before the queries: a session of Spark takes a minute. Raises PipelineProblem naming who has it.
+    Used before the queries exist, because a Spark session takes long to start. Raises PipelineProblem naming the
+    holder.
     """
     with StateLock(loaded.state, "folkmoot pipeline run", loaded.model.name) as lock:
         StatusFile(loaded).state(STARTING)
@@ -91,9 +92,9 @@ class StatusFile:
     def planned(
         self, names: dict[str, tuple[str, list[str]]], fresh: set[str], checkpoints: dict[str, Path] | None = None
     ) -> None:
-        """Say which queries there are, with their views and streams; those in `fresh` begin a new checkpoint.
+        """Record the queries, with their views and streams; those in `fresh` begin a new checkpoint.
 
-        checkpoints: the folders of the others: a driver that was killed has done batches that it has not counted.
+        checkpoints: the folders of the others: a killed driver may have completed batches without counting them.
         """
         with self._lock:
             known = self.found["queries"]
@@ -108,7 +109,7 @@ class StatusFile:
                     _miss(query, last_commit(checkpoints[name]))
 
     def state(self, text: str, error: str | None = None) -> None:
-        """Say what the run does: starting, running, stopping, stopped, finished, failed."""
+        """Record the state of the run: starting, running, stopping, stopped, finished, failed."""
         with self._lock:
             self.found["run"].update(state=text, error=error)
             if text in ("stopped", "finished", "failed"):
@@ -116,17 +117,17 @@ class StatusFile:
         self.save()
 
     def failed(self, name: str, error: str) -> None:
-        """Say why a query failed."""
+        """Record why a query failed."""
         with self._lock:
             self.found["queries"].setdefault(name, {})["error"] = self.loaded.masked(error)
 
     def static(self, name: str, version: int) -> None:
-        """Say that a table made of tables was made anew."""
+        """Record that the table of a view of tables alone was rebuilt."""
         with self._lock:
             self.found["queries"].setdefault(name, {}).update(version=version, at=_now(), error=None)
 
     def progress(self, name: str, found: dict[str, Any]) -> None:
-        """Take in what Spark says of a batch; `found` is its JSON."""
+        """Record Spark's report about a batch; `found` is its JSON."""
         with self._lock:
             query = self.found["queries"].get(name)
             if query is None:
@@ -189,7 +190,7 @@ class StatusFile:
         return written
 
     def save(self, lazily: bool = False) -> None:
-        """Write the file; `lazily` not more often than every second."""
+        """Write the file; if `lazily`, at most once a second."""
         with self._lock:
             now = time.monotonic()
             if lazily and now - self._saved_s < SAVE_S:
@@ -203,7 +204,7 @@ class StatusFile:
 
 
 def begin_anew(state: Path, name: str, checkpoint: Path) -> None:
-    """Forget what a query has done: it has another checkpoint now, whose batches are not counted."""
+    """Forget the figures of a query: its new checkpoint has batches that are not counted."""
     found = read_status(state)
     if found is None:
         return
@@ -213,7 +214,7 @@ def begin_anew(state: Path, name: str, checkpoint: Path) -> None:
 
 
 def _messages(found: dict[str, Any], scans: list[int]) -> int:
-    """Return how many messages a batch had, each counted once however many views of a query are made of it."""
+    """Return the number of messages in a batch, each counted once however many views of a query read it."""
     sources = found.get("sources", [])
     if not scans or len(sources) != len(scans):
         return int(found.get("numInputRows", 0))
@@ -229,7 +230,7 @@ def _forget(found: dict[str, Any], name: str) -> None:
 
 
 def _miss(query: dict[str, Any], done: int | None) -> None:
-    """Take in up to which batch a query has got without telling."""
+    """Record the batches that a query completed without reporting them."""
     counted = -1 if query["batch"] is None else int(query["batch"])
     if done is not None and done > counted:
         query["uncounted"] = query.get("uncounted", 0) + done - counted

@@ -13,8 +13,8 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 class TopicPattern:
     """A pattern: `names` are the columns in the order of the levels, `levels` their numbers (0 is the first level).
 
-    `regex` fits a whole topic, in the common ground of Java and Python. A named level is one whole level; `+` is one
-    that is not bound; `#`, at the end, is this level and all below it. Raises ValueError.
+    `regex` matches a whole topic, and is valid in Java and Python. A name binds a whole level; `+` matches a level
+    without binding it; `#`, at the end, matches this level and all below it. Raises ValueError.
     """
 
     def __init__(self, text: str) -> None:
@@ -33,9 +33,9 @@ class TopicPattern:
             regex.append("[^/]*" if part == "+" else self._named(part, number))
         whole = "/".join(regex)
         if parts[-1] == "#":
-            # [MQTT-4.7.1-2] a/# fits a too.
+            # [MQTT-4.7.1-2] a/# matches a too.
             whole = f"{whole}(/.*)?" if regex else ".*"
-        # Not $, which also fits before a last line break.
+        # Not $, which also matches before a final line break.
         self.regex = rf"(?s)^{whole}(?![\s\S])"
 
     def _named(self, part: str, number: int) -> str:
@@ -54,10 +54,10 @@ class TopicPattern:
         return "[^/]*"
 
     def fits(self, topic: str) -> bool:
-        """Return whether `topic` fits."""
+        """Return whether `topic` matches."""
         return re.match(self.regex, topic) is not None
 
     @property
     def prefix(self) -> str:
-        """What all topics that fit begin with."""
+        """The common prefix of all matching topics."""
         return re.split(r"[{+#]", self.text, maxsplit=1)[0]

@@ -22,23 +22,23 @@ COMPACT_MS: Final = 3_600_000
 """How often the quarantine is compacted."""
 
 VACUUM_EVERY_MS: Final = 86_400_000
-"""How often files that have become old enough are looked for."""
+"""How often to look for files that are old enough to be removed."""
 
 AGAIN_MS: Final = 60_000
-"""When to compact again a table that another writer has changed meanwhile."""
+"""When to compact a table again that another writer changed during the attempt."""
 
 FOLDER_BYTES_MAX: Final = 255
-"""What a file system takes as a name."""
+"""The length that file systems permit for a name, in bytes."""
 
 NOTE: Final = ".folkmoot-upkeep.json"
-"""When a table was looked after last; beside its files, so that it stays with the table."""
+"""The file with the time of the last maintenance; beside the table's files, so that it moves with the table."""
 
 
 def keep_up(name: str, table: str, compact_ms: int | None, vacuum_ms: int | None, now_s: float | None = None) -> str:
-    """Do what is due on a table and return what was done, in words; empty when there was nothing to do.
+    """Do the maintenance that is due on a table; return what was done, in words, or an empty text.
 
-    A table that another writer changes at the same moment is left for the next time. None: never. Raises OSError when
-    not even the note of it can be written: the disk is full, or may not be written.
+    A table that another writer changes at the same time is left for the next time. None: never. Raises OSError if not
+    even the note can be written: the disk is full or read-only.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import CommitFailedError, DeltaError
@@ -48,7 +48,7 @@ def keep_up(name: str, table: str, compact_ms: int | None, vacuum_ms: int | None
         return ""
     now_ms = round((time.time() if now_s is None else now_s) * 1000)
     before = _note(folder)
-    # A table that was never looked after counts from now.
+    # For a table without a note, time counts from now.
     note = {"compacted": now_ms, "vacuumed": now_ms} if before is None else dict(before)
     done = []
     try:
@@ -76,17 +76,17 @@ def keep_up(name: str, table: str, compact_ms: int | None, vacuum_ms: int | None
         note["compacted"] = now_ms - (compact_ms or 0) + AGAIN_MS
     except (DeltaError, OSError) as error:
         note.update(compacted=now_ms, vacuumed=now_ms)
-        done = [f"upkeep failed and is tried again when it is due next: {error}"]
+        done = [f"upkeep failed, and runs again when it is next due: {error}"]
     if note != before:
         write_json(folder / NOTE, note)
     return f"{name}: {', '.join(done)}" if done else ""
 
 
 def _compact(table: DeltaTable) -> tuple[int, int, int]:
-    """Compact a table; return the numbers of files that went and that came, and of values whose files stay as they are.
+    """Compact a table; return the numbers of removed and added files, and of values whose files are not compacted.
 
-    deltalake names folders by the values, with escapes. One such name that the file system does not take would let the
-    compaction of the whole table fail.
+    deltalake names folders by the escaped values. One name that the file system refuses would make the compaction of
+    the whole table fail.
     """
     columns = table.metadata().partition_columns
     parts = table.partitions() if columns else []
@@ -97,7 +97,7 @@ def _compact(table: DeltaTable) -> tuple[int, int, int]:
             refused[column] = values
     ways = []
     for column, values in refused.items():
-        # What is "not in" some values is never NULL, which an empty text asks for.
+        # "not in" never selects NULL; an empty text does.
         none = [(column, "=", "")] if any(part[column] is None for part in parts) else []
         ways.append([(column, "not in", values), *none])
     removed = added = 0
@@ -109,19 +109,21 @@ def _compact(table: DeltaTable) -> tuple[int, int, int]:
 
 
 def _refused(column: str, value: str) -> bool:
-    """Return whether deltalake cannot make, or not find again, the folder that it would name by a partition value."""
+    """Return whether deltalake could not create or find the folder that it would name by a partition value."""
     if "~" in value:
-        return True  # it escapes this one at times, and then looks for files that are not there
+        return True  # it escapes this character inconsistently, and then looks for files that do not exist
     return len(f"{quote(column, safe='')}={quote(value, safe='')}") > FOLDER_BYTES_MAX
 
 
 def _left_out(count: int) -> str:
     values = "1 value" if count == 1 else f"{count:,} values"
-    return f"{values} of its partition columns cannot name a folder (too long, or with ~): their files stay as they are"
+    return (
+        f"{values} of its partition columns cannot name a folder (too long, or with ~): their files are not compacted"
+    )
 
 
 def _note(folder: Path) -> dict[str, Any] | None:
-    """Return when a table was looked after last, None if that is not known."""
+    """Return the time of a table's last maintenance, None if it is unknown."""
     try:
         found = json.loads((folder / NOTE).read_text(encoding="utf-8"))
         note = {"compacted": int(found["compacted"]), "vacuumed": int(found["vacuumed"])}

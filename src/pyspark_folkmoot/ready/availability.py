@@ -1,4 +1,4 @@
-"""Availability as users experience it, by day and month, for groups of clients and topics.
+"""Availability as users experience it, by day and month, for groups of clients and of topics.
 
 See docs/pipeline/availability.md.
 

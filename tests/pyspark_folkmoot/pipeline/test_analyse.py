@@ -115,7 +115,7 @@ def test_an_expectation_is_of_one_row(
 ) -> None:
     ((line, text),) = faults(spark, tmp_path, '"v > 1"', f'"{check}", otherwise: {otherwise}')
     assert line == CHECK
-    assert text.startswith("expectation 'e' of 'w' must judge each row by itself: ")
+    assert text.startswith("expectation 'e' of 'w' must evaluate each row on its own: ")
     assert told in text
 
 

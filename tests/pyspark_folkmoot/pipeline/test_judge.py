@@ -200,7 +200,7 @@ def test_rules_change_only_where_the_queries_are_together(
     assert told in str(caught.value)
     assert "`folkmoot pipeline run FILE --once`" in str(caught.value)
     at(before, "quarantine-w", {0: 5, 1: 4})
-    with pytest.raises(PipelineProblem, match="out, quarantine-w are not at the same place"):
+    with pytest.raises(PipelineProblem, match="out, quarantine-w are not at the same position"):
         check(after)
     check(before)
     at(before, "quarantine-w", {0: 5, 1: 5})
@@ -231,7 +231,7 @@ def test_a_sink_that_is_no_more_holds_up_nothing(node: StreamNode, tmp_path: Pat
         at(before, name, {0: 5, 1: 5})
     after = loaded_of(tmp_path, node, "  - {name: raw, from: v, delta: raw}\n")
     check_rules(after, rules_of(loaded_of(tmp_path, node, "${LIMIT}", "7")))
-    with pytest.raises(PipelineProblem, match="raw, out, quarantine-v are not at the same place"):
+    with pytest.raises(PipelineProblem, match="raw, out, quarantine-v are not at the same position"):
         check(loaded_of(tmp_path, node, "${LIMIT}", "7"))
 
 

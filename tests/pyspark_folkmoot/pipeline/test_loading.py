@@ -88,7 +88,7 @@ CASES = [
     ("flights/{origin}/{carrier}", "flights/{origin}/{origin}", 7, "the column 'origin' is bound twice"),
     ("flights/{origin}/{carrier}", "flights/x{origin}", 7, "must be a whole level in braces"),
     ("flights/{origin}/{carrier}", "flights/#/{origin}", 7, "# can only be the last level"),
-    ("flights/{origin}/{carrier}", "weather/{site}", 8, "never gets a message: line 7 takes the same topics"),
+    ("flights/{origin}/{carrier}", "weather/{site}", 8, "never gets a message: line 7 matches the same topics"),
     ("view: weather", "view: Flights", 8, "the name 'Flights' is taken: line 7"),
     ("airports.csv", "airprts.csv", 9, "there is no airprts.csv beside the pipeline's file"),
     ("format: csv", "format: cvs", 9, "did you mean 'csv'? valid: csv, parquet, delta"),

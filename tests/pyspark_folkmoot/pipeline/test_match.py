@@ -61,7 +61,10 @@ def test_a_delta_table_that_is_gone_is_refused_with_the_choices(tmp_path: Path) 
     with pytest.raises(PipelineProblem) as refused:
         check_tables(loaded)
     text = str(refused.value)
-    assert f"the table at {tmp_path / 'out'} is gone, and the checkpoint of sink 'out' says that 3 batches are" in text
+    assert (
+        f"the table at {tmp_path / 'out'} is missing, but according to the checkpoint of sink 'out' 3 batches are"
+        in text
+    )
     assert "folkmoot pipeline backfill FILE --sink out" in text
     assert f"remove {checkpoint_of(loaded.state, 'out')}: " in text
     (tmp_path / "out").mkdir()
@@ -99,12 +102,12 @@ def test_a_quarantine_that_is_gone_is_refused_unless_the_file_names_another(tmp_
     loaded = loaded_of(tmp_path)
     keep_quarantine(loaded)
     batches(loaded, "quarantine-in", 2)
-    with pytest.raises(PipelineProblem, match="checkpoints of quarantine-in say that 2 batches are in it"):
+    with pytest.raises(PipelineProblem, match="according to the checkpoints of quarantine-in 2 batches are in it"):
         check_tables(loaded)
     other = loaded_of(tmp_path, FILE + "quarantine: elsewhere\n")
     check_tables(other)
     keep_quarantine(other)
-    with pytest.raises(PipelineProblem, match=r"the quarantine at .*elsewhere is gone"):
+    with pytest.raises(PipelineProblem, match=r"the quarantine at .*elsewhere is missing"):
         check_tables(other)
     table(tmp_path / "elsewhere", 0)
     check_tables(other)

@@ -133,7 +133,7 @@ def test_upkeep_leaves_out_partitions_that_deltalake_cannot_name(tmp_path: Path)
     compacted = len(values) - len(refused)
     assert keep_up("t", path, 1000, 1, 1001.0) == (
         f"t: {2 * compacted} files made {compacted}, {len(refused)} values of its partition columns cannot name a "
-        "folder (too long, or with ~): their files stay as they are"
+        "folder (too long, or with ~): their files are not compacted"
     )
     add(2)
     assert keep_up("t", path, 1000, 1, 1002.0) == f"t: {2 * compacted} files made {compacted}", "told once"
@@ -160,7 +160,7 @@ def test_upkeep_that_cannot_even_be_noted_fails_the_run_in_order(tmp_path: Path)
     assert not engine.running["out"].isActive
     (loaded.state / "error.log").mkdir(parents=True)
     assert engine._tell_failure("out", "upkeep: [Errno 28] No space left on device") == 1
-    assert "sink 'out' failed: upkeep: [Errno 28] No space left on device\nThe disk is full. Make room" in said[-2]
+    assert "sink 'out' failed: upkeep: [Errno 28] No space left on device\nThe disk is full. Free space" in said[-2]
     assert said[-1].endswith("error.log: Is a directory"), "a full disk has no room for the log either"
     found = read_status(loaded.state)
     assert found is not None
@@ -174,7 +174,7 @@ def test_upkeep_between_batches_is_told(tmp_path: Path, monkeypatch: pytest.Monk
     sink = DeltaSink.model_validate({"name": "t", "from": "v", "delta": path, "compact": "never"})
     (tmp_path / "t" / NOTE).write_text('{"compacted": 0, "vacuumed": 0}', encoding="utf-8")
     sinks._upkeep(sink, path, said.append)
-    assert said == ["t: upkeep failed and is tried again when it is due next: no permission"]
+    assert said == ["t: upkeep failed, and runs again when it is next due: no permission"]
 
 
 class Clock:

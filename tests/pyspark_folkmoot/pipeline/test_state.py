@@ -84,7 +84,7 @@ def test_fingerprints_belong_to_checkpoints(tmp_path: Path) -> None:
     checkpoint.mkdir()
     (checkpoint / "metadata").write_text("{}", encoding="utf-8")
     check_fingerprint(checkpoint, {"streams": ["a"]}, "q", True)
-    with pytest.raises(PipelineProblem, match=r"'q' cannot follow what changed:\n  - streams: was a, is b"):
+    with pytest.raises(PipelineProblem, match=r"'q' is incompatible with these changes:\n  - streams: was a, is b"):
         check_fingerprint(checkpoint, {"streams": ["b"]}, "q", True)
     with pytest.raises(PipelineProblem, match=r"remove .*checkpoints/q: the stream is looked through again"):
         check_fingerprint(checkpoint, {"streams": ["b"]}, "q", False)
@@ -153,7 +153,9 @@ def test_batches_that_a_killed_driver_has_not_counted_are_named(loaded: Loaded, 
         status.save()
     query = status.found["queries"]["out"]
     assert (query["batch"], query["rows"], query["uncounted"]) == (2, 5, 2)
-    assert "out: 2 batches were done and not counted" in report_text({**status.found, "run": {**status.found["run"]}})
+    assert "out: 2 batches were completed but not counted" in report_text(
+        {**status.found, "run": {**status.found["run"]}}
+    )
 
 
 def test_a_run_that_was_killed_is_called_so_and_silent_nodes_are_named(loaded: Loaded) -> None:
@@ -255,7 +257,7 @@ def test_ranges_of_a_backfill() -> None:
         (
             "[CAST_INVALID_INPUT] The value 'Permission denied' cannot be cast.",
             "The value 'Permission denied' cannot be cast.",
-            "When the cause is mended",
+            "When the cause is fixed",
         ),
         (
             "pyspark_folkmoot.outgoing.ColumnError: row 7 of the task: column 'qos' is 3 (topic 'concurrent')",
