@@ -41,6 +41,13 @@ hypothesis.settings.load_profile("project")
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(name, SHORT_LIVED)
+# Spark's own choice starts a process for every file of a checkpoint (chmod, readlink): a third of the time of a query.
+# Drivers that tests start and kill have Spark's own choice.
+CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -153,7 +160,7 @@ def shared_spark() -> Iterator[SparkSession]:
     """The one Spark of a run: starting one takes ten times as long as most tests of it."""
     from pyspark_folkmoot import spark_session
 
-    session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+    session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2", **CHECKPOINTS})
     yield session
     session.stop()
 
