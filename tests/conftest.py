@@ -36,13 +36,15 @@ FUZZ = int(os.environ.get("FOLKMOOT_FUZZ", "0"))
 hypothesis.settings.register_profile("project", deadline=None, derandomize=not FUZZ, max_examples=100 * max(FUZZ, 1))
 hypothesis.settings.load_profile("project")
 
-# Most of the processor time of a short Spark program goes into the optimising compiler of the JVM, which pays off only
+# Half of the processor time of a short Spark program goes into the optimising compiler of the JVM, which pays off only
 # in programs that run for minutes. Every Spark that a test starts, in whatever process, does without it.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-    os.environ.setdefault(name, SHORT_LIVED)
-# Spark's own choice starts a process for every file of a checkpoint (chmod, readlink): a third of the time of a query.
-# Drivers that tests start and kill have Spark's own choice.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f'{SHORT_LIVED} "-Dspark.executor.extraJavaOptions={SHORT_LIVED}"')
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED)
+
+# For every file of a checkpoint Spark's own choice starts processes (chmod, readlink): a sixth of the processor time of
+# a query. Drivers that tests start and kill have Spark's own choice.
 CHECKPOINTS = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -112,7 +114,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Files are what workers take, groups where tests have one, and single tests of the simulator."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class Scheduling(LoadScopeScheduling):
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             test, _, group = nodeid.rpartition("@")
             if test and "]" not in group:
