@@ -19,6 +19,7 @@ STEPS ?= 300
 NODES ?= 5
 FROM ?= 1
 ARGS ?=
+SOAK_S ?= 7200
 
 .PHONY: help run test test-pure quick soak check format build lock bench sim torture clients clean distclean
 

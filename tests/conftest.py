@@ -39,11 +39,20 @@ FUZZ = int(os.environ.get("FOLKMOOT_FUZZ", "0"))
 hypothesis.settings.register_profile("project", deadline=None, derandomize=not FUZZ, max_examples=100 * max(FUZZ, 1))
 hypothesis.settings.load_profile("project")
 
-# Most of the processor time of a short Spark program goes into the optimising compiler of the JVM, which pays off only
+# Half of the processor time of a short Spark program goes into the optimising compiler of the JVM, which pays off only
 # in programs that run for minutes. Every Spark that a test starts, in whatever process, does without it.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-for name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-    os.environ.setdefault(name, SHORT_LIVED)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f'{SHORT_LIVED} "-Dspark.executor.extraJavaOptions={SHORT_LIVED}"')
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED)
+
+# For every file of a checkpoint Spark's own choice starts processes (chmod, readlink): a sixth of the processor time of
+# a query. Drivers that tests start and kill have Spark's own choice.
+CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -108,7 +117,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Files are what workers take, groups where tests have one, and single tests of the simulator."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class Scheduling(LoadScopeScheduling):
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             test, _, group = nodeid.rpartition("@")
             if test and "]" not in group:
@@ -156,7 +165,7 @@ def shared_spark() -> Iterator[SparkSession]:
     """The one Spark of a run: starting one takes ten times as long as most tests of it."""
     from pyspark_folkmoot import spark_session
 
-    session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})
+    session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2", **CHECKPOINTS})
     yield session
     session.stop()
 

@@ -46,6 +46,7 @@ print("session", type(spark).__module__)
 """
 
 
+@pytest.mark.soak("a server of Spark Connect; source, tables and sinks are tested in sessions of the other kind")
 def test_a_session_of_connect_reads_and_writes(tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
     (tmp_path / "driver.py").write_text(DRIVER, encoding="utf-8")

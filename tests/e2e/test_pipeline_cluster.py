@@ -124,6 +124,7 @@ def said(log: Path, pattern: str) -> str:
     raise AssertionError(log.read_text(encoding="utf-8")[-2000:])
 
 
+@pytest.mark.soak("seven Java processes; executors in processes of their own are tested on local-cluster")
 def test_a_standalone_master_that_loses_a_worker(place: tuple[Path, StreamNode], tmp_path: Path) -> None:
     file, node = place
     prefix = "org.apache.spark.deploy"

@@ -72,8 +72,8 @@ def ask_here(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest
 
     def ask_main(*arguments: object) -> subprocess.CompletedProcess[str]:
         capfd.readouterr()
-        status = main(["pipeline", *map(str, arguments)])
-        return subprocess.CompletedProcess(arguments, status, *capfd.readouterr())
+        words = ["pipeline", *map(str, arguments)]
+        return subprocess.CompletedProcess(words, main(words), *capfd.readouterr())
 
     yield ask_main
     for number, handler in handlers.items():

@@ -205,7 +205,10 @@ def drive(door: Door, folder: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
+BEFORE = pytest.mark.soak("a commit that never came is a batch that is repeated; killed after it, one must not be")
+
+
+@pytest.mark.parametrize("moment", [pytest.param("before", marks=BEFORE), "after"])
 def test_a_driver_that_is_killed_around_its_commit_leaves_each_alert_once(
     node: Serving, tmp_path: Path, moment: str
 ) -> None:

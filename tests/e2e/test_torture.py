@@ -25,6 +25,7 @@ def test_a_verdict_sees_what_is_missing_and_what_is_too_much() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.soak("other tests kill drivers, nodes and executors one by one; `make torture` is its long form")
 @pytest.mark.timeout(1500)
 def test_nothing_is_lost_or_twice_when_all_is_killed(tmp_path: Path) -> None:
     said: list[str] = []

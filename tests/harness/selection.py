@@ -25,7 +25,7 @@ INTERPRETED_IN_SOAK = {
 """Folders of the pure half whose tests `make test` runs compiled only, and why."""
 
 LONG_IN_THE_LOOP = ("test_durability", "test_outbox", "test_reconnect", "test_replication", "test_node")
-"""Files of the pure half that take over ten seconds interpreted: `make quick` takes them when their package changed."""
+"""Files of the pure half that take over ten seconds interpreted: `make quick` takes those of changed packages."""
 
 
 @cache
@@ -79,11 +79,11 @@ def changed_packages(files: Iterable[Path]) -> set[str]:
     """The packages to which changed files belong: of `src/folkmoot`, of `tests`, and the readers of Spark."""
     packages = set()
     for file in files:
-        parts = file.relative_to(ROOT).parts
-        if parts[:2] == ("src", "folkmoot") and len(parts) > 3:
-            packages.add(parts[2])
-        elif (parts[0] == "src" and len(parts) > 2) or (parts[0] == "tests" and len(parts) > 2):
-            packages.add(parts[1])
+        top, *folders = file.relative_to(ROOT).parts[:-1] or [""]
+        if folders[:1] == ["folkmoot"]:
+            folders = folders[1:]
+        if top in ("src", "tests") and folders:
+            packages.add(folders[0])
     return packages
 
 

@@ -1,12 +1,11 @@
 """The boxes that the tests of this folder use: one node, and three with every client at another node than the next.
 
-Three nodes are as many more seconds as the interpreted run can do without: there they run in the compiled run only, or
-with FOLKMOOT_NODES=3.
+Three nodes are as many more seconds as the interpreted run can do without: there they run in the compiled run only, and
+in `make soak`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -15,10 +14,11 @@ from folkmoot.cli.version import is_compiled
 from tests.harness.box import Box
 from tests.harness.fixture import MakeBox, box, make_boxes
 from tests.harness.simulated_cluster import SimulatedBox
+from tests.harness.soak import SOAK
 
 __all__ = ["box", "make"]
 
-NODES = [1, 3] if is_compiled() or os.environ.get("FOLKMOOT_NODES") == "3" else [1]
+NODES = [1, 3] if is_compiled() or SOAK else [1]
 
 # By the name of the test: what is different with three nodes, and why that is right.
 DIFFERENT = {
