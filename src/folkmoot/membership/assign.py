@@ -198,6 +198,8 @@ class _Assigner:
     def _winner(self, partition: int, complete: list[_Copy]) -> _Group:
         groups = self._groups(partition, complete)
         if groups:
+            # A partition whose copies were all away was begun from nothing. Its history gives way to one that began
+            # earlier: that one was acknowledged and read before. An older copy without a change has nothing to give.
             root = min([root_of(group.tip.holding) for group in groups])
             older = [copy for copy in complete if root_of(copy.holding) < root and copy.holding.seq]
             if older:
@@ -296,9 +298,12 @@ class _Assigner:
 def _chosen(ideal: list[str], order: list[str], crowded: dict[str, bool]) -> list[str]:
     """Return the replicas, leader first: the ideal ones that are in sync, and others until the number is full."""
     replicas = [node_id for node_id in ideal if node_id in order]
+    # Others stay replicas until the ideal ones are filled: there are never fewer copies because of a move.
     for node_id in order:
         if len(replicas) < len(ideal) and node_id not in replicas:
             replicas.append(node_id)
+    # Without the ideal leader the present one goes on, which is the first in `order`: each change costs its clients a
+    # pause.
     leader = ideal[0] if ideal[0] in order else _first(order, replicas)
     if leader in crowded:
         leader = ([node_id for node_id in replicas if node_id not in crowded] or [leader])[0]
@@ -356,6 +361,8 @@ def _overtaken(group: _Group, groups: list[_Group]) -> bool:
 
 
 def _outranks(one: _Group, other: _Group) -> bool:
+    # Votes first: only a side with a majority has let records of streams be read, and offsets that were read must keep
+    # their records (A9). Then the branch that more members have, so that less is to be merged and copied.
     if one.votes != other.votes:
         return one.votes > other.votes
     if one.holders != other.holders:

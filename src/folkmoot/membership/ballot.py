@@ -67,7 +67,7 @@ class Ballot:
         members = self.members(ids)
         member_state.counter += 1
         epoch = make_epoch(member_state.counter, member_state.proposer)
-        member_state.promised = epoch
+        member_state.promised = epoch  # the proposer is bound like everybody: it follows no older proposal from now on
         member_state.promised_us = now
         self.proposal = Proposal(epoch, members, now)
         self.proposal.crowded = [member.node_id for member in members if member.node_id in self.crowded]
@@ -129,6 +129,7 @@ class Ballot:
         if proposal is None or now - proposal.started_us < self._member_state.config.promise_us:
             return
         silent = proposal.missing()
+        # Heartbeats come from them, and no promise: as members they would stop this view and every later one.
         for node_id in silent:
             self.muted[node_id] = now + _MUTE_US
         self._member_state.event(WARNING, "view_unanswered", {"epoch": proposal.epoch, "silent": silent})
@@ -149,6 +150,7 @@ class Ballot:
                 return True
         for member in proposal.members:
             peer = self._detector.peers.get(member.node_id)
+            # It was started again: what its earlier start promised to hold may be gone with its disk.
             if peer is not None and peer.member is not None and peer.incarnation() != member.incarnation:
                 return True
         return False
@@ -179,11 +181,14 @@ class Ballot:
         if (member_state.me.node_id, member_state.me.incarnation) not in prepare.members:
             why = "it is for another start of this node"
         elif prepare.epoch <= member_state.promised:
+            # The proposer of the later view was told what this node holds. What it commits under an older view
+            # afterwards would be missing there.
             why = "a later view was promised"
         elif counter_of(prepare.epoch) <= counter_of(member_state.epoch()):
             # The same counter made elsewhere: a view with both would give numbers of requests a second time (ADR 8).
             why = "a view with this number is installed"
         elif not is_sane(counter_of(prepare.epoch), member_state.counter):
+            # Numbers of views are limited. A wild one, taken over by all, would leave none for views to come.
             why = "nobody has made so many views"
         if not why:
             why = self._keeps(node_id, [one for one, _incarnation in prepare.members], now)
@@ -203,6 +208,8 @@ class Ballot:
 
         It would leave behind some of those that it hears, for no more than they are; or take in who comes and goes,
         which is for the lowest id of the view that works to judge. Who asks serves nobody: it waits, and asks again.
+        Without this a node with a bad link took members out of a view that worked, again and again, because a side
+        without a majority has nothing to lose and waits for no link to prove itself.
         """
         member_state = self._member_state
         view = member_state.view
@@ -263,6 +270,8 @@ class Ballot:
         if not proposal.has(node_id):
             return
         proposal.promises[node_id] = promise
+        # All of them, not a majority: who leads what follows from what each member holds, and a member that has not
+        # promised may still commit changes under the view before.
         if proposal.missing():
             return
         member_state = self._member_state
@@ -271,6 +280,8 @@ class Ballot:
         )
         view.proposer = member_state.me.node_id
         peers = self._detector.peers
+        # The proposer says which of the missing may live, so that all members judge alike whether their side begins
+        # anew: one that did and one that did not would not agree on what was acknowledged.
         view.doubtful = [lost.node_id for lost in view.absent if not ended(peers.get(lost.node_id), lost)]
         chain = chain_for(proposal, view, member_state.recent)
         body = encode_commit(chain)

@@ -54,10 +54,12 @@ class Bootstrap:
         """Wait to be taken in; when no member is in sight, make a view with those that wait too."""
         self._pass(now)
         member_state = self._member_state
+        # A member is in sight: its view takes this node in. A view beside it would be a second cluster.
         for peer in self._detector.peers.values():
             if self._detector.hears & peer.bit and peer.serves():
                 self._since_us = now
                 return
+        # Nobody has said yet where other nodes are: those that are there cannot be in sight.
         if member_state.config.seeds_unknown and member_state.view is None:
             return
         if self._since_us < 0 or self._ballot.proposal is not None or self._ballot.retry_us:
@@ -66,8 +68,10 @@ class Bootstrap:
             return  # somebody is about to take this node in
         waited = not self.patient(now)
         ids = self._planner.pool(self._detector.mutual(), now, waited)
+        # The lowest id proposes: two proposals at once would refuse each other.
         if not ids or ids[0] != member_state.me.node_id or member_state.stalled(now):
             return
+        # All that are expected are here: no reason to wait any longer.
         if not waited and not self._all_here(ids):
             return
         if len(ids) == 1 and self.refused_us and now - self.refused_us < member_state.config.refusal_us:

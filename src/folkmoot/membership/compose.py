@@ -20,6 +20,8 @@ def compose(
 
     requests: what operators asked for. leaving: ids that want to go. left: ids that went, with nothing left to give.
     """
+    # A node that was forgotten and comes back is placed as if it had nothing: the others went on without its copies,
+    # and what it held must not be merged. `told` is what it really said, for what the others need to know of it.
     fresh = _fresh(proposal)
     told = proposal
     if fresh:
@@ -37,6 +39,8 @@ def compose(
         if promise.base is not None:
             if node_id not in fresh:
                 bases[node_id] = promise.base
+            # Members compare it with their own view: who served in one that they have not seen has dropped what was
+            # between them. Who served in none has nothing to drop.
             served[node_id] = promise.base_epoch if promise.serving else proposal.epoch
     branches: dict[int, list[str]] = {}
     yielded: dict[int, list[tuple[str, int, int]]] = {}
@@ -58,6 +62,8 @@ def compose(
     view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
     view.crowded = list(told.crowded)
     view.yielded = yielded
+    # Members without most of their seeds may be beside a cluster that goes on without them: offsets that they gave out
+    # could name other records there. A view that goes on from a real cluster's keeps none of that doubt.
     view.apart = told.few and (previous is None or previous.apart)
     view.lineage = _lineage(bases)
     view.lasts = _lasts(tops, absent)
@@ -228,6 +234,7 @@ def _with_joining(members: list[Member], learners: list[list[str]], before: dict
             filling[node_id] = True
     final: list[Member] = []
     for member in members:
+        # Newcomers without data would make a majority of any side that starts enough of them.
         joins = member.state == ACTIVE and member.node_id in filling and member.node_id not in before
         final.append(member.in_state(JOINING) if joins else member)
     return final
@@ -258,7 +265,12 @@ def _known(
 
 
 def _lasts(tops: list[View], absent: list[Member]) -> dict[str, list[int]]:
-    """Return for those who are away the epochs of the last views in which they were, one for each side of a split."""
+    """Return for those who are away the epochs of the last views in which they were, one for each side of a split.
+
+    Histories keep the entries around these. So a copy that comes back after any number of views is known for what it
+    is: a prefix of the others', which is brought up to date, or a branch, which is merged. A prefix that was merged
+    would bring back what was delivered and removed.
+    """
     found: dict[str, list[int]] = {}
     for member in absent:
         node_id = member.node_id

@@ -130,6 +130,8 @@ class MemberState:
         taken = False
         for view in chain:
             member = view.member(self.me.node_id)
+            # A view made without this node: its members took the clients of this node for disconnected, and have
+            # dropped what was under way between them.
             if view.epoch > self.epoch() and member is None:
                 self.strangers.extend([one.node_id for one in view.members])
             if view.epoch <= self.epoch() or member is None or member.incarnation != self.me.incarnation:
@@ -137,10 +139,17 @@ class MemberState:
             taken = True
             self.events.extend(news_of(self.view, view))
             before = self.view if self.may_write() else None
+            # It promised while it served, and has stood down since: its clients were disconnected and its requests are
+            # gone, but the others take it for one that went on. It serves nobody in this view, and has another one
+            # made in which all begin anew with it. Otherwise its clients wait for ever, or get messages twice.
             went_on = view.bases.get(self.me.node_id, view.epoch) != view.epoch
             self.fallen = went_on and (self.fallen or self.state == EXCLUDED)
             self.news = self.fallen or (before is not None and self._branched(before, view))
             self.view = view
+            # A view of a minority is known, so that nodes can be told about in it and forgotten, but with `majority` it
+            # changes no copy: `base` stays the view in which this node could write. Otherwise what a leader that was
+            # cut off had not committed would become part of the minority's history, and a merge would take it for
+            # acknowledged.
             if self.is_live(view):
                 self.base = view
                 self.recent = [*self.recent[-(_RECENT_MAX - 1) :], view]
@@ -160,7 +169,7 @@ class MemberState:
             self.state = MEMBER
             self.room.fresh = False
             self.installed_us = now
-            self.promised = max(self.promised, view.epoch)
+            self.promised = max(self.promised, view.epoch)  # it may come in a chain, without a promise of this node
             self.counter = max(self.counter, counter_of(view.epoch))
             self.filled = [pair for pair in self.filled if self._learns(before, view, pair[0], pair[1])]
             # Others were told that it is to go, or it was started again while it did.
@@ -193,7 +202,10 @@ class MemberState:
         return False
 
     def _learns(self, before: View | None, view: View, partition: int, node_id: str) -> bool:
-        """Tell whether this node leads a partition that another learns, and has not started again since it was full."""
+        """Tell whether a report that a learner is filled still counts: this node leads, the learner has not restarted.
+
+        One that was started again may have lost its disk, and would become a replica with nothing.
+        """
         if partition >= len(view.replicas) or view.leader_of(partition) != self.me.node_id:
             return False
         old = None if before is None else before.member(node_id)

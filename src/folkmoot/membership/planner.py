@@ -69,6 +69,9 @@ class Planner:
         stay = self._without_bad_links(stay, now, wish)
         wish.urgent = len(wish.gone) > 0
         here = stay
+        # The view that replaces a dead leader takes in no newcomers. One that does not answer would delay it, and only
+        # a view can give its partitions to others. A member that is back already is no newcomer: without it a restart
+        # would cost two views.
         if not wish.urgent:
             here = self._joined(view, stay, touch, requests, now, wish)
         else:
@@ -119,6 +122,8 @@ class Planner:
                 peer = self._detector.peer(member.node_id)
                 bit = peer.bit
                 proved = peer.proved_dead or (peer.member is not None and peer.incarnation() != member.incarnation)
+                # Who is silent now may hang or be dead itself, and would hold up the view for a node that is dead for
+                # certain: it cannot vouch for it.
                 vouchers = touch & ~quiet if proved else touch
                 why = "does not answer" if member.node_id in muted else self._fault(member, peer, vouchers)
                 wish.proved = wish.proved or (proved and why != "")
@@ -144,6 +149,7 @@ class Planner:
 
     def _vouched(self, peer: Peer, touch: int) -> bool:
         """Tell whether another observer is in touch with a node that this one is not in touch with."""
+        # If the node has said whom it hears, the observer must be among them: a link in one direction keeps nobody.
         said = self._detector.row_of(peer.node_id)
         for observer in self._detector.peers.values():
             if not touch & observer.bit or observer is peer or not observer.row & peer.bit:
@@ -153,7 +159,11 @@ class Planner:
         return False
 
     def _without_quiet(self, view: View, stay: int, quiet: int, wish: Wish) -> int:
-        """Take out who is silent while another is dead for certain: only with a majority, and a copy of everything."""
+        """Take out who is silent while another is dead for certain: only with a majority, and a copy of everything.
+
+        All members of the next view must promise it. To wait for the silent one until it counts as dead too would
+        double the time in which nobody leads the partitions of the dead one.
+        """
         ids = self._detector.ids(stay & ~quiet)
         kept = dict.fromkeys(ids, True)
         here = [member for member in view.members if member.node_id in kept]
@@ -249,6 +259,7 @@ class Planner:
                 continue
             if _asked(EVICT, requests, peer.member) or _refused(view, peer.member):
                 continue
+            # One that crashes again and again waits like everybody who comes and goes.
             if peer.losses < 3 and self._all_in_touch(peer, stay):
                 stay |= peer.bit
                 wish.come.append(node_id)
@@ -320,7 +331,10 @@ class Planner:
         return target
 
     def proposer(self, ids: list[str], stalled: bool) -> str:
-        """Return the lowest id that can propose: in a view, and not standing still."""
+        """Return the lowest id that can propose: in a view, and not standing still.
+
+        All nodes with the same evidence agree on it. Where evidence differs two may propose: the promises decide.
+        """
         for node_id in ids:
             if node_id == self._me.node_id:
                 if not stalled:

@@ -140,6 +140,8 @@ class Ring:
     def _fill_up(self, partition: int, most: int) -> None:
         """Give a partition that nobody kept the nodes with room, then any: zones first, then the score."""
         chosen = self._chosen[partition]
+        # Rule by rule: room and zones, room alone, zones alone, any. A copy in the same zone beats a node beyond its
+        # share, because the share is what nodes have disks for.
         for rule in range(4):
             for node in self._prefer[partition]:
                 if len(chosen) == self.replicas:

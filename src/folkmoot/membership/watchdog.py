@@ -73,6 +73,8 @@ class Watchdog:
         if wish.proposer != self._member_state.me.node_id or self._ballot.retry_us:
             return
         proposal = self._ballot.proposal
+        # Somebody is dead and its clients wait: now. Everything else settles for a heartbeat, so that several changes
+        # become one view, and keeps a pause between views, because with each one leaderships move and clients notice.
         if wish.urgent:
             if proposal is not None and not self._ballot.is_hopeless(wish.ids):
                 return
@@ -89,7 +91,10 @@ class Watchdog:
         self._ballot.propose(wish.ids, now)
 
     def see_left_out(self) -> None:
-        """Notice that at least half of the view went on without this node."""
+        """Notice that at least half of the view went on without this node.
+
+        Only then: a few members that have gone astray must not make the rest stand down.
+        """
         view = self._member_state.view
         assert view is not None, "a member has a view"
         moved: list[str] = []

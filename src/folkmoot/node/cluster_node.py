@@ -160,6 +160,8 @@ class ClusterNode:
             self.membership.changed(now)
         if self._unopened:
             self._look_for_leaders()
+        # A partition is restored from the store, which shows rows only when they are written. Read earlier, it would
+        # lack what was acknowledged in the last turns.
         if self._again and replication.replica_states.is_written(self._again):
             again = self._again
             self._again = []
@@ -167,6 +169,8 @@ class ClusterNode:
         if replication.ready:
             ready = list(replication.ready)
             replication.ready.clear()
+            # A node that was put out prepares nothing: as soon as it could write again it would publish the wills of
+            # clients that live with others.
             if self._serving:
                 self.broker.cluster.leadership.prepare(ready)
         if not self.state.routes_whole:
@@ -241,9 +245,10 @@ class ClusterNode:
 
     def _install(self, view: View) -> None:
         now = self.state.now
-        self.broker.flush()
+        self.broker.flush()  # rows of this turn are changes of the view before
         if self._needs_majority and not view.has_majority():
             return  # copies stay as they are: what was not committed when the split came must not become so
+        # In the batch of the first changes under it: a restarted node never has changes of a view unknown to it.
         put_view(self.state.writer, view)
         self.state.apart = False
         if self._serving and self._is_torn(view):
@@ -264,16 +269,19 @@ class ClusterNode:
         if not self._serves():
             return
         if not self._serving:
+            # It had stood down and knows nothing of anybody: all members are new to it.
             self._serving = True
             self.fabric.idle = ""
             before = {}
         elif self._broken or self.fabric.muted:
+            # What this node has in memory includes what these members have said, or not: see `leave_all`.
             self.broker.cluster.leadership.leave_all()
             before = {node_id: before[node_id] for node_id in before if node_id not in self._broken}
         self._broken.clear()
         partitions = self.state.partitions
         leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
+        # Before leaders change: a partition that a newer copy may still be missing of opens with its offsets held back.
         for partition in range(partitions):
             held = not self.replication.replica_states.is_readable(partition)
             self.broker.streams.hold(partition, held)
@@ -282,15 +290,17 @@ class ClusterNode:
         self.broker.cluster.leadership.install(
             view.epoch, members, leaders if leaders else [""] * partitions, before, merging
         )
+        # Marks of nodes that are no more are dropped, but not while anybody is away: a merge compares them.
         self.broker.partition.marks.know([*view.known, *members, self.me.node_id] if view.is_whole() else [])
         self._unopened = [partition for partition in range(partitions) if not self.fabric.open[partition]]
         self._again = [p for p in range(partitions) if self.replication.leads(p) and not self.state.leads[p]]
         self.broker.know()
-        self.broker.cluster.dispatch.installed()
+        self.broker.cluster.dispatch.installed()  # last: what came early is for the view as it is installed now
 
     def _is_torn(self, view: View) -> bool:
         """Whether members were lost that may go on by themselves, and count for more than those who are left."""
         before = self.replication.replica_states.view
+        # The larger side goes on: a member that merely hangs must not cost all its clients their connections.
         if before is None or view.has_majority_or_tie():
             return False
         return any(before.member(node_id) is not None for node_id in view.doubtful)
