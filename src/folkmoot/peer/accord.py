@@ -1,7 +1,8 @@
-"""Settings that have to be equal on all nodes: what a node says of its own in the handshake, and who differs.
+"""Settings that must be equal on all nodes: what a node sends of its own in the handshake, and which nodes differ.
 
-Owns which settings these are, and their form as text. Nobody is refused for them: while they are changed, one node
-after the other, nodes differ for minutes. A node of an older version says less; what it does not say does not differ.
+Owns which settings these are, and their form as text. No connection is refused because of them: while an operator
+changes one node after another, nodes differ for minutes. A node of an older version sends fewer of them; a setting that
+it does not send does not differ.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def settings_of(config: ClusterConfig) -> dict[str, str]:
 
 
 def disagreements(mine: dict[str, str], theirs: dict[str, str]) -> list[Disagreement]:
-    """Return in which settings two nodes differ that both have told of."""
+    """Return the settings in which two nodes differ; only those that both have sent."""
     found: list[Disagreement] = []
     for setting, here in mine.items():
         there = theirs.get(setting, here)

@@ -1,6 +1,6 @@
-"""What is told of peers that cannot be reached, or do not want each other: as events, and by address.
+"""Peers that cannot be reached and connections that are refused: reported as events, and kept by address.
 
-What stays wrong is told again after `COMPLAINT_US`, not at each attempt.
+A fault that lasts is reported again after `COMPLAINT_US`, not at each attempt.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ COMPLAINT_US: Final = 60 * SECOND
 
 
 class Complaints:
-    """What was told when: `Complaints(events)` adds to the events of its owner."""
+    """What was reported when. `Complaints(events)` appends to the events of its owner."""
 
     def __init__(self, events: list[Event]) -> None:
-        self.unanswered: dict[str, str] = {}  # addresses at which nobody is connected, and why
+        self.unanswered: dict[str, str] = {}  # addresses without a connection, and why
         self._events = events
         self._said: dict[str, int] = {}
 
     def refused(self, level: str, kind: str, peer: PeerConnection, why: str, now: int) -> None:
-        """One of the two ends of a connection does not want the other."""
+        """Report that one end of a connection has refused the other."""
         name = peer.address if peer.outgoing else peer.address.rpartition(":")[0]
         fields: dict[str, object] = {"address": peer.address, "reason": why}
         if peer.hello is not None:
@@ -35,12 +35,12 @@ class Complaints:
         self._say(level, kind, f"{kind} {name} {why}", fields, now)
 
     def unreachable(self, address: str, why: str, now: int) -> None:
-        """No connection to an address could be made."""
+        """Report that no connection to an address could be made."""
         self.note(address, why)
         self._say(INFO, "peer_unreachable", f"peer_unreachable {address}", {"address": address, "reason": why}, now)
 
     def note(self, address: str, why: str) -> None:
-        """Remember why nobody is connected at an address, without an event."""
+        """Keep why there is no connection to an address, without an event."""
         if len(self.unanswered) >= COMPLAINTS_MAX:
             self.unanswered.clear()
         self.unanswered[address] = why

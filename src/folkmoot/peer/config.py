@@ -1,4 +1,4 @@
-"""What a node is told of its cluster: plain values, made by the configuration package or by a test."""
+"""The settings of a cluster node: plain values, made by the configuration package or by a test."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ class ClusterConfig:
     def __init__(self) -> None:
         self.peer_address: str = ""  # HOST:PORT at which other nodes reach this one
         self.seeds: list[str] = []  # HOST:PORT of nodes to ask first
-        self.seeds_unknown: bool = False  # nobody could be asked yet: without a view of old, no first one is made
-        self.replicas: int = 3  # copies of each partition, this node's own included
-        self.zone: str = ""  # replicas stand in different zones as far as there are enough; empty = the node's id
+        self.seeds_unknown: bool = False  # discovery has not answered yet: without a stored view, make no first one
+        self.replicas: int = 3  # copies of each partition, the leader's included
+        self.zone: str = ""  # replicas are in different zones if there are enough zones; empty = the node's id
         self.secret: bytes = b""  # shared by all nodes; empty = peers need no proof
         self.split_policy: str = "available"  # or "majority"
         # Membership
         self.heartbeat_us: int = 100 * MILLISECOND
-        self.silence_us: int = 2 * SECOND  # a peer that is silent for so long is suspect
-        self.join_wait_us: int = 2 * SECOND  # how long a fresh or restarted node waits to be taken in
-        self.refusal_us: int = 10 * SECOND  # so long after a refusal by others a node does not begin to serve alone
-        self.view_pause_us: int = 500 * MILLISECOND  # between planned changes of the view: joins are taken together
-        self.link_patience_us: int = 2 * SECOND  # a bad link between two that live costs one its place after this
-        self.stall_us: int = 2 * SECOND  # a node whose disk stands still for so long counts as dead
-        self.full_wait_us: int = 3 * SECOND  # a node whose disk is full for so long leads no more, if another can
-        self.full_hold_us: int = 10 * SECOND  # and so long after it has room again it leads again; longer if it flaps
-        self.promise_us: int = 3 * SECOND  # who is heard but does not answer a proposal for so long is left out
+        self.silence_us: int = 2 * SECOND  # a peer that is silent for this long is suspected
+        self.join_wait_us: int = 2 * SECOND  # how long a new or restarted node waits for a view to take it in
+        self.refusal_us: int = 10 * SECOND  # after a refusal by others: begin to serve alone only after this
+        self.view_pause_us: int = 500 * MILLISECOND  # between planned changes of the view: joins within it share one
+        self.link_patience_us: int = 2 * SECOND  # then a bad link between live nodes costs one its place
+        self.stall_us: int = 2 * SECOND  # a node whose disk stalls for this long counts as dead
+        self.full_wait_us: int = 3 * SECOND  # after this time with a full disk a node gives its leaderships to others
+        self.full_hold_us: int = 10 * SECOND  # it leads again after this time with room; longer if it flaps
+        self.promise_us: int = 3 * SECOND  # a node that is heard but does not answer a proposal is left out after this
         # Links
-        self.link_buffer_bytes_max: int = 64 << 20  # sent to a peer and not acknowledged by its link
-        self.link_keep_us: int = 60 * SECOND  # how long that is kept for a peer without a connection; memory
+        self.link_buffer_bytes_max: int = 64 << 20  # sent to a peer and not acknowledged
+        self.link_keep_us: int = 60 * SECOND  # how long that is kept in memory for a peer without a connection
         self.handshake_us: int = 5 * SECOND  # a connection that has not proved itself by then is closed
-        self.dial_us_min: int = 20 * MILLISECOND  # before dialling again, doubled each time
-        self.dial_us_max: int = SECOND  # a node that comes back is found this much later
-        self.ack_delay_us: int = 25 * MILLISECOND  # what was received is acknowledged with the next frame, or then
+        self.dial_us_min: int = 20 * MILLISECOND  # pause before dialling again, doubled each time
+        self.dial_us_max: int = SECOND  # the longest pause: a node that comes back is found within it
+        self.ack_delay_us: int = 25 * MILLISECOND  # acknowledge with the next frame, or after this
         # What nodes must agree on
         self.name: str = "folkmoot"  # of the cluster
         self.partitions: int = 256
-        self.streams: str = ""  # those that are declared, in a few characters: equal where the declarations are
+        self.streams: str = ""  # a short digest of the declared streams, equal where the declarations are
         self.features: list[str] = list(FEATURES)  # what this node can do beyond the wire version
         # What the driver found at the start: rows that were acknowledged may be missing in this store
         self.incomplete: bool = False

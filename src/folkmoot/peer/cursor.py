@@ -1,6 +1,6 @@
-"""Reading what another node sent, or a row holds, field by field: nothing read past the end, nothing without a bound.
+"""Reads bytes of another node or of a row field by field: never past the end, and nothing without a bound.
 
-Every fault is a ValueError with a text for the log; what follows the last field that is read is for later versions.
+Every fault is a ValueError with a text for the log. Bytes after the last field that is read belong to later versions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def put_text(text: str) -> bytes:
 
 
 class Cursor:
-    """A position in bytes; each method reads one field and goes on behind it."""
+    """A position in bytes; each method reads one field and moves behind it."""
 
     def __init__(self, data: bytes, what: str) -> None:
         self._data = data
@@ -34,7 +34,7 @@ class Cursor:
         self._what = what
 
     def done(self) -> bool:
-        """Tell whether all is read."""
+        """Tell whether all bytes are read."""
         return self._pos >= len(self._data)
 
     def byte(self) -> int:
@@ -63,7 +63,7 @@ class Cursor:
         raise ValueError(f"{self._what} has an integer that does not end")
 
     def count(self, most: int) -> int:
-        """Read a number of things of which each takes a byte at least, `most` of them."""
+        """Read a count of at most `most` items, each of which takes at least one byte."""
         value = self.integer()
         if value > most or value > len(self._data) - self._pos:
             raise ValueError(f"{self._what} says that {value} things follow")

@@ -1,7 +1,7 @@
-"""Where to dial, and when again: addresses of seeds and members, each tried with growing pauses.
+"""Which addresses to dial, and when: those of seeds and members, each retried with growing pauses.
 
-Owns the addresses that are wanted and what was learned about them. Opens no connection and knows no link: whether a
-node is connected is told by the caller.
+Owns the wanted addresses and what was learned about them. Opens no connection and knows no link: the caller says which
+nodes are connected.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ __all__ = ["Dials", "Target"]
 
 
 class Target:
-    """A wanted address; `node_id`: who answered there last, "" when nobody has."""
+    """A wanted address; `node_id`: the node that answered there last, "" if none has."""
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.node_id = ""
-        self.itself = False  # the address is this node's own, as a seed list may have it
-        self.busy = False  # it is being dialled, or the connection to it stands
+        self.itself = False  # the address is this node's own: a seed list may contain it
+        self.busy = False  # it is being dialled, or connected
         self.backoff_us = 0
         self.due_us = 0
 
@@ -37,18 +37,18 @@ class Dials:
         self.targets: dict[str, Target] = {}
 
     def want(self, address: str) -> Target:
-        """Keep a connection to whoever lives at `address`."""
+        """Keep a connection to the node at `address`."""
         target = self.targets.get(address)
         if target is None:
             target = self.targets[address] = Target(address)
         return target
 
     def unwant(self, address: str) -> None:
-        """Dial an address no more."""
+        """Stop dialling an address."""
         self.targets.pop(address, None)
 
     def met(self, address: str, node_id: str) -> None:
-        """A node has been found at an address."""
+        """Note which node answered at an address."""
         target = self.targets.get(address)
         if target is not None:
             target.node_id = node_id
@@ -59,7 +59,7 @@ class Dials:
         return {address: node_id for address, node_id in found.items() if node_id}
 
     def ended(self, address: str, lived_us: int, now: int) -> Target | None:
-        """A dial has failed or its connection is gone; one that did not live long was no success."""
+        """Note that a dial failed or its connection ended. A connection that ended soon counts as a failed dial."""
         target = self.targets.get(address)
         if target is None:
             return None
@@ -70,12 +70,12 @@ class Dials:
             return target
         doubled = max(2 * target.backoff_us, self._config.dial_us_min)
         target.backoff_us = min(doubled, self._config.dial_us_max)
-        # Nodes that lost each other at one moment must not meet again and again at one moment.
+        # Jitter: nodes that lost each other at the same moment must not keep dialling at the same moment.
         target.due_us = now + target.backoff_us - self._rng.below(target.backoff_us // 4 + 1)
         return target
 
     def hurry(self, node_id: str, now: int) -> None:
-        """A connection to a node that has lived for long is gone: dial at once, it tells whether the node lives."""
+        """Dial at once after the end of a long-lived connection: the answer shows whether the node is alive."""
         for target in self.targets.values():
             if target.node_id == node_id and not target.busy:
                 target.backoff_us = 0

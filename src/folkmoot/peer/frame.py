@@ -1,7 +1,7 @@
-"""The wire between two nodes: frames out of bytes, and the numbered messages that a data frame carries.
+"""The wire format between two nodes: frames, and the numbered messages that a data frame carries.
 
-Owns the layout and the bytes of a frame that has not arrived completely. Knows no peer and decides nothing. A frame is
-its length (4 bytes, counting what follows), a kind (1 byte) and a body; integers are big-endian. A data frame's body:
+Owns the layout, and the bytes of a frame that is incomplete. Knows no peer and decides nothing. A frame is its length
+(4 bytes, not counting themselves), a kind (1 byte) and a body; integers are big-endian. The body of a data frame:
 
     first   u64  number of its first message; messages of a link are numbered from 1 without gaps; 0 when it has none
     ack     u64  the sender has received all messages up to this number
@@ -32,11 +32,11 @@ __all__ = [
     "message_head",
 ]
 
-HELLO: Final = 1  # who I am: folkmoot.peer.handshake
-PROOF: Final = 2  # that I know the secret
-RESUME: Final = 3  # where our link stands: folkmoot.peer.link
-DATA: Final = 4  # messages, or none: then it only acknowledges
-PING: Final = 5  # a time of mine, u64; to be sent back at once
+HELLO: Final = 1  # id, versions, settings: folkmoot.peer.handshake
+PROOF: Final = 2  # of knowing the secret
+RESUME: Final = 3  # the state of the link: folkmoot.peer.link
+DATA: Final = 4  # messages; without any it only acknowledges
+PING: Final = 5  # a time of the sender, u64; returned at once as PONG
 PONG: Final = 6
 CLOSE: Final = 7  # the last frame: a code, u8, and a reason in UTF-8
 
@@ -57,7 +57,7 @@ def frame(kind: int, body: bytes) -> bytes:
 
 
 def message_head(kind: int, size: int) -> bytes:
-    """Return what stands before a message's body of `size` bytes; kind 0 to 255."""
+    """Return the head of a message whose body has `size` bytes; kind 0 to 255."""
     if size < 128:
         return U16[kind << 8 | size]
     if size < 16384:
@@ -75,9 +75,9 @@ def data_frame(first: int, ack: int, pieces: list[bytes], size: int) -> bytes:
 
 
 class FrameReader:
-    """Cuts a byte stream into frames of at most `bytes_max` bytes, length field not counted; it may change any time.
+    """Cuts a byte stream into frames of at most `bytes_max` bytes, the length field not counted; it may change.
 
-    After `feed`, call `next` until it returns NONE or MALFORMED: frames that came whole are read where they lie.
+    After `feed`, call `next` until it returns NONE or MALFORMED. Complete frames are read in place.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -92,7 +92,7 @@ class FrameReader:
         return f"FrameReader(held={len(self._held)} need={self._need_bytes} bytes_max={self.bytes_max})"
 
     def held_bytes(self) -> int:
-        """Return how many bytes wait for the rest of their frame."""
+        """Return how many bytes of an incomplete frame are held."""
         return len(self._held)
 
     def feed(self, data: bytes) -> None:
@@ -107,7 +107,7 @@ class FrameReader:
         self._pos = 0
 
     def next(self) -> int:
-        """Return where in `data` the next frame's kind stands, its body ending before `stop`; or NONE or MALFORMED."""
+        """Return where in `data` the next frame's kind is, its body ending before `stop`; or NONE or MALFORMED."""
         data = self.data
         pos = self._pos
         end = len(data)

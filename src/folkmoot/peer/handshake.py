@@ -1,16 +1,16 @@
 """How two nodes introduce themselves: HELLO, the wire version, and the proof that both know the secret.
 
-Owns the bytes and the rules of HELLO and PROOF; connections are `folkmoot.peer.peers`' business. HELLO:
+Owns the bytes and the rules of HELLO and PROOF; `folkmoot.peer.peers` owns the connections. HELLO:
 
     magic     8 bytes, "folkmoot"
-    wire      u16, u16: the lowest and the highest version that the node speaks; the highest common one is used
+    wire      u16, u16: the lowest and the highest version that the node supports; the highest common one counts
     fields    each tag u8, length u16, value; unknown tags and what follows the known part of a value are ignored
 
 PROOF is HMAC-SHA256 (RFC 2104, FIPS 180-4) under the secret over the prover's role and both HELLOs, so over both ids,
-nonces and versions: none of it can be changed on the way. The node that dialled proves itself first, so that a
-stranger who connects gets nothing to guess secrets with. Nonces depend on the secret: nobody else can foretell them and
-collect answers. The proof is about the start of a connection; only TLS protects what follows from one who sits on the
-line.
+nonces and versions: none of these can be changed on the way. The node that dialled proves itself first, so that an
+attacker who connects gets nothing to test guesses of the secret with. Nonces depend on the secret: nobody without it
+can predict them and collect answers. The proof covers the start of a connection; only TLS protects what follows from
+an attacker on the path.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _INCARNATION_MAX: Final = 1 << 62
 
 
 class Hello:
-    """What a node says of itself; `run` is a random number that tells two processes with one id apart."""
+    """What a node sends of itself; `run` is a random number that distinguishes two processes with one id."""
 
     def __init__(self, node_id: str, incarnation: int, run: int) -> None:
         self.wire_min = 0
@@ -125,7 +125,7 @@ def _put(parts: list[bytes], tag: int, value: bytes) -> None:
 
 
 def read_hello(data: bytes) -> Hello | str:
-    """Read the body of a HELLO frame, or say what is wrong with it."""
+    """Read the body of a HELLO frame, or return what is wrong with it."""
     if data[:8] != _MAGIC or len(data) < 12:
         return "its first bytes are not those of a node of Folkmoot"
     hello = Hello("", 0, 0)
@@ -203,13 +203,13 @@ def _fault_of(hello: Hello) -> str:
 
 
 def common_wire(mine: Hello, theirs: Hello) -> int:
-    """Return the highest wire version that both speak, or 0."""
+    """Return the highest wire version that both support, or 0."""
     wire = min(mine.wire_max, theirs.wire_max)
     return wire if wire >= mine.wire_min and wire >= theirs.wire_min else 0
 
 
 def differs(mine: Hello, theirs: Hello) -> str:
-    """Say why two nodes cannot be in one cluster, in words that fit the log of the first; "" when they can."""
+    """Return why two nodes cannot be in one cluster, for the log of the first; "" if they can."""
     if mine.cluster != theirs.cluster:
         return f"it belongs to the cluster {theirs.cluster!r}, this node to {mine.cluster!r}"
     if mine.partitions != theirs.partitions:
@@ -231,11 +231,11 @@ def proof(secret: bytes, role: bytes, dialler_hello: bytes, listener_hello: byte
 
 
 class Greeter:
-    """Says HELLO and PROOF on connections and judges those of the peers."""
+    """Sends HELLO and PROOF on connections and checks those of the peers."""
 
     def __init__(self, me: Member, config: ClusterConfig, rng: Rng) -> None:
         self._secret = config.secret
-        # Numbers of the generator must not be seen outside: from one of them all later ones can be computed.
+        # Outputs of the generator must not leave the process: from one of them all later ones can be computed.
         self._seed = u64(rng.next64()) + u64(rng.next64())
         self._count = 0
         hello = Hello(me.node_id, me.incarnation, get_u64(nonce(b"run", self._seed, 0), 0))
@@ -252,14 +252,14 @@ class Greeter:
         self.hello = hello
 
     def begin(self, peer: PeerConnection) -> None:
-        """Say HELLO."""
+        """Send HELLO."""
         self._count += 1
         self.hello.nonce = nonce(self._secret, self._seed, self._count)
         peer.said = self.hello.encode()
         peer.put(frame(HELLO, peer.said))
 
     def hear(self, peer: PeerConnection, body: bytes) -> str:
-        """A HELLO came: return what is wrong with it, or "" and the peer is PROVING."""
+        """Take a HELLO: return what is wrong with it, or "" after which the peer is PROVING."""
         hello = read_hello(body)
         if isinstance(hello, str):
             return hello
@@ -282,7 +282,7 @@ class Greeter:
         return ""
 
     def check(self, peer: PeerConnection, body: bytes) -> str:
-        """A PROOF came: return what is wrong with the peer, or "" and it is RESUMING."""
+        """Take a PROOF: return what is wrong with the peer, or "" after which it is RESUMING."""
         hello = peer.hello
         assert hello is not None, "PROVING comes after HELLO"
         if peer.outgoing:

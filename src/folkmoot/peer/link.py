@@ -1,15 +1,15 @@
 """The messages between this node and one other process: numbered, acknowledged, sent again on the next connection.
 
-Owns both directions of one link and the memory of what was sent and not acknowledged. Opens, chooses and closes no
-connection: that is `folkmoot.peer.peers`. A link is between two processes, not two node ids: a restarted peer gets
-a new one.
+Owns both directions of one link, and keeps what was sent until it is acknowledged. Opens, chooses and closes no
+connection: `folkmoot.peer.switch` does. A link is between two processes, not two node ids: a restarted peer gets a new
+link.
 
-Why nothing is lost or doubled: each side of a link has a tag that no other link of its process has or had, and the
-numbers of messages begin at 1 with a tag. RESUME, the first frame of both sides on each connection, carries the tag,
-the peer's tag as far as it is known, and the number of the last message received. Whoever sees a peer's tag change
-begins anew (the peer's side is new, so nothing sent to the old one was received); a tag that is lower than the known
-one comes from a connection that was overtaken. What a peer acknowledges it has handed on; what it was sent twice, by a
-RESUME that told less than was received meanwhile, it drops by number.
+Why nothing is lost or duplicated: each side of a link has a tag that its process uses for no other link, and messages
+are numbered from 1 under each tag. RESUME, the first frame of both sides on each connection, carries the tag, the
+peer's tag if it is known, and the number of the last message received. A side that sees the peer's tag change starts
+over: the peer's side is new, so it received nothing of what was sent to the old one. A tag that is lower than the known
+one comes from a connection that was overtaken. A message is acknowledged when it was handed on. One that arrives twice,
+because the RESUME was sent before it was received, is dropped by its number.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from folkmoot.peer.peer import PeerConnection
 
 __all__ = ["ACK_BYTES", "Link", "Resume", "read_resume"]
 
-FRAME_BYTES: Final = 1 << 20  # a turn with more to say says it in several frames, so that none holds up the next
-HANDOVER_BYTES: Final = 4 << 20  # what a transport is given at once: more would be copied only to lie there
-ACK_BYTES: Final = 256 << 10  # received bytes that are acknowledged in the same turn; fewer may wait for company
+FRAME_BYTES: Final = 1 << 20  # a turn with more is sent as several frames, so that none delays the next for long
+HANDOVER_BYTES: Final = 4 << 20  # given to a transport at once; more would be copied into its buffer and wait there
+ACK_BYTES: Final = 256 << 10  # received bytes that are acknowledged in the same turn; fewer wait for the next frame
 _HEAD_BYTES: Final = 17  # kind, first, ack
 
 
@@ -65,23 +65,23 @@ class Link:
         self.node_id = member.node_id
         self.run = run
         self.tag = tag
-        self.peer_tag = 0  # 0: it has not told
+        self.peer_tag = 0  # 0: unknown
         self.wire = 0
         self.features: list[str] = []
         self.settings: dict[str, str] = {}
         # Connections
         self.current: PeerConnection | None = None
-        self.pending: PeerConnection | None = None  # we sent RESUME on it and await the answer
-        self.up = False  # what was told
+        self.pending: PeerConnection | None = None  # RESUME was sent on it, and the answer is awaited
+        self.up = False  # as it was last reported
         self.was_up = False
         self.refused = False
-        self.idle_from_us = now  # since when there is no connection
+        self.idle_from_us = now  # when the last connection ended
         # Output
-        self.queue: list[bytes] = [b""]  # of this turn; the first stands for the head of the frame
+        self.queue: list[bytes] = [b""]  # of this turn; the first is a placeholder for the head of the frame
         self.queue_bytes = 0
         self.frames: list[Frame] = []
         self.frames_bytes = 0
-        self.unsent = 0  # index of the first frame that the current connection was not given
+        self.unsent = 0  # index of the first frame that the current connection has not been given
         self.last_number = 0  # of the last message put
         self.framed_number = 0
         self.acked = 0
@@ -91,7 +91,7 @@ class Link:
         self.received = 0
         self.unacked_bytes = 0
         self.ack_due_us: int = NEVER
-        self.unknown = 0  # messages whose kind no version that we know has
+        self.unknown = 0  # messages of kinds that this version does not know
         # Time
         self.heard_us = now
         self.patience_from_us = now  # silence counts from here
@@ -106,7 +106,7 @@ class Link:
     # Output
 
     def backlog_bytes(self) -> int:
-        """Return the bytes that were put and are not acknowledged."""
+        """Return the size of the messages that are not acknowledged."""
         return self.queue_bytes + self.frames_bytes
 
     def put(self, kind: int, body: bytes) -> None:
@@ -120,7 +120,7 @@ class Link:
             self.seal()
 
     def seal(self) -> None:
-        """Make a frame of what was put; it stays until it is acknowledged."""
+        """Make a frame of the messages of this turn; it is kept until it is acknowledged."""
         if self.framed_number == self.last_number:
             return
         data = data_frame(self.framed_number + 1, self.received, self.queue, self.queue_bytes)
@@ -133,7 +133,7 @@ class Link:
         self.ack_due_us = NEVER
 
     def pump(self) -> bool:
-        """Give the current connection the frames that it has not had; True when some remain for the next turn."""
+        """Give the current connection the frames that it has not had; return whether some remain for the next turn."""
         connection = self.current
         if connection is None:
             return False
@@ -149,15 +149,15 @@ class Link:
         return False
 
     def acknowledge(self) -> None:
-        """Tell what was received, without any message."""
+        """Send an acknowledgement without messages."""
         connection = self.current
         self.ack_due_us = NEVER
         if connection is not None and connection.writable:
             self.unacked_bytes = 0
-            connection.put(data_frame(0, self.received, [b""], 0))  # it may overtake frames: it must not count
+            connection.put(data_frame(0, self.received, [b""], 0))  # it may overtake data frames, so it takes no number
 
     def acknowledged(self, number: int) -> None:
-        """The peer has all messages up to `number`; the caller has checked that they were sent."""
+        """Forget the messages up to `number`, which the peer has; the caller has checked that they were sent."""
         if number <= self.acked:
             return
         self.acked = number
@@ -172,7 +172,7 @@ class Link:
     # Input
 
     def take(self, data: bytes, pos: int, stop: int, inbox: list[tuple[str, int, bytes]]) -> str:
-        """Read a data frame whose kind stands at `pos`; return what is wrong with it, or "".
+        """Read a data frame whose kind is at `pos`; return what is wrong with it, or "".
 
         Messages that were received before are dropped. A frame with a fault leaves nothing in the inbox.
         """
@@ -221,7 +221,7 @@ class Link:
                 number += 1
             at = end
         self.received = number
-        if first:  # an acknowledgement alone is not acknowledged: two idle nodes would never rest
+        if first:  # a mere acknowledgement is not acknowledged: two idle nodes would never stop
             self.unacked_bytes += stop - pos
         return ""
 
@@ -232,7 +232,7 @@ class Link:
         return frame(RESUME, b"".join([u64(self.tag), u64(self.peer_tag), u64(self.received), u64(serial)]))
 
     def begin_anew(self) -> None:
-        """Forget both directions: the other side is new."""
+        """Start both directions over: the other side is new."""
         self.queue = [b""]
         self.queue_bytes = 0
         self.frames = []

@@ -6,11 +6,11 @@ from typing import Final
 
 __all__ = ["ACTIVE", "JOINING", "LEAVING", "Member"]
 
-JOINING: Final = 0  # has not yet what the placement gives it, and is not known from an earlier view
+JOINING: Final = 0  # lacks copies that the placement gives it, and was in no earlier view
 ACTIVE: Final = 1
-LEAVING: Final = 2  # gives away what it has; the placement counts on it no more
+LEAVING: Final = 2  # hands over its copies; the placement does not count on it
 
-_STARTS_MAX: Final = 1 << 16  # of one node while it is away; that another row comes so close: one in ten million
+_STARTS_MAX: Final = 1 << 16  # of one node while it is away; another series is that close once in ten million
 
 
 class Member:
@@ -46,9 +46,9 @@ class Member:
         return same
 
     def continues(self, before: Member) -> bool:
-        """Tell whether this is the same start of the node or a later one of the same row: then its disk is the same.
+        """Tell whether this is the same start of the node or a later one with the same disk.
 
-        The first number of a row is drawn where there is nothing on the disk, each start adds one (`node.birth`).
+        A node with an empty disk draws its first incarnation; each start with the same disk adds one (`node.birth`).
         """
         return 0 <= self.incarnation - before.incarnation < _STARTS_MAX
 

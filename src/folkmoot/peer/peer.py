@@ -1,6 +1,6 @@
-"""One network connection to another node, and what is told when a node comes or goes.
+"""One network connection to another node, and the report that a node can be reached or not.
 
-Owns a connection's buffers and the state of its handshake. Never touches a socket: `handle` is the driver's.
+Owns a connection's buffers and the state of its handshake. Never touches a socket: `handle` belongs to the driver.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _UNPROVED_BYTES_MAX: Final = 4096
 
 
 class PeerConnection:
-    """One TCP connection. Drivers use `handle`, `writable`, `take_output` and `repr`; the rest is the cluster's."""
+    """One TCP connection. Drivers use `handle`, `writable`, `take_output` and `repr`; the rest is for the cluster."""
 
     def __init__(
         self, number: int, handle: object, address: str, outgoing: bool, now: int, outputs: list[PeerConnection]
     ) -> None:
         self.id = number
         self.handle = handle
-        self.address = address  # HOST:PORT that was dialled, or that it came from
+        self.address = address  # HOST:PORT that was dialled, or of the dialler
         self.outgoing = outgoing
         self.opened_us = now
-        self.deadline_us = 0  # when the handshake must be over
+        self.deadline_us = 0  # of the handshake
         self.state = GREETING
         self.writable = True
         self.reader = FrameReader(_UNPROVED_BYTES_MAX)
-        self.hello: Hello | None = None  # theirs
-        self.said = b""  # the bytes of my HELLO and of theirs: what the proofs are about
+        self.hello: Hello | None = None  # of the peer
+        self.said = b""  # the HELLO that was sent, and below the one received: the proofs cover both
         self.heard = b""
         self.wire = 0
         self.link: Link | None = None
@@ -61,7 +61,7 @@ class PeerConnection:
             self._outputs.append(self)
 
     def output_bytes(self) -> int:
-        """Return how much waits to be taken."""
+        """Return how many bytes `take_output` would return."""
         size = 0
         for data in self._out:
             size += len(data)
@@ -85,19 +85,19 @@ class PeerConnection:
 
 
 class PeerChange:
-    """A node can be reached (`up`), or can be no more.
+    """A node can be reached (`up`), or can no longer be.
 
-    `resumed`: nothing that was sent before, in either direction, is lost; otherwise all that was not acknowledged is.
-    `refused`: its host lives and nobody listens at its address: the process is gone.
+    `resumed`: nothing that was sent before, in either direction, is lost; otherwise everything unacknowledged is.
+    `refused`: its host answers that nothing listens at its address, so the process has ended.
     """
 
     def __init__(self, up: bool, member: Member, why: str) -> None:
         self.up = up
-        self.member = member  # as it introduced itself; its state means nothing here
+        self.member = member  # as it introduced itself; its state is not used
         self.node_id = member.node_id
         self.incarnation = member.incarnation
         self.why = why
-        self.wire = 0  # the version that both speak
+        self.wire = 0  # the version that both support
         self.features: list[str] = []
         self.resumed = False
         self.refused = False

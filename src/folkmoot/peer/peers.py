@@ -1,7 +1,7 @@
-"""All other nodes that this one talks to: reliable, ordered messages over any number of connections to each.
+"""All nodes that this one is linked to: reliable, ordered messages over any number of connections to each.
 
-Owns the calls of drivers and of the cluster, and what is done for a link when it is due; which connection of a link is
-used is decided in `folkmoot.peer.switch`. Never decides who belongs to the cluster, and never looks into a message.
+Owns the interface for drivers and for the cluster, and the timed work of a link. `folkmoot.peer.switch` decides which
+connection of a link is used. Never decides which nodes belong to the cluster, and never reads a message.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["Peers"]
 class Peers:
     """The links of this node: `Peers(me, config, rng)`.
 
-    After each call, take from `changes` and `inbox` (and clear them), in this order: messages of a peer may come after
-    the change that says it is down. What is in `dials`, `outputs`, `closes`, `events` is for the driver.
+    After each call, take from `changes` and `inbox` (and clear them), in this order: messages of a peer may be behind
+    the change that reports it down. `dials`, `outputs`, `closes` and `events` are for the driver.
     """
 
     def __init__(self, me: Member, config: ClusterConfig, rng: Rng) -> None:
@@ -45,23 +45,23 @@ class Peers:
 
     @property
     def refused_us(self) -> int:
-        """When another node and this one last did not want each other; 0 = never."""
+        """Return when this node and another one last refused each other; 0 = never."""
         return self._switch.refused_us
 
     @property
     def frames_unknown(self) -> int:
-        """How many frames of a later version came."""
+        """Return how many frames of unknown kinds came, which belong to a later version."""
         return self._switch.frames_unknown
 
     # For the driver
 
     def connected(self, handle: object, address: str, outgoing: bool, now: int) -> PeerConnection:
-        """A TCP connection stands, dialled by us to `address` or accepted from it; `handle` is the driver's own."""
+        """A TCP connection was made: dialled to `address`, or accepted from it; `handle` belongs to the driver."""
         self._switch.tick(now)
         return self._switch.accept(handle, address, outgoing)
 
     def received(self, peer: PeerConnection, data: bytes, now: int) -> None:
-        """Bytes came, in chunks of any size; what follows a fault or the peer's CLOSE is ignored."""
+        """Take bytes, in chunks of any size; what follows a fault or the peer's CLOSE is ignored."""
         if peer.state == CLOSED:
             return
         self._switch.tick(now)
@@ -91,7 +91,7 @@ class Peers:
             self._switch.reject(peer, "its bytes are not frames of Folkmoot, or longer than allowed")
 
     def lost(self, peer: PeerConnection, why: str, now: int) -> None:
-        """A connection is gone, by whatever cause; may be called twice."""
+        """A connection has ended, for whatever reason; may be called twice."""
         if peer.state == CLOSED:
             return
         self._switch.tick(now)
@@ -100,7 +100,7 @@ class Peers:
         self._switch.gone(peer, why)
 
     def writable(self, peer: PeerConnection, flag: bool, now: int) -> None:
-        """The network takes no more bytes for now (False), or takes them again (True)."""
+        """The transport's buffer is full (False), or has room again (True)."""
         self._switch.tick(now)
         peer.writable = flag
         link = peer.link
@@ -110,14 +110,14 @@ class Peers:
             self._switch.pump(link)
 
     def dial_failed(self, address: str, why: str, refused: bool, now: int) -> None:
-        """Nobody could be reached; `refused`: the host lives and nobody listens."""
+        """A dial has failed; `refused`: the host answers that nothing listens there."""
         self._switch.tick(now)
         target = self._switch.targets.ended(address, 0, self._switch.now)
         if target is None:
             return
         self._switch.at(target.due_us)
         link = self._switch.links.get(target.node_id)
-        # Only the peer's own address tells of the peer: another may be one of a load balancer.
+        # Only the peer's own address is proof that it ended: another one may be that of a load balancer.
         if (
             link is not None
             and refused
@@ -151,13 +151,13 @@ class Peers:
         switch.at(switch.targets.next_due(connected))
 
     def next_wake(self) -> int:
-        """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
+        """Return when `wake` must be called at the latest, in microseconds, or NEVER."""
         return self._switch.wake_us
 
     # For the cluster
 
     def want(self, address: str) -> None:
-        """Keep a connection to whoever lives at `address` ("HOST:PORT"); this node's own address is ignored."""
+        """Keep a connection to the node at `address` ("HOST:PORT"); this node's own address is ignored."""
         if address and address != self.me.address:
             self._switch.targets.want(address)
             for link in self._switch.links.values():
@@ -166,18 +166,18 @@ class Peers:
             self._switch.at(self._switch.now)
 
     def unwant(self, address: str) -> None:
-        """Dial `address` no more; a connection that stands stays."""
+        """Stop dialling `address`; a connection that exists stays."""
         self._switch.targets.unwant(address)
 
     def residents(self) -> dict[str, str]:
-        """Return by wanted address the id of the node that has answered there last, this one included."""
+        """Return by wanted address the id of the node that answered there last, this one included."""
         return self._switch.targets.residents(self.me.node_id)
 
     def send(self, node_id: str, kind: int, body: bytes) -> None:
-        """Send a message, with all others of this turn; dropped when no process of the node is known.
+        """Send a message at the end of the turn, with all others of the turn; dropped without a link to the node.
 
-        When more than `link_buffer_bytes_max` wait for a peer, the link is given up at the end of the turn: what waits
-        is dropped, the peer is told as down, and comes up again without `resumed`.
+        When more than `link_buffer_bytes_max` wait for a peer, its link is dropped at the end of the turn with all that
+        waits: the peer is reported down, and up again without `resumed`.
         """
         assert 0 < kind < KIND_END, kind
         assert len(body) <= MESSAGE_BYTES_MAX, len(body)
@@ -195,7 +195,7 @@ class Peers:
             self._dirty.append(link)
 
     def flush(self, now: int) -> None:
-        """End the turn: what was sent to a peer in it leaves as one frame."""
+        """End the turn: its messages to a peer leave as one frame."""
         self._switch.tick(now)
         if not self._dirty:
             return
@@ -213,7 +213,7 @@ class Peers:
         self._dirty.clear()
 
     def forget(self, node_id: str) -> None:
-        """Drop what waits for a node and its connection; no change is told. It may come back, with nothing resumed."""
+        """Drop a node's link and connection without a report. It may come back, with nothing resumed."""
         link = self._switch.links.get(node_id)
         if link is not None:
             link.up = False
@@ -230,12 +230,12 @@ class Peers:
         return 0 if link is None else link.backlog_bytes()
 
     def round_trip_us(self, node_id: str) -> int:
-        """Return the smoothed time from this node to another one and back, or 0 as long as it is unknown."""
+        """Return the smoothed round-trip time to a node, or 0 while it is unknown."""
         link = self._switch.links.get(node_id)
         return 0 if link is None else link.round_trip_us
 
     def last_seen_us(self, node_id: str) -> int:
-        """Return the same also when its link was given up long ago; 0 = not heard since the start."""
+        """Return the same also for a node whose link was dropped long ago; 0 = not heard since the start."""
         return self.last_heard_us(node_id) or self._switch.seen.get(node_id, 0)
 
     def up_ids(self) -> list[str]:
@@ -243,21 +243,21 @@ class Peers:
         return sorted([link.node_id for link in self._switch.links.values() if link.up])
 
     def features(self) -> dict[str, list[str]]:
-        """Return what each node that is known has said that it can do, by its id."""
+        """Return the features of each linked node, by its id."""
         return {link.node_id: link.features for link in self._switch.links.values()}
 
     def settings(self) -> dict[str, dict[str, str]]:
-        """Return what each node that is known has said of its settings, by its id."""
+        """Return the settings of each linked node, as it sent them, by its id."""
         return {link.node_id: link.settings for link in self._switch.links.values()}
 
     def links(self) -> list[Link]:
-        """Return what is known of each peer, for status; not to be changed."""
+        """Return all links, for the status; not to be changed."""
         return list(self._switch.links.values())
 
     # Inside
 
     def _owe(self, link: Link) -> None:
-        """Messages came: acknowledge them with what goes to the peer next, or soon."""
+        """Acknowledge received messages with the next frame to the peer, or after `ack_delay_us`."""
         if link.unacked_bytes >= ACK_BYTES:
             if not link.dirty:
                 link.dirty = True
@@ -267,7 +267,7 @@ class Peers:
             self._switch.at(link.ack_due_us)
 
     def _tend(self, link: Link) -> None:
-        """Do for a link what is due."""
+        """Do what is due for a link: acknowledge, ping, close a silent connection, drop an old link."""
         now = self._switch.now
         peer = link.current
         if peer is None:
@@ -281,7 +281,7 @@ class Peers:
             self._switch.close(peer, f"nothing heard for {self._config.silence_us / 1e6:g} s")
             return
         if now >= link.ping_due_us:
-            # Four of them must stay unanswered before a peer that has nothing to say counts as silent.
+            # An idle peer counts as silent only after four unanswered pings.
             link.ping_due_us = now + self._config.silence_us // 4
             if peer.writable:
                 link.ping_sent_us = now

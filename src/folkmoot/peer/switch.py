@@ -3,10 +3,10 @@
 Owns links, connections and the time at which something is due for them. Never sends a message of its own, and does not
 know what is due then: that is `folkmoot.peer.peers`.
 
-Which connection stays when two nodes dial each other at once: the one that was dialled by the lower id, on both sides.
-Who dials sends RESUME only when it wants to use the connection, and who listens answers with its own. A process
-numbers its RESUMEs, so the listener can tell a RESUME that was sent before the connection in use was agreed on (both
-dialled: the lower id decides) from one sent after (the peer has lost that connection, though we may not know yet).
+When two nodes dial each other at once, both keep the connection that the lower id dialled. The dialling node sends
+RESUME only if it wants to use the connection, and the listening node answers with its own. A process numbers its
+RESUMEs. So the listening node can tell a RESUME that was sent before the connection in use was agreed on (both dialled:
+the lower id decides) from one sent after it (the peer has lost that connection, and this node has not noticed yet).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from folkmoot.peer.peer import CLOSED, GREETING, OPEN, PROVING, RESUMING, PeerCh
 
 __all__ = ["HANDSHAKES_MAX", "LINKS_MAX", "Switch"]
 
-HANDSHAKES_MAX: Final = 256  # accepted connections that have not proved themselves; beyond it the oldest goes
+HANDSHAKES_MAX: Final = 256  # accepted connections without a proof yet; beyond it the oldest is closed
 LINKS_MAX: Final = 1024
 REASON_BYTES_MAX: Final = 300
 
@@ -47,7 +47,7 @@ class Switch:
         self.events: list[Event] = []
         self.changes: list[PeerChange] = []
         self.frames_unknown = 0
-        self.refused_us = 0  # when another node and this one last did not want each other; 0 = never
+        self.refused_us = 0  # when this node and another one last refused each other; 0 = never
         self.now = 0
         self.wake_us: int = NEVER
         self.links: dict[str, Link] = {}
@@ -55,7 +55,7 @@ class Switch:
         self.complaints = Complaints(self.events)
         self.greeter = Greeter(me, config, rng)
         self.targets = Dials(config, rng.fork())
-        self.seen: dict[str, int] = {}  # when those without a link were last heard, the newest last
+        self.seen: dict[str, int] = {}  # when nodes without a link were last heard, the latest dropped last
         self._config = config
         self._connections = 0
         self._tags = 0
@@ -64,17 +64,17 @@ class Switch:
     # Time
 
     def tick(self, now: int) -> None:
-        """Take the time; it never runs back."""
+        """Advance the time; it never runs back."""
         if now <= self.now:
             return
         if now - self.now > self._config.silence_us // 2 and self.now > 0:
-            # This process stood still or its clock was set: that is nobody else's silence.
+            # This process stood still or its clock was set: peers were not silent.
             for link in self.links.values():
                 link.patience_from_us = now
         self.now = now
 
     def at(self, due_us: int) -> None:
-        """Be woken at `due_us` or earlier."""
+        """Have `wake` called at `due_us` at the latest."""
         if due_us < self.wake_us:
             self.wake_us = due_us
 
@@ -107,7 +107,7 @@ class Switch:
             self.reject(oldest, "too many connections that do not finish their handshake")
 
     def control(self, peer: PeerConnection, kind: int, body: bytes) -> None:
-        """A frame came that is not data."""
+        """Take a frame other than DATA."""
         state = peer.state
         if kind == CLOSE:
             self._closed_by_peer(peer, body)
@@ -138,7 +138,7 @@ class Switch:
         if not fault:
             return
         if fault == ITSELF:
-            # A seed list has this node's own address, perhaps in other words: not dialled again.
+            # A seed list has this node's own address, perhaps in another form: it is not dialled again.
             target = self.targets.targets.get(peer.address) if peer.outgoing else None
             if target is not None:
                 target.itself = True
@@ -156,12 +156,12 @@ class Switch:
     # Which connection stays
 
     def _link_for(self, peer: PeerConnection) -> Link | None:
-        """Return the link of the process that has proved itself, a new one if need be; None when it was refused."""
+        """Return the link of a process that has proved itself, a new one if necessary; None if it was refused."""
         hello = peer.hello
         assert hello is not None, "no proof without a HELLO"
         link = self.links.get(hello.node_id)
         if link is not None and link.run != hello.run:
-            # Another process of this id: the successor of one that is not heard any more, the double of one that is.
+            # Another process with this id: it replaces one that is silent, and is refused beside one that is not.
             alive = self.now - link.heard_us < self._config.silence_us
             if link.current is not None and (alive or hello.incarnation <= link.member.incarnation):
                 other = link.member.address
@@ -183,7 +183,7 @@ class Switch:
         return link
 
     def _choose(self, peer: PeerConnection) -> None:
-        """Use a connection that we dialled, or not: RESUME says that we want to."""
+        """Decide whether to use a connection that this node dialled; RESUME tells the peer so."""
         link = self._link_for(peer)
         if link is None:
             return
@@ -197,7 +197,7 @@ class Switch:
         self._send_resume(peer, link)
 
     def _answered(self, peer: PeerConnection, resume: Resume) -> None:
-        """RESUME came on a connection that we dialled."""
+        """Take a RESUME on a connection that this node dialled."""
         link = peer.link
         assert link is not None, "a RESUME was sent for it"
         current = link.current
@@ -207,7 +207,7 @@ class Switch:
             self._use(peer, link, resume)
 
     def _asked(self, peer: PeerConnection, resume: Resume) -> None:
-        """RESUME came on a connection that the peer dialled."""
+        """Take a RESUME on a connection that the peer dialled."""
         link = self._link_for(peer)
         if link is None:
             return
@@ -266,7 +266,7 @@ class Switch:
     # Ends
 
     def reject(self, peer: PeerConnection, why: str, level: str = WARNING) -> None:
-        """Close a connection because of a fault, and say so here and there."""
+        """Close a connection because of a fault, and report it here and to the peer."""
         if peer.outgoing:
             self.complaints.note(peer.address, f"this node refuses it: {why}")
         self.complaints.refused(level, "peer_refused", peer, why, self.now)
@@ -297,7 +297,7 @@ class Switch:
         self.gone(peer, f"closed by the peer: {reason}")
 
     def gone(self, peer: PeerConnection, why: str) -> None:
-        """A connection is no more."""
+        """A connection has ended."""
         lived_us = 0 if peer.state != OPEN else self.now - peer.opened_us
         peer.state = CLOSED
         self.handshakes.pop(peer.id, None)
@@ -311,7 +311,7 @@ class Switch:
             link.pending = None
         if link.current is peer:
             link.current = None
-        # While another connection is about to take over, nobody is down.
+        # While another connection is about to take over, the peer is not down.
         if link.current is None and link.pending is None:
             link.idle_from_us = self.now
             if link.up:
@@ -321,7 +321,7 @@ class Switch:
         self.at(self.now)
 
     def drop(self, link: Link, why: str) -> None:
-        """Give up a link and all that waits in it."""
+        """Drop a link and all that waits in it."""
         self.links.pop(link.node_id, None)
         self.seen.pop(link.node_id, None)
         self.seen[link.node_id] = link.heard_us
@@ -334,7 +334,7 @@ class Switch:
                 self.close(peer, why)
 
     def give_up(self, link: Link) -> None:
-        """Drop a link in which too much waits."""
+        """Drop a link in which more waits than may."""
         waiting = link.backlog_bytes()
         fields: dict[str, object] = {"node": link.node_id, "bytes": waiting}
         self.events.append(Event(WARNING, "peer_too_slow", fields))
@@ -352,7 +352,7 @@ class Switch:
         fields: dict[str, object] = {"node": link.node_id, "incarnation": link.member.incarnation}
         fields["address"] = link.member.address
         self.events.append(Event(INFO, "peer_up", fields))
-        if not link.was_up:  # once for each start of either
+        if not link.was_up:  # once for each start of either node
             for found in disagreements(self.greeter.hello.settings, link.settings):
                 self.events.append(Event(WARNING, "settings_differ", found.fields(link.node_id)))
         link.was_up = True
@@ -362,11 +362,11 @@ class Switch:
         self.complaints.unanswered.pop(link.member.address, None)
 
     def tell_down(self, link: Link, why: str, refused: bool) -> None:
-        """Tell that a node can be reached no more; refused: its process is gone."""
+        """Report that a node can no longer be reached; refused: its process has ended."""
         change = PeerChange(False, link.member, why)
         change.refused = refused
         link.up = False
         self.changes.append(change)
         fields: dict[str, object] = {"node": link.node_id, "reason": why}
-        # That its process is gone for certain is said beside that the connection is.
+        # The end of its process is reported in addition to the end of its connection.
         self.events.append(Event(INFO, "peer_dead", fields) if refused else Event(WARNING, "peer_down", fields))
