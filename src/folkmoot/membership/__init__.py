@@ -1,4 +1,4 @@
-"""Who belongs to the cluster, and which node keeps which partition."""
+"""Which nodes belong to the cluster, and which of them keep which partition."""
 
 from __future__ import annotations
 

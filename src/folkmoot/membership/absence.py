@@ -1,8 +1,8 @@
-"""Which partitions a view goes on without: nobody who is here has what they had, or nobody has it any more.
+"""Which partitions a view has lost: no member has their newest copy, or no node has it any longer.
 
-A pure function, run by the proposer; its result is part of the view, so that all members tell the same, also after a
-restart. It decides nothing: what is done about a missing copy is `assign`'s business (the partition begins anew, or
-from an old copy), and what comes back is merged.
+A pure function, run by the proposer; its result is part of the view, so that all members report the same, also after a
+restart. It decides nothing: `assign` decides what becomes of a partition without its copy (it begins empty, or from an
+old copy), and a copy that comes back is merged.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["losses_of", "news_of"]
 
 
 def losses_of(view: View, tops: list[View], holdings: dict[str, list[Holding]], now: int) -> Losses:
-    """Return what the new view goes on without.
+    """Return what the new view has lost.
 
-    tops: the views from which it goes on. holdings: what each member has. now: the time of a loss for good.
+    tops: the views that it succeeds. holdings: what each member has. now: the time of a permanent loss.
     """
     found = Losses()
     gone = 0
@@ -49,9 +49,9 @@ def losses_of(view: View, tops: list[View], holdings: dict[str, list[Holding]], 
 
 
 def _owners(tops: list[View], partition: int, holdings: dict[str, list[Holding]], view: View) -> list[str]:
-    """Return who had everything of a partition in those of the views before in which it was begun.
+    """Return the nodes that had a whole copy of a partition, in those preceding views in which it had begun.
 
-    A change counts when all replicas have it: of a view that one of them has nothing from, none did.
+    A change is committed when all replicas have it: where one replica of a view has nothing, nothing was committed.
     """
     owners: dict[str, bool] = {}
     for top in tops:
@@ -61,7 +61,7 @@ def _owners(tops: list[View], partition: int, holdings: dict[str, list[Holding]]
 
 
 def _is_here(tops: list[View], partition: int, holdings: dict[str, list[Holding]]) -> bool:
-    """Tell whether somebody with a role in one of the views before is here with a whole copy."""
+    """Tell whether a replica or learner of a preceding view is a member and has a whole copy."""
     for top in tops:
         if partition < len(top.replicas):
             if _holds(top.replicas[partition], partition, holdings):
@@ -93,7 +93,7 @@ def _holds(ids: list[str], partition: int, holdings: dict[str, list[Holding]]) -
 def _idle(ids: list[str], partition: int, holdings: dict[str, list[Holding]], tops: list[View], view: View) -> int:
     """Return how many of these nodes are here and never had anything: their disks are the same ones, and empty of it.
 
-    A node that has lost its disk has nothing either, but begins another row of starts.
+    A node that has lost its disk has nothing either, but counts its starts from another number.
     """
     found = 0
     for node_id in ids:
@@ -115,7 +115,7 @@ def _on_same_disk(top: View, member: Member) -> bool:
 
 
 def news_of(before: View | None, view: View) -> list[Event]:
-    """Return what a new view tells of copies for the log; before: the one that was installed here until now."""
+    """Return what a new view says about copies, for the log; before: the view that was installed here until now."""
     events: list[Event] = []
     if view.apart and (before is None or not before.apart):
         events.append(Event(WARNING, "began_apart", {"members": [member.node_id for member in view.members]}))

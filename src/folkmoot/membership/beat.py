@@ -1,7 +1,7 @@
-"""Sending heartbeats, and knowing addresses: what this node says of itself, and whom it wants to be connected to.
+"""Sends heartbeats and knows addresses: what this node reports of itself, and which nodes it wants to be connected to.
 
-Owns the rhythm's length, the figures of load, and the addresses that others told. A node sends one small message to
-each other per beat; all who are in the same view get the same bytes.
+Owns the interval, the load figures, and the addresses that others sent. A node sends one small message per beat to each
+other node; all members of the same view get the same bytes.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from folkmoot.peer.kind import HEARTBEAT
 
 __all__ = ["Beater"]
 
-_NODES_PER_BEAT: Final = 40  # with more nodes beats come more rarely, so that their cost grows no further
-_BEATS_PER_SILENCE: Final = 8  # but a silence is still a silence of so many
-_DOUBT_HALF_BEATS: Final = 7  # a crash while another node hangs is noticed so much later; shorter leaves out busy nodes
+_NODES_PER_BEAT: Final = 40  # with more nodes the interval grows instead of the cost
+_BEATS_PER_SILENCE: Final = 8  # at least so many beats must be missing before a node counts as silent
+_DOUBT_HALF_BEATS: Final = 7  # delays failover by this if another node hangs; shorter puts out busy nodes
 _LOAD_BEATS: Final = 10  # figures that do not change are repeated this often
 _LEARNED_US: Final = 30 * SECOND
 _LEARNED_MAX: Final = 4096
 
 
 class Beater:
-    """The heart of one node."""
+    """The heartbeats of one node."""
 
     def __init__(self, member_state: MemberState, detector: Detector) -> None:
         self.load: dict[str, int] = {}
@@ -33,7 +33,7 @@ class Beater:
         self._detector = detector
         self._load_changed = False
         self._beats = 0
-        self._learned: dict[str, int] = {}  # addresses that others told, and until when they are worth a try
+        self._learned: dict[str, int] = {}  # addresses that others sent, and until when to try them
         self._patient = True
 
     def interval(self) -> int:
@@ -43,7 +43,7 @@ class Beater:
         return max(1, min(stretched, config.silence_us // _BEATS_PER_SILENCE))
 
     def doubt_us(self) -> int:
-        """Return after which silence a node is not waited for when another has died: three beats and a half."""
+        """Return the silence after which a node is not waited for when another one has died: three and a half beats."""
         return self.interval() * _DOUBT_HALF_BEATS // 2
 
     def set_load(self, load: dict[str, int]) -> None:
@@ -52,7 +52,7 @@ class Beater:
         self.load = load
 
     def beat(self, now: int, patient: bool) -> None:
-        """Send a heartbeat to everybody who is connected."""
+        """Send a heartbeat to all connected nodes."""
         self._patient = patient
         self._beats += 1
         if len(self._learned) > 0:
@@ -66,17 +66,17 @@ class Beater:
         self._send([node_id for node_id in ids if node_id in self._detector.peers], now, False)
 
     def greet(self, node_id: str, now: int) -> None:
-        """Send everything to a node that has just come."""
+        """Send everything to a node that has just connected."""
         self._send([node_id], now, True)
 
     def learn(self, peers: list[tuple[str, str]], now: int) -> None:
-        """Note addresses that another node told."""
+        """Note addresses that another node sent."""
         for _node_id, address in peers:
             if address in self._learned or len(self._learned) < _LEARNED_MAX:
                 self._learned[address] = now + _LEARNED_US
 
     def wants(self) -> list[str]:
-        """Return the addresses to be kept connected: seeds, members, those that are away, those that others see."""
+        """Return the addresses to keep connected: of seeds, members, absent nodes, and nodes that others see."""
         wanted: dict[str, bool] = dict.fromkeys(self._member_state.config.seeds, True)
         view = self._member_state.view
         if view is not None:
@@ -147,7 +147,7 @@ class Beater:
         return encode_heartbeat(beat)
 
     def _addresses(self, in_view: bool) -> list[tuple[str, str]]:
-        """Return nodes that the receiver may not know: strangers for members, for strangers everybody."""
+        """Return nodes that the receiver may not know: for members the nodes outside of the view, for others all."""
         view = self._member_state.view
         found: list[tuple[str, str]] = []
         for node_id in sorted(self._detector.peers):

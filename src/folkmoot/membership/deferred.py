@@ -1,7 +1,7 @@
-"""What can wait: changes of the view that nobody's death calls for, and which are taken together.
+"""Changes of the view that can wait, because no node has died, and are made together.
 
-Requests of operators, news of holdings, members that leave or are in another view. Owns how long members have been in
-different views; never proposes anything.
+They are requests of operators, changes of holdings, and members that leave or are in another view. Owns how long
+members have been in different views; never proposes anything.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ __all__ = ["DeferredChanges"]
 
 
 class DeferredChanges:
-    """What one member would bring into the next view beside who belongs to it.
+    """What one member wants in the next view beside its list of members.
 
-    left: who has gone with nothing left. crowded: whose disks have no room.
+    left: nodes that have left and keep nothing. crowded: nodes without room on their disks.
     """
 
     def __init__(self, member_state: MemberState, detector: Detector) -> None:
@@ -30,11 +30,11 @@ class DeferredChanges:
         self._astray_since_us: int = -1
 
     def reset(self) -> None:
-        """Begin anew with a new view."""
+        """Start over with a new view."""
         self._astray_since_us = -1
 
     def requests(self, view: View) -> list[Request]:
-        """Return what operators asked for, here and at other members."""
+        """Return the requests of operators, made here and at other members."""
         requests = list(self._member_state.requests)
         for member in view.members:
             peer = self._detector.peers.get(member.node_id)
@@ -43,7 +43,7 @@ class DeferredChanges:
         return requests
 
     def leaving(self, view: View) -> list[str]:
-        """Return the ids of members that want to go, or are to go."""
+        """Return the ids of members that want to leave, or are to leave."""
         asked = [(one.node_id, one.incarnation) for one in self.requests(view) if one.kind == LEAVE]
         return [
             member.node_id
@@ -52,7 +52,7 @@ class DeferredChanges:
         ]
 
     def _leaves(self, view: View, member: Member) -> bool:
-        """Tell whether a member wants to go; one that goes already and was started again has not heard of it yet."""
+        """Tell whether a member wants to leave; one that was restarted while it left may not know it yet."""
         if member.node_id == self._member_state.me.node_id:
             return self._member_state.leaving
         peer = self._detector.peers.get(member.node_id)
@@ -64,7 +64,7 @@ class DeferredChanges:
         return member.state == LEAVING and not knows
 
     def plan(self, view: View, wish: Wish, requests: list[Request], now: int) -> None:
-        """Add what can wait to the wish: requests, news of holdings, members that leave or are in another view."""
+        """Add the reasons that can wait: requests, changed holdings, members that leave or are in another view."""
         self.left = [member.node_id for member in view.members if self._has_left(view, member)]
         for request in requests:
             if request.kind == EVICT or request.kind == FORGET:
@@ -99,7 +99,7 @@ class DeferredChanges:
         self._wait_for_strays(astray, wish, now)
 
     def _see_disks(self, view: View, wish: Wish) -> None:
-        """Have others lead what a member without room leads, and give it back when it has room."""
+        """Move leaderships away from a member without room on its disk, and back when it has room."""
         self.crowded = []
         for node_id in wish.ids:
             peer = self._detector.peers.get(node_id)
@@ -111,12 +111,12 @@ class DeferredChanges:
                 wish.reasons.append(f"{node_id} has {'no room on its disk' if lacks else 'room on its disk again'}")
 
     def _has_left(self, view: View, member: Member) -> bool:
-        """Tell whether a member has given away all that it had, and has said goodbye."""
+        """Tell whether a member keeps nothing and has announced its end."""
         peer = self._detector.peers.get(member.node_id)
         return peer is not None and departs(peer) and drained(view, member.node_id)
 
     def _wait_for_strays(self, astray: bool, wish: Wish, now: int) -> None:
-        """Give members time to install the view before another one is made for their sake."""
+        """Give members time to install the view before another one is made because of them."""
         if not astray:
             self._astray_since_us = -1
             return

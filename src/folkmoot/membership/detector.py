@@ -1,7 +1,7 @@
-"""Who hears whom: what this node hears, and what the heartbeats of others say about what they hear.
+"""Which nodes hear each other: what this node hears, and what others report in their heartbeats.
 
-Owns the evidence (connections, silence, refusals, rows of the reach matrix); the roster draws the conclusions. A node
-has a slot, and sets of nodes are integers with a bit per slot, so that looking at 200 nodes is a few operations.
+Owns the evidence (connections, silence, refusals, rows of the reachability matrix); `planner` draws the conclusions. A
+node has a slot, and sets of nodes are integers with a bit per slot, so that a look at 200 nodes is a few operations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["NO_ROOM", "Detector", "Peer"]
 NO_ROOM: Final = "no_room"
 """The figure by which a node tells others that it should lead nothing, because its disk is full."""
 
-# A link that was lost more than once lately must hold for a while before its node is taken in again.
+# After more than one recent loss a link must hold for a while before its node is taken in again.
 _CALM_MIN_US = 250 * MILLISECOND
 _CALM_MAX_US = 16 * SECOND
 _FORGIVE_US = 30 * SECOND
@@ -27,8 +27,8 @@ _FORGIVE_US = 30 * SECOND
 class Peer:
     """What is known of another node.
 
-    member: as its last connection introduced it. proved_dead: a redial was refused, or another incarnation came.
-    row: slots of those that it says it hears (0 = nothing known). losses: how often it fell silent lately.
+    member: as its last connection introduced it. proved_dead: a redial was refused, or another incarnation connected.
+    row: bits of the nodes that it reports to hear (0 = unknown). losses: how often it fell silent recently.
     """
 
     def __init__(self, node_id: str, slot: int) -> None:
@@ -39,7 +39,7 @@ class Peer:
         self.connected: bool = False
         self.proved_dead: bool = False
         self.heard_us: int = 0
-        self.since_us: int = 0  # heard without a break since
+        self.since_us: int = 0  # heard without interruption since then
         self.losses: int = 0
         self.lost_us: int = 0
         self.beat: Heartbeat | None = None
@@ -52,15 +52,15 @@ class Peer:
         return -1 if self.member is None else self.member.incarnation
 
     def serves(self) -> bool:
-        """Tell whether it says that it is a member of a view."""
+        """Tell whether it reports to be a member of a view."""
         return self.beat is not None and self.beat.state == MEMBER
 
     def lacks_room(self) -> bool:
-        """Tell whether it says that its disk has been full for long."""
+        """Tell whether it reports a disk that has been full for long."""
         return self.load.get(NO_ROOM, 0) > 0
 
     def calm(self, now: int) -> bool:
-        """Tell whether its link has held for long enough to take it in again."""
+        """Tell whether its link has held long enough to take the node in again."""
         if self.losses < 2:
             return True
         return now - self.since_us >= min(_CALM_MAX_US, _CALM_MIN_US << min(self.losses, 10))
@@ -80,7 +80,7 @@ class Detector:
         self._tick_us: int = 0
 
     def peer(self, node_id: str) -> Peer:
-        """Return the record of a node, made at the first mention; not of this node itself."""
+        """Return the record of another node, made when first needed."""
         found = self.peers.get(node_id)
         if found is None:
             assert node_id != self._node_id, "a node is no peer of its own"
@@ -89,11 +89,11 @@ class Detector:
             self.peers[node_id] = found
             self.names[slot] = node_id
             for other in self.peers.values():
-                other.raw = (-1, -1, [])  # rows that name the new one are read again
+                other.raw = (-1, -1, [])  # rows that name the new node are read again
         return found
 
     def bit(self, node_id: str) -> int:
-        """Return the bit of a node, 0 = never met."""
+        """Return the bit of a node, 0 = unknown."""
         if node_id == self._node_id:
             return self.me
         found = self.peers.get(node_id)
@@ -126,7 +126,7 @@ class Detector:
         return fresh
 
     def down(self, node_id: str, incarnation: int, refused: bool, now: int) -> bool:
-        """Note that a connection is gone; tell whether that proves that the process is."""
+        """Note the end of a connection; tell whether it proves the end of the process."""
         peer = self.peers.get(node_id)
         if peer is None or peer.incarnation() != incarnation:
             return False
@@ -148,7 +148,7 @@ class Detector:
             peer.since_us = at_us
 
     def said(self, node_id: str, beat: Heartbeat, view: View | None, now: int) -> bool:
-        """Note a heartbeat; `view` = the one that this node has installed. Tells whether its row has changed."""
+        """Note a heartbeat; tell whether the node's row has changed. `view`: the one that is installed here."""
         peer = self.peers.get(node_id)
         if peer is None or peer.incarnation() != beat.incarnation:
             return False
@@ -162,23 +162,23 @@ class Detector:
         row = 0
         if beat.hears:
             if view is None or view.epoch != beat.epoch:
-                return False  # it speaks of a view that this node has not: the next one will name everybody
+                return False  # bits are by a view that this node does not have: keep the old row
             bits = beat.hears
             for member in view.members:
                 if bits & 1:
                     row |= self.me if member.node_id == self._node_id else self.peer(member.node_id).bit
                 bits >>= 1
         for other in beat.others:
-            row |= self.bit(other)  # whom this node never met it cannot hear either
+            row |= self.bit(other)  # 0 for a node that is unknown here
         peer.raw = raw
         changed = row != peer.row
         peer.row = row
         return changed
 
     def tick(self, now: int, interval_us: int) -> bool:
-        """Look who has fallen silent; tells whether anybody has. To be called every `interval_us`.
+        """Find nodes that have fallen silent; tell whether there are any. To be called every `interval_us`.
 
-        Time in which this node itself did not run is no silence of others: what they sent then still waits to be read.
+        Time in which this node itself did not run is not counted as silence: what others sent is still to be read.
         """
         gap = now - self._tick_us
         if self._tick_us and gap > 2 * interval_us:
@@ -201,7 +201,7 @@ class Detector:
             peer.lost_us = now
 
     def quiet(self, since_us: int) -> int:
-        """Return the bits of those that are no suspects yet, but from which nothing has come since then."""
+        """Return the bits of nodes that are not suspected yet, but were not heard since then."""
         bits = 0
         for peer in self.peers.values():
             if self.hears & peer.bit and peer.heard_us < since_us:
@@ -209,7 +209,7 @@ class Detector:
         return bits
 
     def mutual(self) -> int:
-        """Return the bits of those that this node hears and that say that they hear it, itself included."""
+        """Return the bits of nodes that this node hears and that report to hear it, its own included."""
         bits = self.me
         for peer in self.peers.values():
             if peer.row & self.me and self.hears & peer.bit:
@@ -217,7 +217,7 @@ class Detector:
         return bits
 
     def row_of(self, node_id: str) -> int:
-        """Return whom a node hears, as far as known: 0 = nothing is, for this node does not hear it."""
+        """Return the bits of the nodes that a node hears; 0 = unknown, because this node does not hear it."""
         if node_id == self._node_id:
             return self.hears
         peer = self.peers.get(node_id)
@@ -226,7 +226,7 @@ class Detector:
         return peer.row
 
     def matrix(self) -> dict[str, list[str]]:
-        """Return who hears whom, as far as known."""
+        """Return by id which nodes each node hears, as far as known."""
         rows: dict[str, list[str]] = {self._node_id: self.ids(self.hears)}
         for node_id in sorted(self.peers):
             row = self.row_of(node_id)
@@ -235,7 +235,7 @@ class Detector:
         return rows
 
     def prune(self, keep: list[str]) -> None:
-        """Forget nodes without a connection that are not in `keep`, so that those who come once cost nothing."""
+        """Forget nodes without a connection that are not in `keep`: otherwise they would take memory for ever."""
         kept = dict.fromkeys(keep, True)
         gone = [peer for peer in self.peers.values() if not peer.connected and peer.node_id not in kept]
         for peer in gone:

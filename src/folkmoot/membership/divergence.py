@@ -1,11 +1,11 @@
-"""Where two copies of a partition parted: what of one the other has, as far as their histories can tell.
+"""Where two copies of a partition diverged: what of one the other has, as far as their histories can tell.
 
 A history lists the epochs of a copy's changes; where epochs were forgotten it has a gap (`holding.GAP`). So there are
-three answers, and whoever asks has to say what "nobody can tell" means for him: never that there is something to merge.
+three answers, and the caller decides what "unknown" means in its case: never that there is something to merge.
 
-Why the newest epoch that both have is where they parted: an epoch has one leader per partition, and whoever has one of
-its changes has all before it. Up to the end of that epoch at the one that ends it first both are the same, and from
-there on they have no epoch in common; unless one of them has a gap there, which may hide what they have in common.
+Why copies diverge in the newest epoch that both have: an epoch has one leader per partition, and a copy with one of its
+changes has all changes before. So both are equal up to the end of that epoch in the copy that ends it first, and after
+it they have no epoch in common; unless one of them has a gap there, which may hide a common epoch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ UNKNOWN: Final = 2
 
 
 def _line(holding: Holding) -> list[tuple[int, int]]:
-    """Return the history up to the position; where it does not lead there, it proves nothing."""
+    """Return the history up to the position; a history that does not lead there proves nothing."""
     history = holding.history
     count = len(history)
     while count and history[count - 1][1] >= holding.seq:
@@ -33,17 +33,17 @@ def _line(holding: Holding) -> list[tuple[int, int]]:
 
 
 def _end(line: list[tuple[int, int]], place: int, holding: Holding) -> int:
-    """Return the last change of the epoch at a place."""
+    """Return the last sequence of the epoch at a place."""
     return line[place + 1][1] if place + 1 < len(line) else holding.seq
 
 
 def _is_open(line: list[tuple[int, int]], place: int) -> bool:
-    """Whether what follows a place is forgotten."""
+    """Tell whether a gap follows a place."""
     return place + 1 < len(line) and line[place + 1][0] == GAP
 
 
 def shared(one: Holding, other: Holding) -> tuple[int, bool]:
-    """Return up to which sequence two copies have the same changes for certain, and whether none after it."""
+    """Return up to which sequence two copies are certainly equal, and whether they certainly differ after it."""
     if one.seq == 0 or other.seq == 0:
         return 0, True
     if one.epoch == other.epoch:
@@ -64,7 +64,7 @@ def shared(one: Holding, other: Holding) -> tuple[int, bool]:
             return min(my_end, their_end), True
         return my_end, not _is_open(mine, here) and not _is_open(theirs, there)
     begun = mine[0][0] != GAP and theirs[0][0] != GAP and mine[0][1] == 0 and theirs[0][1] == 0
-    return 0, begun  # two that began from nothing, in different epochs, have nothing in common
+    return 0, begun  # both began empty, in different epochs: they have nothing in common
 
 
 def includes(holder: Holding, other: Holding) -> int:
@@ -76,7 +76,7 @@ def includes(holder: Holding, other: Holding) -> int:
 
 
 def has_change(holder: Holding, epoch: int, seq: int) -> int:
-    """Tell the same of one change, where nothing else is known of the copy that it comes from."""
+    """Tell whether a copy has one change, of a copy of which nothing else is known."""
     if seq == 0:
         return YES
     if seq > holder.seq:

@@ -1,4 +1,4 @@
-"""Heartbeats: what a node tells every other a few times a second. Bytes in, values out; decides nothing."""
+"""Heartbeats: what a node sends to every other a few times a second. Bytes in, values out; decides nothing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = [
     "encode_heartbeat",
 ]
 
-WAITING: Final = 0  # has no view since its start
+WAITING: Final = 0  # no view since its start
 MEMBER: Final = 1
-EXCLUDED: Final = 2  # sees that others go on without it
+EXCLUDED: Final = 2  # others have continued without it
 
 EVICT: Final = 1
 FORGET: Final = 2
-LEAVE: Final = 3  # a node is to hand over what it has, and go for good
-DEPART: Final = 4  # a node says of itself that it ends in good order: the next view is to be without it
+LEAVE: Final = 3  # a node is to hand over its copies and leave for good
+DEPART: Final = 4  # a node announces its own end: the next view is to be without it
 
 _FORMAT: Final = 1
 _IDS_MAX: Final = 4096
@@ -44,7 +44,7 @@ _LOAD: Final = 128
 
 
 class Request:
-    """What an operator, or the node itself (DEPART), asked for and the next view has to bring."""
+    """What an operator, or the node itself (DEPART), wants of the next view."""
 
     def __init__(self, kind: int, node_id: str, incarnation: int) -> None:
         self.kind = kind
@@ -53,13 +53,13 @@ class Request:
 
 
 class Heartbeat:
-    """One node about itself.
+    """What one node reports of itself.
 
-    counter: the highest number of a view that it has heard of. in_view: the receiver is a member of its view. stalled:
-    its disk or loop stands still. patient: it waits for more nodes before a first view. news: its holdings call for a
-    view, for better (learners are filled) or worse. leaving: it wants to go. hears: a bit per member of the view with
-    this epoch, in their order, and `others`: whom else it hears. peers: (id, address) of nodes that the receiver may
-    not know. load: figures of it, None = as before.
+    counter: the highest view number that it knows. in_view: the receiver is a member of its view. stalled: its disk or
+    loop stands still. patient: it waits for more nodes before a first view. news: its holdings need another view
+    (learners are filled, or a copy is damaged). leaving: it wants to leave. hears: a bit per member of the view with
+    this epoch, in their order; `others`: the ids of other nodes that it hears. peers: (id, address) of nodes that the
+    receiver may not know. load: its figures, None = unchanged.
     """
 
     def __init__(self, state: int, incarnation: int, epoch: int, counter: int, partitions: int) -> None:

@@ -1,10 +1,10 @@
 """The history of a partition: in which epochs it was changed, each with the last sequence before it.
 
-It shows where two copies parted (`fork`). It is a row of the partition, so a copy of the partition brings it along.
+It shows where two copies diverged (`divergence`). It is a row of the partition, so it is copied with the partition.
 
-What is remembered: the first epoch, the newest ones, and for everybody who is away the newest ones of the time when he
-left, with what came next: so it is known what he has of all this when he returns, however late. Nothing is forgotten
-while a copy is being filled. What is forgotten leaves a gap.
+What is kept: the first epoch, the newest ones, and for each absent node the newest ones of the time when it went away,
+with the next one. So it is known which changes the node has when it returns, however late. Nothing is dropped while a
+copy is being filled. Dropped epochs leave a gap.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _FORMAT = b"\1"
 
 
 def extended(history: list[tuple[int, int]], epoch: int, base: int) -> list[tuple[int, int]]:
-    """Return the history with one more epoch, whose changes come after sequence `base`; all is kept that may be."""
+    """Return the history with one more epoch, whose changes follow sequence `base`."""
     longer = [*history, (epoch, base)]
     return longer if len(longer) <= HISTORY_MAX else trimmed(longer, HISTORY_MAX // 2, [])
 
 
 def trimmed(history: list[tuple[int, int]], newest: int, anchors: list[int]) -> list[tuple[int, int]]:
-    """Return what has to be kept of a history.
+    """Return the part of a history that must be kept.
 
-    newest: so many entries are kept at the end, and before each anchor. anchors: for everybody who is away the epoch of
-    the last view in which he was; if that is not known (0), all has to be kept.
+    newest: so many entries are kept at the end, and before each anchor. anchors: for each absent node the epoch of its
+    last view; if that is unknown (0), everything is kept.
     """
     count = len(history)
     if count <= newest + 1 or 0 in anchors:
@@ -92,7 +92,7 @@ def decode_history(value: bytes) -> list[tuple[int, int]]:
 
 
 def read_history(reader: Reader, partition: int) -> list[tuple[int, int]]:
-    """Return the history that a store has of a partition; raises CorruptStore."""
+    """Return the stored history of a partition; raises CorruptStore."""
     value = reader.get(history_key(partition))
     if value is None:
         return []

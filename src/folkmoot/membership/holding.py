@@ -1,7 +1,6 @@
 """Holdings: what one node has of each partition.
 
-Owns the values and their bytes. Never tells what one copy has of another (`fork` does), and never reads a store
-(replication does, and tells).
+Owns the values and their bytes. Never compares copies (`divergence` does), and never reads a store (`replica` does).
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ __all__ = [
 ]
 
 NONE: Final = 0  # nothing was ever stored
-PARTIAL: Final = 1  # is being filled, or was when it stopped: has holes
-COMPLETE: Final = 2  # everything up to its position; also when that is nothing and the node is a replica
-DAMAGED: Final = 3  # a checksum or digest says that rows are wrong or missing
+PARTIAL: Final = 1  # is being filled, or was when its node stopped: it has holes
+COMPLETE: Final = 2  # everything up to its position; also nothing, if the node is a replica of an empty partition
+DAMAGED: Final = 3  # a checksum or digest shows that rows are wrong or missing
 
 GAP: Final = 0  # in a history, in place of an epoch: from there up to the next entry epochs were forgotten
 HISTORY_MAX: Final = 1024  # entries of a history at most; reached only while a copy is being filled over so many epochs
@@ -41,8 +40,8 @@ _PARTITIONS_MAX: Final = 65_536
 class Holding:
     """A copy of one partition.
 
-    epoch, seq: position, that is the last change which it has; (0, 0) = none. history: the epochs in which the
-    partition was changed, oldest first, each with the last seq before it, so that epoch e holds the changes from there
+    epoch, seq: its position, the last change that it has; (0, 0) = none. history: the epochs in which the
+    partition was changed, oldest first, each with the last seq before it, so that epoch e has the changes from there
     up to the next entry; where epochs were forgotten an entry GAP stands for them (see `history`).
     """
 
@@ -57,7 +56,7 @@ class Holding:
 
 
 def later(one: Holding, other: Holding) -> bool:
-    """Tell whether a copy is further than another on the same branch, or was written later on another branch."""
+    """Tell whether a copy is ahead of another on the same branch, or was written later on another branch."""
     if one.epoch != other.epoch:
         return one.epoch > other.epoch
     return one.seq > other.seq
@@ -72,9 +71,9 @@ def knows_epoch(holder: Holding, epoch: int) -> bool:
 
 
 def root_of(holding: Holding) -> int:
-    """Return the epoch in which a copy's partition was begun from nothing; it is never forgotten. 0 = nobody knows.
+    """Return the epoch in which a copy's partition was begun empty, which is never dropped from a history; 0 = unknown.
 
-    Of two copies with different roots the later one was begun because nobody had the earlier one at hand.
+    Of two copies with different roots the later one was begun because no member had the earlier one.
     """
     history = holding.history
     return history[0][0] if history and not history[0][1] else 0
@@ -94,7 +93,7 @@ def encode_holdings(holdings: list[Holding]) -> bytes:
     parts.append(varint(len(holdings)))
     for holding in holdings:
         if holding.state == NONE:
-            parts.append(b"\0")  # most of them, in a big cluster; it has no position
+            parts.append(b"\0")  # most partitions, in a big cluster; it has no position
             continue
         parts.append(bytes([holding.state]))
         parts.append(varint(index[holding.epoch]))

@@ -1,6 +1,6 @@
-"""What a view goes on without: partitions whose only copies are away, and those that were lost for good.
+"""What a view has lost: partitions whose only copies are absent, and copies that are lost for good.
 
-Owns the values and their bytes. Who decides what is missing is `folkmoot.membership.absence`.
+Owns the values and their bytes; `folkmoot.membership.absence` decides what is missing.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from folkmoot.peer.cursor import Cursor, put_text
 
 __all__ = ["LOSSES_MAX", "Loss", "Losses", "decode_losses", "encode_losses"]
 
-LOSSES_MAX: Final = 16  # the newest that are told
+LOSSES_MAX: Final = 16  # the newest are reported
 _NODES_MAX: Final = 4096
 _PARTITIONS_MAX: Final = 65_536
 
 
 class Loss:
-    """What so many partitions had is gone since then (microseconds since 1970): only these nodes had copies."""
+    """The loss of so many partitions at a time (microseconds since 1970): only these nodes had copies."""
 
     def __init__(self, time_us: int, partitions: int, nodes: list[str]) -> None:
         self.time_us = time_us
@@ -34,14 +34,14 @@ class Loss:
 
 
 class Losses:
-    """missing: by partition the ids of those who are away and have the only copies. past: losses, oldest first."""
+    """missing: by partition the ids of absent nodes that have the only copies. past: permanent losses, oldest first."""
 
     def __init__(self) -> None:
         self.missing: dict[int, list[str]] = {}
         self.past: list[Loss] = []
 
     def groups(self) -> list[tuple[list[str], list[int]]]:
-        """Return the partitions that are missing by the nodes that have them."""
+        """Return the missing partitions, grouped by the nodes that have them."""
         found: dict[str, tuple[list[str], list[int]]] = {}
         for partition in sorted(self.missing):
             nodes = self.missing[partition]

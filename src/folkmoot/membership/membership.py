@@ -1,7 +1,7 @@
-"""Membership: who belongs to the cluster, agreed on by its members; the entrance to this part for the node.
+"""Which nodes belong to the cluster, agreed on by its members; the interface of this package for the node.
 
-Owns the rhythm: heartbeats, and when the evidence is looked at. The evidence is the detector's, what follows from it is
-decided inside of a view or outside, the agreement is the ballot's, the state is the seat's.
+Owns the times of heartbeats and of looking at the evidence. `detector` has the evidence; `watchdog` draws conclusions
+as a member of a view, `bootstrap` without one; `ballot` agrees on views; `member_state` has the state.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _KINDS: Final = (PREPARE, PROMISE, REFUSE, COMMIT)
 
 
 class Membership:
-    """One node's membership as a core: no call raises for what others send; `now` never goes back.
+    """One node's membership as a core: no call raises for what others send; `now` never runs back.
 
-    out: (node id, kind, body) to be sent. installs: views to be installed in order, the newest to be stored with
-    the writes of that turn, durably. events: facts for the log. The caller empties these lists in place.
+    out: (node id, kind, body) to be sent. installs: views to be installed in order, the newest of them to be stored
+    with the writes of that turn. events: facts for the log. The caller empties these lists in place.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Membership:
         holdings: HoldingsSource,
         stored: View | None,
     ) -> None:
-        """`stored`: the newest view that this node had installed before it was started again."""
+        """`stored`: the newest view that this node had installed before it was restarted."""
         self._config = config
         self._member_state = MemberState(me, config, partitions, rng, holdings, stored)
         self._detector = Detector(me.node_id, config.silence_us)
@@ -77,7 +77,7 @@ class Membership:
 
     @property
     def seeks(self) -> bool:
-        """Whether this node has reason to ask who its seeds are."""
+        """Whether this node needs to know the ids of its seeds."""
         return self.view is None or self.view.apart
 
     def know_seeds(self, residents: dict[str, str]) -> None:
@@ -86,7 +86,7 @@ class Membership:
 
     @property
     def state(self) -> str:
-        """Whether this node is "waiting" for a first view, a "member", or "excluded" from a view that it sees."""
+        """Whether this node is "waiting" for a first view, a "member", or "excluded": others continued without it."""
         return STATES[self._member_state.state]
 
     @property
@@ -95,29 +95,29 @@ class Membership:
         return self._member_state.may_write()
 
     def is_gone(self, node_id: str) -> bool:
-        """Whether a node certainly does not go on beside this one: its process is dead, or it has said goodbye."""
+        """Whether a node certainly does not serve beside this one: it has ended, or has announced its end."""
         peer = self._detector.peers.get(node_id)
         return peer is not None and is_gone(peer)
 
     @property
     def left(self) -> bool:
-        """Whether this node has left: it gave away what it had, said goodbye, and is out."""
+        """Whether this node has left: it handed over its copies, announced its end, and is in no view."""
         return self._member_state.leaving and self.departed
 
     @property
     def drained(self) -> bool:
-        """Whether this node leaves, and has nothing left to give: it may `depart` as soon as it has no clients."""
+        """Whether this node leaves and keeps nothing: it may `depart` as soon as it has no clients."""
         view = self._member_state.view
         return self._member_state.state == MEMBER and view is not None and drained(view, self._member_state.me.node_id)
 
     @property
     def departing(self) -> bool:
-        """Whether this node has said that it ends."""
+        """Whether this node has announced its end."""
         return self._member_state.departing
 
     @property
     def departed(self) -> bool:
-        """Whether this node said that it ends, and the others go on without it, or there is nobody who could."""
+        """Whether this node has announced its end, and the others continue without it, or there are none."""
         if not self._member_state.departing:
             return False
         view = self._member_state.view
@@ -131,12 +131,12 @@ class Membership:
 
     @property
     def strangers(self) -> list[str]:
-        """Members of views that were made without this node, to be taken: what was between them and it is void."""
+        """Members of views that were made without this node, for the caller to take: they start over with it."""
         return self._member_state.strangers
 
     @property
     def wants(self) -> list[str]:
-        """The addresses that should be kept connected."""
+        """The addresses to keep connected."""
         return self._beater.wants()
 
     def up(self, member: Member, now: int) -> None:
@@ -151,11 +151,11 @@ class Membership:
             self._look(now)
 
     def renewed(self, node_id: str) -> None:
-        """The link to a peer is a new one: what either has said over the one before may be lost."""
+        """The link to a peer is a new one: messages over the former one may be lost."""
         self._ballot.ask_again(node_id)
 
     def down(self, node_id: str, incarnation: int, refused: bool, now: int) -> None:
-        """A peer's connection is gone; refused: its host lives and nobody listens there, so its process is gone."""
+        """A peer's connection has ended; refused: its host answers that nothing listens, so its process has ended."""
         if self._detector.down(node_id, incarnation, refused, now):
             self._look(now)
             self._tell(now)
@@ -165,7 +165,7 @@ class Membership:
         self._detector.heard(node_id, at_us)
 
     def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
-        """A message of kinds 1 to 15 came; nonsense is counted as an event and dropped."""
+        """Take a message of the kinds 1 to 15; nonsense is reported as an event and dropped."""
         peer = self._detector.peers.get(node_id)
         if peer is None or peer.member is None:
             return
@@ -202,15 +202,15 @@ class Membership:
         self._look(now)
 
     def next_wake(self) -> int:
-        """Return when `wake` is to be called at the latest, in microseconds."""
+        """Return when `wake` must be called at the latest, in microseconds."""
         return min(self._next_us, self._retry())
 
     def stalled(self, what: str, since_us: int) -> None:
-        """What this node needs to be of use, its disk, stands still since then; 0 = it goes on."""
+        """Something that this node needs, its disk, has stalled since then; 0 = it works again."""
         self._member_state.stall(what, since_us)
 
     def set_full(self, full: bool, now: int) -> None:
-        """The disk of this node has no room, or has room; without, for long or before a first view, others lead."""
+        """The disk has room or not; without room, for long or before a first view, others lead instead."""
         self._member_state.room.full = full
         self._see_room(now)
 
@@ -219,18 +219,18 @@ class Membership:
             self.set_load(self._beater.load)
 
     def filled(self, partition: int, node_id: str, now: int) -> None:
-        """A learner of a partition that this node leads is complete; from now on the leader waits for it too."""
+        """A learner of a partition that this node leads is filled; from now on the leader waits for it too."""
         if (partition, node_id) not in self._member_state.filled:
             self._member_state.filled.append((partition, node_id))
             self._look(now)
 
     def changed(self, now: int) -> None:
-        """The holdings of this node call for a view: a copy was found to be damaged."""
+        """The holdings of this node need another view: a copy is damaged."""
         self._member_state.news = True
         self._look(now)
 
     def leave(self, now: int) -> None:
-        """Give away what this node keeps, then go for good: `drained`, then `depart`, then `left`."""
+        """Hand over what this node keeps, then leave for good: `drained`, then `depart`, then `left`."""
         self._member_state.leaving = True
         self._look(now)
 
@@ -244,7 +244,7 @@ class Membership:
             self._look(now)
 
     def depart(self, now: int) -> None:
-        """End in good order: have a view without this node (expected back, unless it leaves); then `departed`."""
+        """Announce the end: have a view made without this node (expected back, unless it leaves); then `departed`."""
         if not self._member_state.departing:
             self._member_state.departing = True
             self._member_state.requests.append(
@@ -254,14 +254,14 @@ class Membership:
             self._tell(now)
 
     def evict(self, node_id: str, now: int) -> None:
-        """Put a node out of the view and keep it out until it is started again."""
+        """Put a node out of the view until it is restarted."""
         member = None if self._member_state.view is None else self._member_state.view.member(node_id)
         if member is not None:
             self._member_state.requests.append(Request(EVICT, node_id, member.incarnation))
             self._look(now)
 
     def forget(self, node_id: str, now: int) -> None:
-        """Expect a node that is gone no more: it counts in no majority, and nothing is kept for its return."""
+        """Stop expecting an absent node: it counts in no majority, and nothing is kept for its return."""
         view = self._member_state.view
         if view is not None and view.member(node_id) is None and node_id in view.known:
             self._member_state.requests.append(Request(FORGET, node_id, 0))
@@ -276,11 +276,11 @@ class Membership:
         return [member.node_id for member in view.members if not hears & self._detector.bit(member.node_id)]
 
     def reach(self) -> dict[str, list[str]]:
-        """Return who hears whom, as far as this node knows."""
+        """Return by id which nodes each node hears, as far as this node knows."""
         return self._detector.matrix()
 
     def set_load(self, load: dict[str, int]) -> None:
-        """Set the figures that all others shall see of this node, beside two of its own: 62, names of up to 1 KiB."""
+        """Set the figures that others see of this node: at most 62, with names of up to 1 KiB."""
         lacks = int(self._member_state.room.lacks)
         self._beater.set_load({**load, "replicas": self._config.replicas, NO_ROOM: lacks})
 
@@ -294,7 +294,7 @@ class Membership:
     # Looking
 
     def _retry(self) -> int:
-        """Return when a proposal that had to wait may be made, or the next beat."""
+        """Return when a delayed proposal may be made, or the next beat."""
         return self._ballot.retry_us if self._ballot.retry_us else self._next_us
 
     def _beat(self, peer: Peer, beat: Heartbeat, now: int) -> None:
@@ -319,7 +319,7 @@ class Membership:
                 self._look(now)
 
     def _matters(self) -> bool:
-        """Tell whether news are looked at before the next beat: in a crowd only by those who may have to propose."""
+        """Tell whether to look before the next beat: in a big cluster only on nodes that may have to propose."""
         return len(self._detector.peers) <= _FEW or (
             self._member_state.state == MEMBER and self._member_state.me.node_id in self._watchdog.proposers
         )
@@ -332,7 +332,7 @@ class Membership:
         self._watchdog.installed(view)
         self._detector.prune([*[member.node_id for member in view.members], *view.known])
         if len(self._detector.peers) <= _FEW:
-            self._beater.beat(now, False)  # many are told with the next beat, which must not come as a wave
+            self._beater.beat(now, False)  # with the next beat, so that a big cluster sends no burst
             self._next_us = now + self._beater.interval()
 
     def _look(self, now: int) -> None:
@@ -348,11 +348,11 @@ class Membership:
             self._installed(now)
 
     def _tell(self, now: int) -> None:
-        """Send evidence at once to those who may have to propose, others get it with the next beat."""
+        """Send evidence at once to nodes that may have to propose; others get it with the next beat."""
         self._beater.tell(self._watchdog.proposers, now)
 
     def _complain(self, node_id: str, why: str, incarnation: int) -> None:
-        """Note a fault of a node, once per start of it."""
+        """Report a fault of a node, once per start of that node."""
         if self._complained.get(node_id) != incarnation:
             self._complained[node_id] = incarnation
             self._member_state.event(WARNING, "node_refused", {"node": node_id, "why": why})

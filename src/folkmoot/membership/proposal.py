@@ -1,10 +1,10 @@
-"""A view on its way: the proposer asks every member of it (PREPARE), each promises (PROMISE), all get it (COMMIT).
+"""The agreement on a view: the proposer asks all its members (PREPARE), each promises (PROMISE), all get it (COMMIT).
 
-Owns the three messages, the refusal, and what the proposer has gathered so far; never decides when to propose.
+Owns the three messages, the refusal, and the promises received so far; never decides when to propose.
 
-PacificA (Lin et al., MSR-TR-2008-25) leaves views to a service of their own; here the members agree as in a two-phase
-commit among those who will be members, and any of them may begin anew with a higher epoch: nobody ever waits for a dead
-proposer. What makes it safe is that all members of the new view have promised not to take part in an older one.
+PacificA (Lin et al., MSR-TR-2008-25) leaves views to a separate service. Here the future members agree in a two-phase
+commit. Any of them may start over with a higher epoch, so no node waits for a dead proposer. It is safe because all
+members of the new view have promised not to take part in an older one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PARTITIONS_MAX: Final = 65_536
 
 
 class Prepare:
-    """A proposal's question: `base` is the epoch that the proposer has installed; members are (id, incarnation)."""
+    """The proposer's request: `base` is the epoch that it has installed; members are (id, incarnation)."""
 
     def __init__(self, epoch: int, base: int, members: list[tuple[str, int]]) -> None:
         self.epoch = epoch
@@ -49,9 +49,9 @@ class Prepare:
 class Promise:
     """A member's answer: it will take part in no view before `epoch`.
 
-    serving: it is a member of its view, neither new nor excluded. base: the view that it has installed, None = none.
-    holdings: one per partition. filled: (partition, learner) that it reports as their leader. copies: of each partition
-    that there shall be by its settings.
+    serving: it serves in its view, and is neither new nor excluded. base: the view that it has installed, None = none.
+    holdings: one per partition. filled: (partition, learner) that it reports as their leader. copies: the number of
+    replicas in its settings.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Promise:
 
 
 class Proposal:
-    """What a proposer has gathered.
+    """A proposal and the promises received so far.
 
-    crowded: ids of members without room on their disks. few: most of the seeds are none of the members.
+    crowded: ids of members without room on their disks. few: most of the seeds are not members.
     """
 
     def __init__(self, epoch: int, members: list[Member], now: int) -> None:
@@ -87,7 +87,7 @@ class Proposal:
         self.few: bool = False
 
     def missing(self) -> list[str]:
-        """Return the ids of those who have not answered."""
+        """Return the ids of the nodes that have not promised yet."""
         return [member.node_id for member in self.members if member.node_id not in self.promises]
 
     def has(self, node_id: str) -> bool:
@@ -117,7 +117,7 @@ def decode_prepare(data: bytes) -> Prepare:
 
 
 def encode_promise(promise: Promise, known_epoch: int) -> bytes:
-    """Return a PROMISE as bytes; the view comes along when the proposer does not have it (`known_epoch`)."""
+    """Return a PROMISE as bytes, with the view unless the proposer has it (`known_epoch`)."""
     base = promise.base
     view = b"" if base is None or base.epoch == known_epoch else encode_view(base)
     filled = [varint(partition) + put_text(node_id) for partition, node_id in promise.filled]
@@ -136,7 +136,7 @@ def encode_promise(promise: Promise, known_epoch: int) -> bytes:
 
 
 def promised_epoch(data: bytes) -> int:
-    """Return which proposal a PROMISE answers; raises ValueError."""
+    """Return the epoch of the proposal that a PROMISE answers; raises ValueError."""
     return Cursor(data, "a promise").integer()
 
 
@@ -163,7 +163,7 @@ def decode_promise(data: bytes, own: View | None) -> Promise:
 
 
 def encode_refuse(epoch: int, counter: int, why: str) -> bytes:
-    """Return a REFUSE: of which epoch, the highest counter that the member has promised, and why."""
+    """Return a REFUSE as bytes: the epoch, the highest counter that the member knows, and the reason."""
     return varint(epoch) + varint(counter) + put_text(why)
 
 
@@ -176,7 +176,7 @@ def decode_refuse(data: bytes) -> tuple[int, int, str]:
 
 
 def encode_commit(chain: list[View]) -> bytes:
-    """Return a COMMIT: the view that was promised, after those that a member of it may have missed."""
+    """Return a COMMIT as bytes: the promised view, after those that one of its members may have missed."""
     return varint(len(chain)) + b"".join([put_bytes(encode_view(view)) for view in chain])
 
 

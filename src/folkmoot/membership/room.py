@@ -1,8 +1,8 @@
-"""Whether this node's disk has been without room for so long that others should do what needs room.
+"""Whether this node's disk has been full for so long that others should do what needs room.
 
-Owns the patience in both directions, so that a disk at the border costs no view after the other: a node that has room
-again is believed after a while, and after a longer while each time that it soon had none again. Before its first
-view a node has none: nobody counts on it yet, and a disk that is full at a start was full before, most likely.
+Owns the delays in both directions, so that a disk near its limit does not cause one view after another: a node with
+room again counts as such after a delay, which doubles each time that the disk is soon full again. Before a node's first
+view there is no delay: no node counts on it yet, and a disk that is full at the start was most likely full before.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from folkmoot.kernel.clock import SECOND
 __all__ = ["Room"]
 
 _HOLD_US_MAX: Final = 600 * SECOND
-_SOON: Final = 10  # who is full again within so many times its last hold has to hold out for twice as long
+_SOON: Final = 10  # if it is full again within so many times the last delay, the next one is doubled
 
 
 class Room:
-    """What one node tells others of the room on its disk; `lacks`: it should lead nothing, and be given no new copies.
+    """What one node reports of the room on its disk; `lacks`: it should lead nothing, and get no new copies.
 
-    fresh: it has had no view since its start. wait_us: full for so long, it lacks room; hold_us: it has room again for
-    so long, at least, it lacks none.
+    fresh: it has had no view since its start. wait_us: a disk that is full for this long lacks room; hold_us: one that
+    has room again for this long, at least, does not.
     """
 
     def __init__(self, wait_us: int, hold_us: int) -> None:
@@ -30,8 +30,8 @@ class Room:
         self.fresh: bool = True
         self._wait_us = wait_us
         self._hold_us_min = hold_us
-        self._hold_us: int = 0  # as long as it takes now; 0 before the first time
-        self._since_us: int = -1  # since when the disk is other than `lacks` says
+        self._hold_us: int = 0  # the present delay; 0 before the first time
+        self._since_us: int = -1  # since when the disk contradicts `lacks`
         self._ended_us: int = 0
 
     def look(self, now: int) -> bool:

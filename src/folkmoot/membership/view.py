@@ -1,7 +1,7 @@
-"""Views: the agreed list of members, who keeps which partition, and an epoch as number. A single node is a view of one.
+"""Views: an agreed list of members, the placement of the partitions, and an epoch. A single node is a view of one.
 
-Owns the values and their epochs; never decides who belongs to a view (membership) or keeps what (assign). Their bytes
-are `view_format`.
+Owns the values and their epochs; never decides which nodes belong to a view (`planner`) or what they keep (`assign`).
+Their bytes are in `view_format`.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ __all__ = [
 ]
 
 COUNTER_MAX: Final = (1 << 64 - NUMBER_BITS) - 1  # of a view: numbers of requests begin with it; two a second: a year
-FORGOTTEN_MAX: Final = 1024  # nodes; one that returns after so many others is merged like any that was away
+FORGOTTEN_MAX: Final = 1024  # nodes; one that returns after more than these is merged like any absent node
 LINEAGE_MAX: Final = 16  # epochs; after a split with more views than that nothing is known to be from before it
-MEMBERS_MAX: Final = 4096  # of one view: bounds what bytes from elsewhere can make us hold
+MEMBERS_MAX: Final = 4096  # of one view: bounds the memory that bytes of others can take
 
 _TAG_BITS: Final = 24
 _TAG_MASK: Final = (1 << _TAG_BITS) - 1
-_LEAP_MAX: Final = 1 << 22  # views that others may be ahead, weeks of nothing but changes: more is nonsense
+_LEAP_MAX: Final = 1 << 22  # views that others may be ahead: weeks of constant changes; more is nonsense
 
 
 def make_epoch(counter: int, proposer: str) -> int:
-    """Return the epoch of the view number `counter` that `proposer` makes: ordered by counter, unique across a split.
+    """Return the epoch of the view number `counter` by `proposer`: ordered by counter, unique across a split.
 
-    `proposer` names one start of one node, so that a node that is started again never makes an epoch twice.
+    `proposer` names one start of one node, so that a restarted node never makes an epoch twice.
     """
     assert 0 <= counter <= COUNTER_MAX, "numbers of requests begin with it, in 64 bits"
     return counter << _TAG_BITS | hash64(proposer.encode()) & _TAG_MASK
@@ -50,14 +50,14 @@ def counter_of(epoch: int) -> int:
 
 
 def tag_of(epoch: int) -> int:
-    """Return what tells the proposers of equal counters apart, 24 bits."""
+    """Return the tag that distinguishes the proposers of equal counters, 24 bits."""
     return epoch & _TAG_MASK
 
 
 def is_sane(counter: int, own: int) -> bool:
-    """Tell whether a number of a view from elsewhere can be one; own: the highest known here, 0 = none.
+    """Tell whether a view number of another node is plausible; own: the highest known here, 0 = none.
 
-    A wild one would be taken over by all, and be the last: nobody could make a view after it.
+    A wild one would be adopted by all and leave no numbers for later views.
     """
     return counter <= COUNTER_MAX and (own == 0 or counter <= own + _LEAP_MAX)
 
@@ -66,19 +66,19 @@ class View:
     """An epoch, its members sorted by id, and for each partition its replicas and learners.
 
     replicas: per partition the ids of the nodes that must have a change before it counts, the leader first; empty when
-    nobody can lead it. learners: per partition the ids of those that are being filled. known: ids of the last full
-    membership, sorted: everybody who was active and has neither left nor been forgotten. absent: those of `known` that
-    are not members, as they were last seen. refused: (id, incarnation) of nodes that an operator evicted. branches: per
-    partition the learners whose copies went another way in a split: it opens only when it has taken their changes in.
-    bases: by member the epoch of the view in which it served until now, and this one's if it served in none: who served
-    in one that others have not seen has forgotten what was between them. lineage: the newest epochs, newest first, that
-    all its members come from: each of them has been in these views, or goes on from one who was. lasts: by id of
-    those who are absent the epochs of the last views in which they were, one per side of a split. forgotten: (id, epoch
-    of the order) of nodes that an operator had forgotten; one that is a member of such a view begins anew with it.
-    crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead.
-    losses: which copies are away or lost. doubtful: ids of absent ones that may live, as the proposer sees it.
-    yielded: per partition the learners whose newest changes were told to nobody, with that copy's epoch and sequence.
-    apart: begun from nothing where most of the seeds did not answer: they may be a cluster that it does not know.
+    no copy can lead it. learners: per partition the ids of those that are being filled. known: ids of the last full
+    membership, sorted: all nodes that were active and have neither left nor been forgotten. absent: those of `known`
+    that are not members, as they were last seen. refused: (id, incarnation) of nodes that an operator evicted.
+    branches: per partition the learners whose copies diverged in a split: it opens only when their changes are merged.
+    bases: by member the epoch of the view in which it served until now, and this one's if it served in none: one that
+    served in a view that others have not seen has dropped what was under way between them. lineage: the newest epochs,
+    newest first, that all its members descend from: each was in these views, or continues from a node that was. lasts:
+    by id of absent nodes the epochs of the last views in which they were, one per side of a split. forgotten: (id,
+    epoch of the order) of nodes that an operator had forgotten; one that is a member of such a view starts over with
+    it. crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead. losses:
+    which copies are absent or lost. doubtful: ids of absent nodes that may be alive, as the proposer sees it. yielded:
+    per partition the learners whose newest changes were told to nobody, with that copy's epoch and sequence. apart:
+    begun from nothing where most of the seeds did not answer: they may be a cluster that it does not know.
     """
 
     def __init__(
@@ -119,21 +119,21 @@ class View:
         return self._by_id.get(node_id)
 
     def leader_of(self, partition: int) -> str:
-        """Return the id of the node that leads a partition, or "" when nobody can."""
+        """Return the id of the node that leads a partition, or "" if no copy can."""
         replicas = self.replicas[partition]
         return replicas[0] if replicas else ""
 
     def ancestry(self) -> list[int]:
-        """Return the epoch of this view and of those before it that all its members come from, newest first."""
+        """Return the epochs of this view and of those that all its members descend from, newest first."""
         return [self.epoch, *self.lineage]
 
     def begins_anew(self, node_id: str, before: View | None) -> bool:
-        """Tell whether a member has to give up what it holds: it was forgotten, and `before` did not know of it."""
+        """Tell whether a member must drop its copies: it was forgotten, and `before` did not say so."""
         known = [] if before is None else before.forgotten
         return len([mark for mark in self.forgotten if mark[0] == node_id and mark not in known]) > 0
 
     def anchors(self) -> list[int]:
-        """Return the epochs of the last views of those who are away; 0 where nobody knows."""
+        """Return the epochs of the last views of absent nodes; 0 where unknown."""
         found: dict[int, bool] = {}
         for node_id in self.known:
             if node_id not in self._by_id:

@@ -1,7 +1,7 @@
 """Views as bytes, on the disk and between nodes: format 1.
 
-Owns the order of the sections and what is refused as nonsense. Later versions append to each section and add sections;
-what an older version has not written is empty.
+Owns the order of the sections and what is refused as nonsense. Later versions append to sections and add sections; what
+an older version does not write is empty.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FORMAT: Final = 1
 _PARTITIONS_MAX: Final = 65_536
 _EPOCH_MAX: Final = (1 << 64) - 1
 _INCARNATION_MAX: Final = 1 << 62
-_LASTS_MAX: Final = 8  # epochs kept for one node that is away: one per side of a split, the newest
+_LASTS_MAX: Final = 8  # epochs kept for one absent node, the newest: one per side of a split
 
 
 def _put_member(member: Member) -> bytes:
@@ -63,7 +63,7 @@ def _put_placement(view: View, ids: list[str]) -> bytes:
 
 
 def encode_view(view: View) -> bytes:
-    """Return a view as bytes: sections behind their lengths, so that later versions may append to each, and more."""
+    """Return a view as bytes: sections, each behind its length, so that later versions may append."""
     return bytes([_FORMAT]) + b"".join(
         [
             put_bytes(varint(view.epoch)),
@@ -203,7 +203,7 @@ def decode_view(data: bytes) -> View:
     known = [names.text() for _ in range(names.count(MEMBERS_MAX))]
     absent = _take_members(cursor.bytes_())
     refused = _take_marks(cursor.bytes_())
-    branches = {} if cursor.done() else _take_branches(cursor.bytes_(), learners)  # older versions know none
+    branches = {} if cursor.done() else _take_branches(cursor.bytes_(), learners)  # older versions write none
     bases: dict[str, int] = {}
     if not cursor.done():
         epochs = Cursor(cursor.bytes_(), "a view's bases")
