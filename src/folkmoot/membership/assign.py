@@ -1,22 +1,22 @@
-"""Who keeps what in the next view: from the members, the ideal placement, and what each member says that it holds.
+"""The placement in the next view: from its members, the ideal placement, and the copies that each member reports.
 
-A pure function, run by the proposer of a view only; its result is part of the view. What must hold of it:
+A pure function, run only by the proposer of a view; its result is part of the view. Its rules:
 
 1. A replica has everything that was committed. It is *in sync*: a replica of the newest view that some member
    installed, or a learner that the leader of that view reported as filled (from that report on the leader waits for it
    as for a replica). A position alone proves nothing: changes are committed while promises are on their way.
-2. A view is closed for a partition as soon as one of its replicas has installed a later one, for it takes no more
-   changes of the old view. Who stayed behind is not in sync by the old view.
+2. A view is closed for a partition as soon as one of its replicas has installed a later one: that replica takes no more
+   changes of the old view. A replica that stayed behind is not in sync by the old view.
 3. A member that promised a view and did not see it installed is in sync by it, if it is a replica in it: without that
    member nothing was committed there.
-4. Copies that went different ways (after a split) are one branch each. One branch leads, the others are learners: their
-   changes are merged, not dropped (`branches`). The leader's changes that nobody had taken over when it died are no
-   branch: nobody was told of them.
-5. A copy that others had to do without, so that they began from nothing or from an older one, goes before theirs.
+4. Copies that diverged (after a split) are one branch each. One branch leads, the others are learners: their changes
+   are merged, not dropped (`branches`). Changes of a dead leader that no other replica has are no branch: nobody was
+   told of them.
+5. A copy that was absent, so that others began empty or from an older copy, takes precedence over theirs.
 
-Where nobody is in sync, the furthest complete copy leads; where none is complete, the best partial one, because it is
-all there is; where there is nothing, all begin empty. A damaged copy never leads, and is never given up for an empty
-one: a partition with nothing else has no leader until somebody brings another copy, or takes the damaged ones away.
+If no copy is in sync, the furthest complete one leads; if none is complete, the furthest partial one, because there is
+no other; if there is none, the partition begins empty. A damaged copy never leads, and is never replaced by an empty
+one: a partition with nothing else has no leader until another copy comes, or an operator removes the damaged ones.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ __all__ = ["assign", "is_branch"]
 
 
 def _current_bases(bases: dict[str, View], serving: list[str]) -> dict[str, View]:
-    """Return the views that count as installed: of the nodes that do not serve only those that nobody has left behind.
+    """Return the views that count as installed: of nodes that do not serve only those that no served view succeeds.
 
-    A node that starts again with an old view knows nothing of what was committed since, whatever that view gave it.
+    A node that was restarted with an old view lacks what was committed since, whatever role that view gave it.
     """
     newest = max([bases[node_id].epoch for node_id in serving if node_id in bases], default=0)
     return {node_id: base for node_id, base in bases.items() if node_id in serving or base.epoch >= newest}
 
 
 def is_branch(holding: Holding, base: View | None, partition: int, tip: Holding, replicas: list[str]) -> bool:
-    """Tell whether a copy has changes that may have been committed and that the copy of the new replicas lacks.
+    """Tell whether a copy has changes that may have been committed and that the new replicas lack.
 
     base: the view that its node had installed. Nothing is committed without all replicas of its view, and a view that
-    goes on with what was not committed says so with a change of its own: changes of an epoch in which a replica was
-    that lacks them, or which the others' history knows, were never told to anybody.
+    continues with uncommitted changes begins with a change of its own. So changes of an epoch were told to nobody if a
+    replica of that epoch lacks them, or if the others' history has the epoch.
     """
     if holding.state != COMPLETE or includes(tip, holding) != NO or knows_epoch(tip, holding.epoch):
-        return False  # also when nobody can tell: what was removed long ago must not come back
+        return False  # also if it is unknown: what was removed long ago must not come back
     if base is None or base.epoch != holding.epoch or partition >= len(base.replicas):
         return True
     return not [node_id for node_id in base.replicas[partition] if node_id in replicas]
@@ -62,14 +62,14 @@ class _Copy:
 
 
 class _Group:
-    """Copies that are in sync with each other; `order`: the ids, replicas of the view that they come from first."""
+    """Copies that are in sync with each other; `order`: their ids, replicas of their view first."""
 
     def __init__(self, tip: _Copy, order: list[str], votes: int) -> None:
         self.tip = tip
         self.order = order
         self.votes = votes
         self.holders = 0  # members of the last full membership that hold this branch
-        self.without: list[str] = []  # whose copy it had to do without: it goes on from an older one
+        self.without: list[str] = []  # absent nodes with a newer copy: it continues from an older one
 
 
 def assign(
@@ -104,7 +104,7 @@ def assign(
     current = bases if serving is None else _current_bases(bases, serving)
     assigner = _Assigner(members, ring, previous, holdings, current, {} if filled is None else filled)
     assigner.told_bases = bases
-    # By the epoch: an older version tells the same view without the mark.
+    # By the epoch: an older version sends the same view without the mark.
     apart = [base.epoch for base in bases.values() if base.apart]
     assigner.apart = [node_id for node_id, base in bases.items() if base.epoch in apart]
     assigner.crowded = {} if crowded is None else dict.fromkeys(crowded, True)
@@ -174,7 +174,7 @@ class _Assigner:
         if partial:
             tip = _furthest(partial)
             return [tip.node_id], self._learners(ideal, [tip.node_id], copies, complete, tip)
-        # A copy that one row makes unreadable is whole but for that: it must not be overwritten by a new beginning.
+        # A copy with one unreadable row is whole otherwise: an empty beginning must not overwrite it.
         return ([], []) if copies else (_chosen(ideal, ideal, self.crowded), [])
 
     def _note_branches(
@@ -187,7 +187,7 @@ class _Assigner:
             holding = copy.holding
             base = self.told_bases.get(node_id)
             mark = (node_id, holding.epoch, holding.seq)
-            # Once known to have been told to nobody, changes stay so, also when the views that prove it are forgotten.
+            # Changes that were told to nobody stay so, also when the views that prove it are no longer known.
             judged = base is not None and mark in base.yielded.get(partition, [])
             has = includes(tip, holding)
             if not judged and is_branch(holding, base, partition, tip, replicas):
@@ -227,18 +227,18 @@ class _Assigner:
         return best
 
     def _within(self, complete: list[_Copy]) -> list[_Copy]:
-        """Return the copies without those of nodes that began apart: others may have read from what these have."""
+        """Return the copies without those of nodes that began apart from a cluster, which may have had readers."""
         return [copy for copy in complete if copy.node_id not in self.apart]
 
     def _groups(self, partition: int, complete: list[_Copy]) -> list[_Group]:
-        """Return those that are in sync, one group for each view that is not closed for this partition."""
+        """Return the copies that are in sync, one group for each view that is not closed for this partition."""
         groups: list[_Group] = []
         for view in self._views:
             if partition >= len(view.replicas) or self._closed(partition, view):
                 continue
             order: list[str] = list(view.replicas[partition])
             for leader, learner in self._filled[partition]:
-                # By its epoch: two members may each have sent the view, when the proposer does not have it.
+                # By its epoch: if the proposer does not have the view, two members may each have sent it.
                 same = leader in self._bases and self._bases[leader].epoch == view.epoch
                 reported = order and leader == order[0] and same and self._same(view, learner)
                 if reported and learner in view.learners[partition] and learner not in order:
@@ -262,9 +262,9 @@ class _Assigner:
         return False
 
     def _reached(self, node_id: str, view: View) -> bool:
-        """Tell whether a replica of a view was part of it: has installed it, or promised it in this very start.
+        """Tell whether a replica of a view took part in it: it has installed it, or promised it in its present start.
 
-        One that was started again with an older view may have lost its disk and begun anew meanwhile.
+        One that was restarted with an older view may have lost its disk and begun empty meanwhile.
         """
         base = self._bases.get(node_id)
         if base is None or base.epoch > view.epoch:
@@ -272,7 +272,7 @@ class _Assigner:
         return base.epoch == view.epoch or self._same(view, node_id)
 
     def _same(self, view: View, node_id: str) -> bool:
-        """Tell whether a node has not been started again since a view."""
+        """Tell whether a node has not been restarted since a view."""
         member = view.member(node_id)
         return member is not None and member.incarnation == self._incarnations.get(node_id, -1)
 
@@ -284,19 +284,19 @@ class _Assigner:
             node_id = copy.node_id
             if node_id in replicas or node_id in learners or includes(tip.holding, copy.holding) == YES:
                 continue
-            # A copy with holes has nothing of its own when a complete one of its branch is here.
+            # A partial copy has nothing of its own if a complete one of its branch is here.
             if copy.holding.state != COMPLETE and _held(complete, copy.holding):
                 continue
             learners.append(node_id)
         return learners
 
     def _has_room(self, node_id: str, complete: list[_Copy]) -> bool:
-        """Tell whether a node can be filled: without room on its disk only if little more than what it has comes."""
+        """Tell whether a node can be filled: without room on its disk only if it has a whole copy that lacks little."""
         return node_id not in self.crowded or len([copy for copy in complete if copy.node_id == node_id]) > 0
 
 
 def _chosen(ideal: list[str], order: list[str], crowded: dict[str, bool]) -> list[str]:
-    """Return the replicas, leader first: the ideal ones that are in sync, and others until the number is full."""
+    """Return the replicas, leader first: the ideal ones that are in sync, and others up to the wanted number."""
     replicas = [node_id for node_id in ideal if node_id in order]
     # Others stay replicas until the ideal ones are filled: there are never fewer copies because of a move.
     for node_id in order:
@@ -327,7 +327,7 @@ def _furthest(copies: list[_Copy]) -> _Copy:
 
 
 def _alone(tip: _Copy, complete: list[_Copy]) -> _Group:
-    """Return a copy that nobody vouches for with those that are exactly as far on the same branch."""
+    """Return a copy that no view proves in sync, with those that are exactly as far on the same branch."""
     order = [
         copy.node_id
         for copy in complete
@@ -337,7 +337,7 @@ def _alone(tip: _Copy, complete: list[_Copy]) -> _Group:
 
 
 def _newer(groups: list[_Group], complete: list[_Copy]) -> list[_Copy]:
-    """Return the copies that are back after all groups had to go on without them, from an older one."""
+    """Return the copies that are back after all groups had to continue without them, from an older copy."""
     if [group for group in groups if not group.without]:
         return []
     wanted: dict[str, bool] = {}
@@ -351,7 +351,7 @@ def _newer(groups: list[_Group], complete: list[_Copy]) -> list[_Copy]:
 
 
 def _overtaken(group: _Group, groups: list[_Group]) -> bool:
-    """Tell whether another branch has all that this one has, and more; then nothing is lost by that one."""
+    """Tell whether another branch has all that this one has, and more: to choose that one loses nothing."""
     tip = group.tip.holding
     for other in groups:
         end = other.tip.holding

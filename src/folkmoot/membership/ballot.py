@@ -1,8 +1,8 @@
-"""Agreeing on a view: this node as proposer, and as one who is asked.
+"""The agreement on a view: this node as proposer, and as a member that is asked.
 
-Owns the proposal under way. Never decides that a view is due (membership does), nor who belongs to it (roster).
-The order in which things are said is part of the agreement: a promise is given before anything of the new view is
-known, and a commit is taken only for the epoch that was promised last.
+Owns the proposal under way. Never decides that a view is due (`watchdog` and `bootstrap`), nor its members (`planner`).
+The order of messages is part of the agreement: a node promises before it knows anything of the new view, and takes a
+commit only for the epoch that it has promised last.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _MUTE_US: Final = 10 * SECOND
 
 
 class Ballot:
-    """One node's part in agreeing."""
+    """One node's part in the agreement."""
 
     def __init__(self, member_state: MemberState, detector: Detector) -> None:
         self.proposal: Proposal | None = None
-        self.retry_us: int = 0  # no proposal before
+        self.retry_us: int = 0  # no proposal before this time
         self.muted: dict[str, int] = {}  # who did not answer, though heard: left out until then
-        self.requests: list[Request] = []  # of all members, for the proposal under way
+        self.requests: list[Request] = []  # of operators, at all members, for the proposal under way
         self.leaving: list[str] = []
         self.left: list[str] = []
         self.crowded: list[str] = []
@@ -59,7 +59,7 @@ class Ballot:
         self._detector = detector
 
     def propose(self, ids: list[str], now: int) -> None:
-        """Ask these nodes, this one included, for a view with them as members."""
+        """Propose a view with these nodes, this one included, as members."""
         member_state = self._member_state
         if member_state.counter >= COUNTER_MAX:
             self._exhausted()
@@ -80,9 +80,9 @@ class Ballot:
         self._promised(member_state.me.node_id, self._promise(epoch), now)
 
     def ask_again(self, node_id: str) -> None:
-        """Ask a node once more for its promise: the question, or the answer, may be lost with the link before.
+        """Ask a node again for its promise: PREPARE or PROMISE may be lost with the former link.
 
-        If it was the answer, the node refuses now, and another view is proposed at once.
+        If it was PROMISE, the node refuses now, and another view is proposed soon.
         """
         if self.proposal is not None and node_id in self.proposal.missing():
             self._member_state.out.append((node_id, PREPARE, self._prepare(self.proposal)))
@@ -93,7 +93,7 @@ class Ballot:
         return encode_prepare(Prepare(proposal.epoch, base, members))
 
     def members(self, ids: list[str]) -> list[Member]:
-        """Return what is known of these nodes, without those of whom nothing is."""
+        """Return these nodes as members, without those of which nothing is known."""
         found: list[Member] = []
         for node_id in ids:
             member = self._member(node_id)
@@ -109,11 +109,11 @@ class Ballot:
             )
 
     def receive(self, node_id: str, kind: int, body: bytes, now: int) -> None:
-        """Take a message of this protocol; raises ValueError when it is none."""
+        """Take a message of this protocol; raises ValueError if it is malformed."""
         if kind == PREPARE:
             self._asked(node_id, decode_prepare(body), now)
         elif kind == PROMISE:
-            # A late one may name a view that this node has replaced meanwhile: then it cannot even be read.
+            # A late one may refer to a view that this node has replaced meanwhile: it could not be read.
             epoch = promised_epoch(body)
             if self.proposal is not None and epoch == self.proposal.epoch:
                 self._promised(node_id, decode_promise(body, self._member_state.base), now)
@@ -124,7 +124,7 @@ class Ballot:
             self._committed(node_id, body, now)
 
     def late(self, now: int) -> None:
-        """Give up a proposal that somebody does not answer who is heard all the time; leave those out of the next."""
+        """Drop a proposal that a live node does not answer; leave that node out of the next one."""
         proposal = self.proposal
         if proposal is None or now - proposal.started_us < self._member_state.config.promise_us:
             return
@@ -141,7 +141,7 @@ class Ballot:
         return sorted(self.muted)
 
     def is_hopeless(self, ids: list[str]) -> bool:
-        """Tell whether the proposal under way waits for somebody who is gone; `ids` live."""
+        """Tell whether the proposal under way waits for a node that is gone; `ids`: the live ones."""
         proposal = self.proposal
         if proposal is None:
             return False
@@ -161,7 +161,7 @@ class Ballot:
             return member_state.me
         member = self._detector.peer(node_id).member
         if member is None and member_state.view is not None:
-            return member_state.view.member(node_id)  # others vouch for it; a link is still to come
+            return member_state.view.member(node_id)  # others hear it; the link to it is still to come
         return member
 
     def _promise(self, epoch: int) -> Promise:
@@ -204,12 +204,12 @@ class Ballot:
         member_state.out.append((node_id, PROMISE, encode_promise(self._promise(prepare.epoch), prepare.base)))
 
     def _keeps(self, node_id: str, ids: list[str], now: int) -> str:
-        """Return why a member of a view with a majority, where one is needed, does not follow a node of another view.
+        """Return why this member of a majority's view does not follow a node of another view; "" if it does.
 
-        It would leave behind some of those that it hears, for no more than they are; or take in who comes and goes,
-        which is for the lowest id of the view that works to judge. Who asks serves nobody: it waits, and asks again.
-        Without this a node with a bad link took members out of a view that worked, again and again, because a side
-        without a majority has nothing to lose and waits for no link to prove itself.
+        The new view would leave out members that this node hears, and gain no more than they are; or it would take in
+        an unstable node, which the lowest id of the present view judges. The proposer serves no client: it waits, and
+        asks again. Without this rule a node with a bad link removed members from a working view, again and again,
+        because a side without a majority takes in at once whichever node it hears.
         """
         member_state = self._member_state
         view = member_state.view
@@ -217,7 +217,7 @@ class Ballot:
             return ""
         asker = view.member(node_id)
         if asker is not None and self._sees(asker, view):
-            return ""  # changes of this view are not judged: who is lost, stops or is put out has to go
+            return ""  # a member of this view proposes: nodes that are lost, stop or are put out must go
         seen = [member for member in view.members if self._sees(member, view)]
         left = [member.node_id for member in seen if member.node_id not in ids]
         count = View(0, seen, known=view.known).votes() >> 1
@@ -233,7 +233,7 @@ class Ballot:
         return ""
 
     def _sees(self, member: Member, view: View) -> bool:
-        """Tell whether a member of the view is here, and in it: others may not have seen yet that it was cut off."""
+        """Tell whether a member of the view is heard and still in it: one that was cut off may not know it yet."""
         if member.node_id == self._member_state.me.node_id:
             return True
         peer = self._detector.peer(member.node_id)
@@ -243,7 +243,7 @@ class Ballot:
         return beat is None or (peer.serves() and (beat.in_view or beat.epoch == view.epoch))
 
     def _later(self, now: int) -> None:
-        """Wait a random while, so that two proposers do not meet again."""
+        """Delay the next proposal by a random time, so that two proposers do not collide again."""
         self.retry_us = now + _RETRY_US + self._member_state.rng.below(4 * _RETRY_US)
 
     def _refused(self, node_id: str, epoch: int, counter: int, why: str, now: int) -> None:
@@ -258,7 +258,7 @@ class Ballot:
             self.retry_us += self._member_state.config.view_pause_us
 
     def _copies(self, proposal: Proposal) -> int:
-        """Return how many copies there shall be: the most that any member is set to, so that a slip loses nothing."""
+        """Return the number of replicas: the highest setting of all members, so that a wrong one removes no copies."""
         most = self._member_state.config.replicas
         for promise in proposal.promises.values():
             most = max(most, promise.copies)
@@ -295,7 +295,7 @@ class Ballot:
         member_state = self._member_state
         chain = decode_commit(body)
         if chain[-1].epoch != member_state.promised:
-            return  # a later one was promised meanwhile: this view must not come to life here
+            return  # a later one was promised meanwhile: this view must not be installed here
         for view in chain:
             if len(view.replicas) != member_state.partitions:
                 raise ValueError("a view has another number of partitions")

@@ -1,4 +1,4 @@
-"""Making a view from promises: states of members, who is known, who keeps what. A pure function of the proposal."""
+"""Makes a view from promises: states of members, known nodes, placement. A pure function of the proposal."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["chain_for", "compose"]
 def compose(
     proposal: Proposal, partitions: int, replicas: int, requests: list[Request], leaving: list[str], left: list[str]
 ) -> View:
-    """Return the view that all promises allow.
+    """Return the view that follows from all promises.
 
-    requests: what operators asked for. leaving: ids that want to go. left: ids that went, with nothing left to give.
+    requests: of operators. leaving: ids of nodes that want to leave. left: ids of nodes that left and keep nothing.
     """
     # A node that was forgotten and comes back is placed as if it had nothing: the others went on without its copies,
     # and what it held must not be merged. `told` is what it really said, for what the others need to know of it.
@@ -39,8 +39,8 @@ def compose(
         if promise.base is not None:
             if node_id not in fresh:
                 bases[node_id] = promise.base
-            # Members compare it with their own view: who served in one that they have not seen has dropped what was
-            # between them. Who served in none has nothing to drop.
+            # Members compare it with their own view: a node that served in a view unknown to them has dropped what was
+            # under way between them. One that served in none has nothing to drop.
             served[node_id] = promise.base_epoch if promise.serving else proposal.epoch
     branches: dict[int, list[str]] = {}
     yielded: dict[int, list[tuple[str, int, int]]] = {}
@@ -73,9 +73,9 @@ def compose(
 
 
 def _fresh(proposal: Proposal) -> dict[str, int]:
-    """Return who was forgotten, with the epoch, and has not heard of it: what these hold counts for nothing any more.
+    """Return the nodes that were forgotten and do not know it, with the epoch: their copies no longer count.
 
-    What the foremost of the views says holds: the smaller side of a split cannot have the larger one forgotten.
+    The view with most votes decides: the smaller side of a split cannot have the larger one forgotten.
     """
     view = _foremost(_within(_tops(proposal)))
     found: dict[str, int] = {}
@@ -88,7 +88,7 @@ def _fresh(proposal: Proposal) -> dict[str, int]:
 
 
 def _without(proposal: Proposal, fresh: dict[str, int]) -> Proposal:
-    """Return the proposal as if those who were forgotten had nothing."""
+    """Return the proposal as if the forgotten nodes had nothing."""
     same = Proposal(proposal.epoch, proposal.members, proposal.started_us)
     same.promises.update(proposal.promises)
     for node_id in fresh:
@@ -99,7 +99,7 @@ def _without(proposal: Proposal, fresh: dict[str, int]) -> Proposal:
 def _forgotten(
     view: View, tops: list[View], fresh: dict[str, int], before: dict[str, bool], requests: list[Request]
 ) -> list[tuple[str, int]]:
-    """Return who is forgotten, and whoever comes back from that in this very view, with the epochs of the orders."""
+    """Return the forgotten nodes, and those that come back with this view, with the epochs of the orders."""
     marks = dict(fresh)
     for top in tops:
         for node_id, epoch in top.forgotten:
@@ -114,7 +114,7 @@ def _forgotten(
 
 
 def _lineage(bases: dict[str, View]) -> list[int]:
-    """Return the newest epochs that all come from who come from anywhere, newest first."""
+    """Return the newest epochs that all members with a history descend from, newest first."""
     common: list[int] | None = None
     for base in {view.epoch: view for view in bases.values()}.values():
         ancestry = base.ancestry()
@@ -125,12 +125,12 @@ def _lineage(bases: dict[str, View]) -> list[int]:
 def chain_for(proposal: Proposal, view: View, recent: list[View]) -> list[View]:
     """Return the views that members of the new one may have missed, and the new one, in order.
 
-    Whoever promised a view and did not see it installed is told of it now: all members install the same sequence.
+    A node that promised a view and did not get its commit gets it now: all members install the same sequence.
     """
     lowest = min([promise.base_epoch for promise in proposal.promises.values()])
     found: dict[int, View] = {one.epoch: one for one in recent}
     for promise in proposal.promises.values():
-        # Without a proposer it is a copy that was kept up to date while there was no majority: not what was installed.
+        # A view without a proposer is a `MemberState.base` that was updated without a majority: nobody installed it.
         if promise.base is not None and promise.base.proposer:
             found.setdefault(promise.base_epoch, promise.base)
     chain = [found[epoch] for epoch in sorted(found) if lowest < epoch < view.epoch and _missed(found[epoch], proposal)]
@@ -148,11 +148,10 @@ def _missed(view: View, proposal: Proposal) -> bool:
 
 
 def _tops(proposal: Proposal) -> list[View]:
-    """Return the views from which this one goes on: one, or after a split one per component.
+    """Return the views that this one succeeds: one, or after a split one per component.
 
-    A view is behind another if one who has installed it is a member of the later one. Nodes that start again tell of
-    old views; these count only when nobody serves, or those who do began apart: what these made is not what the others
-    come from.
+    A view is behind another if a node that has installed it is a member of the later one. Restarted nodes report old
+    views. Those count only when no node serves, or when the nodes that serve began apart from them.
     """
     found: dict[int, View] = {}
     holders: dict[int, list[str]] = {}
@@ -179,7 +178,7 @@ def _tops(proposal: Proposal) -> list[View]:
 
 
 def _within(tops: list[View]) -> list[View]:
-    """Return those that were not begun apart, if there are any: who was in the others is a newcomer to these."""
+    """Return the views that were not begun apart, if there are any: members of the others are newcomers to them."""
     return [top for top in tops if not top.apart] or tops
 
 
@@ -200,7 +199,7 @@ def _known_before(tops: list[View]) -> dict[str, bool]:
 
 
 def _interrupted(tops: list[View]) -> list[str]:
-    """Return who was lost while it was leaving: when it comes back it goes on with that."""
+    """Return the nodes that were lost while they were leaving: they continue to leave when they come back."""
     found: list[str] = []
     for view in tops:
         found.extend([member.node_id for member in view.absent if member.state == LEAVING])
@@ -210,10 +209,10 @@ def _interrupted(tops: list[View]) -> list[str]:
 def _placed(
     members: list[Member], before: dict[str, bool], leaving: list[str], requests: list[Request], replicas: int
 ) -> list[Member]:
-    """Return the members as the placement shall see them.
+    """Return the members as the placement is to see them.
 
-    Who leaves keeps what it has while somebody is away who would have to keep it instead, and while nobody else is
-    here: otherwise a crash during a leave would cost the copies that the one who leaves still has.
+    A leaving node keeps its copies while a node is absent that would have to keep them instead, and while no other
+    member is there: otherwise a crash during a leave would cost the copies that the leaving node still has.
     """
     forgotten = [request.node_id for request in requests if request.kind == FORGET]
     stay = [member.node_id for member in members if member.state != LEAVING]
@@ -227,14 +226,14 @@ def _placed(
 
 
 def _with_joining(members: list[Member], learners: list[list[str]], before: dict[str, bool]) -> list[Member]:
-    """Mark new members that do not have their share yet; they are not counted before they have."""
+    """Mark new members whose copies are not filled yet; they count in no majority until then."""
     filling: dict[str, bool] = {}
     for ids in learners:
         for node_id in ids:
             filling[node_id] = True
     final: list[Member] = []
     for member in members:
-        # Newcomers without data would make a majority of any side that starts enough of them.
+        # Otherwise any side of a split could become a majority by starting enough empty nodes.
         joins = member.state == ACTIVE and member.node_id in filling and member.node_id not in before
         final.append(member.in_state(JOINING) if joins else member)
     return final
@@ -245,7 +244,7 @@ def _known(
 ) -> tuple[list[str], list[Member]]:
     here = {member.node_id: member for member in members}
     known = dict(before)
-    # The smaller side of a split takes in newcomers, but does not make itself a majority of its own.
+    # The smaller side of a split takes in newcomers, but they do not make it a majority.
     if not before or View(0, members, known=list(before)).has_majority_or_tie():
         for member in members:
             if member.state == ACTIVE:
@@ -265,7 +264,7 @@ def _known(
 
 
 def _lasts(tops: list[View], absent: list[Member]) -> dict[str, list[int]]:
-    """Return for those who are away the epochs of the last views in which they were, one for each side of a split.
+    """Return for absent nodes the epochs of the last views in which they were, one for each side of a split.
 
     Histories keep the entries around these. So a copy that comes back after any number of views is known for what it
     is: a prefix of the others', which is brought up to date, or a branch, which is merged. A prefix that was merged
@@ -286,7 +285,7 @@ def _lasts(tops: list[View], absent: list[Member]) -> dict[str, list[int]]:
 
 
 def _refused(tops: list[View], requests: list[Request], members: list[Member]) -> list[tuple[str, int]]:
-    """Return whom an operator evicted, until they start again or are forgotten."""
+    """Return the nodes that an operator evicted, until they are restarted or forgotten."""
     marks: dict[str, int] = {}
     for view in tops:
         marks.update(dict(view.refused))

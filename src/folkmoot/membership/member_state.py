@@ -1,6 +1,6 @@
-"""What this node is in the cluster: its view and state, what it has promised, and what it has to say to others.
+"""The state of one node's membership: its view, its promise, and the messages to be sent.
 
-Owns the values that the parts of membership share, and the one way to change the view; decides nothing.
+Owns the values that the parts of membership share, and the one way to install a view; decides nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STATES: Final[list[str]] = ["waiting", "member", "excluded"]
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # asked once per proposal
 class HoldingsSource(ABC):
-    """Who can say what this node holds."""
+    """Says what this node holds."""
 
     @abstractmethod
     def holdings(self) -> list[Holding]:
@@ -39,9 +39,9 @@ class MemberState:
     """The state of one node's membership.
 
     out: (node id, kind, body) to be sent. installs: views to be installed, in order. filled: (partition, learner) that
-    this node reports as their leader. news: its holdings call for a view for another reason. base: the newest view in
-    which it could write, with those who are known now: a side without a majority where one is needed has a view too,
-    so that it can be told and forgotten of, and does nothing in it.
+    this node reports as their leader. news: its holdings need another view for another reason. base: the newest view in
+    which it could write, with the nodes that are known now. With `majority` a side without one has a view too, so that
+    its status can be told and nodes be forgotten, but writes nothing in it.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class MemberState:
         self.view: View | None = stored
         self.base: View | None = stored
         self.state: int = WAITING
-        # Another name at each start, also when the disk was lost: an epoch is never made twice.
+        # Another name at each start, also after the loss of the disk: no epoch is made twice.
         self.proposer = f"{me.node_id}#{me.incarnation}#{rng.token(8)}"
         self.promised: int = 0 if stored is None else stored.epoch
         self.counter: int = counter_of(self.promised)
@@ -72,40 +72,40 @@ class MemberState:
         self.requests: list[Request] = []
         self.filled: list[tuple[int, str]] = []
         self.news: bool = False
-        self.fallen: bool = False  # has stood down since it promised: the others take it for who it was, so it waits
-        self.leaving: bool = False  # wants to go for good
-        self.departing: bool = False  # has said goodbye: no view is to have it any more
+        self.fallen: bool = False  # stood down since it promised, unknown to the others: it waits for another view
+        self.leaving: bool = False  # wants to leave for good
+        self.departing: bool = False  # has announced its end: no view is to have it
         self.strangers: list[str] = []  # members of views that were made without this node: they have forgotten it
-        self.met: dict[str, str] = {}  # by seed the id of the node that has answered there
+        self.met: dict[str, str] = {}  # by seed the id of the node that answered there
         self.installed_us: int = 0
         self.promised_us: int = 0
         self.room = Room(config.full_wait_us, config.full_hold_us)
         self._stalled: dict[str, int] = {}
 
     def epoch(self) -> int:
-        """Return the epoch of the view that is installed here, or was at the last stop; 0 = none."""
+        """Return the epoch of the installed view, or of the stored one until there is another; 0 = none."""
         return 0 if self.view is None else self.view.epoch
 
     def event(self, level: str, kind: str, fields: dict[str, object]) -> None:
-        """Note a fact for the log."""
+        """Add an event for the log."""
         self.events.append(Event(level, kind, fields))
 
     def stall(self, what: str, since_us: int) -> None:
-        """Note that the disk stands still since then, 0 = goes on."""
+        """Note that something has stalled since then; 0 = it works again."""
         if since_us:
             self._stalled[what] = since_us
         else:
             self._stalled.pop(what, None)
 
     def stalled(self, now: int) -> bool:
-        """Tell whether this node stands still for so long that it counts as dead."""
+        """Tell whether this node has stalled for so long that it counts as dead."""
         for since_us in self._stalled.values():
             if now - since_us >= self.config.stall_us:
                 return True
         return False
 
     def is_few(self, members: list[Member]) -> bool:
-        """Tell whether most of the seeds are none of these: they may be a cluster that goes on without them."""
+        """Tell whether most seeds are not among these members: they may be a cluster of their own."""
         me = self.me.node_id
         others = [seed for seed in self.config.seeds if seed != self.config.peer_address and self.met.get(seed) != me]
         unknown = 0
@@ -116,17 +116,17 @@ class MemberState:
         return 2 * unknown > len(others)
 
     def may_write(self) -> bool:
-        """Tell whether writes may be taken here, by the split policy."""
+        """Tell whether this node may write, by the split policy."""
         if self.state != MEMBER or self.view is None or self.fallen:
             return False
         return self.is_live(self.view)
 
     def is_live(self, view: View) -> bool:
-        """Tell whether writes may be taken in a view, by the split policy."""
+        """Tell whether members may write in a view, by the split policy."""
         return self.config.split_policy != "majority" or view.has_majority()
 
     def install(self, chain: list[View], now: int) -> bool:
-        """Take those of the views that are newer and have this node as a member; tell whether there was one."""
+        """Install the views that are newer and have this node as a member; tell whether there was one."""
         taken = False
         for view in chain:
             member = view.member(self.me.node_id)
@@ -139,14 +139,14 @@ class MemberState:
             taken = True
             self.events.extend(news_of(self.view, view))
             before = self.view if self.may_write() else None
-            # It promised while it served, and has stood down since: its clients were disconnected and its requests are
-            # gone, but the others take it for one that went on. It serves nobody in this view, and has another one
-            # made in which all begin anew with it. Otherwise its clients wait for ever, or get messages twice.
+            # It promised while it served, and has stood down since: its clients were disconnected and its requests
+            # dropped, but this view says that it continued. It serves no client in it, and has another one made, in
+            # which all start over with it. Otherwise its clients wait for ever, or get messages twice.
             went_on = view.bases.get(self.me.node_id, view.epoch) != view.epoch
             self.fallen = went_on and (self.fallen or self.state == EXCLUDED)
             self.news = self.fallen or (before is not None and self._branched(before, view))
             self.view = view
-            # A view of a minority is known, so that nodes can be told about in it and forgotten, but with `majority` it
+            # A minority has a view too, so that its status can be told and nodes be forgotten, but with `majority` it
             # changes no copy: `base` stays the view in which this node could write. Otherwise what a leader that was
             # cut off had not committed would become part of the minority's history, and a merge would take it for
             # acknowledged.
@@ -172,7 +172,7 @@ class MemberState:
             self.promised = max(self.promised, view.epoch)  # it may come in a chain, without a promise of this node
             self.counter = max(self.counter, counter_of(view.epoch))
             self.filled = [pair for pair in self.filled if self._learns(before, view, pair[0], pair[1])]
-            # Others were told that it is to go, or it was started again while it did.
+            # An operator asked another node, or this one was restarted while it left.
             self.leaving = self.leaving or member.state == LEAVING
             fields: dict[str, object] = {"view": counter_of(view.epoch), "epoch": view.epoch}
             fields["members"] = [one.node_id for one in view.members]
@@ -180,16 +180,17 @@ class MemberState:
         return taken
 
     def exclude(self, why: str) -> None:
-        """Note that others go on without this node."""
+        """Note that others have continued without this node."""
         self.state = EXCLUDED
         level = INFO if self.departing else WARNING
         self.event(level, "view_excluded", {"view": counter_of(self.epoch()), "epoch": self.epoch(), "why": why})
 
     def _branched(self, before: View, view: View) -> bool:
-        """Tell whether this node may hold changes that nobody with a role knows of.
+        """Tell whether this node may hold changes that no replica or learner of the new view has.
 
-        Between its promise and now it may have committed with others who have no role either: their branch lost, and
-        what they said of it was too old. The next view finds these changes and lets them be merged.
+        Between its promise and now it may have committed with other nodes that keep nothing in the new view either:
+        their branch lost, and their promises were too old to show it. The next view finds these changes and has them
+        merged.
         """
         me = self.me.node_id
         for partition, replicas in enumerate(before.replicas):

@@ -1,12 +1,12 @@
-"""Who should be in the next view, and who proposes it: conclusions from who hears whom, the same at every node.
+"""Which nodes should be in the next view, and which one proposes it: drawn from who hears whom, alike on every node.
 
-A member goes at once when none of those that this node hears is in touch with it any more (each observer has a veto, so
-one bad link evicts nobody), when it was started again, or when it says that it stands still. Members of a view must be
-connected pairwise, for any of them may lead what another keeps: a link that stays bad while both ends live costs one of
-them its place, after a patience of its own. Others are taken in when they are in touch with everybody.
+A member is removed at once when no node that this one hears is in touch with it (each observer has a veto, so one bad
+link removes nobody), when it was restarted, or when it reports a stall. Members of a view must be connected pairwise,
+because any of them may lead what another keeps: a link that stays bad while both ends live costs one of them its place,
+after a delay of its own. Other nodes are taken in when they are in touch with all members.
 
-Who is silent for some beats is no suspect yet. But when somebody else is known to be dead, it is not waited for: it has
-no veto, and as it could not promise the next view either, it is left out, if those who stay have all the data.
+A node that is silent for some beats is not suspected yet. But when another one is known to be dead, the silent one is
+not waited for: it has no veto, and as it cannot promise the next view either, it is left out if the rest has all data.
 
 Owns the ages of bad links; never sends anything.
 """
@@ -22,10 +22,10 @@ __all__ = ["Planner", "Wish", "departs", "drained", "ended", "is_gone", "strayed
 
 
 class Wish:
-    """The next view as this node would have it.
+    """The next view as this node wants it.
 
-    ids: of its members, sorted. proposer: who is to propose it. urgent: somebody is dead. proved: so much is known, not
-    only suspected. reasons: in words, empty when the view is as it should be.
+    ids: of its members, sorted. proposer: the node that is to propose it. urgent: a member is removed. proved: that it
+    is dead is known, not only suspected. reasons: in words, empty if the present view needs no change.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Wish:
 
 
 class Planner:
-    """Looks at the evidence for one node."""
+    """Draws one node's conclusions from the evidence."""
 
     def __init__(self, me: Member, detector: Detector, patience_us: int, needs_majority: bool = False) -> None:
         self._me = me
@@ -82,9 +82,9 @@ class Planner:
         return wish
 
     def _cut_off(self, wish: Wish, stay: int) -> bool:
-        """Tell whether it is rather this side that the others do not hear: it hears as many of them as it has left.
+        """Tell whether this side is the one that is not heard: it hears as many removed members as it has left.
 
-        They are about to go on without it, and it would only make a view beside theirs.
+        They are about to continue without it, and it would only make a view beside theirs.
         """
         heard = 0
         for node_id in wish.gone:
@@ -94,9 +94,9 @@ class Planner:
         return heard > 0 and heard >= len(self._detector.ids(stay))
 
     def pool(self, touch: int, now: int, lasting: bool) -> list[str]:
-        """Return with whom a node without a view can make one, its own id included; [] while links are still coming.
+        """Return the ids of nodes with which this one can make a first view, its own included; [] to wait for links.
 
-        lasting: it has waited for long enough to go without those that are not in touch with everybody.
+        lasting: it has waited long enough to do without nodes that are not in touch with all others.
         """
         here = self._detector.me
         for peer in self._candidates(touch, [], now, self._needs_majority):
@@ -111,7 +111,7 @@ class Planner:
     def _stay(
         self, view: View, stalled: bool, requests: list[Request], muted: list[str], touch: int, quiet: int, wish: Wish
     ) -> int:
-        """Return the members that live; a node that stands still is out, also for itself."""
+        """Return the bits of the live members; a stalled node removes itself too."""
         stay = 0
         for member in view.members:
             why = ""
@@ -122,8 +122,8 @@ class Planner:
                 peer = self._detector.peer(member.node_id)
                 bit = peer.bit
                 proved = peer.proved_dead or (peer.member is not None and peer.incarnation() != member.incarnation)
-                # Who is silent now may hang or be dead itself, and would hold up the view for a node that is dead for
-                # certain: it cannot vouch for it.
+                # A member that is silent now may hang or be dead itself: it must not delay the removal of a node that
+                # is certainly dead, so it has no veto.
                 vouchers = touch & ~quiet if proved else touch
                 why = "does not answer" if member.node_id in muted else self._fault(member, peer, vouchers)
                 wish.proved = wish.proved or (proved and why != "")
@@ -148,7 +148,7 @@ class Planner:
         return "gone"
 
     def _vouched(self, peer: Peer, touch: int) -> bool:
-        """Tell whether another observer is in touch with a node that this one is not in touch with."""
+        """Tell whether another observer is in touch with a node that this one does not hear."""
         # If the node has said whom it hears, the observer must be among them: a link in one direction keeps nobody.
         said = self._detector.row_of(peer.node_id)
         for observer in self._detector.peers.values():
@@ -159,7 +159,7 @@ class Planner:
         return False
 
     def _without_quiet(self, view: View, stay: int, quiet: int, wish: Wish) -> int:
-        """Take out who is silent while another is dead for certain: only with a majority, and a copy of everything.
+        """Remove silent members while another is certainly dead: only with a majority, and a copy of everything.
 
         All members of the next view must promise it. To wait for the silent one until it counts as dead too would
         double the time in which nobody leads the partitions of the dead one.
@@ -178,13 +178,13 @@ class Planner:
         return stay & ~quiet
 
     def _note(self, bits: int, now: int) -> bool:
-        """Note a bad link; tell whether it has been bad for longer than the patience."""
+        """Note a bad link; tell whether it has been bad for longer than `patience_us`."""
         since = self._bad_since.get(bits, now)
         self._bad_now[bits] = since
         return now - since >= self._patience_us
 
     def _without_bad_links(self, stay: int, now: int, wish: Wish) -> int:
-        """Take out, one after another, the member with most lasting bad links; ties: the higher id."""
+        """Remove, one after another, the member with most lasting bad links; of equal ones the higher id."""
         links: list[tuple[str, str]] = []
         for node_id in self._detector.ids(stay):
             row = self._detector.row_of(node_id)
@@ -211,9 +211,9 @@ class Planner:
         return stay
 
     def _candidates(self, touch: int, requests: list[Request], now: int, eager: bool) -> list[Peer]:
-        """Return those that this node is in touch with and that could be members, sorted by id.
+        """Return the nodes in touch that could be members, sorted by id.
 
-        eager: nobody is served here before they come, so that who comes and goes costs nothing.
+        eager: no client is served here without them, so an unstable one does no harm.
         """
         found: list[Peer] = []
         for node_id in sorted(self._detector.peers):
@@ -228,7 +228,7 @@ class Planner:
         return found
 
     def _compatible(self, peer: Peer, view: View | None) -> bool:
-        """Tell whether a node speaks a wire version that all members speak too."""
+        """Tell whether a node and all members have a wire version in common."""
         low = self._me.wire_min
         high = self._me.wire_max
         for member in [] if view is None else view.members:
@@ -239,7 +239,7 @@ class Planner:
         return max(low, found.wire_min) <= min(high, found.wire_max)
 
     def _all_in_touch(self, peer: Peer, here: int) -> bool:
-        """Tell whether a node and all of a set hear each other."""
+        """Tell whether a node and all nodes of a set hear each other."""
         if here & ~peer.row:
             return False
         for node_id in self._detector.ids(here):
@@ -248,7 +248,7 @@ class Planner:
         return True
 
     def _restarted(self, view: View, stay: int, touch: int, requests: list[Request], wish: Wish) -> int:
-        """Take in at once, with an urgent change, members that are back already as another incarnation."""
+        """Take in members that are back already as another incarnation, together with an urgent change."""
         for node_id in wish.gone:
             peer = self._detector.peers.get(node_id)
             if peer is None or peer.member is None or peer.beat is None or not touch & peer.bit:
@@ -259,14 +259,14 @@ class Planner:
                 continue
             if _asked(EVICT, requests, peer.member) or _refused(view, peer.member):
                 continue
-            # One that crashes again and again waits like everybody who comes and goes.
+            # One that crashes again and again waits like every unstable node.
             if peer.losses < 3 and self._all_in_touch(peer, stay):
                 stay |= peer.bit
                 wish.come.append(node_id)
         return stay
 
     def _joined(self, view: View, stay: int, touch: int, requests: list[Request], now: int, wish: Wish) -> int:
-        """Add those that want to be members: nodes without a view one by one, other components as a whole."""
+        """Add nodes that want to be members: those without a view one by one, other components as a whole."""
         here = stay
         groups: dict[int, list[Peer]] = {}
         eager = self._needs_majority and not self._has_majority(view, stay)
@@ -286,10 +286,10 @@ class Planner:
         return here
 
     def _barred(self, peer: Peer, view: View, stay: int) -> bool:
-        """Tell whether a node stays outside until its disk has room: it would have to be filled, and be out again soon.
+        """Tell whether a node stays outside until its disk has room: to fill it would fill its disk.
 
-        Unless nobody else has room either, a majority depends on it, it comes with data of its own, or it was started:
-        then it has what it had, and is given nothing new.
+        It is let in if no member has room either, if the majority depends on it, if it comes with data of its own, or
+        if it was restarted: then it keeps what it has, and gets nothing new.
         """
         if peer.serves() or not peer.lacks_room() or (peer.beat is not None and peer.beat.state == WAITING):
             return False
@@ -304,14 +304,14 @@ class Planner:
         return View(0, [one for one in view.members if one.node_id in ids], known=view.known).has_majority()
 
     def _merged(self, group: list[Peer], here: int, stay: int, touch: int, now: int, wish: Wish) -> int:
-        """Add a component that has a view of its own: all of it, or after the patience those that are in touch."""
+        """Add a component that has a view of its own: all of it, or after a delay the nodes that are in touch."""
         bits = 0
         theirs = 0
         for peer in group:
             bits |= peer.bit
             theirs |= peer.row
         waiting = False
-        # Whom they hear and this node does not may be of them: the links of a heal do not come all at once.
+        # Nodes that only they hear may belong to them: after a split not all links come back at once.
         unseen = theirs & ~bits & ~here & ~touch
         if unseen and not self._note(bits | unseen, now):
             waiting = True
@@ -331,9 +331,9 @@ class Planner:
         return target
 
     def proposer(self, ids: list[str], stalled: bool) -> str:
-        """Return the lowest id that can propose: in a view, and not standing still.
+        """Return the lowest id that can propose: in a view, and not stalled.
 
-        All nodes with the same evidence agree on it. Where evidence differs two may propose: the promises decide.
+        All nodes with the same evidence agree on it. If evidence differs, two may propose: the promises decide.
         """
         for node_id in ids:
             if node_id == self._me.node_id:
@@ -345,7 +345,7 @@ class Planner:
 
 
 def unsatisfied(requests: list[Request], view: View) -> list[Request]:
-    """Return the requests that a view does not fulfil."""
+    """Return the requests that a view has not fulfilled."""
     left: list[Request] = []
     for request in requests:
         member = view.member(request.node_id)
@@ -361,7 +361,7 @@ def unsatisfied(requests: list[Request], view: View) -> list[Request]:
 
 
 def strayed(peer: Peer, member: Member, view: View) -> bool:
-    """Tell whether a living member of `view` is not where the view is: it has another epoch, or serves nothing."""
+    """Tell whether a live member of `view` has not installed it: it has another epoch, or was excluded."""
     beat = peer.beat
     if beat is None or peer.incarnation() != member.incarnation:
         return False
@@ -369,7 +369,7 @@ def strayed(peer: Peer, member: Member, view: View) -> bool:
 
 
 def drained(view: View, node_id: str) -> bool:
-    """Tell whether a leaving member keeps nothing any more."""
+    """Tell whether a leaving member no longer keeps anything."""
     member = view.member(node_id)
     if member is None or member.state != LEAVING:
         return False
@@ -380,24 +380,24 @@ def drained(view: View, node_id: str) -> bool:
 
 
 def departs(peer: Peer) -> bool:
-    """Tell whether a node has said that it ends, and no view is to have it."""
+    """Tell whether a node has announced its end, so that no view is to have it."""
     return peer.beat is not None and peer.member is not None and _asked(DEPART, peer.beat.requests, peer.member)
 
 
 def is_gone(peer: Peer) -> bool:
-    """Tell whether the process of a node is proved dead, or has said goodbye."""
+    """Tell whether the process of a node is proved dead, or has announced its end."""
     return peer.proved_dead or departs(peer)
 
 
 def ended(peer: Peer | None, lost: Member) -> bool:
-    """Tell whether who was lost certainly does not go on beside others: its process is dead, or it has said goodbye."""
+    """Tell whether a lost member certainly does not serve elsewhere: it is dead, or has announced its end."""
     if peer is None:
         return False
     return is_gone(peer) or (peer.member is not None and peer.incarnation() != lost.incarnation)
 
 
 def _asked(kind: int, requests: list[Request], member: Member) -> bool:
-    """Tell whether this is asked for this start of a node."""
+    """Tell whether a request of this kind is for this start of a node."""
     for request in requests:
         if request.kind == kind and request.node_id == member.node_id and request.incarnation == member.incarnation:
             return True

@@ -1,13 +1,13 @@
-"""The ideal placement: a pure function of the members. Nobody stores it, everyone computes the same.
+"""The ideal placement: a pure function of the members. No node stores it, and every node computes the same.
 
 Each pair of a partition and a node has a score, a hash of both (highest random weight: Thaler, Ravishankar: Using
 Name-Based Mappings to Increase Hit Rates, IEEE/ACM ToN 1998). Partitions ask for the nodes with their highest scores,
-in different zones as far as there are enough; a node that is asked by more than its share and 5 % keeps those with the
+in different zones if there are enough; a node that is asked by more than its share plus 5 % keeps those with the
 highest scores (Gale, Shapley: College Admissions and the Stability of Marriage, AMM 1962). So a node that comes or goes
 moves its own partitions and few others: a chain of displacements ends at the first node with room. docs/ring.md has
 the figures.
 
-Among its replicas a partition is led by the one with the highest score that does not lead its share and 5 % yet.
+A partition is led by its replica with the highest score that does not lead its share plus 5 % yet.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _FACTOR: Final = 0x1E3779B97F4A7C15 & _MASK
 
 
 def _mix(value: int) -> int:
-    """Return a number in which each bit depends on all bits of `value` (61 bits): a multiply, a fold, twice."""
+    """Return a number in which each bit depends on all bits of `value` (61 bits): multiply and fold, twice."""
     value = (value ^ (value >> 29)) * 0x1B873593 & _MASK
     value = (value ^ (value >> 32)) * 0x2545F491 & _MASK
     return value ^ (value >> 30)
 
 
 class Ring:
-    """The placement of all partitions on the members of a view that do not leave."""
+    """The placement of all partitions on those members of a view that do not leave."""
 
     def __init__(self, view: View, partitions: int, replicas: int) -> None:
         members = [member for member in view.members if member.state != LEAVING]
         if not members:
-            members = view.members  # all leave: until they are gone, they keep what they have
+            members = view.members  # all leave: they keep what they have until they are gone
         self.view = view
         self.partitions = partitions
         self.replicas = min(replicas, len(members))
@@ -98,9 +98,9 @@ class Ring:
                 self._fill_up(partition, most)
 
     def _ask(self, partition: int, most: int) -> int:
-        """Let a partition ask its next node; return the partition that has lost one, itself if none has, -1 = no more.
+        """Let a partition ask its next node; return the partition that lost one, itself if none did, -1 = no node left.
 
-        A node that it may not ask because of a zone is passed over for good.
+        A node that it may not ask because of its zone is skipped for good.
         """
         chosen = self._chosen[partition]
         prefer = self._prefer[partition]
@@ -127,7 +127,7 @@ class Ring:
         return loser
 
     def _zone_allows(self, chosen: list[int], node: int) -> bool:
-        """Tell whether enough different zones remain possible with this node."""
+        """Tell whether the wanted number of zones can still be reached with this node."""
         used: list[int] = []
         for other in chosen:
             if self._zones[other] not in used:
@@ -138,7 +138,7 @@ class Ring:
         return self._zones_wanted - len(used) < spare
 
     def _fill_up(self, partition: int, most: int) -> None:
-        """Give a partition that nobody kept the nodes with room, then any: zones first, then the score."""
+        """Give a partition that too few nodes kept more nodes: those with room, then any."""
         chosen = self._chosen[partition]
         # Rule by rule: room and zones, room alone, zones alone, any. A copy in the same zone beats a node beyond its
         # share, because the share is what nodes have disks for.
@@ -155,7 +155,7 @@ class Ring:
                 self._load[node] += 1
 
     def _lead(self) -> None:
-        """Put the leader first, the others in the order of their scores."""
+        """Choose the leaders; put each first, and the others in the order of their scores."""
         most = self._share_max(1)
         leads = [0] * len(self._ids)
         led: list[list[int]] = [[] for _ in self._ids]
@@ -180,7 +180,7 @@ class Ring:
             self._chosen[partition].insert(0, node)
 
     def _make_room(self, partition: int, leader: list[int], leads: list[int], led: list[list[int]], most: int) -> None:
-        """Find the shortest chain of partitions that can change their leaders so that this one gets one."""
+        """Find the shortest chain of partitions that can change leaders so that a replica of this one gets room."""
         came_from: dict[int, tuple[int, int]] = {}  # node -> (partition that would be led by it, its leader now)
         queue: list[int] = []
         for node in self._chosen[partition]:

@@ -1,7 +1,7 @@
-"""A member of a view: it watches whether that is as it should be, and has another one made when it is not.
+"""A member of a view: it watches whether the view needs a change, and has another one made if it does.
 
-Owns since when a change is due. What is wrong with the view is said by the roster (who belongs to it) and the agenda
-(all else); what is proposed then is the ballot's.
+Owns since when a change is due. `planner` says which nodes should be members, `deferred` what else should change;
+`ballot` makes the proposal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PROPOSERS: Final = 3  # nodes that get evidence at once; all others get it with
 
 
 class Watchdog:
-    """The watch of one node over the view in which it is; proposers: ids of those who may have to propose the next."""
+    """The watch of one node over its view; proposers: ids of the nodes that may have to propose the next one."""
 
     def __init__(
         self, member_state: MemberState, detector: Detector, planner: Planner, ballot: Ballot, beater: Beater
@@ -39,15 +39,15 @@ class Watchdog:
         self.proposers: list[str] = []
 
     def installed(self, view: View) -> None:
-        """Begin anew with a new view."""
+        """Start over with a new view."""
         self._due_since_us = -1
         self._deferred.reset()
         self._stay_if_last(view)
 
     def _stay_if_last(self, view: View) -> None:
-        """When all members are to leave, the one with the lowest id has nobody to give anything to, and stays.
+        """When all members are to leave, the one with the lowest id stays: it has no node to hand over to.
 
-        Whoever is away may never come back, and until then nobody would be ready for clients.
+        Absent nodes may never come back, and until then no node would serve clients.
         """
         if view.members[0].node_id == self._member_state.me.node_id and all(
             one.state == LEAVING for one in view.members
@@ -56,7 +56,7 @@ class Watchdog:
             self._member_state.event(WARNING, "leave_refused", {"why": "nobody would be left"})
 
     def look(self, now: int) -> None:
-        """Look at the evidence, and propose a view if one is due and this node is the one to do it."""
+        """Look at the evidence, and propose a view if one is due and this node is to propose it."""
         view = self._member_state.view
         assert view is not None, "a member has a view"
         stalled = self._member_state.stalled(now)
@@ -73,8 +73,8 @@ class Watchdog:
         if wish.proposer != self._member_state.me.node_id or self._ballot.retry_us:
             return
         proposal = self._ballot.proposal
-        # Somebody is dead and its clients wait: now. Everything else settles for a heartbeat, so that several changes
-        # become one view, and keeps a pause between views, because with each one leaderships move and clients notice.
+        # A member is dead and its clients wait: propose now. Other changes wait for a heartbeat, so that several become
+        # one view, and for a pause after the last view, because leaderships move with each one and clients notice.
         if wish.urgent:
             if proposal is not None and not self._ballot.is_hopeless(wish.ids):
                 return
@@ -91,9 +91,9 @@ class Watchdog:
         self._ballot.propose(wish.ids, now)
 
     def see_left_out(self) -> None:
-        """Notice that at least half of the view went on without this node.
+        """Notice that at least half of the view continued without this node.
 
-        Only then: a few members that have gone astray must not make the rest stand down.
+        Only half of it counts: a few members in another view must not make the rest stand down.
         """
         view = self._member_state.view
         assert view is not None, "a member has a view"
