@@ -1,8 +1,8 @@
-"""When an announcement is confirmed: not before the retained messages that went without it are kept (A8).
+"""When an announcement is confirmed: not before the retained messages that were published without it are kept (A8).
 
-Who subscribes looks for retained messages when all others have confirmed. A message that was published before somebody
-knew of the subscription, and that reaches the leader of its topic behind that look, would be missed both ways. Owns
-which of this node's retained messages are under way; never sends anything.
+A subscriber gets the retained messages when all other nodes have confirmed its subscription. A message that was
+published without knowledge of the subscription, and reaches the leader of its topic after that, would otherwise be
+missed both ways. Owns which of this node's retained messages are under way; never sends anything.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ __all__ = ["Barrier", "Confirmation"]
 
 
 class Confirmation:
-    """An announcement of a node, to be confirmed when what was under way before it has arrived.
+    """An announcement of a node, to be confirmed when all retained messages that were under way have arrived.
 
-    ticket: the newest that was given until then; token: the newest turn in which this node retained a message itself.
+    ticket: the newest one at that time; token: the newest turn in which this node retained a message itself.
     """
 
     def __init__(self, node_id: str, number: int, ticket: int, token: int) -> None:
@@ -33,26 +33,26 @@ class Barrier:
 
     def __init__(self) -> None:
         self._newest = 0
-        self._open: dict[int, None] = {}  # in the order in which they began
+        self._open: dict[int, None] = {}  # in the order of their beginning
         self._token = 0
         self._waiting: deque[Confirmation] = deque()
 
     def begin(self) -> int:
-        """A retained message goes on its way to another node: return its ticket."""
+        """Note that a retained message is sent to another node; return its ticket."""
         self._newest += 1
         self._open[self._newest] = None
         return self._newest
 
     def end(self, ticket: int) -> None:
-        """It is kept, or nobody will keep it; 0 and tickets that have ended are no matter."""
+        """Note that the message is kept, or never will be; 0 and tickets that have ended are ignored."""
         self._open.pop(ticket, None)
 
     def kept_here(self, token: int) -> None:
-        """A message is retained by this node itself, in this turn."""
+        """Note that this node retains a message itself, in this turn."""
         self._token = token
 
     def announced(self, node_id: str, number: int, newest_token: int) -> None:
-        """An announcement came; newest_token: after which all that was changed until now is committed."""
+        """Take an announcement; newest_token: when it is committed, so is everything changed until now."""
         self._waiting.append(Confirmation(node_id, number, self._newest, min(self._token, newest_token)))
 
     def take(self, committed_token: int) -> list[Confirmation]:
@@ -67,5 +67,5 @@ class Barrier:
         return taken
 
     def forget(self, node_id: str) -> None:
-        """The node is no member any more, or begins anew."""
+        """Forget the announcements of a node that is no longer a member, or starts over."""
         self._waiting = deque([one for one in self._waiting if one.node_id != node_id])

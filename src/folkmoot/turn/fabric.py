@@ -1,7 +1,7 @@
-"""What the broker knows of the other nodes, and what it has to tell them.
+"""What the broker knows of the other nodes, and what it has to send to them.
 
-Data only: the node puts in what membership and replication decide, and takes out what is to be sent. A node that is
-alone leads everything and sends nothing.
+Data only: the node puts in what membership and replication decide, and takes out the messages. A node that is alone
+leads everything and sends nothing.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class Fabric:
     """The cluster as the broker sees it.
 
     others: ids of the other members of the view; leaders: per partition the id of the node that leads it (empty: no
-    copy is sound; leaderless: there is such a partition); open: per partition, whether its leader has said that it
-    takes requests; since: per partition, the view in which it was given to its leader, or is opened anew; holds: per
-    partition, whether this node's copy is complete; full: nodes without room on their disks; muted: members to which
-    messages were lost; features: what all members can do; out: messages to send, in order, as (node id, kind, body);
-    planted: bugs of tests, none else.
+    copy is sound; leaderless: there is such a partition); open: per partition, whether its leader takes requests;
+    since: per partition, the view in which its leader got it, or opens it anew; holds: per partition, whether this
+    node's copy is complete; full: nodes without room on their disks; muted: members to which messages were lost;
+    features: what all members can do; out: messages to send, in order, as (node id, kind, body); planted: bugs of
+    tests, none else.
     """
 
     def __init__(self, node_id: str, partitions: int, alone: bool) -> None:
@@ -32,12 +32,12 @@ class Fabric:
         self.open: list[bool] = [alone] * partitions
         self.since: list[int] = [0] * partitions
         self.holds: list[bool] = [alone] * partitions
-        self.idle = ""  # why this node serves nobody
+        self.idle = ""  # why this node serves no client
         self.full: dict[str, None] = {}  # nodes whose disk is full
         self.muted: dict[str, None] = {}
-        self.choked: dict[str, int] = {}  # nodes that take so little that much waits for them: bytes
-        self.lane_bytes = 1 << 20  # that the clients of one node may get in a turn
-        self.flood_bytes = 0  # beyond that nothing goes to such a node that may be dropped
+        self.choked: dict[str, int] = {}  # slow nodes for which much waits: bytes
+        self.lane_bytes = 1 << 20  # which the clients of one node may get in a turn
+        self.flood_bytes = 0  # more than this waits: a message that may be dropped is not sent
         self.features: list[str] = []
         self.out: list[tuple[str, int, bytes]] = []
         self.planted = Planted([])
@@ -47,7 +47,7 @@ class Fabric:
         return self.alone or feature in self.features
 
     def is_flooded(self, node_id: str) -> bool:
-        """Whether so much waits for a node that what may be dropped is."""
+        """Whether so much waits for a node that messages are dropped that may be."""
         return self.choked.get(node_id, 0) > self.flood_bytes
 
     def send(self, node_id: str, kind: int, body: bytes) -> None:

@@ -1,13 +1,12 @@
 """How long publishers wait for acknowledgements, and messages for delivery, by the first levels of their topics.
 
-Owns the figures of the current interval. Nothing is measured unless somebody reads it (`on`), and then by turn and by
-run where that says the same: all messages of a turn have come at the same time, and their acknowledgements leave
-together.
+Owns the figures of the current interval. Measures only while they are read (`on`), and by turn or run where that gives
+the same result: all messages of a turn came at the same time, and their acknowledgements leave together.
 
 publish-to-ack: from the turn that read a PUBLISH of QoS 1 or 2 to the end of the turn in which its acknowledgement
 leaves. publish-to-deliver: from when a node took the message to the end of the turn in which it is handed to the
-connection of a subscriber; of single messages one in SAMPLE is timed and counts for so many. What waited for its
-client to connect is not timed; QoS 0 and runs that came from other nodes carry no time and are not timed either.
+connection of a subscriber; of single messages one in SAMPLE is timed and counts for so many. Not timed: messages that
+waited for their client to connect, and QoS 0 messages and runs of other nodes, which carry no time.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ OTHERS: Final = "(others)"
 """The name of what has no place of its own; no topic level has this one by chance: then it is counted with them."""
 
 _TOPICS_MAX: Final = 8192  # whose prefixes are remembered
-_TURNS_MAX: Final = 65_536  # that wait: more never do, but for a node that serves nobody any more
+_TURNS_MAX: Final = 65_536  # that wait; reached only on a node that serves no client
 
 
 class Figures:
-    """What was measured of one prefix in this interval."""
+    """The figures of one prefix in this interval."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -40,7 +39,7 @@ class Figures:
         self.deliver = Sketch()
 
     def is_empty(self) -> bool:
-        """Whether nothing happened."""
+        """Whether nothing was measured."""
         return not (self.taken or self.failed or self.ack.count or self.deliver.count)
 
 
@@ -68,17 +67,17 @@ class Meter:
         self._topics: dict[bytes, int] = {}
         self._turns: dict[int, list[_Turn]] = {}  # by the token that they wait for, in order
         self._leaving: list[_Turn] = []  # whose acknowledgements leave in this turn
-        self._now: _Turn | None = None  # what is acknowledged in the turn in which it came
+        self._now: _Turn | None = None  # messages that are acknowledged in the turn in which they came
         self._sent: list[tuple[int, int, int]] = []  # in this turn: prefix, since when, how many
         self._tick = 0
 
     def start(self, now: int) -> None:
-        """Begin to measure."""
+        """Start to measure."""
         self.on = True
         self.since_us = now
 
     def stop(self) -> None:
-        """Measure no more, and forget."""
+        """Stop measuring, and forget."""
         self.on = False
         self.forget()
         self._turns = {}
@@ -87,7 +86,7 @@ class Meter:
         self._sent = []
 
     def forget(self) -> None:
-        """A new interval begins; what waits goes on waiting."""
+        """Start a new interval; messages that wait stay."""
         old = self.figures
         self.figures = []
         self._numbers = {}
@@ -128,7 +127,7 @@ class Meter:
     # -- publish to acknowledgement -----------------------------------------------------------------------------------
 
     def taken(self, topic: bytes, connection: Connection, now: int) -> None:
-        """A message of QoS 1 or 2 was taken; its acknowledgement waits, as the newest of its connection, or leaves."""
+        """Note a message of QoS 1 or 2; its acknowledgement waits, as the newest of its connection, or leaves."""
         if not self.on:
             return
         token = connection.held_token if connection.held else 0
@@ -145,12 +144,12 @@ class Meter:
                 self._turns = {}
             turns = []
             self._turns[token] = turns
-        if not turns or turns[-1].since_us != now:  # it may wait behind what came in an earlier turn
+        if not turns or turns[-1].since_us != now:  # the last entry may be of an earlier turn
             turns.append(_Turn(now))
         turns[-1].add(number, 1)
 
     def released(self, token: int, failed: bool) -> None:
-        """A turn is complete: what it acknowledges leaves in this turn, or never."""
+        """A turn is complete: its acknowledgements leave in this turn, or never."""
         if not self._turns:
             return
         turns = self._turns.pop(token, None)
@@ -166,7 +165,7 @@ class Meter:
     # -- publish to delivery ------------------------------------------------------------------------------------------
 
     def live(self, topic: bytes, acknowledged: int, delivered: int, now: int) -> None:
-        """A run of messages was taken, acknowledged (not those of QoS 0) and delivered in one turn."""
+        """Note a run of messages that was taken, acknowledged (QoS 0 excepted) and delivered in one turn."""
         number = self._number_of(topic)
         if acknowledged:
             self.figures[number].taken += acknowledged
@@ -177,7 +176,7 @@ class Meter:
             self._sent.append((number, now, delivered))
 
     def sent(self, message: Message, opened_us: int) -> None:
-        """A message is handed to a connection that was opened then."""
+        """Note a message that is handed to a connection; opened_us: when that was opened."""
         self._tick += 1
         if self._tick % SAMPLE or message.created_us < opened_us or message.topic[0] == 36:  # b"$"
             return
@@ -186,7 +185,7 @@ class Meter:
     # -- ends ---------------------------------------------------------------------------------------------------------
 
     def turn_end(self, now: int) -> None:
-        """What leaves in this turn leaves now."""
+        """Count what leaves in this turn."""
         objective_us = self.limits.events_objective_us
         if self._now is not None:
             self._leaving.append(self._now)
@@ -202,7 +201,7 @@ class Meter:
             self._sent.clear()
 
     def waiting(self) -> tuple[list[int], list[int]]:
-        """Return by prefix how many messages wait for their acknowledgement, and since when the oldest does (0: none).
+        """Return by prefix how many messages wait for their acknowledgement, and since when the oldest one (0: none).
 
         To be called between turns.
         """

@@ -1,6 +1,6 @@
 """How long a message lives: the Message Expiry Interval of its publisher, bounded by the limit of the server.
 
-MQTT 5 sections 3.1.3.2.4 (wills), 3.3.2.3.3. Owns the rule alone: what has expired is dropped where it would be sent.
+MQTT 5 sections 3.1.3.2.4 (wills), 3.3.2.3.3. Owns only the rule: an expired message is dropped where it would be sent.
 """
 
 from __future__ import annotations

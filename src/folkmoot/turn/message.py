@@ -1,6 +1,6 @@
-"""Messages between the brokers of a cluster: their kinds, and how those are packed that come by the thousand.
+"""Messages between the brokers of a cluster: their kinds, and the format of the frequent ones.
 
-The rare ones are msgpack lists, packed where they are sent. Unknown kinds are ignored, so that versions can mix.
+Rare ones are msgpack lists, packed where they are sent. Unknown kinds are ignored, so that versions can mix.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 
 REQUESTS: Final = 32  # publishing: to the leaders of partitions, and to nodes with transient subscribers
 DONE: Final = 33  # the answer: all that was asked is committed, but for what the node does not lead
-ANNOUNCE: Final = 34  # who has subscribers for which filters
+ANNOUNCE: Final = 34  # which filters have subscribers, and where
 HOST: Final = 35  # a client has connected here, and its partition is led there
 OWN: Final = 36  # the answer: its session is transient and lives at the node that has the connection
 RELAY: Final = 37  # packets of a client, for its session
@@ -70,24 +70,24 @@ ATTACHED: Final = 41  # the answer
 ASK: Final = 42  # a question about what the other leads, see `question`
 ANSWER: Final = 43  # the answer
 CONFIRM: Final = 44  # an announcement is known
-ENTER: Final = 45  # a view: what comes behind this was said in it, and what came before was said in an earlier one
-COUNTING: Final = 46  # a process that stood still asks whether it is counted on, see `waking`
+ENTER: Final = 45  # a view: all that follows was sent in it, and all before in an earlier one
+COUNTING: Final = 46  # a process that stood still asks whether it is a member, see `waking`
 COUNTED: Final = 47  # the answer: it is
 
 # What a partition is to do with a message
 QUEUE: Final = 1
 STREAM: Final = 2
 RETAIN: Final = 4
-CHOOSE: Final = 8  # a member of some groups gets it, wherever it is: the partition knows what their producer has sent
+CHOOSE: Final = 8  # gives it to a member of some groups at any node: the partition knows the producer's numbers
 
-# Of a message on its way
+# Of a message under way
 LIVE: Final = 1  # for the transient subscribers of the node
 FROM_CLIENT: Final = 2  # published by a client, not by its will: "no local" counts
 TO_GROUPS: Final = 8  # of the transient subscribers of a node, only members of groups get it
 OF_PARTITION: Final = 4  # numbered by the partition whose change it belongs to, not by a node
-RUN: Final = 16  # not a message but a run of PUBLISH packets, for transient subscribers alone
-WITH_RECEIPT: Final = 32  # the answer is to say where it is, and on how many nodes
-ASKED_AGAIN: Final = 64  # an earlier leader was asked for it, and may have sent it to some (QoS 0 has one chance)
+RUN: Final = 16  # a run of PUBLISH packets instead of a message, only for transient subscribers
+WITH_RECEIPT: Final = 32  # the answer is to name partition, position and number of copies
+ASKED_AGAIN: Final = 64  # sent to an earlier leader, which may have delivered it: QoS 0 is not sent twice
 
 
 class Application:

@@ -1,6 +1,6 @@
-"""How much a node can bear: a level from 0 to 10, from what waits in it. The highest of all members slows publishers.
+"""The load of a node: a level from 0 to 10, from what waits in it. The highest level of all members slows publishers.
 
-Owns the rule that makes a level of measured pressures, with its hysteresis. What a level does is in `brake` and
+Owns the rule that derives a level from measured pressures, with its hysteresis. What a level does is in `brake` and
 `commit`: at level n a client that has published is not heard for 2^n milliseconds, so that at each level half as much
 comes as at the level below. Limits that must never be passed do not depend on levels.
 """
@@ -28,8 +28,8 @@ _TOLD_FROM: Final = 5  # the level at which the log is told
 class Pressures:
     """What is measured, each in thousandths of what makes level 10.
 
-    waiting: bytes that wait for disks and other nodes; age: the oldest turn that waits; links: bytes on the way to the
-    slowest node; loop: how late the event loop is.
+    waiting: bytes that wait for disks and other nodes; age: of the oldest turn that waits; links: bytes under way to
+    the slowest node; loop: the lag of the event loop.
     """
 
     def __init__(self, waiting: int, age: int, links: int, loop: int) -> None:
@@ -39,11 +39,11 @@ class Pressures:
         self.loop = loop
 
     def highest(self) -> int:
-        """Return the highest."""
+        """Return the highest pressure."""
         return max(self.waiting, self.age, self.links, self.loop)
 
     def why(self) -> str:
-        """Return which one is the highest."""
+        """Return the name of the highest pressure."""
         highest = self.highest()
         if highest == self.waiting:
             return "waiting"
@@ -56,9 +56,9 @@ class Pressures:
 
 
 def next_level(level: int, pressure: int, may_fall: bool) -> int:
-    """Return the level after `level` under a pressure in thousandths: up at once, down by one and only when well below.
+    """Return the level after `level` under a pressure in thousandths: up at once, down by one, and only if well below.
 
-    may_fall: the level has stood for long enough.
+    may_fall: the level has lasted long enough.
     """
     raw = min(pressure // _STEP, LEVEL_MAX)
     if raw >= level:
@@ -69,25 +69,25 @@ def next_level(level: int, pressure: int, may_fall: bool) -> int:
 
 
 class Overload:
-    """The level of this node, and that of the cluster as this node knows it."""
+    """The level of this node, and that of the cluster as far as this node knows."""
 
     def __init__(self, state: State, commits: Commits) -> None:
         self.state = state
         self.brake = commits.brake
         self.commits = commits
-        self.others = 0  # the highest level that another member has told
-        self.link_bytes = 0  # on the way to the slowest node
-        self.link_bytes_full = 1  # when links make level 10
-        self.lag_us = 0  # how late the event loop was at last
+        self.others = 0  # the highest level that another member has reported
+        self.link_bytes = 0  # under way to the slowest node
+        self.link_bytes_full = 1  # at which links make level 10
+        self.lag_us = 0  # the latest lag of the event loop
         self._moved_us = 0
         self._told = False
 
     def pressures(self) -> Pressures:
-        """Return what is measured now."""
+        """Measure."""
         state = self.state
         brake = self.brake
         waiting = brake.backlog_bytes + state.writer.batch.bytes
-        # On a full disk everything waits, and that is told in another way: nobody gains if all that is live stands too.
+        # On a full disk every turn waits, and that is reported otherwise: to stop live messages too would help no one.
         age_us = 0 if state.storage_full else state.now - self.commits.oldest_us()
         return Pressures(
             waiting * _FULL // brake.backlog_bytes_max,
@@ -97,7 +97,7 @@ class Overload:
         )
 
     def _is_calm(self) -> bool:
-        """Whether nothing can make level 1: almost every turn ends so, and should pay little for it."""
+        """Whether no pressure can make level 1: a cheap check, because almost every turn ends so."""
         brake = self.brake
         if brake.backlog_bytes * LEVEL_MAX >= brake.backlog_bytes_max:
             return False
@@ -106,7 +106,7 @@ class Overload:
         return not brake.backlog_bytes or self.state.now - self.commits.oldest_us() < _STILL_US // LEVEL_MAX
 
     def step(self) -> None:
-        """End of a turn: see what the level is."""
+        """Compute the level, at the end of a turn."""
         state = self.state
         if not (state.overload or self.others or self.lag_us) and self._is_calm():
             return
@@ -121,7 +121,7 @@ class Overload:
                 state.overload_why = ""
             state.counters.overload = level
             self._moved_us = state.now
-        if level:  # it falls also when nothing else happens
+        if level:  # so that it falls although nothing else happens
             state.timers.set(max(self._moved_us, state.now - FALL_US + MILLISECOND) + FALL_US, TIMER_LEVEL, 0)
         self._tell(level)
         highest = max(level, self.others)
@@ -138,7 +138,7 @@ class Overload:
                 self.brake.resume()
 
     def _tell(self, level: int) -> None:
-        """Put the beginning and the end of what an operator should know into the log."""
+        """Log the beginning and the end of a high level."""
         if level >= _TOLD_FROM and not self._told:
             self._told = True
             self.state.event(WARNING, "overloaded", {"overload": level, "why": self.state.overload_why})

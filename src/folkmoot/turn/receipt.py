@@ -1,9 +1,9 @@
-"""Receipts: a publisher that asks is told where its message was made durable, and on how many nodes.
+"""Receipts: a publisher that asks for one learns where its message is durable, and on how many nodes.
 
 A PUBLISH with the user property `folkmoot-receipt` is acknowledged by a PUBACK or PUBREC that names the partitions with
 the message, each with its position and the number of copies that had it on their disks at that moment. Owns the notes
-from the publication until the acknowledgement, and the properties. What is noted is what was written: rows of queues,
-retained messages and streams, not those of bookkeeping. Who does not ask costs nothing.
+from the publication until the acknowledgement, and the properties. Rows of queues, retained messages and streams are
+noted, those of bookkeeping are not. A publisher that does not ask costs nothing.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PLACES_MAX: Final = 16
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Evidence(ABC):
-    """Knows which nodes have what on their disks."""
+    """Knows which changes are on the disks of which nodes."""
 
     @abstractmethod
     def copies(self, partition: int, sequence: int) -> int:
@@ -47,7 +47,7 @@ class Evidence(ABC):
 
 
 class _OwnDisk(Evidence):
-    """A node alone: what is acknowledged is on its disk."""
+    """A node alone: an acknowledged message is on its disk."""
 
     def copies(self, partition: int, sequence: int) -> int:  # noqa: ARG002 - there is one disk
         """Return one."""
@@ -55,7 +55,7 @@ class _OwnDisk(Evidence):
 
 
 class Place:
-    """The change of a partition with which it had the message; copies: 0 = to be counted when it is told."""
+    """The change of a partition that contains the message; copies: 0 = to be counted for the answer."""
 
     def __init__(self, partition: int, epoch: int, sequence: int, copies: int) -> None:
         self.partition = partition
@@ -68,7 +68,7 @@ class Place:
 
 
 class Receipt:
-    """What is known of one message: places by partition; kind, packet_id, code: of the acknowledgement."""
+    """The notes of one message: places by partition; kind, packet_id, code: of the acknowledgement."""
 
     def __init__(self) -> None:
         self.places: dict[int, Place] = {}
@@ -81,31 +81,31 @@ class Receipt:
 
 
 class Receipts:
-    """Notes for the message in hand, and what they become."""
+    """Notes about the current message, and the acknowledgements with them."""
 
     def __init__(self, state: State, fabric: Fabric) -> None:
         self.state = state
         self.fabric = fabric
         self.evidence: Evidence = _OwnDisk()
-        self.current: Receipt | None = None  # of the message in hand, when somebody asks for it
+        self.current: Receipt | None = None  # of the current message, if its publisher asks for one
         self._first_op = 0
 
     def may_begin(self, connection: Connection) -> bool:
-        """Whether the client may be told, and all nodes can say what it wants to know.
+        """Whether the client may get properties, and all nodes support receipts.
 
         [MQTT-3.1.2-29] Without Request Problem Information no acknowledgement has user properties.
         """
         return connection.v5 and connection.problem_information and self.fabric.can(RECEIPTS)
 
     def begin(self) -> Receipt:
-        """A message is about to be stored: note where, until `end`."""
+        """Start to note where a message is stored, until `end`."""
         receipt = Receipt()
         self.current = receipt
         self._first_op = len(self.state.writer.batch.ops)
         return receipt
 
     def end(self) -> None:
-        """The message in hand is stored: its rows say where."""
+        """Stop: the current message is stored."""
         receipt = self.current
         self.current = None
         if receipt is None:
@@ -122,23 +122,23 @@ class Receipts:
         receipt.places[partition] = Place(partition, epoch, sequence, 0)
 
     def stored(self, partition: int) -> None:
-        """The message in hand goes into this turn's change of a partition, whose rows come at the end of the turn."""
+        """Note that the current message is in this turn's change of a partition."""
         if self.current is not None:
             self._note(self.current, partition)
 
     def known(self, partition: int) -> None:
-        """A partition had the message in hand before: at the latest with its newest change."""
+        """Note that a partition has had the current message before: at the latest with its newest change."""
         if self.current is not None:
             epoch, sequence = self.state.writer.position(partition)
             self.current.places[partition] = Place(partition, epoch, sequence, 0)
 
     def count(self, place: Place) -> None:
-        """Count the copies of a place that this node leads, now that it is committed."""
+        """Count the copies of a place that this node leads and that is committed."""
         if not place.copies:
             place.copies = self.evidence.copies(place.partition, place.sequence)
 
     def packet(self, receipt: Receipt, connection: Connection) -> bytes:
-        """Return the acknowledgement with as much of the receipt as the client takes, those with fewest copies first.
+        """Return the acknowledgement with as much of the receipt as the client accepts, fewest copies first.
 
         [MQTT-3.4.2-3] [MQTT-3.5.2-3] No user property makes the packet larger than the client's maximum.
         """

@@ -1,7 +1,6 @@
 """What the parts of a broker share: settings, time, rows, sessions, subscriptions, what the turn has collected so far.
 
-Data only. The parts (queue, delivery, publishing, retained, ...) stand on it and on those listed before them in
-`broker.py`; none of them reaches back.
+Data only. Each part uses it and the parts that are made before it in `folkmoot.broker.parts`.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ NEWS_MAX: Final = 16_384  # events that wait to be published
 
 
 class Identity:
-    """Who this node is and what it demands of clients; see node.config for the meaning of each."""
+    """The identity of this node and its demands on clients; `node.config` explains each."""
 
     def __init__(self) -> None:
         self.node_id: str = "node1"
@@ -73,7 +72,7 @@ class Identity:
 
 
 class News:
-    """Something that happened, to be published as an event; see `event_publisher`."""
+    """A fact to be published as an event; see `event_publisher`."""
 
     def __init__(self, kind: str, time_us: int, fields: dict[str, object]) -> None:
         self.kind = kind
@@ -112,12 +111,12 @@ class State:
         self.connections: dict[int, Connection] = {}
         self.tree = Tree()
         self.alone = True  # no cluster is configured
-        self.routes_known = True  # all that others have subscribed to is known: nothing is published before
-        self.routes_whole = True  # also what the other side of a split had, which has just healed
+        self.routes_known = True  # all subscriptions at other nodes are known: nothing is published before
+        self.routes_whole = True  # those of the other side of a split that has just healed included
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
         self.apart = False  # in this view the node goes on as the smaller side of a split
-        # Rows that go when this node finds itself in a minority before they are committed: what a client has sent and
-        # was not told of, as (token, partition, key)
+        # Rows to remove if this node finds itself in a minority before they are committed: client messages that are not
+        # acknowledged, as (token, partition, key)
         self.revocable: deque[tuple[int, int, bytes]] = deque()
         self.storage_full = False
         self.overload = 0  # 0 to 10: the highest level of all members; publishers are slowed by it
@@ -130,11 +129,11 @@ class State:
         self.closes: list[Connection] = []
         self.pauses: list[Connection] = []
         self.resumes: list[Connection] = []
-        self.unstash: deque[Connection] = deque()  # what they have sent meanwhile may be taken now
+        self.unstash: deque[Connection] = deque()  # what they sent meanwhile may be handled now
         self.checks: list[Authenticate] = []
         self.events: list[Event] = []
-        # What the outside world may want to know
-        self.listening = False  # somebody takes events
+        # For operators and programs
+        self.listening = False  # events have a subscriber
         self.news: deque[News] = deque()
         self.meter = Meter(limits)
 
@@ -143,7 +142,7 @@ class State:
         return hash64(key) % self.partitions
 
     def tell(self, kind: str, fields: dict[str, object]) -> None:
-        """Note what is to be published as an event, if anybody listens; beyond a bound it is dropped and counted."""
+        """Keep a fact to be published as an event, if there is a subscriber; beyond a bound, drop and count it."""
         if not self.listening:
             return
         if len(self.news) < NEWS_MAX:
@@ -152,5 +151,5 @@ class State:
             self.counters.events_dropped += 1
 
     def event(self, level: str, kind: str, fields: dict[str, object]) -> None:
-        """Note a fact for the log."""
+        """Add an event for the log."""
         self.events.append(Event(level, kind, fields))
