@@ -1,4 +1,4 @@
-"""The row that says whose store this is: format, node id, number of partitions, and how often the node has started."""
+"""The row that identifies a store: format, node id, number of partitions, and the number of starts."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _KEY: Final = plain_key(0, META, b"birth")
 
 
 class Birth:
-    """What does not change while a node lives: its incarnation counts its starts, from 1."""
+    """What does not change while a node runs: its incarnation, the number of this start."""
 
     def __init__(self, incarnation: int) -> None:
         self.incarnation = incarnation
 
 
 def read_birth(reader: Reader, config: NodeConfig, seed: int) -> Birth:
-    """Return the birth of this start; raises StoreError when the store is of another node or has other partitions.
+    """Return the birth of this start; raises StoreError if the store is of another node or has other partitions.
 
-    In a cluster the first number is drawn: a node that has lost its disk and keeps its id must not be taken for itself,
-    and others tell by it that its disk is another one (`Member.continues`).
+    A node alone counts from 1. In a cluster the first number is random: a node that lost its disk and keeps its id must
+    not be taken for the former one, and others recognise another disk by it (`Member.continues`).
     """
     value = reader.get(_KEY)
     if value is None:

@@ -1,8 +1,8 @@
-"""Between the broker and the cluster: carries views, changes and messages from one to the other, turn by turn.
+"""Connects the broker and the cluster half: carries views, changes and messages from one to the other, turn by turn.
 
-Decides nothing. The order matters and is this: messages of peers are taken as they come; a view is installed only
-between two turns, after the rows of the turn before it were handed over; what a turn has to say to a peer leaves as one
-frame at its end, together with the changes that it says it about.
+Decides nothing. The order matters: messages of peers are handled as they come; a view is installed only between two
+turns, after the rows of the last turn were handed over; the messages of a turn to a peer leave as one frame at its end,
+together with the changes that they are about.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["ClusterNode"]
 
 
 class _Disks(Evidence):
-    """What the followers have said of their disks."""
+    """The acknowledgements of the followers' disks."""
 
     def __init__(self, replication: Replication) -> None:
         self.replication = replication
@@ -47,7 +47,7 @@ class _Disks(Evidence):
 
 
 class ClusterNode:
-    """The cluster's side of one node."""
+    """The cluster half of one node."""
 
     def __init__(
         self, config: ClusterConfig, state: State, fabric: Fabric, broker: Broker, incarnation: int, version: str
@@ -57,7 +57,7 @@ class ClusterNode:
         self.fabric = fabric
         self.broker = broker
         self.features = config.features
-        # So long silent, a process may be put out beside one that has died: it beats more often than that.
+        # A process that was silent for this long may have been put out together with a dead one (`doubt_us`).
         self.stood_us = 3 * config.heartbeat_us
         zone = config.zone if config.zone else fabric.node_id
         self.me = Member(fabric.node_id, incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)
@@ -80,9 +80,9 @@ class ClusterNode:
         self._serving = False
         self._epoch = 0  # of the view
         self._again: list[int] = []  # partitions that begin anew here, when the store shows what was written
-        self._past: dict[str, int] = {}  # all that have been members: their newest incarnations
+        self._past: dict[str, int] = {}  # all former members: their newest incarnations
         self._broken: dict[str, None] = {}  # members that were at another side: the view begins anew with them
-        self._unopened: list[int] = []  # partitions whose leader has not said that it is there
+        self._unopened: list[int] = []  # partitions that their leader has not opened yet
 
     @property
     def view(self) -> View | None:
@@ -90,7 +90,7 @@ class ClusterNode:
         return self.membership.view
 
     def open(self) -> None:
-        """Read how far this node's copies are; raises CorruptStore or StoreError."""
+        """Read the positions of this node's copies; raises CorruptStore or StoreError."""
         self.replication.open(self.state.now, self.stored)
         self.chronicle.open()
         self.membership.wake(self.state.now)
@@ -99,7 +99,7 @@ class ClusterNode:
     # -- what comes ---------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Take what peers have said, and let every part go on with it."""
+        """Handle what peers have sent, and let every part continue with it."""
         now = self.state.now
         peers = self.peers
         while peers.changes or peers.inbox:
@@ -127,8 +127,8 @@ class ClusterNode:
                     self.membership.changed(now)
         else:
             if change.refused:
-                self.broker.cluster.dispatch.forget(change.node_id)  # what it has said of a view to come is for nobody
-            else:  # that a process is gone is told after the loss of its connections
+                self.broker.cluster.dispatch.forget(change.node_id)  # what it sent for a view to come is void
+            else:  # the end of a process is reported after the loss of its connections
                 self.state.counters.peer_losses += 1
             self.membership.down(change.node_id, change.incarnation, change.refused, now)
 
@@ -144,13 +144,13 @@ class ClusterNode:
             self.broker.cluster.dispatch.receive(node_id, kind, body)
 
     def _void(self) -> None:
-        """Let those go whose packets are lost with a change of leaders, before the next leader speaks to them."""
+        """Disconnect clients whose packets were lost with a change of leaders, before the next leader answers them."""
         for token, partition in self.replication.abandoned:
             self.broker.fail(token, partition)
         self.replication.abandoned.clear()
 
     def _progress(self, now: int) -> None:
-        """Tell each part what the others have decided."""
+        """Pass on to each part what the others have decided."""
         replication = self.replication
         for partition, node_id in replication.filled:
             self.membership.filled(partition, node_id, now)
@@ -179,11 +179,11 @@ class ClusterNode:
         if self.fabric.idle:
             self.broker.cluster.waking.know()
         self.broker.awake()
-        # Turns without rows, and answers of other nodes, bring turns to completion too.
+        # Turns without rows, and answers of other nodes, complete turns too.
         self.broker.committed(replication.committed_token)
 
     def _look_for_leaders(self) -> None:
-        """Leaders of other nodes that have opened their partitions take requests; this one knows by itself."""
+        """Note which leaders at other nodes have opened their partitions; those of this node are known."""
         still: list[int] = []
         for partition in self._unopened:
             if self.fabric.leaders[partition] == self.me.node_id:
@@ -228,7 +228,7 @@ class ClusterNode:
     # -- what goes ----------------------------------------------------------------------------------------------------
 
     def seal(self, batch: Batch | None) -> None:
-        """A turn ends with this batch: ship it, install views, and send everything that is to be said."""
+        """End the turn with this batch: replicate it, install views, and send all messages."""
         now = self.state.now
         self.replication.seal(batch, now)
         self._send()
@@ -298,7 +298,7 @@ class ClusterNode:
         self.broker.cluster.dispatch.installed()  # last: what came early is for the view as it is installed now
 
     def _is_torn(self, view: View) -> bool:
-        """Whether members were lost that may go on by themselves, and count for more than those who are left."""
+        """Whether the lost members may have continued on their own, and outweigh the members that are left."""
         before = self.replication.replica_states.view
         # The larger side goes on: a member that merely hangs must not cost all its clients their connections.
         if before is None or view.has_majority_or_tie():
@@ -306,9 +306,9 @@ class ClusterNode:
         return any(before.member(node_id) is not None for node_id in view.doubtful)
 
     def _begin_apart(self) -> None:
-        """Begin anew as the smaller side of a split: nothing is told that was not certain before the others were lost.
+        """Start over as the smaller side of a split: nothing is acknowledged that was not certain before the split.
 
-        Clients that seem to be here may be with the others by now, and send there again what was not answered here.
+        Clients that seem to be connected here may be at the other side by now, and send again what was not answered.
         """
         self._serving = False
         self.state.apart = True
@@ -317,9 +317,9 @@ class ClusterNode:
         self.broker.flush()
 
     def _meet(self, view: View, members: dict[str, int]) -> None:
-        """Note with whom all begins anew: who was in a view without this node, or is back in one with it.
+        """Note with which members this node starts over: those of a view without it, or that are back in one with it.
 
-        A side of a split takes the clients of the other for gone, and passes nothing on to it.
+        Each side of a split takes the clients of the other for disconnected, and forwards nothing to it.
         """
         strangers = self.membership.strangers
         for node_id, incarnation in members.items():
@@ -339,7 +339,7 @@ class ClusterNode:
         return self.membership.state == "member" and self.membership.may_write
 
     def _stand(self) -> None:
-        """Serve nobody while the cluster goes on without this node, or while this side of a split may not go on."""
+        """Serve no client while the cluster continues without this node, or this side of a split may not serve."""
         if self._serving and not self._serves():
             self._serving = False
             self._again, self._unopened = [], []
@@ -380,7 +380,7 @@ class ClusterNode:
         peers.closes.clear()
 
     def take_events(self) -> list[Event]:
-        """Return the facts for the log."""
+        """Return the events for the log."""
         events: list[Event] = []
         for source in (self.peers.events, self.membership.events, self.replication.events):
             events.extend(source)
@@ -388,6 +388,6 @@ class ClusterNode:
         return events
 
     def more(self) -> bool:
-        """Whether there is work that could go on at once."""
+        """Whether there is work to continue at once."""
         unsealed = self.state.writer.dirty or self.broker.turn.commits.asked  # by what came after the turn's end
         return unsealed or self.replication.more() or bool(self.membership.installs) or self.opening.runnable()

@@ -1,4 +1,4 @@
-"""What a node is told at its start: plain values, made by the configuration package or by a test."""
+"""The settings of a node at its start: plain values, made by the configuration package or by a test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["NodeConfig"]
 class NodeConfig:
     """Settings of one node that its core needs.
 
-    Everything else (addresses, certificates, files) is a driver's business.
+    Everything else (addresses, certificates, files) belongs to a driver.
     """
 
     def __init__(self) -> None:
@@ -24,8 +24,8 @@ class NodeConfig:
         self.policy: Policy = Policy([], True)
         self.allow_anonymous: bool = True
         self.check_passwords: bool = False  # ask the driver about user names and passwords
-        self.user_from_certificate: bool = False  # the certificate's common name stands for user name and password
+        self.user_from_certificate: bool = False  # the certificate's common name replaces user name and password
         self.response_information: str = ""  # given to clients that ask for it; %c is the client id
-        self.server_reference: str = ""  # where clients may go when this node is busy or stops
+        self.server_reference: str = ""  # the server that clients may use when this node is busy or stops
         self.version: str = "0"  # of the software, for $SYS/broker/version
         self.cluster: ClusterConfig | None = None  # None: a node alone

@@ -1,6 +1,6 @@
-"""How much is on its way to the other nodes: to one that takes too little no more goes than must.
+"""How much is under way to each other node: a slow node gets only what must not be dropped or delayed.
 
-What clients there have not got waits in their queues then, on the disk, and publishers are slowed (A13).
+Messages for its clients wait in their queues, on the disk, and publishers are slowed (A13).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Congestion"]
 
 
 class Congestion:
-    """Owns who is choked, `Fabric.choked`."""
+    """Owns `Fabric.choked`, the nodes that are too slow."""
 
     def __init__(self, config: ClusterConfig, fabric: Fabric, broker: Broker, peers: Peers) -> None:
         self.fabric = fabric
@@ -26,7 +26,7 @@ class Congestion:
         broker.turn.overload.link_bytes_full = self._most // 2
 
     def weigh(self, members: dict[str, int]) -> None:
-        """See how much every link holds; members: the other nodes of the view."""
+        """Look how much each link holds; members: the other nodes of the view."""
         heaviest = 0
         for node_id in members:
             size = self.peers.backlog_bytes(node_id)
@@ -48,11 +48,11 @@ class Congestion:
             known[node_id] = size
 
     def installed(self, members: dict[str, int]) -> None:
-        """The view has these other members."""
+        """A view with these other members was installed."""
         known = self.fabric.choked
         for node_id in list(known):
             if node_id not in members:
                 del known[node_id]
-        # What waits at all nodes may be in partitions with one leader, who has to send it to each follower.
+        # All that waits at all nodes may be in partitions of one leader, which must send it to each follower.
         waiting_max = self._most // (2 * (len(members) + 1))
         self.broker.turn.brake.backlog_bytes_max = min(self.broker.state.limits.write_backlog_bytes_max, waiting_max)

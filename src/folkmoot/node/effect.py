@@ -5,11 +5,11 @@ The order is part of the interface. A driver
 2. sends the output of every connection in `outputs`: none of it depends on `write`,
 3. closes every connection in `closes` after its output, and reports it with `Node.lost`,
 4. pauses and resumes the reading of sockets, starts the password checks, writes the log,
-5. dials the addresses in `dials`, sends the output of peers, closes those in `peer_closes`: a frame to a peer may go
-   before this node's own disk has the write, for it tells only what the peer shall write too,
-6. tells those who asked for records of streams: `calls` have ended; `grown`: there is more to read at other nodes,
+5. dials the addresses in `dials`, sends the output of peers, closes those in `peer_closes`: a frame to a peer may leave
+   before this node's own disk has the write, because it contains only what the peer is to write too,
+6. answers readers of streams: `calls` have ended; `grown`: there is more to read at other nodes,
 7. calls `Node.wake` again in the next turn when `more` is set.
-What depends on a write comes out of a turn after `Node.written(token)`.
+Effects that depend on a write come from a turn after `Node.written(token)`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Authenticate", "Effects"]
 
 
 class Effects:
-    """What one turn wants done; see the module's text for the order."""
+    """The effects of one turn; see the module's docstring for their order."""
 
     def __init__(self) -> None:
         self.write: Batch | None = None

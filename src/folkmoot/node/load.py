@@ -1,4 +1,4 @@
-"""What a node tells all others of itself with its heartbeats."""
+"""The load figures that a node sends with its heartbeats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["is_full", "level_of", "own_load"]
 
 
 def own_load(state: State) -> dict[str, int]:
-    """Return what a node tells others of itself."""
+    """Return the load figures of this node."""
     counters = state.counters
     return {
         "clients": counters.clients_connected,
@@ -20,10 +20,10 @@ def own_load(state: State) -> dict[str, int]:
 
 
 def is_full(load: dict[str, int]) -> bool:
-    """Whether a node has told that its disk is full."""
+    """Whether a node has reported that its disk is full."""
     return load.get("storage_full", 0) > 0
 
 
 def level_of(load: dict[str, int]) -> int:
-    """Return the overload level that a node has told, 0 to 10."""
+    """Return the overload level that a node has reported, 0 to 10."""
     return min(load.get("overload", 0), LEVEL_MAX)

@@ -1,4 +1,4 @@
-"""The figures of a node's links and copies for metrics: set once a second, from what the parts count themselves."""
+"""The figures of a node's links and copies for metrics: set once a second from the counts of the parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Meter:
         self._due_us: int = 0
 
     def step(self, now: int) -> None:
-        """Set the figures, if it is time."""
+        """Set the figures, if a second has passed."""
         if now < self._due_us:
             return
         self._due_us = now + _EVERY_US

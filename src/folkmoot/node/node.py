@@ -1,4 +1,4 @@
-"""A node: the one entrance for drivers. Every call carries the time; `drain` ends the turn and returns its effects."""
+"""A node: the one interface for drivers. Every call carries the time; `drain` ends the turn and returns its effects."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ __all__ = ["Node"]
 class Node:
     """One node as a deterministic core: the same calls with the same times give the same effects.
 
-    No call raises for what a client sends. `now` is wall-clock time in microseconds; a clock that jumps back is held.
+    No call raises for what a client sends. `now` is wall-clock time in microseconds; a clock that is set back stands
+    still until it is reached again.
     A single node is a cluster of one: it leads every partition, in a view whose epoch is the number of its start.
     """
 
     def __init__(self, config: NodeConfig, reader: Reader, seed: int) -> None:
-        """Raises StoreError when the store belongs to a node with other settings, CorruptStore when it is damaged."""
+        """Raises StoreError if the store belongs to a node with other settings, CorruptStore if it is damaged."""
         self.config = config
         self.birth: Birth = read_birth(reader, config, seed)
         member = Member(config.node_id, self.birth.incarnation, "", config.node_id, ACTIVE)
@@ -77,7 +78,7 @@ class Node:
         return self._state.counters
 
     def open(self, now: int) -> None:
-        """Restore what the store has; raises CorruptStore or StoreError. To be called once, before all others."""
+        """Restore what the store has; raises CorruptStore or StoreError. Call it once, before everything else."""
         self._tick(now)
         self._state.started_us = self._state.now
         self._state.counters.started_us = self._state.now
@@ -95,7 +96,7 @@ class Node:
         self._state.event(INFO, "opened", fields)
 
     def connect(self, handle: object, info: PeerInfo, now: int) -> Connection:
-        """A network connection was accepted; `handle` is the driver's own and is kept as `Connection.handle`."""
+        """A network connection was accepted; `handle` belongs to the driver and is kept as `Connection.handle`."""
         self._tick(now)
         return self._broker.connect(handle, info)
 
@@ -105,12 +106,12 @@ class Node:
         self._broker.receive(connection, data)
 
     def lost(self, connection: Connection, why: str, now: int) -> None:
-        """The network connection is gone, by whatever cause; may be called twice."""
+        """The network connection has ended, for whatever reason; may be called twice."""
         self._tick(now)
         self._broker.lost(connection, why)
 
     def writable(self, connection: Connection, flag: bool, now: int) -> None:
-        """The peer takes no more bytes for now (False), or takes them again (True)."""
+        """The transport's buffer is full (False), or has room again (True)."""
         self._tick(now)
         self._broker.writable(connection, flag)
 
@@ -144,7 +145,7 @@ class Node:
             self.cluster_node.wake()
 
     def next_wake(self) -> int:
-        """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
+        """Return when `wake` must be called at the latest, in microseconds, or NEVER."""
         due = self._state.timers.next_due()
         return due if self.cluster_node is None else min(due, self.cluster_node.next_wake())
 
@@ -162,9 +163,9 @@ class Node:
     def ask_stream(
         self, handle: object, log: StreamLog, what: int, numbers: list[int], now: int
     ) -> Call | Answer | None:
-        """Ask whoever leads a stream partition, see `folkmoot.query.question`; None: it has no open leader.
+        """Ask the leader of a stream partition, see `folkmoot.query.question`; None: it has no open leader.
 
-        A call ends with `Effects.calls`; `handle` is the driver's own and is kept as `Call.handle`.
+        A call ends with `Effects.calls`; `handle` belongs to the driver and is kept as `Call.handle`.
         """
         self._tick(now)
         return self._broker.query.calls.ask(handle, log, what, numbers)
@@ -172,14 +173,14 @@ class Node:
     def ask_table(
         self, handle: object, name: bytes, partition: int, node_id: str, flags: int, after: bytes, now: int
     ) -> Call | Answer | None:
-        """Ask whoever leads a partition, or one node, for a page of a table, see `folkmoot.report.table`; as above."""
+        """Ask a partition's leader, or a given node, for a page of a table, see `folkmoot.report.table`; as above."""
         self._tick(now)
         return self._broker.query.calls.ask_table(handle, name, partition, node_id, flags, after)
 
     def stream_end(self, log: StreamLog, now: int) -> int:
-        """Return the readable end of a stream partition as far as it is known here, -1 if not at all.
+        """Return the readable end of a stream partition as far as it is known here, -1 if it is not.
 
-        `Effects.grown` tells, once, when that of a stream partition led elsewhere has changed since.
+        `Effects.grown` reports once that the end of a stream partition that another node leads has changed since.
         """
         self._tick(now)
         return self._broker.query.calls.end_of(log)
@@ -197,13 +198,13 @@ class Node:
         return self._broker.query.orders.ask(handle, partition, what, name, numbers, key)
 
     def homes(self) -> list[list[int]]:
-        """Return the partitions that have a leader, those of each leader together."""
+        """Return the partitions that have a leader, grouped by leader."""
         return self._broker.query.orders.homes()
 
     # -- peers --------------------------------------------------------------------------------------------------------
 
     def peer_connected(self, handle: object, address: str, outgoing: bool, now: int) -> PeerConnection:
-        """A network connection to another node stands: dialled to `address`, or accepted from it."""
+        """A network connection to another node was made: dialled to `address`, or accepted from it."""
         self._tick(now)
         cluster_node = self._cluster_node()
         peer = cluster_node.peers.connected(handle, address, outgoing, self._state.now)
@@ -218,42 +219,42 @@ class Node:
         cluster_node.step()
 
     def peer_writable(self, peer: PeerConnection, flag: bool, now: int) -> None:
-        """The connection takes no more bytes for now (False), or takes them again (True)."""
+        """The transport's buffer is full (False), or has room again (True)."""
         self._tick(now)
         self._cluster_node().peers.writable(peer, flag, self._state.now)
 
     def peer_lost(self, peer: PeerConnection, why: str, now: int) -> None:
-        """The connection is gone, by whatever cause; may be called twice."""
+        """The connection has ended, for whatever reason; may be called twice."""
         self._tick(now)
         cluster_node = self._cluster_node()
         cluster_node.peers.lost(peer, why, self._state.now)
         cluster_node.step()
 
     def dial_failed(self, address: str, why: str, refused: bool, now: int) -> None:
-        """An address of `Effects.dials` could not be reached; `refused`: its host lives and nobody listens."""
+        """An address of `Effects.dials` could not be reached; `refused`: its host answers that nothing listens."""
         self._tick(now)
         cluster_node = self._cluster_node()
         cluster_node.peers.dial_failed(address, why, refused, self._state.now)
         cluster_node.step()
 
     def stalled(self, what: str, since_us: int, now: int) -> None:
-        """The "disk" stands still since then; 0 = it goes on."""
+        """What is named so ("disk") has stalled since then; 0 = it works again."""
         self._tick(now)
         if self.cluster_node is not None:
             self.cluster_node.membership.stalled(what, since_us)
 
     def leave(self, now: int) -> None:
-        """Hand over all that this node has, say goodbye, and go for good; then `left`, and the process may end."""
+        """Hand over all copies, announce the end, and leave for good; then `left`, and the process may end."""
         self._tick(now)
         self._cluster_node().membership.leave(self._state.now)
 
     @property
     def left(self) -> bool:
-        """Whether this node has left its cluster, and nothing depends on it any more."""
+        """Whether this node has left its cluster, so that nothing depends on it."""
         return self.cluster_node is not None and self.cluster_node.membership.left
 
     def seek(self, seeds: list[str], now: int) -> None:
-        """Take these peer addresses for those to ask first, from now on."""
+        """Replace the seeds by these peer addresses."""
         self._tick(now)
         cluster_node = self._cluster_node()
         cluster_node.config.seeds = list(seeds)
@@ -278,18 +279,18 @@ class Node:
         return self.cluster_node is not None and self.cluster_node.membership.drained
 
     def depart(self, now: int) -> None:
-        """Have the others go on without this node, which said goodbye (`stop`) and will be back; then `departed`."""
+        """Have the others continue without this node, which stops (`stop`) and will be back; then `departed`."""
         self._tick(now)
         if self.cluster_node is not None:
             self.cluster_node.membership.depart(self._state.now)
 
     @property
     def departed(self) -> bool:
-        """Whether the others go on without this node, or there are none who could."""
+        """Whether the others continue without this node, or there are none."""
         return self.cluster_node is None or self.cluster_node.membership.departed
 
     def lagged(self, late_us: int, now: int) -> None:
-        """The event loop came to a timer so late."""
+        """Report the lag of the event loop."""
         self._tick(now)
         self._broker.turn.overload.lag_us = late_us
 
@@ -298,9 +299,9 @@ class Node:
         return self.cluster_node
 
     def stop(self, now: int) -> None:
-        """Say goodbye to all clients.
+        """Disconnect all clients, and take no new ones.
 
-        When the effects are done and the last batch is `written`, the process can end and nothing is lost.
+        When the effects are done and the last batch is `written`, the process can end without loss.
         """
         self._tick(now)
         self._broker.stop()
@@ -322,7 +323,7 @@ class Node:
         self._broker.turn.overload.step()
         effects.outputs = list(state.outputs)
         state.outputs.clear()
-        if state.outputs_gone:  # nobody writes to a transport that is gone
+        if state.outputs_gone:  # its transport is gone
             state.outputs_gone = False
             effects.outputs = [connection for connection in effects.outputs if connection.state != CLOSED]
         for connection in effects.outputs:
@@ -330,7 +331,7 @@ class Node:
             connection.bytes_out += connection.out_bytes
         effects.closes = list(state.closes)
         state.closes.clear()
-        # A turn may have done both, in any order: what counts is how it ended. One that closes is read to its end.
+        # A turn may pause and resume a connection: the last of both counts. One that closes is read to its end.
         effects.pauses = [connection for connection in state.pauses if connection.deaf and connection.state < CLOSING]
         state.pauses.clear()
         self._broker.turn.brake.mute()

@@ -1,7 +1,6 @@
-"""Opening the partitions that this node has taken over: page by page they are read, one by one they open.
+"""Opens the partitions that this node has taken over: they are read page by page, and open one by one.
 
-Decides only how much of that a turn does. What goes on in a partition is known to replication, what its rows amount to
-to the broker.
+Decides only how much a turn does. Replication knows which changes a partition has, the broker what its rows mean.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ __all__ = ["Opening"]
 
 
 class Opening:
-    """The work of one node on the partitions that it is about to lead."""
+    """The partitions that one node is about to lead."""
 
     def __init__(self, state: State, broker: Broker, replication: Replication) -> None:
         self.state = state
@@ -25,7 +24,7 @@ class Opening:
         self.replication = replication
 
     def step(self) -> bool:
-        """Read on, a turn's share, and open what is read; return whether something was opened, or was found damaged."""
+        """Read a turn's share, and open what is read; return whether a partition was opened or found damaged."""
         recovery = self.leadership.recovery
         damaged = self._spoil()
         if not len(recovery):
@@ -41,7 +40,7 @@ class Opening:
         return damaged or bool(partitions)
 
     def _spoil(self) -> bool:
-        """Say which partitions take nothing because of a row that cannot be read: another copy must lead them."""
+        """Report partitions with an unreadable row that refuse requests: another copy must lead them."""
         found = False
         for spoiled in (self.leadership.forward_receiver.spoiled, self.publications.spoiled):
             for partition, why in spoiled:
@@ -69,6 +68,6 @@ class Opening:
         return len(recovery) > 0 and recovery.runnable(self._startable())
 
     def _startable(self) -> list[int]:
-        """Return the partitions to be led of which nothing newer can come from others any more."""
+        """Return the partitions to be led for which no newer change can come from another node."""
         takeover = self.replication.takeover
         return [partition for partition in self.leadership.recovery.arrivals if takeover.may_start(partition)]

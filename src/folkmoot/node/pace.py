@@ -1,4 +1,4 @@
-"""How fast copies come to this node, and how much is left of them: figures that it tells others of itself."""
+"""How fast this node is filled, and how much is left: figures that it sends to others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WINDOW_US: Final = SECOND
 
 
 class Pace:
-    """The copies of one node, second by second."""
+    """The progress of one node's copies."""
 
     def __init__(self, copies: Copies) -> None:
         self._copies = copies
@@ -22,7 +22,7 @@ class Pace:
         self._rate: int = 0
 
     def figures(self, now: int) -> dict[str, int]:
-        """Return copy_left (bytes), copy_rate (bytes per second, found equal or copied); nothing when all is here."""
+        """Return copy_left (bytes) and copy_rate (bytes per second, equal or copied); empty if nothing is missing."""
         copies = self._copies
         if not copies.active:
             self._since_us = 0

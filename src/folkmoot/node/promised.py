@@ -1,4 +1,4 @@
-"""What this node tells of its copies when it promises a view."""
+"""The copies that this node reports when it promises a view."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ class Promised(HoldingsSource):
         self.replication = replication
 
     def holdings(self) -> list[Holding]:
-        """Return what it has of each partition."""
+        """Return its copy of each partition."""
         return self.replication.holdings()

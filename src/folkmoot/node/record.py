@@ -1,6 +1,6 @@
-"""What a node keeps as rows of its own: the newest view that it has installed, and the receipts of heals.
+"""Rows of a node's own: the newest view that it has installed, and the receipts of heals.
 
-A restarted node knows whom to look for, and what was merged before.
+By them a restarted node knows which nodes to expect, and what was merged before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEALS_KEY: Final = plain_key(0, META, b"heals")
 
 
 def read_view(reader: Reader) -> View | None:
-    """Return the view that was installed last, None if there was none; raises CorruptStore."""
+    """Return the view that was installed last, or None; raises CorruptStore."""
     value = reader.get(_KEY)
     if value is None:
         return None
@@ -38,7 +38,7 @@ def put_view(writer: Writer, view: View) -> None:
 
 
 def read_heals(reader: Reader, heals: Heals) -> None:
-    """Take the receipts that are stored; raises CorruptStore."""
+    """Read the stored receipts into `heals`; raises CorruptStore."""
     value = reader.get(_HEALS_KEY)
     if value is not None:
         try:

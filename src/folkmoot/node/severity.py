@@ -1,4 +1,4 @@
-"""How loud a fact is: what only the whole node knows to be ordinary is no warning."""
+"""The severity of events: some that a part reports as a warning are ordinary, which only the node can tell."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["temper"]
 
 
 def temper(events: list[Event], membership: Membership) -> None:
-    """Say as an information only that the connection to a node is gone when that one, or this one, stops."""
+    """Report the end of a connection to another node as information if that node, or this one, stops."""
     for event in events:
         if event.kind != "peer_down":
             continue

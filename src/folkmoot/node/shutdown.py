@@ -1,7 +1,7 @@
-"""How a node goes in good order: clients first, then what was asked of others, and then the view without this node.
+"""How a node ends: its clients are disconnected, its requests are answered, then a view without it is made.
 
-Two ways lead here: a stop, after which the node is expected back (`depart`), and leaving for good, which begins when
-everything has been handed over. Decides when to say goodbye; the agreement is the membership's.
+There are two cases: a stop, after which the node is expected back (`depart`), and leaving for good, which begins when
+everything has been handed over. Decides when to announce the end; membership agrees on the view.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from folkmoot.turn.state import State
 
 __all__ = ["Shutdown"]
 
-_NOTICE_US: Final = SECOND  # for the driver to accept no more, and for load balancers to see that this node is leaving
-_PATIENCE_US: Final = 5 * SECOND  # for clients that do not go, and for answers that do not come
+_NOTICE_US: Final = SECOND  # for the driver to stop accepting, and for load balancers to notice that this node leaves
+_PATIENCE_US: Final = 5 * SECOND  # for clients that do not disconnect, and for answers that do not come
 
 
 class Shutdown:
@@ -27,11 +27,11 @@ class Shutdown:
         self._state = state
         self._broker = broker
         self._membership = membership
-        self._drained_us: int = 0  # since when nothing is left to give
-        self._told_us: int = 0  # when clients were sent away
+        self._drained_us: int = 0  # since when this node keeps nothing
+        self._told_us: int = 0  # when clients were disconnected
 
     def step(self) -> None:
-        """Look whether a node that leaves has nothing left to give, and whether its clients are gone."""
+        """Look whether a leaving node keeps nothing, and whether its clients are disconnected."""
         membership = self._membership
         now = self._state.now
         if not membership.drained:
@@ -44,13 +44,13 @@ class Shutdown:
                 self._state.event(INFO, "leaving", {"clients": len(self._state.connections)})
                 self._broker.stop()
         elif not membership.drained and membership.state == "member":
-            self._told_us = 0  # somebody has died, and what was handed over is needed here again
+            self._told_us = 0  # a node has died, and this one has to keep copies again
             self._state.stopping = False
         elif self._quiet() or now - self._told_us >= _PATIENCE_US:
             membership.depart(now)
 
     def _quiet(self) -> bool:
-        """Whether no client is here, no leader of a partition owes an answer, and all know who has gone."""
+        """Whether no client is connected, no request unanswered, and every end of a connection reported."""
         return (
             not self._state.connections
             and not self._broker.channel.forward_sender.busy
