@@ -1,4 +1,4 @@
-"""The broker: who gets which message, what is kept, when it may be acknowledged."""
+"""The broker: the MQTT half of a node, put together from its parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker as one thing: makes its parts (`parts`), passes on what happens to them, and ends turns."""
+"""The broker: makes its parts (`parts`), passes calls on to them, and ends turns."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from folkmoot.turn.state import (
 __all__ = ["Broker"]
 
 _RETENTION_INTERVAL_US = 10 * SECOND
-_LATE_US = 2 * SECOND  # a deadline handled so late means that nothing was read either
+_LATE_US = 2 * SECOND  # a deadline that is this late means that nothing was read either
 _UNSTASH_BYTES_MAX = 1 << 20  # in one turn
-_DEADLINES_MAX = 256  # in one turn: a hundred thousand sessions may end in the same second
+_DEADLINES_MAX = 256  # in one turn: a hundred thousand sessions may expire in the same second
 
 
 class Broker:
-    """All that a node does with MQTT and streams; time is in `state.now`, set by the node."""
+    """The MQTT and streams half of a node; the time is `state.now`, which the node sets."""
 
     def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
         self.state = state
@@ -66,7 +66,7 @@ class Broker:
         self._excused_us = 0
 
     def open(self) -> None:
-        """Restore what the store has; raises CorruptStore or StoreError."""
+        """Restore what the store has, on a node alone; raises CorruptStore or StoreError."""
         if self.fabric.alone:
             for partition in range(self.state.partitions):
                 self.cluster.restore.load(partition)
@@ -94,7 +94,7 @@ class Broker:
             self._waking.hold(connection, data)
             return
         if connection.unsent_bytes > self.state.limits.send_buffer_bytes_max and connection.state < CLOSING:
-            # Messages wait for it to read, answers cannot: it asks and asks and takes no answer (A13).
+            # Messages wait until the client reads, but answers cannot: it sends requests and reads no answer (A13).
             self.protocol.closing.disconnect(
                 connection, reason.QUOTA_EXCEEDED, "the client does not read what it is sent"
             )
@@ -102,13 +102,13 @@ class Broker:
             self._ingress.receive(connection, data)
 
     def lost(self, connection: Connection, why: str) -> None:
-        """The network connection is gone."""
+        """The network connection has ended."""
         if self.cluster.waking.unsure and self.cluster.waking.hold_end(connection, why):
             return
         if connection.stash is not None and connection.state == OPEN:
             if connection.relay is not None:
                 connection.relay.let_overtake()
-            self.protocol.ingress.unstash(connection)  # it has sent that before it went
+            self.protocol.ingress.unstash(connection)  # it sent that before it ended
             if connection.state == OPEN:
                 self.protocol.ingress.goodbye(connection)
         self.protocol.closing.lost(connection, why)
@@ -117,7 +117,7 @@ class Broker:
         self.state.timers.cancel(TIMER_OVERLOAD, connection.id)
 
     def awake(self) -> None:
-        """Go on with what has waited for the others after this process stood still."""
+        """Handle what waited for the answers of other members after this process stood still."""
         for held in self.cluster.waking.take():
             if held.why is None:
                 self.receive(held.connection, held.data)
@@ -125,7 +125,7 @@ class Broker:
                 self.lost(held.connection, held.why)
 
     def writable(self, connection: Connection, flag: bool) -> None:
-        """The transport's buffer is full, or empty enough again."""
+        """The transport's buffer is full (False), or has room again (True)."""
         connection.writable = flag
         if flag:
             connection.unsent_bytes = 0
@@ -143,7 +143,7 @@ class Broker:
             self.protocol.ingress.resume(connection)
 
     def stop(self) -> None:
-        """Tell every client that the server goes down, and take no more."""
+        """Disconnect every client because the server stops, and take no new ones."""
         self.state.stopping = True
         self.state.tell("node", {"what": "stopping"})
         code = reason.USE_ANOTHER_SERVER if self.state.identity.server_reference else reason.SERVER_SHUTTING_DOWN
@@ -168,7 +168,7 @@ class Broker:
         self.partition.retained.written(token)
 
     def committed(self, token: int) -> None:
-        """All batches up to `token` are on all disks that they must be on: what waited for that happens now."""
+        """All batches up to `token` are committed: do what waited for that."""
         revocable = self.state.revocable
         while revocable and revocable[0][0] <= token:
             revocable.popleft()
@@ -189,7 +189,7 @@ class Broker:
         self.completed()
 
     def completed(self) -> None:
-        """Perhaps turns are complete: what they acknowledge is acknowledged now, in order."""
+        """Send the acknowledgements of turns that are complete now, in order."""
         for record in self.turn.commits.complete():
             self.state.meter.released(record.token, record.failed)
             if record.failed:
@@ -206,23 +206,23 @@ class Broker:
         self.turn.brake.resume()
 
     def _let_in(self, record: Record) -> None:
-        """Those whose sessions waited for a turn get their CONNACK, once."""
+        """Send CONNACK, once, to clients whose sessions waited for a turn."""
         for connection in record.connects:
             self.protocol.attaching.opened(connection)
             self.protocol.ingress.resume(connection)
         record.connects.clear()
 
     def _fail(self, record: Record) -> None:
-        """A turn is void: whoever waits for its acknowledgement must ask again, and is told so by losing the line."""
+        """A turn is void: disconnect the clients that wait for its acknowledgements, so that they send again."""
         for connection in [*record.ack_connections, *record.connects]:
             if connection.state < CLOSING:
                 why = "lost in a change of leaders: connect, send again"
                 self.protocol.closing.disconnect(connection, reason.SERVER_BUSY, why)
 
     def fail(self, token: int, partition: int) -> None:
-        """What a turn did to a partition is in no copy that counts.
+        """The changes of a turn to a partition are lost: no copy that counts has them.
 
-        Its clients are told at once: what they send after it must not overtake what they will send again.
+        Its clients are disconnected at once: what they send now must not overtake what they will send again.
         """
         record = self.turn.commits.fail(token)
         if record is not None:
@@ -231,28 +231,29 @@ class Broker:
         self.query.orders.fail(partition)
 
     def take_back(self) -> None:
-        """Remove what clients have sent and no other disk is known to have; nobody was told of it.
+        """Remove client messages that no other disk is known to have; they are not acknowledged.
 
-        This node goes on in a minority: the others may live, and the clients be with them and send it again.
+        This node continues in a minority. The others may be alive, and the clients may connect to them and send these
+        messages again.
         """
         state = self.state
         for token, partition, key in state.revocable:
             if token > self.turn.commits.committed_token and state.leads[partition]:
                 state.writer.delete(partition, key)
                 if kind_of(key) == QUEUE:
-                    # The other side may have got it in time: that it is removed here says nothing then.
+                    # The other side may have got it in time: a merge must not take this for a removal.
                     state.writer.put(partition, stamp_key(key), encode_stamp(Stamp(0, 0)))
         state.revocable.clear()
         self.delivery.publications.take_back()
 
     def flush(self) -> None:
-        """Turn what is kept for the end of the turn into rows: roles are about to change."""
+        """Write rows that are usually written at the end of the turn: roles are about to change."""
         if self.streams.dirty:
             self.state.counters.stream_bytes += self.streams.flush(self.state.writer)
         self.partition.marks.flush()
 
     def seal(self) -> Batch | None:
-        """End the turn: return what it has to write."""
+        """End the turn: return the batch to write."""
         self._unstash()
         for client_id in self.channel.trails.settle():
             self.protocol.admission.go_on(client_id)
@@ -275,7 +276,7 @@ class Broker:
         batch = self.state.writer.take()
         if batch is None:
             if self.turn.commits.asked:
-                self.state.writer.skip()  # the turn has no rows, but answers that it waits for: it needs its number
+                self.state.writer.skip()  # no rows, but answers to wait for: the turn needs a token
         else:
             self.turn.commits.seal(batch.token, batch.bytes)
             counters = self.state.counters
@@ -286,7 +287,7 @@ class Broker:
         return batch
 
     def know(self) -> None:
-        """See whether it is known who subscribes to what; who has waited for that goes on."""
+        """Look whether all subscriptions of the cluster are known, and continue what waited for that."""
         known = self.delivery.interest.is_complete()
         news = known != self.state.routes_known
         self.state.routes_known = known
@@ -300,7 +301,7 @@ class Broker:
                 self.protocol.connecting.let_in()
 
     def speak(self) -> None:
-        """Hand over what other nodes are to be told, rows aside."""
+        """Hand over the messages to other nodes, rows excepted."""
         self.delivery.routes.refresh()
         self.delivery.interest.flush()
         for confirmation in self.turn.barrier.take(self.turn.commits.committed_token):
@@ -311,7 +312,7 @@ class Broker:
         self.cluster.hosting.flush()
 
     def _unstash(self) -> None:
-        """Let those publish on who may again, as far as one turn should go."""
+        """Handle stashed packets of clients that may publish again, a turn's share."""
         size = 0
         while self.state.unstash and size < _UNSTASH_BYTES_MAX:
             connection = self.state.unstash.popleft()
@@ -342,7 +343,7 @@ class Broker:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Handle deadlines that have come, and a page of background work."""
+        """Handle deadlines that are due, and a page of background work."""
         late_us = self.state.now - self.state.timers.next_due()
         if late_us > _LATE_US and self.state.connections and self.state.now - self._excused_us > _LATE_US:
             self._excuse(late_us)
@@ -370,14 +371,14 @@ class Broker:
             self.state.counters.stream_trimmed_bytes = self.streams.trimmed_bytes
 
     def _excuse(self, late_us: int) -> None:
-        """Count nobody as silent for the time in which this server stood still, or in which its clock was set."""
+        """Start keep alive over for all clients: this server stood still or its clock was set, and nothing was read."""
         self._excused_us = self.state.now
         for connection in self.state.connections.values():
             connection.last_seen_us = self.state.now
         self.state.event(WARNING, "woke_late", {"seconds": late_us // SECOND})
 
     def more(self) -> bool:
-        """Whether background work could go on at once."""
+        """Whether there is background work to continue at once."""
         return (
             self._trimming
             or self.state.timers.next_due() <= self.state.now
@@ -388,7 +389,7 @@ class Broker:
             or self.partition.producers.busy()
             or self.delivery.publications.runnable()
             or self.delivery.event_publisher.runnable()
-            or self.state.writer.dirty  # rows came when the turn had ended
+            or self.state.writer.dirty  # rows were added after the end of the turn
         )
 
     def _due(self, kind: int, subject: int | str) -> None:

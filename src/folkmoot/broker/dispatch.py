@@ -1,4 +1,4 @@
-"""Messages of other nodes' brokers: each goes to its part. A peer's nonsense is an event, never a fault."""
+"""Passes messages of other nodes' brokers to the parts. A malformed one is reported as an event and never raises."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = ["Dispatch"]
 
 
 class Dispatch:
-    """Takes messages in the order in which they came from each node."""
+    """Handles messages in their order from each node."""
 
     def __init__(
         self,
@@ -81,13 +81,14 @@ class Dispatch:
         self.answers = orders.answers
         self.orders = orders
         self.leadership = leadership
-        self._entered: dict[str, int] = {}  # by node: the view in which it said what comes now
-        self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not members here yet
+        self._entered: dict[str, int] = {}  # by node: the view in which it sent what comes now
+        self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not yet members
 
     def receive(self, node_id: str, kind: int, body: bytes) -> None:
-        """Take a message; those of a node that is about to be a member wait until it is one.
+        """Take a message; one of a node that is about to be a member waits until it is one.
 
-        So do those of a node that is muted: it would not hear the answers, and does not know that it should ask again.
+        So does one of a member to which messages were lost: it would not get the answer, and does not know that it
+        should ask again.
         """
         if node_id not in self.fabric.others or node_id in self._early or node_id in self.fabric.muted:
             self._keep(node_id, kind, body)
@@ -95,20 +96,20 @@ class Dispatch:
             self._take(node_id, kind, body)
 
     def _keep(self, node_id: str, kind: int, body: bytes) -> None:
-        """Let a message, and with it all that follow it from its node, wait for the next view."""
+        """Keep a message, and with it all that follow it from its node, for the next view."""
         self._early.setdefault(node_id, deque()).append((kind, body))
 
     def installed(self) -> None:
-        """A view was installed: what its members have said before is heard now."""
+        """A view was installed: handle what its members have sent before."""
         self.waking.know()
         for node_id in list(self._early):
             early = self._early.pop(node_id)
             if node_id in self.fabric.others:
                 for kind, body in early:
-                    self.receive(node_id, kind, body)  # what waits for a newer view still has all behind it wait
+                    self.receive(node_id, kind, body)  # one that is for a still newer view keeps all behind it waiting
 
     def forget(self, node_id: str) -> None:
-        """The node has started anew, or is gone: what its earlier life has said is void."""
+        """The node was restarted or has ended: what its former process sent is void."""
         self._early.pop(node_id, None)
 
     def _take(self, node_id: str, kind: int, body: bytes) -> None:
@@ -122,8 +123,8 @@ class Dispatch:
         if kind == ENTER:
             self._entered[node_id] = get_varint(body, 0)[0]
         elif self._entered.get(node_id, 0) < self.leadership.met.get(node_id, 0):
-            # It was said before all began anew with this node, which may have been at the other side of a split: its
-            # links have kept it, and its broker says again what still counts.
+            # It was sent before this node and that one started over with each other, perhaps at another side of a
+            # split: its link has kept it, and its broker sends again what still counts.
             self.state.counters.cluster_messages_void += 1
         elif kind == REQUESTS:
             self.forward_receiver.receive(node_id, body, self._entered.get(node_id, 0))
@@ -135,12 +136,12 @@ class Dispatch:
             self._output(node_id, body)
         elif kind == ANNOUNCE:
             epoch, _ = get_varint(body, get_varint(body, 0)[1])
-            if epoch > self.fabric.epoch:  # who leads what is not known here yet
+            if epoch > self.fabric.epoch:  # the leaders of that view are not known here yet
                 self._keep(node_id, kind, body)
                 return
             number = self.interest.receive(node_id, body)
-            self.inquiries.opened()  # its node may lead again what it has refused to answer for
-            self.leadership.routes.refresh()  # what else comes in this turn already goes where it says
+            self.inquiries.opened()  # the node may lead a partition now for which it refused to answer
+            self.leadership.routes.refresh()  # messages that follow in this turn use the new routes
             self.forward_sender.barrier.announced(node_id, number, self.forward_sender.commits.newest_token())
         elif kind == CONFIRM:
             self.interest.confirmed(node_id, get_varint(body, 0)[0])
@@ -176,7 +177,7 @@ class Dispatch:
             self.leadership.told(node_id, body)
 
     def _output(self, node_id: str, body: bytes) -> None:
-        """Bytes for a client came from its session, and how far its packets are taken care of."""
+        """Take bytes for a client from its session, and the number of its last packet that is handled."""
         number, pos = get_varint(body, 0)
         handled, pos = get_varint(body, pos)
         flags = body[pos]
@@ -189,7 +190,7 @@ class Dispatch:
         if relay is None:
             return
         if flags & STRANGER and not self.fabric.open[relay.partition]:
-            return  # it was to lead the partition, and has not begun to: the packets go to whoever does
+            return  # it was to lead the partition and has not begun: another leader gets the packets
         connection = relay.connection
         if flags & 1:
             self.connecting.relayed(connection)

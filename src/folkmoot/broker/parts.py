@@ -1,7 +1,6 @@
 """What a broker is made of: records of parts, built in the order in which they may use each other.
 
-A part gets those that it uses when it is made, so it can use only what stands above it in its record, or in a record
-before that.
+A part is made with the parts that it uses, so it can use only parts above it in its record, or of an earlier record.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ __all__ = [
 
 
 class TurnParts:
-    """When what a turn does is durable, and how much may wait for that."""
+    """When the changes of a turn are durable and committed, and how much may wait for that."""
 
     def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
         self.receipts = Receipts(state, fabric)
@@ -86,7 +85,7 @@ class TurnParts:
 
 
 class ChannelParts:
-    """What goes to other nodes: publishes, outbox entries, and the packets of clients whose session is there."""
+    """To other nodes: publishes, outbox entries, and the packets of clients whose session is there."""
 
     def __init__(self, state: State, fabric: Fabric, turn: TurnParts) -> None:
         self.forward_sender = ForwardSender(state, fabric, turn.commits, turn.barrier)
@@ -161,7 +160,7 @@ class DeliveryParts:
 
 
 class QueryParts:
-    """What is read from partitions, here or at the nodes that lead them: feeds of subscribers, answers, orders."""
+    """Reads of partitions, at this node or at their leaders: feeds of subscribers, answers, and orders of programs."""
 
     def __init__(
         self,
@@ -241,7 +240,7 @@ class ProtocolParts:
 
 
 class ClusterParts:
-    """Partitions that come and go, sessions for clients of other nodes, and what other nodes say."""
+    """Changes of leaders, sessions for clients of other nodes, and the messages of other nodes."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The node with the session, when the client's connection is at another node: the other end of `relay`.
 
-For every client of a partition that this node leads and whose connection is elsewhere there is a Connection without a
-socket: the parts of the broker treat it like any other, and what it wants to send goes to its node. Bytes, and how far
-the client's packets are taken care of, go in one message, so that a failure cannot part them.
+A client whose session is led here and whose connection is at another node has a Connection without a socket. The parts
+of the broker treat it like any other, and its output is sent to that node. Bytes, and the number of the client's last
+packet that is handled, go in one message, so that a failure cannot separate them.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from folkmoot.turn.state import State
 __all__ = ["STRANGER", "Hosting"]
 
 _VIEWS_KEPT = 2
-_OPENED = 1  # flag of OUTPUT: it holds the CONNACK
+_OPENED = 1  # flag of OUTPUT: it contains the CONNACK
 STRANGER = 2  # flag of OUTPUT: this node knows nothing of the client
 
 
 class Hosting:
-    """Clients of other nodes whose partitions this node leads."""
+    """Clients that are connected to other nodes, and whose partitions this node leads."""
 
     def __init__(
         self,
@@ -71,14 +71,14 @@ class Hosting:
         self.restore = restore
         self.remotes: dict[tuple[str, int], Connection] = {}
         self._lanes: dict[str, Lane] = {}  # by node
-        self.expecting = False  # clients of partitions that this node is about to lead will be attached
-        # Whether all who are members have told who subscribes to what, since this node is one
+        self.expecting = False  # this node is about to lead partitions, whose clients will be attached
+        # Whether all members have announced their subscriptions since this node is a member
         self.informed = False
-        self._early: list[tuple[str, int, int, int, bytes]] = []  # what clients have sent before that
+        self._early: list[tuple[str, int, int, int, bytes]] = []  # packets of clients that came before that
         # Clients that want into a partition which this node is to lead and does not yet: what was said
         self._knocking: dict[tuple[str, int], bytes] = {}
-        # Clients of sessions that others lead now, and the view in which they went: what their nodes have sent here
-        # before they knew of it is for the next leader, to which they will send it again.
+        # Clients whose sessions others lead now, and the view in which this changed: packets that their nodes have sent
+        # here without knowing it are for the next leader, to which they will be sent again.
         self._left: dict[tuple[str, int], int] = {}
         self._views = 0
         self._count = 0
@@ -88,7 +88,7 @@ class Hosting:
 
     def _connection(self, node_id: str, entry: HOST_ENTRY) -> tuple[Connection, Connect]:
         number, _, client_id, username, certificate, transport, address, _, body, _, _, token, _, packets, given = entry
-        self._count -= 1  # below zero: not to be mixed up with connections of this node
+        self._count -= 1  # negative: distinct from the connections of this node
         info = PeerInfo(transport, address, certificate)
         connection = Connection(self._count, None, info, self.state.now, self.state.outputs)
         packet = decode_connect(body)
@@ -112,14 +112,14 @@ class Hosting:
     # -- from the nodes with the connections --------------------------------------------------------------------------
 
     def host(self, node_id: str, body: bytes) -> None:
-        """A client of another node wants in. Raises ValueError or MalformedPacket for nonsense."""
+        """Admit a client that has connected to another node. Raises ValueError or MalformedPacket if malformed."""
         entry = msgspec.msgpack.decode(body, type=HOST_ENTRY)
         number, partition = entry[0], entry[1]
         if (node_id, number) in self.remotes or not 0 <= partition < self.state.partitions:
             return
         if not self.state.leads[partition]:
-            # Its node may believe that this one leads, and ask only once: as after a time without a majority. Where
-            # another one is to lead it asks there.
+            # This node is to lead the partition: admit the client then. Its node may believe that this one leads
+            # already, as after a time without a majority, and asks only once.
             if self.fabric.leaders[partition] == self.fabric.node_id:
                 self._knocking[(node_id, number)] = body
             return
@@ -129,7 +129,7 @@ class Hosting:
         self.admission.admit(connection, entry[7])
 
     def packets(self, node_id: str, body: bytes) -> None:
-        """Packets of clients came. Raises IndexError for nonsense."""
+        """Take packets of clients. Raises IndexError if they are malformed."""
         pos = 0
         size = len(body)
         while pos < size:
@@ -143,8 +143,8 @@ class Hosting:
 
     def _come(self, node_id: str, number: int, packet: int, first: int, rest: bytes) -> None:
         connection = self.remotes.get((node_id, number))
-        # Packets wait (`_early`) until it is known who subscribes to what: a message published before would miss
-        # subscribers (A5). What has no number, that the client's socket is full, need not wait.
+        # Packets wait (`_early`) until all subscriptions are known: a message published before would miss subscribers
+        # (A5). Reports without a number, that the client's socket is full, need not wait.
         if connection is not None and (self.informed or not packet):
             self._packet(connection, packet, first, rest)
         elif connection is not None or self.expecting or (node_id, number) in self._knocking:
@@ -180,7 +180,7 @@ class Hosting:
             self.queue.unfed.append(connection.session)
 
     def choke(self, node_id: str, choked: bool) -> None:
-        """A node takes too little for now, or enough again: what goes to its clients waits in their queues (A13)."""
+        """A node is too slow, or no longer: meanwhile messages for its clients wait in their queues (A13)."""
         for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
             remote = connection.remote
             if remote is not None and remote.choked != choked:
@@ -188,7 +188,7 @@ class Hosting:
                 self._set_writable(connection, remote)
 
     def _note(self, connection: Connection, remote: Remote, packet: int) -> None:
-        """Tell the node that the packet is taken care of as soon as all that was changed until now is complete."""
+        """Report the packet to its node as handled as soon as all changes until now are complete."""
         token = self.commits.newest_token()
         if token <= self.commits.complete_token:
             remote.handled = packet
@@ -212,7 +212,7 @@ class Hosting:
             self.closing.unreadable(connection, damage)
 
     def lost(self, connection: Connection, goodbye: bool) -> None:
-        """The connection at the other node is gone."""
+        """The connection at the other node has ended."""
         if connection.state < CLOSING:
             self.lifecycle.detach(connection, goodbye)
         connection.state = CONNECTION_CLOSED
@@ -227,15 +227,15 @@ class Hosting:
         self.commits.brake.forget(connection)
 
     def inform(self) -> None:
-        """It is known who subscribes to what: what clients have sent before goes to all who shall have it (A5)."""
+        """All subscriptions are known: handle packets that have waited, whose messages miss no subscriber now (A5)."""
         if not self.informed:
             self.informed = True
             self.catch_up(self.expecting)
 
     def installed(self, fresh: list[str]) -> None:
-        """A view was installed: by the second one after it left, everybody knows that a session has moved.
+        """A view was installed. By the second one after a session has moved, all nodes know that it has.
 
-        fresh: members with which all begins anew: what they have said of their clients before comes again.
+        fresh: members with which this node starts over: they send again what they had sent of their clients.
         """
         self._views += 1
         for node_id in fresh:
@@ -246,7 +246,7 @@ class Hosting:
             self._left = {key: view for key, view in self._left.items() if view >= oldest}
 
     def gone(self, node_id: str) -> None:
-        """A node is no member any more: its clients have lost their connections (A7), and their wills are due."""
+        """A node is no longer a member: its clients have lost their connections (A7), and their wills are due."""
         self._early = [early for early in self._early if early[0] != node_id]
         self._forget_knocks(node_id)
         for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
@@ -258,17 +258,17 @@ class Hosting:
     # -- to the nodes with the connections ----------------------------------------------------------------------------
 
     def handled(self, connections: list[Connection], packets: list[int]) -> None:
-        """What these packets did is complete."""
+        """The changes by these packets are complete."""
         for i in range(len(packets)):
             remote = connections[i].remote
             assert remote is not None, "only packets of other nodes are noted"
             if remote.gone:
-                continue  # its answer has gone nowhere: should the node come back, its client's packet comes again
+                continue  # the answer was not sent: if the node comes back, it sends the packet again
             remote.handled = max(remote.handled, packets[i])
             connections[i].touch()
 
     def flush(self) -> None:
-        """Send the output of hosted connections, and close those that are to be closed; for the end of a turn."""
+        """Send the output of hosted connections, and close those to be closed; at the end of a turn."""
         state = self.state
         if not state.outputs and not state.closes:
             return
@@ -323,15 +323,15 @@ class Hosting:
     # -- taking over ------------------------------------------------------------------------------------------------
 
     def want(self, partitions: list[int]) -> None:
-        """Ask all others who is connected."""
+        """Ask all other members which clients are connected."""
         body = msgspec.msgpack.encode((self.fabric.epoch, partitions))
         for node_id in self.fabric.others:
             self.fabric.send(node_id, WANTED, body)
 
     def attach(self, node_id: str, entry: HOST_ENTRY, merged: bool) -> None:
-        """A client that another node has told of is connected: its session, just restored, goes on.
+        """Attach a client that another node reports as connected to its session, which was just restored.
 
-        merged: two sides of a split have met, and the session may be as another connection has left it there.
+        merged: two sides of a split have met, and the session may be as another connection left it on the other side.
         """
         number, durable, sequences = entry[0], entry[9], entry[10]
         connection, packet = self._connection(node_id, entry)
@@ -356,9 +356,9 @@ class Hosting:
         self.attaching.resume(connection, session, packet, sequences)
 
     def turn_away(self, node_id: str, entry: HOST_ENTRY) -> None:
-        """A client is connected at the wrong side of a split that has healed: it comes again, to the session as it is.
+        """Disconnect a client of the losing side of a split that has healed, so that it gets the merged session.
 
-        Where it is now it has messages under packet ids that mean others.
+        Packet ids that it knows mean other messages there.
         """
         self.expel(Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, OTHER_SIDE)
 
@@ -367,12 +367,12 @@ class Hosting:
             self._knocking = {key: knock for key, knock in self._knocking.items() if key[0] != node_id}
 
     def stand_down(self) -> None:
-        """This node serves nobody."""
+        """This node serves no client."""
         self._knocking = {}
         self.catch_up(False)
 
     def let_in(self) -> None:
-        """Ask those in who wanted into a partition before this node led it."""
+        """Admit clients that asked for a partition before this node led it."""
         if self._knocking:
             knocking = self._knocking
             self._knocking = {}
@@ -380,7 +380,7 @@ class Hosting:
                 self.host(key[0], body)
 
     def catch_up(self, expecting: bool) -> None:
-        """Handle what clients that are attached by now have sent already; `expecting`: others are about to be."""
+        """Handle early packets of clients that are attached now; `expecting`: others are about to be."""
         self.expecting = expecting
         early = self._early
         self._early = []
@@ -388,16 +388,16 @@ class Hosting:
             self._come(node_id, number, packet, first, rest)
 
     def give_up(self, connection: Connection) -> None:
-        """This node does not lead the client's partition any more: its node asks the new leader."""
+        """This node no longer leads the client's partition: the client's node asks the new leader."""
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
         self._left[(remote.node_id, remote.number)] = self._views
-        remote.gone = True  # what it waits for leaves with its next leader, which may be this node again
+        remote.gone = True  # its next leader, which may be this node again, sends the answers that it waits for
         connection.state = CONNECTION_CLOSED
         self._drop(connection)
 
     def leave(self, session: Session) -> None:
-        """This node leads the session no more: its connection, which is elsewhere, is another node's business."""
+        """This node no longer leads the session: drop its connection, which is at another node."""
         connection = session.connection
         if connection is not None and connection.remote is not None:
             connection.session = None

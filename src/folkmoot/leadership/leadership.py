@@ -1,8 +1,8 @@
 """Beginning and ending to lead partitions, while their clients stay connected (DESIGN sections 6 to 9).
 
-A new leader asks all members who is connected and reads the rows (`recovery`), gives the connected clients their
-sessions back, settles the others, and only then takes requests. An old leader forgets what it had in memory and passes
-packets on from then on. Clients notice a pause.
+A new leader asks all members which clients are connected and reads the rows (`recovery`), gives the connected clients
+their sessions back, settles the other sessions, and only then takes requests. A former leader drops its memory of the
+partition, and passes packets on from then on. Clients notice a pause.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["Leadership"]
 
 
 class Leadership:
-    """Which partitions this node leads, and what changes with them."""
+    """The partitions that this node leads, and what changes with them."""
 
     def __init__(
         self,
@@ -97,18 +97,18 @@ class Leadership:
         self.inquiries = inquiries
         self.orders = orders
         self.streams = streams
-        self.met: dict[str, int] = {}  # in which view all began anew with a node
+        self.met: dict[str, int] = {}  # by node: the view in which it and this node started over
         self.recovery = Recovery(relays, restore, fabric.planted)
-        self._led = 0  # partitions since it was told last
+        self._led = 0  # partitions since the last report
 
     # -- views --------------------------------------------------------------------------------------------------------
 
     def install(
         self, epoch: int, members: dict[str, int], leaders: list[str], before: dict[str, int], merging: list[int]
     ) -> None:
-        """A new view: its other members with their incarnations, those of the view before, and who leads what.
+        """Install a view: its other members with their incarnations, those of the view before, and the leaders.
 
-        merging: partitions that open anew, whoever leads them: what they had at the other side of a split comes first.
+        merging: partitions that open anew under any leader: the changes of the other side of a split are merged first.
         """
         fabric = self.fabric
         # First: this sends what is left of the view before. It must not reach a muted node, where it would stand for
@@ -178,7 +178,7 @@ class Leadership:
         self._again()
 
     def stand_down(self, why: str) -> None:
-        """Serve nobody: the cluster goes on without this node, or this side of a split may not go on.
+        """Serve no client: the cluster continues without this node, or this side of a split may not serve.
 
         Clients are disconnected, so that they can connect to a node that serves. Memory of partitions, requests under
         way and what was known of other nodes are dropped. Rows stay as they are: the view in which this node serves
@@ -223,7 +223,7 @@ class Leadership:
         self.routes.forget_all()
 
     def _again(self) -> None:
-        """Ask anew, in the new view, who is connected: members differ, and answers of the old view are not complete.
+        """Ask again, in the new view, which clients are connected: answers of the old view's members are not complete.
 
         What was read of the rows is dropped too: a partition may have had another leader in between.
         """
@@ -245,7 +245,7 @@ class Leadership:
     # -- beginning ----------------------------------------------------------------------------------------------------
 
     def prepare(self, partitions: list[int]) -> None:
-        """This node has all changes of these partitions and may lead them: ask who is connected.
+        """This node has all changes of these partitions and may lead them: ask which clients are connected.
 
         A restored session whose client is connected somewhere must not be taken for one whose client is gone: its will
         would be published, or it would end.
@@ -260,13 +260,13 @@ class Leadership:
             self.hosting.want(begun)
 
     def told(self, node_id: str, body: bytes) -> None:
-        """A node tells who is connected to it. Raises ValueError for nonsense."""
+        """Take a node's list of its connected clients. Raises ValueError if it is malformed."""
         told = msgspec.msgpack.decode(body, type=tuple[int, list[int], list[HOST_ENTRY]])
         if told[0] == self.fabric.epoch:
             self.recovery.told(node_id, told[1], told[2])
 
     def lead(self, partitions: list[int], homes: dict[str, tuple[bool, list[str]]]) -> None:
-        """Lead partitions from now on; those that cannot be read are in `recovery.spoiled`.
+        """Begin to lead partitions; those that cannot be read are in `recovery.spoiled`.
 
         homes: clients that may be connected at these nodes only (True), or anywhere but there (False).
         """
@@ -275,7 +275,7 @@ class Leadership:
         # early are handled; and requests of other nodes come last, because they may be for those sessions.
         arrivals = self._take(partitions)
         led = [arrival.loader.partition for arrival in arrivals]
-        self.routes.forget_all()  # what clients have sent already is handled next, with these partitions here
+        self.routes.forget_all()  # packets that are handled next must find these partitions here
         for partition in led:
             for relay in self.relays.of_partition(partition):
                 if relay.state == ASKED:
@@ -305,7 +305,7 @@ class Leadership:
             self._tell()
 
     def _take(self, partitions: list[int]) -> list[Arrival]:
-        """Give what was read of partitions its place; return those of which that could be done."""
+        """Put what was read of partitions into memory; return those for which that worked."""
         arrivals: list[Arrival] = []
         for partition in partitions:
             arrival = self.recovery.arrivals[partition]
@@ -339,7 +339,7 @@ class Leadership:
             self._led = 0
 
     def _take_back(self, relay: Relay, homes: dict[str, tuple[bool, list[str]]]) -> None:
-        """A client of this very node: its session is here now."""
+        """Take back a client that is connected to this node: it leads its session now."""
         connection = relay.connection
         # The end of a connection waits behind what its client has published (ADR 12). If this node leads the session
         # before that has been passed on, the end counts here.
@@ -385,7 +385,7 @@ class Leadership:
         connection.repeated = False
 
     def _end_flows(self, client_id: str, homes: dict[str, tuple[bool, list[str]]]) -> None:
-        """After a merge a client may wait for PUBREL of flows that the other side has begun."""
+        """Send PUBREL after a merge: the client may wait for that of flows that the other side has begun."""
         session = self.state.sessions.get(client_id)
         if client_id in homes and session is not None and session.durable:
             self.attaching.queue.resend(session)
@@ -393,7 +393,7 @@ class Leadership:
     # -- ending -------------------------------------------------------------------------------------------------------
 
     def leave(self, partition: int) -> None:
-        """Lead a partition no more; to be called between turns."""
+        """Stop leading a partition; to be called between turns."""
         state = self.state
         state.leads[partition] = False
         for session in [session for session in state.sessions.values() if session.partition == partition]:
@@ -410,7 +410,7 @@ class Leadership:
         self.outbox.forget(partition)
         self.orders.leave(partition)
         self.streams.close_in(partition)
-        self.feeds.grown()  # replays at the end of its streams: from now on another knows how they grow
+        self.feeds.grown()  # replays at the end of its streams must ask another node from now on
         for feed_session in self.lifecycle.ended:
             self.feeds.forget(feed_session)
         self.lifecycle.ended.clear()
@@ -422,7 +422,7 @@ class Leadership:
             self.lifecycle.leave(session)
             return
         if connection.state == REGISTERING:
-            # Nothing has been promised to it: it asks the new leader, as if it came now.
+            # It has no CONNACK yet: it asks the new leader, as if it came now.
             session.connection = None
             connection.session = None
             self.state.counters.clients_connected -= 1

@@ -1,7 +1,7 @@
-"""What the rows of one partition amount to, read page by page: memory that nobody sees until the partition opens.
+"""Reads the rows of one partition into memory, page by page; nothing of it is visible before the partition opens.
 
-Reading a partition takes many turns when it is large, and the node does everything else meanwhile; a partition that is
-taken away before it is read leaves nothing behind. Owns no shared state: `restore` hands over what was found.
+To read a large partition takes many turns, and the node does everything else meanwhile. A partition that is taken away
+before it is read leaves nothing behind. Owns no shared state: `restore` hands over what was read.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ __all__ = ["PartitionLoader", "Filter"]
 
 _PAGE_ROWS: Final = 1024
 _PAGE_ROWS_FIRST: Final = 16
-_PAGE_BYTES: Final = 1_048_576  # about: rows may have a megabyte each
-_BYTES_PER_ROW: Final = 512  # so many take about as long as a row
+_PAGE_BYTES: Final = 1_048_576  # approximate: rows may have a megabyte each
+_BYTES_PER_ROW: Final = 512  # so many take about as long as one more row
 _SCAN_ROWS: Final = 8  # what a scan that finds nothing costs, in rows
 
-# A partition's rows without its streams, the packets of transactions, and what only the cluster knows of it.
+# A partition's rows except those of streams, of the packets of transactions, and of the cluster half.
 _RANGES: Final = [(SESSION, CHUNK), (CURSOR, SENT + 1), (MARK, OUTBOX + 1), (TRANSACTION, STAGED + 1)]
 
 
 class Filter:
-    """A subscription as its rows say: `key` is that of its row; `cursor` how far its feed had come, if it had one."""
+    """A subscription as stored: `key` is that of its row; `cursor` the position of its feed, if it has one."""
 
     def __init__(self, session: Session, key: bytes, name: bytes, row: SubscriptionRow) -> None:
         self.session = session
@@ -107,12 +107,12 @@ class PartitionLoader:
 
     @property
     def weight(self) -> int:
-        """About how many rows' time it takes to open the partition: for each of these something is put in its place."""
+        """About how long it takes to open the partition, in rows: each of these is put into memory."""
         staged = len(self.holdings.staged)
         return len(self.sessions) + len(self.filters) + len(self.strays) + len(self.entries) + len(self.purges) + staged
 
     def read(self, budget: int) -> int:
-        """Read on for about as long as `budget` rows take; return what is left of it. Raises CorruptStore, StoreError.
+        """Read for about as long as `budget` rows take; return what is left of it. Raises CorruptStore, StoreError.
 
         It is `whole` when everything was read.
         """
@@ -216,7 +216,7 @@ class PartitionLoader:
         client_id = name_of(key)
         session = self.sessions.get(client_id.decode())
         if session is None:
-            return  # its session ended in a batch that also removes it: cannot be, but costs nothing to leave
+            return  # cannot happen, because the batch that ends a session removes it; harmless
         name = key[5 + len(client_id) :]
         found = Filter(session, key, name, decode_subscription(value[VERSION_BYTES:]))
         self.filters.append(found)
@@ -243,7 +243,7 @@ class PartitionLoader:
         if not session.queue_count:
             session.queue_head = sequence
         if row.sent:
-            session.sent_below = sequence + 1  # and with it all that stood before
+            session.sent_below = sequence + 1  # and with it all before it
         session.queue_count += 1
         session.queue_bytes += row.size
         if row.body or row.group:

@@ -1,8 +1,8 @@
-"""The partitions that this node is about to lead: reading their rows, and finding out who is connected.
+"""The partitions that this node is about to lead: reads their rows, and finds out which clients are connected.
 
-A large partition takes many turns to read, and everything else goes on meanwhile; each opens by itself as soon as it is
-read and all members have told who is connected. Those for which clients of this node wait come first. What a new view
-takes away again has changed nothing that others see. Beginning to lead is `leadership`'s.
+A large partition takes many turns to read, and everything else continues meanwhile. Each partition opens as soon as it
+is read and all members have listed their connected clients. Those for which clients wait are read first. A partition
+that a new view takes away before it opens has changed nothing that others see. `leadership` opens them.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ OPENED_PER_TURN: Final = 2048
 
 
 class Arrival:
-    """A partition to be led: who has not told yet who is connected there, who is, and what its rows amount to."""
+    """A partition to be led: members that have not answered yet, connected clients, and what was read."""
 
     def __init__(self, loader: PartitionLoader, others: list[str]) -> None:
         self.loader = loader
         self.awaited: dict[str, None] = dict.fromkeys(others)
         self.attached: list[tuple[str, HOST_ENTRY]] = []
-        self.spoiled = False  # its rows cannot be read: it stays closed until another view says who leads it
+        self.spoiled = False  # its rows cannot be read: it stays closed until another view names a leader
 
 
 class Recovery:
-    """Partitions by number, in the order in which they came.
+    """Partitions by number, in the order in which they were begun.
 
-    Its questions name the partitions that `may` go on: of the others this node may still get newer changes.
+    The argument `may` names the partitions that may be read or opened: for others newer changes may still come.
     """
 
     def __init__(self, relays: Relays, restore: Restore, planted: Planted) -> None:
         self.relays = relays
         self.restore = restore
         self.arrivals: dict[int, Arrival] = {}
-        self.spoiled: list[tuple[int, str]] = []  # partitions whose rows cannot be read, and why: to be taken
+        self.spoiled: list[tuple[int, str]] = []  # partitions whose rows cannot be read, and why; the caller takes them
         self._planted = planted
         self._current = -1  # the one that is being read
 
@@ -58,19 +58,19 @@ class Recovery:
         self._current = -1
 
     def begin(self, partition: int, others: list[str]) -> None:
-        """Prepare for a partition; from the beginning, if that was done before."""
+        """Begin to prepare a partition, or begin again."""
         self.arrivals[partition] = Arrival(self.restore.begin(partition), others)
         if self._current == partition:
             self._current = -1
 
     def told(self, node_id: str, partitions: list[int], entries: list[HOST_ENTRY]) -> None:
-        """A node has told who is connected to it."""
+        """Take a node's list of its connected clients."""
         asked: dict[int, Arrival] = {}
         for partition in partitions:
             arrival = self.arrivals.get(partition)
             if arrival is not None and node_id in arrival.awaited:
-                # Else it has told already: it was asked twice in this view, and a client that it named twice would be
-                # taken for two connections, and sent away.
+                # Otherwise this is its second answer: it was asked twice in this view. A client that it names twice
+                # would be taken for two connections, and disconnected.
                 del arrival.awaited[node_id]
                 asked[partition] = arrival
         for entry in entries:
@@ -93,7 +93,7 @@ class Recovery:
                 self.spoil(arrival, fault)
 
     def _next(self, may: list[int]) -> Arrival | None:
-        """Return what to read next: what is begun, else one for which clients wait, else any.
+        """Return what to read next: the partition that is begun, or one for which clients wait, or any.
 
         One at a time: partitions read side by side would all open late.
         """
@@ -113,14 +113,14 @@ class Recovery:
         return self.arrivals.get(found)
 
     def spoil(self, arrival: Arrival, fault: CorruptStore) -> None:
-        """The rows of a partition cannot be read."""
+        """Note that the rows of a partition cannot be read."""
         arrival.spoiled = True
         self.spoiled.append((arrival.loader.partition, str(fault)))
 
     # -- opening ------------------------------------------------------------------------------------------------------
 
     def due(self, may: list[int]) -> list[int]:
-        """Return the partitions that can be opened now: not all at once, if that would take long."""
+        """Return partitions that can be opened now: not all of them, if that would take long."""
         partitions: list[int] = []
         weight = 0
         for partition in may:

@@ -1,8 +1,8 @@
-"""Beginning to lead partitions: their rows become sessions, subscriptions, queues and wills again.
+"""The beginning of leadership: rows become sessions, subscriptions, queues and wills again.
 
-First the rows of a partition are read (`loader`), page by page. When it opens, what was found takes its place, then
-clients that are still connected take their sessions, then those of the others are settled: only then is it known who
-gets the wills that this publishes.
+First the rows of a partition are read (`loader`), page by page. When it opens, what was read is put into memory, then
+connected clients take their sessions, then the other sessions are settled: only then are the subscribers known that get
+the wills published by this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Restore"]
 
 
 class Restore:
-    """Reads partitions of the store: all of them at the start of a node that is alone, else when it comes to lead."""
+    """Restores partitions from the store: all when a node alone starts, otherwise those that it begins to lead."""
 
     def __init__(
         self,
@@ -72,20 +72,20 @@ class Restore:
         self.strays: dict[str, Session] = {}
 
     def begin(self, partition: int) -> PartitionLoader:
-        """Begin to read a partition: nobody changes its rows meanwhile."""
+        """Begin to read a partition, whose rows do not change meanwhile."""
         return PartitionLoader(partition, self.state.reader, self.state.partitions)
 
     def load(self, partition: int) -> None:
-        """Read a partition whole and lead it; raises CorruptStore when a row cannot be read."""
+        """Read all of a partition and lead it; raises CorruptStore if a row cannot be read."""
         loader = self.begin(partition)
         while not loader.whole:
             loader.read(1)
         self.take(loader)
 
     def take(self, loader: PartitionLoader) -> None:
-        """Lead a partition from now on, with what was found in it.
+        """Begin to lead a partition with what was read of it.
 
-        Raises CorruptStore when its streams cannot be read; then nothing has changed.
+        Raises CorruptStore if its streams cannot be read; then nothing has changed.
         """
         state = self.state
         partition = loader.partition
@@ -128,7 +128,7 @@ class Restore:
                 counters.wills_pending += 1
 
     def settle(self) -> None:
-        """Give what was loaded its deadlines; who is not connected by now has lost its client."""
+        """Set the deadlines of what was loaded; a session without a connection by now has lost its client."""
         sessions = self._fresh
         strays = self.strays
         self._fresh = []
@@ -140,7 +140,7 @@ class Restore:
             self.wills.publish_stray(session)
 
     def disclaim(self, client_id: str, token: int) -> None:
-        """A connection that has not been let in will ask again: the will that it has set meanwhile is not due."""
+        """Drop the will that a connection has set: it was not let in and asks again, or has said DISCONNECT."""
         session = self.state.sessions.get(client_id)
         if session is None or session.will is None:
             session = self.strays.get(client_id)
@@ -153,18 +153,18 @@ class Restore:
             self.state.writer.delete(session.partition, plain_key(session.partition, WILL, session.key))
 
     def is_chosen(self, client_id: str, token: int) -> bool:
-        """Whether a connection without a session goes on after a split, and not another of its client."""
+        """Whether, of a client's connections at two sides of a split, this one without a session continues."""
         return _left_by(client_id, token) not in self.strays
 
     def take_stray(self, client_id: str, token: int) -> Session | None:
-        """Return what has the will that a connection has set, if it was loaded; another connection's is due."""
+        """Return the loaded session with the will that a connection has set; the will of another connection is due."""
         stray = self.strays.get(client_id)
         if stray is None or stray.will is None or stray.will.token != token:
             return None
         return self.strays.pop(client_id)
 
     def shadow(self, client_id: str, token: int) -> Session:
-        """Return what stands for a transient session at another node; its will, if it has one, was loaded."""
+        """Return an entry for a transient session at another node, with its loaded will if there is one."""
         session = self.take_stray(client_id, token)
         if session is None:
             session = Session(client_id, self.state.partition_of(client_id.encode()), False)
@@ -183,7 +183,7 @@ class Restore:
         elif name.startswith(REPLAY_PREFIX):
             topic_filter = name.split(b"/", 3)[3]
         if not self.state.policy.may_subscribe(session.client_id, session.username, topic_filter):
-            # The access list has changed since; the right is asked for again with the next SUBSCRIBE.
+            # The access list has changed since; the next SUBSCRIBE is checked anew.
             self.state.counters.acl_denied_subscribe += 1
             self.state.writer.delete(session.partition, found.key)
             return
@@ -209,7 +209,7 @@ class Restore:
         self.feeds.start(feed)
 
     def _settle(self, session: Session) -> None:
-        """Give a restored session its deadlines; one that was connected when the process died has lost its client."""
+        """Set the deadlines of a session; one that was connected when its leader died has lost its client."""
         will = session.will
         if session.ends_us == 0:  # no end was stored: it was connected
             self._doubt(session)
@@ -225,7 +225,7 @@ class Restore:
             self.state.timers.set(will.due_us, TIMER_WILL, session.client_id)
 
     def _doubt(self, session: Session) -> None:
-        """Any message may have been sent before the process died: remember that, also for the next crash."""
+        """Mark all messages as possibly sent before the leader died, also for the next crash."""
         if session.sent_below < session.queue_next:
             session.sent_below = session.queue_next
             key = plain_key(session.partition, SENT, session.key)
@@ -233,12 +233,12 @@ class Restore:
 
 
 def _left_by(client_id: str, token: int) -> str:
-    """Return under what the merge of a split keeps the will of a connection that its client has left."""
+    """Return the name under which a merge keeps the will of a connection that its client has left."""
     return left_name(client_id.encode(), token).decode()
 
 
 def _find_ends(session: Session, apart: bool) -> None:
-    """Say where the restored queue of a session begins and where it goes on.
+    """Set where the restored queue of a session begins and where it continues.
 
     apart: the other side of a split gives packet ids as well, and a client that goes from one to the other must not
     take a message of QoS 2 for another one that it has begun to get.

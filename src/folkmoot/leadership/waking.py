@@ -1,8 +1,9 @@
-"""After this process stood still: what clients send waits until all other members have said that they count on it.
+"""After this process stood still: packets of clients wait until all other members confirm that it is one of them.
 
-They may have gone on without it (`cluster.silence`, and sooner when another one has died), and clients have subscribed
-there: by the routes of before, a publisher here would be told that it is safe, or wanted by nobody. Each member
-is asked; its answer comes behind all that it has announced before. Who is out gets none, and hears it by the beats.
+They may have continued without it (`cluster.silence`, and sooner if another one has died), and clients have subscribed
+there: by the old routes, a publisher here would get an acknowledgement for a message that those subscribers miss. Each
+member is asked; its answer comes behind all that it has announced before. A node that was put out gets no answer, and
+learns it by heartbeats.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Held:
 
 
 class Waking:
-    """Owns what waits, and who has not answered."""
+    """Owns what waits, and which members have not answered."""
 
     def __init__(self, fabric: Fabric, brake: Brake) -> None:
         self.fabric = fabric
@@ -37,7 +38,7 @@ class Waking:
         self._held: list[Held] = []
 
     def begin(self) -> None:
-        """This process has just gone on after it stood still."""
+        """This process continues after it stood still: ask all members."""
         fabric = self.fabric
         if fabric.idle or not fabric.others or not fabric.can(WAKING):
             return
@@ -47,25 +48,25 @@ class Waking:
             fabric.send(node_id, COUNTING, varint(self._round))
 
     def asked(self, node_id: str, body: bytes) -> None:
-        """A member asks whether it is one."""
+        """Answer a node that asks whether it is a member here."""
         self.fabric.send(node_id, COUNTED, body)
 
     def answered(self, node_id: str, body: bytes) -> None:
-        """A member says that this node is one."""
+        """Take a member's answer that this node is one."""
         if get_varint(body, 0)[0] == self._round:
             self.unsure.pop(node_id, None)
 
     def know(self) -> None:
-        """A view was installed, or this node serves nobody: it knows."""
+        """A view was installed, or this node serves no client: no answer is needed."""
         self.unsure.clear()
 
     def hold(self, connection: Connection, data: bytes) -> None:
-        """Keep what a client has sent; no more of it is read meanwhile."""
+        """Keep what a client has sent; its socket is not read meanwhile."""
         self._held.append(Held(connection, data, None))
         self.brake.deafen(connection)
 
     def hold_end(self, connection: Connection, why: str) -> bool:
-        """Keep that a connection has ended, if what it has sent before waits; else return False."""
+        """Keep the end of a connection, if packets of it wait; otherwise return False."""
         for held in self._held:
             if held.connection is connection:
                 self._held.append(Held(connection, b"", why))
@@ -73,13 +74,13 @@ class Waking:
         return False
 
     def take(self) -> list[Held]:
-        """Return what waits no longer, in order; its connections are read again."""
+        """Return what need not wait any longer, in order; its connections are read again."""
         if self.unsure or not self._held:
             return []
         held = self._held
         self._held = []
         for one in held:
             self.brake.hear(one.connection)
-        # A CONNECT whose client has gone meanwhile would end the connection that it has made since.
+        # The CONNECT of a connection that has ended meanwhile would take over the client's next connection.
         ended = {one.connection.id: True for one in held if one.why is not None and one.connection.state == NEW}
         return [one for one in held if one.why is not None or one.connection.id not in ended]
