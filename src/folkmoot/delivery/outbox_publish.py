@@ -164,14 +164,14 @@ class OutboxPublishing:
             places = route.shared.get(group.name)
             place = None if places is None else self.shared.choose_place(group.name, group, places)
             if place is not None:
-                self._share_out(group.name, place.place.node_id, place.place.partition)
+                self._share_out(group.name, place.location.node_id, place.location.partition)
             else:
                 self._give(home, group, message)
         for name, places in route.shared.items():
             if name not in self.publishing.routes.groups:
                 place = self.shared.choose_place(name, None, places)
                 assert place is not None, "a shared subscription elsewhere has members"
-                self._share_out(name, place.place.node_id, place.place.partition)
+                self._share_out(name, place.location.node_id, place.location.partition)
 
     def _give(self, home: int, group: Group, message: Message) -> None:
         """Let a member of this node get it."""
@@ -232,7 +232,7 @@ class OutboxPublishing:
             place = self.shared.choose_place(lost.group, None, places) if places else None
             if place is None:
                 return False
-            self._share_out(lost.group, place.place.node_id, place.place.partition)
+            self._share_out(lost.group, place.location.node_id, place.location.partition)
         if lost.home >= 0:
             self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, list(self._tasks.values()), self._nodes)
         else:

@@ -114,7 +114,7 @@ class Publishing:
             if name not in self._local_groups and not (producer and self._entrust(name, message, producer, sequence)):
                 place = self.shared.choose_place(name, None, places)
                 assert place is not None, "a shared subscription elsewhere has members"
-                self._share_out(name, place.place.node_id, place.place.partition, tasks, nodes)
+                self._share_out(name, place.location.node_id, place.location.partition, tasks, nodes)
         for name, node_id, partition in self._chosen:
             self._share_out(name, node_id, partition, tasks, nodes)
         for name in self._choices:
@@ -221,7 +221,7 @@ class Publishing:
                 self._local_groups[group.name] = True
                 place = self.shared.choose_place(group.name, group, places)
                 if place is not None:
-                    self._chosen.append((group.name, place.place.node_id, place.place.partition))
+                    self._chosen.append((group.name, place.location.node_id, place.location.partition))
                     continue
             knows = self.state.partition_of(group.name)
             if publisher is not None and publisher.durable:
