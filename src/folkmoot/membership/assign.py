@@ -198,16 +198,11 @@ class _Assigner:
     def _winner(self, partition: int, complete: list[_Copy]) -> _Group:
         groups = self._groups(partition, complete)
         if groups:
-            # A partition whose copies were all away was begun from nothing. Its history gives way to one that began
-            # earlier: that one was acknowledged and read before. An older copy without a change has nothing to give.
             root = min([root_of(group.tip.holding) for group in groups])
-            older = [copy for copy in complete if root_of(copy.holding) < root and copy.holding.seq]
-            if older:
-                return _alone(_furthest(older), older)
             groups = [group for group in groups if root_of(group.tip.holding) == root]
-            newer = _newer(groups, complete)
-            if newer:
-                return _alone(_furthest(newer), newer)
+            returned = _older(root, complete) or _newer(groups, complete)
+            if returned:
+                return _alone(_furthest(returned), returned)
             groups = [group for group in groups if not group.without] or groups
         if not groups:
             groups = [_alone(copy, complete) for copy in complete]
@@ -334,6 +329,14 @@ def _alone(tip: _Copy, complete: list[_Copy]) -> _Group:
         if copy.holding.seq == tip.holding.seq and includes(tip.holding, copy.holding) == YES
     ]
     return _Group(tip, order, 0)
+
+
+def _older(root: int, complete: list[_Copy]) -> list[_Copy]:
+    """Return the copies that are back after all groups began without them, from nothing.
+
+    A history that began earlier wins: it was acknowledged and read before. A copy without a change has nothing to give.
+    """
+    return [copy for copy in complete if root_of(copy.holding) < root and copy.holding.seq]
 
 
 def _newer(groups: list[_Group], complete: list[_Copy]) -> list[_Copy]:
