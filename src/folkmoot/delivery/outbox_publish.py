@@ -10,12 +10,13 @@ from typing import Final
 
 from folkmoot.channel.outbox import Outbox
 from folkmoot.delivery.keeping import MATCHED, REFUSED, STORED
+from folkmoot.delivery.plan import Plan
 from folkmoot.delivery.publish import Publishing
 from folkmoot.delivery.shared import ANYWHERE, Lost
 from folkmoot.routing.route import Group, Route
 from folkmoot.session.session import Session
 from folkmoot.store.message import Message
-from folkmoot.turn.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
+from folkmoot.turn.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application
 from folkmoot.turn.state import State
 
 __all__ = ["OutboxPublishing"]
@@ -33,9 +34,7 @@ class OutboxPublishing:
         self.keeping = publishing.keeping
         self.shared = publishing.shared
         self.node_id = publishing.fabric.node_id
-        # Of the message in hand
-        self._tasks: dict[int, Task] = {}
-        self._nodes: dict[str, list[bytes]] = {}
+        self._plan = Plan()  # of the message in hand
 
     def publish(self, home: int, message: Message, publisher: Session | None, producer: bytes, number: int) -> int:
         """Deliver and store a message together with this turn's change of `home`; flags as of `Publishing.publish`."""
@@ -43,8 +42,7 @@ class OutboxPublishing:
         if not self.outbox.is_needed(home):
             return publishing.publish(message, publisher, producer, number)
         self.keeping.begin()
-        self._tasks = {}
-        self._nodes = {}
+        self._plan = Plan()
         route = publishing.routes.lookup(message.topic)
         result = 0
         if message.retain:
@@ -60,7 +58,7 @@ class OutboxPublishing:
                 self._groups(home, route, message)
         message.origin = b""
         self._to_nodes(route)
-        if self._nodes:
+        if self._plan.nodes:
             result |= MATCHED
         result |= self._promise(home, message, publisher, producer, number)
         if not result & MATCHED:
@@ -77,8 +75,7 @@ class OutboxPublishing:
         if not self.outbox.is_needed(home):
             return publishing.publish(message, None, b"", 0)
         self.keeping.begin()
-        self._tasks = {}
-        self._nodes = {}
+        self._plan = Plan()
         route = publishing.routes.lookup(message.topic)
         result = 0
         if message.retain:
@@ -89,35 +86,20 @@ class OutboxPublishing:
         result |= self._durable(_NO_HOME, route, message, None, b"", 0)
         self._groups(_NO_HOME, route, message)
         self._to_nodes(route)
-        tasks = self._tasks
-        nodes = self._nodes
-        if not tasks and not nodes:
+        plan = self._plan
+        if plan.is_empty():
             self.state.counters.publish_unmatched += 1
             return result
-        self.outbox.put(home, message, b"", 0, 0, list(tasks.values()), nodes, True)
-        self.state.counters.cluster_messages_sent += len(tasks) + len(nodes)
+        self.outbox.put(home, message, b"", 0, 0, list(plan.tasks.values()), plan.nodes, True)
+        self.state.counters.cluster_messages_sent += len(plan)
         return result | MATCHED | STORED
 
     def _to_nodes(self, route: Route) -> None:
         """Let the transient subscribers of all nodes get it."""
         if route.transient:
-            self._nodes.setdefault(self.node_id, [])
+            self._plan.add_node(self.node_id)
         for node_id in route.nodes:
-            self._nodes.setdefault(node_id, [])
-
-    def _task(self, partition: int) -> Task:
-        task = self._tasks.get(partition)
-        if task is None:
-            task = Task(partition, 0)
-            self._tasks[partition] = task
-        return task
-
-    def _share_out(self, name: bytes, node_id: str, partition: int) -> None:
-        """Let a member of a group get it: at a node, or (without one) in a partition."""
-        if node_id:
-            self._nodes.setdefault(node_id, []).append(name)
-        else:
-            self._task(partition).groups.append(name)
+            self._plan.add_node(node_id)
 
     def _retain(self, home: int, message: Message, producer: bytes, number: int) -> int:
         partition = self.state.partition_of(message.topic)
@@ -125,7 +107,7 @@ class OutboxPublishing:
             return self.keeping.retain(message, producer, number)
         if self.state.leads[partition] and not self.keeping.retained.has_room(message):
             return REFUSED
-        self._task(partition).bits |= RETAIN
+        self._plan.add_task(partition, RETAIN)
         return STORED
 
     def _logs(self, home: int, route: Route, message: Message, producer: bytes, number: int) -> int:
@@ -139,9 +121,9 @@ class OutboxPublishing:
             self.keeping.stream(mine, message, producer, number)
         for log in route.logs:
             if log.store_partition != home:
-                self._task(log.store_partition).bits |= STREAM
+                self._plan.add_task(log.store_partition, STREAM)
         for partition in route.away_logs:
-            self._task(partition).bits |= STREAM
+            self._plan.add_task(partition, STREAM)
         return MATCHED | STORED
 
     def _durable(
@@ -151,10 +133,10 @@ class OutboxPublishing:
         result = self.keeping.store(mine, message, publisher, producer, number) if mine else 0
         for recipient in route.durable:
             if recipient.session.partition != home:
-                self._task(recipient.session.partition).bits |= QUEUE
+                self._plan.add_task(recipient.session.partition, QUEUE)
                 result |= MATCHED | STORED
         for partition in route.away:
-            self._task(partition).bits |= QUEUE
+            self._plan.add_task(partition, QUEUE)
             result |= MATCHED | STORED
         return result
 
@@ -162,16 +144,13 @@ class OutboxPublishing:
         """Let one member of each shared subscription get it, wherever it is."""
         for group in route.groups:
             places = route.shared.get(group.name)
-            place = None if places is None else self.shared.choose_place(group.name, group, places)
-            if place is not None:
-                self._share_out(group.name, place.place.node_id, place.place.partition)
+            chosen = None if places is None else self.shared.choose_place(group.name, group, places)
+            if chosen is not None:
+                self._plan.add_member(chosen)
             else:
                 self._give(home, group, message)
-        for name, places in route.shared.items():
-            if name not in self.publishing.routes.groups:
-                place = self.shared.choose_place(name, None, places)
-                assert place is not None, "a shared subscription elsewhere has members"
-                self._share_out(name, place.place.node_id, place.place.partition)
+        for name in self.shared.only_elsewhere(route):
+            self._plan.add_member(self.shared.choose_elsewhere(name, route.shared[name]))
 
     def _give(self, home: int, group: Group, message: Message) -> None:
         """Let a member of this node get it."""
@@ -180,25 +159,25 @@ class OutboxPublishing:
             return
         session = member.session
         if not session.durable:
-            self._nodes.setdefault(self.node_id, []).append(group.name)
+            self._plan.add_node(self.node_id).append(group.name)
         elif session.partition != home:
-            self._task(session.partition).groups.append(group.name)
+            self._plan.add_task(session.partition, 0).groups.append(group.name)
         else:
             self.shared.offer(member, group, message, home)
 
     def _promise(self, home: int, message: Message, publisher: Session | None, producer: bytes, number: int) -> int:
         """Have all others get it; this node's transient subscribers alone need no promise: they end with it."""
-        tasks = self._tasks
-        nodes = self._nodes
-        if not tasks and not nodes:
+        plan = self._plan
+        if plan.is_empty():
             return 0
         flags = 0 if publisher is None else FROM_CLIENT
         connection = None if publisher is None else publisher.connection
-        if not tasks and len(nodes) == 1 and self.node_id in nodes and not self.outbox.busy(home):
-            self.publishing.deliver(Application(message, producer, number, flags), nodes[self.node_id])
+        if len(plan) == 1 and self.node_id in plan.nodes and not self.outbox.busy(home):
+            self.publishing.deliver(Application(message, producer, number, flags), plan.nodes[self.node_id])
             return 0
-        self.outbox.put(home, message, producer, number, flags, list(tasks.values()), nodes, False, connection)
-        self.state.counters.cluster_messages_sent += len(tasks) + len(nodes)
+        tasks = list(plan.tasks.values())
+        self.outbox.put(home, message, producer, number, flags, tasks, plan.nodes, False, connection)
+        self.state.counters.cluster_messages_sent += len(plan)
         return STORED
 
     # -- messages of lost members -------------------------------------------------------------------------------------
@@ -213,8 +192,7 @@ class OutboxPublishing:
                     self.state.counters.publish_unmatched += 1
 
     def _pass_on(self, lost: Lost) -> bool:
-        self._tasks = {}
-        self._nodes = {}
+        plan = Plan()
         group = self.publishing.routes.groups.get(lost.group)
         member = None if group is None else self.shared.choose(group, ANYWHERE)
         places = self.publishing.routes.interest.places_of(lost.group)
@@ -227,15 +205,14 @@ class OutboxPublishing:
                 if self.shared.offer(member, group, lost.message, partition):
                     return True
             else:
-                self._task(partition).groups.append(group.name)
-        if not self._tasks:
-            place = self.shared.choose_place(lost.group, None, places) if places else None
-            if place is None:
+                plan.add_task(partition, 0).groups.append(group.name)
+        if plan.is_empty():
+            if not places:
                 return False
-            self._share_out(lost.group, place.place.node_id, place.place.partition)
+            plan.add_member(self.shared.choose_elsewhere(lost.group, places))
+        tasks = list(plan.tasks.values())
         if lost.home >= 0:
-            self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, list(self._tasks.values()), self._nodes)
+            self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, tasks, plan.nodes)
         else:
-            forward_sender = self.publishing.forward_sender
-            forward_sender.publish(lost.message, b"", 0, TO_GROUPS, list(self._tasks.values()), self._nodes)
+            self.publishing.forward_sender.publish(lost.message, b"", 0, TO_GROUPS, tasks, plan.nodes)
         return True

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.delivery.keeping import MATCHED, REFUSED, STORED, Keeping
+from folkmoot.delivery.plan import Plan
 from folkmoot.delivery.shared import Lost, Shared
 from folkmoot.partition.producer import Producers
 from folkmoot.partition.queue import Queue
 from folkmoot.partition.retained import TO_TRANSIENT, Retained
+from folkmoot.routing.interest import SharedPlace
 from folkmoot.routing.route import Route, Routes
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Recipient
 from folkmoot.store.message import Message
 from folkmoot.turn.fabric import Fabric
-from folkmoot.turn.message import CHOOSE, FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
+from folkmoot.turn.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
 from folkmoot.turn.state import State
 
 __all__ = ["Publishing"]
@@ -48,9 +50,8 @@ class Publishing:
         self.shared = shared
         self.retained = retained
         self.producers = producers
-        # Of the message in hand: which of the groups with members here goes to which other place
-        self._chosen: list[tuple[bytes, str, int]] = []
-        self._local_groups: dict[bytes, bool] = {}
+        # Of the message in hand: the other places whose turn it is in groups with members here
+        self._chosen: list[SharedPlace] = []
         self._choices: list[bytes] = []  # groups of which another node chooses the member
 
     def publish(self, message: Message, publisher: Session | None, producer: bytes, sequence: int) -> int:
@@ -76,9 +77,7 @@ class Publishing:
                 self.state.counters.storage_refused += 1
             else:
                 self.keeping.stream(route.logs, message, producer, sequence)
-        if self._local_groups:
-            self._local_groups.clear()
-            self._chosen.clear()
+        self._chosen.clear()
         self._choices.clear()
         self.keeping.mark_home(message, publisher, producer)
         if route.transient or route.groups:
@@ -102,53 +101,29 @@ class Publishing:
         kept_here: bool,
     ) -> int:
         """Hand the message to those nodes that need it, and to no others."""
-        tasks: dict[int, Task] = {}
-        nodes: dict[str, list[bytes]] = {}
+        plan = Plan()
         for partition in route.away:
-            tasks[partition] = Task(partition, QUEUE)
+            plan.add_task(partition, QUEUE)
         for partition in route.away_logs:
-            self._task(tasks, partition).bits |= STREAM
+            plan.add_task(partition, STREAM)
         for node_id in route.nodes:
-            nodes[node_id] = []
-        for name, places in route.shared.items():
-            if name not in self._local_groups and not (producer and self._entrust(name, message, producer, sequence)):
-                place = self.shared.choose_place(name, None, places)
-                assert place is not None, "a shared subscription elsewhere has members"
-                self._share_out(name, place.place.node_id, place.place.partition, tasks, nodes)
-        for name, node_id, partition in self._chosen:
-            self._share_out(name, node_id, partition, tasks, nodes)
+            plan.add_node(node_id)
+        for name in self.shared.only_elsewhere(route):
+            if not (producer and self._entrust(name, message, producer, sequence)):
+                plan.add_member(self.shared.choose_elsewhere(name, route.shared[name]))
+        for chosen in self._chosen:
+            plan.add_member(chosen)
         for name in self._choices:
-            task = self._task(tasks, self.state.partition_of(name))
-            task.bits |= CHOOSE
-            task.choices.append(name)
-        result = MATCHED if tasks or nodes else 0
+            plan.add_choice(self.state.partition_of(name), name)
+        result = 0 if plan.is_empty() else MATCHED
         if not kept_here:
-            self._task(tasks, self.state.partition_of(message.topic)).bits |= RETAIN
+            plan.add_task(self.state.partition_of(message.topic), RETAIN)
         flags = 0 if publisher is None else FROM_CLIENT
         connection = None if publisher is None else publisher.connection
-        self.forward_sender.publish(message, producer, sequence, flags, list(tasks.values()), nodes, connection)
-        self.state.counters.cluster_messages_sent += len(tasks) + len(nodes)
+        tasks = list(plan.tasks.values())
+        self.forward_sender.publish(message, producer, sequence, flags, tasks, plan.nodes, connection)
+        self.state.counters.cluster_messages_sent += len(plan)
         return result | STORED if tasks else result
-
-    def _task(self, tasks: dict[int, Task], partition: int) -> Task:
-        task = tasks.get(partition)
-        if task is None:
-            task = Task(partition, 0)
-            tasks[partition] = task
-        return task
-
-    def _share_out(
-        self,
-        name: bytes,
-        node_id: str,
-        partition: int,
-        tasks: dict[int, Task],
-        nodes: dict[str, list[bytes]],
-    ) -> None:
-        if node_id:
-            nodes.setdefault(node_id, []).append(name)
-        else:
-            self._task(tasks, partition).groups.append(name)
 
     def apply(self, application: Application, task: Task, origin: bytes) -> None:
         """Store a message that another node, or this one before a partition came to it, has for one partition."""
@@ -213,15 +188,13 @@ class Publishing:
                     self.send(recipient, message, publisher)
         for group in route.groups:
             if producer and self._entrust(group.name, message, producer, sequence):
-                self._local_groups[group.name] = True
                 result |= MATCHED | STORED
                 continue
             places = route.shared.get(group.name)
             if places is not None:
-                self._local_groups[group.name] = True
-                place = self.shared.choose_place(group.name, group, places)
-                if place is not None:
-                    self._chosen.append((group.name, place.place.node_id, place.place.partition))
+                chosen = self.shared.choose_place(group.name, group, places)
+                if chosen is not None:
+                    self._chosen.append(chosen)
                     continue
             knows = self.state.partition_of(group.name)
             if publisher is not None and publisher.durable:

@@ -6,7 +6,7 @@ from typing import Final
 
 from folkmoot.partition.queue import Queue
 from folkmoot.routing.interest import SharedPlace
-from folkmoot.routing.route import Group, Routes
+from folkmoot.routing.route import Group, Route, Routes
 from folkmoot.session.connection import OPEN
 from folkmoot.session.subscription import Subscription
 from folkmoot.store.message import Message
@@ -64,6 +64,16 @@ class Shared:
                 return place
             turn -= count
         return None
+
+    def choose_elsewhere(self, name: bytes, places: list[SharedPlace]) -> SharedPlace:
+        """Return the place whose turn it is, of a group without members here."""
+        chosen = self.choose_place(name, None, places)
+        assert chosen is not None, "a shared subscription elsewhere has members"
+        return chosen
+
+    def only_elsewhere(self, route: Route) -> list[bytes]:
+        """Return the groups of a route without members here."""
+        return [name for name in route.shared if name not in self.routes.groups]
 
     def is_anybody_there(self, places: list[SharedPlace]) -> bool:
         """Whether a member at one of these places has a client now."""
