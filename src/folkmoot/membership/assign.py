@@ -199,13 +199,10 @@ class _Assigner:
         groups = self._groups(partition, complete)
         if groups:
             root = min([root_of(group.tip.holding) for group in groups])
-            older = [copy for copy in complete if root_of(copy.holding) < root and copy.holding.seq]
-            if older:
-                return _alone(_furthest(older), older)
             groups = [group for group in groups if root_of(group.tip.holding) == root]
-            newer = _newer(groups, complete)
-            if newer:
-                return _alone(_furthest(newer), newer)
+            returned = _older(root, complete) or _newer(groups, complete)
+            if returned:
+                return _alone(_furthest(returned), returned)
             groups = [group for group in groups if not group.without] or groups
         if not groups:
             groups = [_alone(copy, complete) for copy in complete]
@@ -331,8 +328,13 @@ def _alone(tip: _Copy, complete: list[_Copy]) -> _Group:
     return _Group(tip, order, 0)
 
 
+def _older(root: int, complete: list[_Copy]) -> list[_Copy]:
+    """Return the copies that are back after all groups began without them, from nothing, as the histories tell."""
+    return [copy for copy in complete if root_of(copy.holding) < root and copy.holding.seq]
+
+
 def _newer(groups: list[_Group], complete: list[_Copy]) -> list[_Copy]:
-    """Return the copies that are back after all groups had to go on without them, from an older one."""
+    """Return the copies that are back after all groups went on without them, from an older one, as the views tell."""
     if [group for group in groups if not group.without]:
         return []
     wanted: dict[str, bool] = {}

@@ -224,8 +224,7 @@ class DeliveryChecker:
         """Whether the publisher, or the client of the session, may have been told something on both sides."""
         since_us = messages[0].first_us
         links = [attempt.link for message in messages for attempt in message.attempts]
-        links += [link for link in record.links if link.ended_us >= since_us]
-        return self.trouble.parted(links, since_us)
+        return self.trouble.parted(links + record.links_since(since_us), since_us)
 
     # What is missing
 

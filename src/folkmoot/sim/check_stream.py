@@ -176,8 +176,7 @@ class StreamChecker:
         """Whether the client may have used both sides of a split: each sends again what was under way before it."""
         trouble = self.ledger.trouble
         for span in trouble.splits:
-            links = [link for link in record.links if link.ended_us >= span.begin_us]
-            if trouble.parted(links, span.begin_us):
+            if trouble.parted(record.links_since(span.begin_us), span.begin_us):
                 return True
         return False
 

@@ -168,6 +168,10 @@ class SessionRecord:
             self.possible[topic] = subs
         return subs
 
+    def links_since(self, since_us: int) -> list[Link]:
+        """Return the connections that had not ended before then."""
+        return [link for link in self.links if link.ended_us >= since_us]
+
     def __repr__(self) -> str:
         return f"session {self.number} of {self.client_id}"
 

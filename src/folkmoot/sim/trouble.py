@@ -26,13 +26,22 @@ class Span:
 
     `groups`: the number of each machine's side in a split; None is a disturbance within the budget. `sure`: by side,
     whether it had a copy of everything when the split began. Machines that are not named are apart from all others.
+    `after_us`: how long it lasts after the cluster is whole again.
     """
 
-    def __init__(self, begin_us: int, end_us: int, groups: dict[str, int] | None, sure: dict[int, bool]) -> None:
+    def __init__(
+        self,
+        begin_us: int,
+        end_us: int,
+        groups: dict[str, int] | None,
+        sure: dict[int, bool],
+        after_us: int = _AFTER_US,
+    ) -> None:
         self.begin_us = begin_us
         self.end_us = end_us
         self.groups = groups
         self.sure = sure
+        self.after_us = after_us
 
     def overlaps(self, since_us: int, until_us: int) -> bool:
         """Whether it touches the time between the two moments."""
@@ -122,8 +131,10 @@ class Trouble:
 
     def lose_link(self) -> None:
         """A node gives up what it had for another one that lives."""
-        self._lost_links.append(Span(self.world.now, NEVER, {}, {}))
         self.disturb()
+        span = Span(self.world.now, NEVER, None, {}, 0)
+        self._lost_links.append(span)
+        self._open.append(span)
 
     def exhaust(self) -> None:
         """Something goes wrong beside which nothing else may: the budget is spent until the cluster is whole again."""
@@ -157,10 +168,8 @@ class Trouble:
 
     def rest(self) -> None:
         """The cluster is whole: all members in one view, all copies complete."""
-        for span in self._lost_links:
-            span.end_us = min(span.end_us, self.world.now)
         for span in self._open:
-            span.end_us = self.world.now + _AFTER_US
+            span.end_us = self.world.now + span.after_us
         self._open = []
         self.exhausted = False
         self.weak.clear()
