@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from folkmoot.client.problem import BadAnswer, Unreachable
+from folkmoot.client.problem import BadAnswer, NotAuthorised, StreamProblem, Unreachable
 
 __all__ = ["Answer", "Nodes", "Turns", "split_urls"]
 
@@ -31,6 +31,26 @@ class Answer:
         self.status = status
         self.headers = headers
         self.data = data
+
+    def checked(self, problems: Mapping[int, type[StreamProblem]]) -> Answer:
+        """Return itself if the node did what was asked.
+
+        `problems`: what the other statuses stand for. Raises that, NotAuthorised for a wrong token, and BadAnswer else.
+        """
+        if self.status == 200:
+            return self
+        if self.status in (401, 403):
+            raise NotAuthorised(
+                f"{self.url} refuses the token ({self.status}): give the token that the node was configured with"
+            )
+        problem = problems.get(self.status)
+        if problem is None:
+            raise BadAnswer(f"{self.url} answered {self.status}: {self.reason()}")
+        raise problem(self.reason())
+
+    def reason(self) -> str:
+        """Return why the node did not do what was asked, and which node; raises BadAnswer when it does not say."""
+        return f"{self.object().get('error', 'no reason given')} ({self.url})"
 
     def object(self) -> dict[str, Any]:
         """Return the body as a JSON object; raises BadAnswer when it is none."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from folkmoot.client.nodes import Answer, Nodes, Turns, split_urls
-from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchStream, NotAuthorised, OffsetAhead, OffsetGone
+from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchStream, OffsetAhead, OffsetGone
 from folkmoot.streams.chunk import Head, decode_chunk, decode_head, fault
 from folkmoot.streams.record import Entry
 
@@ -183,23 +183,11 @@ class StreamClient:
 
     def _ask(self, path: str, fields: dict[str, str], extra_wait_s: float = 0.0) -> Answer:
         answer = self.nodes.get(path, fields, extra_wait_s)
-        if answer.status == 200:
-            return answer
-        if answer.status in (401, 403):
-            raise NotAuthorised(
-                f"{answer.url} refuses the token ({answer.status}): give the token that the node was configured with"
-            )
-        found = answer.object()
-        text = f"{found.get('error', 'no reason given')} ({answer.url})"
-        if answer.status == 404:
-            raise NoSuchStream(text)
         if answer.status == 410:
-            raise OffsetGone(text, int(found["oldest"]))
+            raise OffsetGone(answer.reason(), int(answer.object()["oldest"]))
         if answer.status == 416:
-            raise OffsetAhead(text, int(found["next"]))
-        if answer.status == 400:
-            raise BadQuestion(text)
-        raise BadAnswer(f"{answer.url} answered {answer.status}: {text}")
+            raise OffsetAhead(answer.reason(), int(answer.object()["next"]))
+        return answer.checked({400: BadQuestion, 404: NoSuchStream})
 
 
 def _path(name: str) -> str:

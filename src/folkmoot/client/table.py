@@ -7,14 +7,15 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from folkmoot.client.column import LIVE, TABLES
-from folkmoot.client.nodes import Answer, Nodes, split_urls
-from folkmoot.client.problem import BadAnswer, BadQuestion, NotAuthorised
+from folkmoot.client.nodes import Nodes, split_urls
+from folkmoot.client.problem import BadAnswer, BadQuestion, StreamProblem
 
 __all__ = ["Part", "TableClient"]
 
 TIMEOUT_S: Final = 15.0
 ATTEMPTS: Final = 5
 """A partition whose snapshot is lost, because its leader is gone or the reader was slow, is read anew so many times."""
+_PROBLEMS: Final[dict[int, type[StreamProblem]]] = {400: BadQuestion}
 
 
 class Part:
@@ -43,7 +44,7 @@ class TableClient:
 
     def parts(self, table: str) -> list[Part]:
         """Return what a whole table consists of, at this moment."""
-        answer = _checked(self.nodes.get("/api/v1/tables", {}))
+        answer = self.nodes.get("/api/v1/tables", {}).checked(_PROBLEMS)
         found = answer.object()
         if not isinstance(found.get("partitions"), int) or not isinstance(found.get("nodes"), list):
             raise BadAnswer(f"{answer.url} does not say which partitions there are")
@@ -76,7 +77,7 @@ class TableClient:
                 return None
             if answer.status == 404 and part.node is not None:
                 return []
-            found = _checked(answer).object()
+            found = answer.checked(_PROBLEMS).object()
             if not isinstance(found.get("rows"), list) or "next" not in found:
                 raise BadAnswer(f"{answer.url} answered without rows")
             rows.extend(found["rows"])
@@ -87,16 +88,3 @@ class TableClient:
     def close(self) -> None:
         """Close all connections."""
         self.nodes.close()
-
-
-def _checked(answer: Answer) -> Answer:
-    if answer.status == 200:
-        return answer
-    if answer.status in (401, 403):
-        raise NotAuthorised(
-            f"{answer.url} refuses the token ({answer.status}): give the token that the node was configured with"
-        )
-    text = f"{answer.object().get('error', 'no reason given')} ({answer.url})"
-    if answer.status == 400:
-        raise BadQuestion(text)
-    raise BadAnswer(f"{answer.url} answered {answer.status}: {text}")

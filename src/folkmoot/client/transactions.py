@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from folkmoot.client.nodes import Answer, Nodes, split_urls
-from folkmoot.client.problem import BadAnswer, BadQuestion, NoSuchApp, NotAuthorised, NotPossible
+from folkmoot.client.nodes import Nodes, split_urls
+from folkmoot.client.problem import BadQuestion, NoSuchApp, NotPossible, StreamProblem
 
 __all__ = ["CHUNK_BYTES", "CHUNK_MESSAGES", "PartWriter", "TransactionClient"]
 
@@ -24,6 +24,12 @@ CHUNK_MESSAGES: Final = 256
 TIMEOUT_S: Final = 20.0
 PACKETS: Final = "application/vnd.folkmoot.packets"
 _BASE: Final = "/api/v1/transactions"
+_PROBLEMS: Final[dict[int, type[StreamProblem]]] = {
+    400: BadQuestion,
+    404: NoSuchApp,
+    409: NotPossible,
+    413: BadQuestion,
+}
 
 
 class TransactionClient:
@@ -46,7 +52,7 @@ class TransactionClient:
         Staging the same chunk again replaces it.
         """
         path = f"{_path(app)}/{number}/{quote(part, safe='')}/{chunk}"
-        return bool(_checked(self.nodes.send("PUT", path, packets, PACKETS)).object().get("committed"))
+        return bool(self.nodes.send("PUT", path, packets, PACKETS).checked(_PROBLEMS).object().get("committed"))
 
     def commit(self, app: str, number: int, parts: Sequence[tuple[str, int]]) -> bool:
         """Commit a transaction: its parts in order, with their numbers of chunks; True when it was committed before.
@@ -55,24 +61,25 @@ class TransactionClient:
         """
         body = json.dumps({"parts": [[name, chunks] for name, chunks in parts]}).encode()
         answer = self.nodes.send("POST", f"{_path(app)}/{number}/commit", body, "application/json")
-        return bool(_checked(answer).object().get("repeated"))
+        return bool(answer.checked(_PROBLEMS).object().get("repeated"))
 
     def abort(self, app: str, number: int, part: str) -> None:
         """Drop what is staged as a part, unless its transaction is committed."""
-        _checked(self.nodes.send("DELETE", f"{_path(app)}/{number}/{quote(part, safe='')}", b"", PACKETS))
+        path = f"{_path(app)}/{number}/{quote(part, safe='')}"
+        self.nodes.send("DELETE", path, b"", PACKETS).checked(_PROBLEMS)
 
     def apps(self) -> tuple[list[dict[str, Any]], bool]:
         """Return all apps, and whether none is missing because its home has no leader now."""
-        found = _checked(self.nodes.get(_BASE, {})).object()
+        found = self.nodes.get(_BASE, {}).checked(_PROBLEMS).object()
         return list(found.get("transactions", [])), bool(found.get("complete"))
 
     def describe(self, app: str) -> dict[str, Any]:
         """Return one app; raises NoSuchApp."""
-        return _checked(self.nodes.get(_path(app), {})).object()
+        return self.nodes.get(_path(app), {}).checked(_PROBLEMS).object()
 
     def forget(self, app: str) -> None:
         """Forget an app, so that its numbers begin anew; raises NoSuchApp, or NotPossible while messages wait."""
-        _checked(self.nodes.send("DELETE", _path(app), b"", PACKETS))
+        self.nodes.send("DELETE", _path(app), b"", PACKETS).checked(_PROBLEMS)
 
     def close(self) -> None:
         """Close all connections."""
@@ -116,22 +123,3 @@ class PartWriter:
 
 def _path(app: str) -> str:
     return f"{_BASE}/{quote(app, safe='')}"
-
-
-def _checked(answer: Answer) -> Answer:
-    """Return an answer that is one; raises what it says otherwise."""
-    if answer.status == 200:
-        return answer
-    if answer.status in (401, 403):
-        raise NotAuthorised(
-            f"{answer.url} refuses the token ({answer.status}): give the token that the node was configured with"
-        )
-    found = answer.object() if answer.data.startswith(b"{") else {}
-    text = f"{found.get('error', 'no reason given')} ({answer.url})"
-    if answer.status == 404 and found:
-        raise NoSuchApp(text)
-    if answer.status == 409:
-        raise NotPossible(text)
-    if answer.status in (400, 413):
-        raise BadQuestion(text)
-    raise BadAnswer(f"{answer.url} answered {answer.status}: {text}")
