@@ -87,7 +87,7 @@ class Switch:
     def receive(self, node_id: str, kind: int, body: bytes) -> None:
         """Take a message; those of a node that is about to be a member wait until it is one.
 
-        So do those of a node that is muted: it would not hear the answers, and does not know that it should ask again.
+        So do those of a node out of sync: it would miss the answers, and does not know that it should ask again.
         """
         if node_id not in self.fabric.others or node_id in self._early or node_id in self.fabric.out_of_sync:
             self._keep(node_id, kind, body)

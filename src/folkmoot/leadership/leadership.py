@@ -112,8 +112,7 @@ class Leadership:
         """
         fabric = self.fabric
         self.forward_sender.begin(epoch)
-        # These members miss messages of this node; this node may miss none of theirs.
-        out_of_sync = fabric.resync()
+        out_of_sync = fabric.resync()  # they miss messages of this node; it may miss none of theirs
         for node_id in members:
             fabric.send(node_id, ENTER, varint(epoch))
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
@@ -390,7 +389,7 @@ class Leadership:
         if session.durable:
             self.lifecycle.leave(session)
             session.connection = None
-            self.attaching.be_guest(connection)
+            self.attaching.attach_proxy(connection)
         elif session.will is not None:
             session.will = None  # its row is there
             self.state.counters.wills_pending -= 1

@@ -1,6 +1,6 @@
 """Agreeing on a view: this node as proposer, and as one who is asked.
 
-Owns the proposal under way. Never decides that a view is due (membership does), nor who belongs to it (roster).
+Owns the proposal under way. Never decides that a view is due (membership does), nor who belongs to it (planner).
 The order in which things are said is part of the agreement: a promise is given before anything of the new view is
 known, and a commit is taken only for the epoch that was promised last.
 """
@@ -49,7 +49,7 @@ class Ballot:
     def __init__(self, member_state: MemberState, detector: Detector) -> None:
         self.proposal: Proposal | None = None
         self.retry_us: int = 0  # no proposal before
-        self.unresponsive: dict[str, int] = {}  # who did not answer, though heard: left out until then
+        self.unresponsive: dict[str, int] = {}  # nodes that send heartbeats and no answers: left out until then
         self.requests: list[Request] = []  # of all members, for the proposal under way
         self.leaving: list[str] = []
         self.left: list[str] = []

@@ -147,7 +147,7 @@ class Beater:
         return encode_heartbeat(beat)
 
     def _addresses(self, in_view: bool) -> list[tuple[str, str]]:
-        """Return nodes that the receiver may not know: strangers for members, for strangers everybody."""
+        """Return nodes that the receiver may not know: for a member the non-members, for a non-member all."""
         view = self._member_state.view
         found: list[tuple[str, str]] = []
         for node_id in sorted(self._detector.peers):

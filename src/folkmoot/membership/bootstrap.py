@@ -71,7 +71,7 @@ class Bootstrap:
         if not waited and not self._all_here(ids):
             return
         if len(ids) == 1 and self.refused_us and now - self.refused_us < member_state.config.refusal_us:
-            return  # it has a wrong secret, name or id: a cluster is there, and what this one took in would be apart
+            return  # it has a wrong secret, name or id: there is a cluster, and this node would form another one
         if member_state.config.split_policy == "majority" and not self._enough(ids):
             return
         self._ballot.requests = []

@@ -145,8 +145,8 @@ def _tops(proposal: Proposal) -> list[View]:
     """Return the views from which this one goes on: one, or after a split one per component.
 
     A view is behind another if one who has installed it is a member of the later one. Nodes that start again tell of
-    old views; these count only when nobody serves, or those who do began apart: what these made is not what the others
-    come from.
+    old views; these count only when nobody serves, or when a minority of the seeds began the view of those that do: the
+    others do not descend from it.
     """
     found: dict[int, View] = {}
     holders: dict[int, list[str]] = {}
@@ -173,7 +173,7 @@ def _tops(proposal: Proposal) -> list[View]:
 
 
 def _within(tops: list[View]) -> list[View]:
-    """Return those that were not begun apart, if there are any: who was in the others is a newcomer to these."""
+    """Return the views that no minority of the seeds began, if there are any: the others' members are new to them."""
     return [top for top in tops if not top.minority_bootstrap] or tops
 
 

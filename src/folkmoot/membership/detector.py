@@ -1,6 +1,6 @@
 """Who hears whom: what this node hears, and what the heartbeats of others say about what they hear.
 
-Owns the evidence (connections, silence, refusals, rows of the reach matrix); the roster draws the conclusions. A node
+Owns the evidence (connections, silence, refusals, rows of the reach matrix); the planner draws the conclusions. A node
 has a slot, and sets of nodes are integers with a bit per slot, so that looking at 200 nodes is a few operations.
 """
 

@@ -75,7 +75,7 @@ class MemberState:
         self.fallen: bool = False  # has stood down since it promised: the others take it for who it was, so it waits
         self.leaving: bool = False  # wants to go for good
         self.departing: bool = False  # has said goodbye: no view is to have it any more
-        self.excluded_by: list[str] = []  # members of views that were made without this node: they have forgotten it
+        self.excluded_by: list[str] = []  # members of views that exclude this node: they have forgotten it
         self.met: dict[str, str] = {}  # by seed the id of the node that has answered there
         self.installed_us: int = 0
         self.promised_us: int = 0

@@ -1,7 +1,7 @@
 """Membership: who belongs to the cluster, agreed on by its members; the entrance to this part for the node.
 
 Owns the rhythm: heartbeats, and when the evidence is looked at. The evidence is the detector's, what follows from it is
-decided inside of a view or outside, the agreement is the ballot's, the state is the seat's.
+decided inside of a view or outside, the agreement is the ballot's, `MemberState` has the state.
 """
 
 from __future__ import annotations

@@ -55,7 +55,8 @@ class Planner:
     ) -> Wish:
         """Return the wish of a member of `view`.
 
-        muted: who does not answer though it is heard; doubt_us: after such a silence a node is not waited for.
+        unresponsive: nodes that send heartbeats and no answers; doubt_us: after such a silence a node is not waited
+        for.
         """
         wish = Wish()
         self._bad_now = {}
@@ -106,14 +107,7 @@ class Planner:
         return self._detector.ids(here)
 
     def _stay(
-        self,
-        view: View,
-        stalled: bool,
-        requests: list[Request],
-        unresponsive: list[str],
-        touch: int,
-        quiet: int,
-        wish: Wish,
+        self, view: View, stalled: bool, requests: list[Request], silent: list[str], touch: int, quiet: int, wish: Wish
     ) -> int:
         """Return the members that live; a node that stands still is out, also for itself."""
         stay = 0
@@ -127,7 +121,7 @@ class Planner:
                 bit = peer.bit
                 proved = peer.proved_dead or (peer.member is not None and peer.incarnation() != member.incarnation)
                 vouchers = touch & ~quiet if proved else touch
-                why = "does not answer" if member.node_id in unresponsive else self._fault(member, peer, vouchers)
+                why = "does not answer" if member.node_id in silent else self._fault(member, peer, vouchers)
                 wish.proved = wish.proved or (proved and why != "")
             if not why and _asked(DEPART, requests, member):
                 why = "stops"

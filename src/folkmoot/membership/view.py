@@ -72,13 +72,14 @@ class View:
     partition the learners whose copies went another way in a split: it opens only when it has taken their changes in.
     bases: by member the epoch of the view in which it served until now, and this one's if it served in none: who served
     in one that others have not seen has forgotten what was between them. lineage: the newest epochs, newest first, that
-    all its members come from: each of them has been in these views, or goes on from one who was. lasts: by id of
-    those who are absent the epochs of the last views in which they were, one per side of a split. forgotten: (id, epoch
-    of the order) of nodes that an operator had forgotten; one that is a member of such a view begins anew with it.
-    crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead.
-    losses: which copies are away or lost. doubtful: ids of absent ones that may live, as the proposer sees it.
-    yielded: per partition the learners whose newest changes were told to nobody, with that copy's epoch and sequence.
-    apart: begun from nothing where most of the seeds did not answer: they may be a cluster that it does not know.
+    all its members come from: each of them has been in these views, or goes on from one who was. lasts: by id of those
+    who are absent the epochs of the last views in which they were, one per side of a split. forgotten: (id, epoch of
+    the order) of nodes that an operator had forgotten; one that is a member of such a view begins anew with it.
+    crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead. losses:
+    which copies are away or lost. doubtful: ids of absent ones that may live, as the proposer sees it.
+    uncommitted_tails: per partition the learners whose newest changes were never acknowledged, with the copy's epoch
+    and sequence. minority_bootstrap: begun without most of the seeds, which may be a cluster that this one does not
+    know.
     """
 
     def __init__(

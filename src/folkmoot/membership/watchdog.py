@@ -1,7 +1,7 @@
 """A member of a view: it watches whether that is as it should be, and has another one made when it is not.
 
-Owns since when a change is due. What is wrong with the view is said by the roster (who belongs to it) and the agenda
-(all else); what is proposed then is the ballot's.
+Owns since when a change is due. The planner (which nodes belong to the view) and the deferred changes (all else) say
+what is wrong with the view; the ballot proposes the next one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The receipts of heals between one node, its store and the others: stored, told to all, learned from all."""
+"""The summaries of heals: stored at each node, sent to all others, learned from all others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HealLog"]
 
 
 class HealLog:
-    """What one node knows of heals."""
+    """The heals that one node knows."""
 
     def __init__(self, node_id: str, state: State, peers: Peers, replication: Replication) -> None:
         self.heals = Heals(node_id)
@@ -27,19 +27,19 @@ class HealLog:
         read_heals(self._state.reader, self.heals)
 
     def greet(self, node_id: str) -> None:
-        """A node is connected: tell it all."""
+        """Send all known heals to a node that has connected."""
         if self.heals.known:
             self._peers.send(node_id, HEALS, encode_heals(self.heals.known))
 
     def learn(self, node_id: str, body: bytes) -> None:
-        """A node tells what it knows."""
+        """Take the heals that another node knows."""
         try:
             self.heals.learn(body)
         except ValueError as fault:
             self._state.event(ERROR, "peer_nonsense", {"node": node_id, "why": str(fault)})
 
     def step(self) -> None:
-        """Store what is new, and tell the others of this node's own."""
+        """Store new heals, and send those of this node to the others."""
         self.heals.note(self._replication.heals)
         if self.heals.fresh:
             body = encode_heals(self.heals.fresh)

@@ -1,4 +1,4 @@
-"""What this node tells of its copies when it promises a view."""
+"""The holdings of this node, for its promise of a view."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["ReplicaHoldings"]
 
 
 class ReplicaHoldings(HoldingsSource):
-    """The copies of one node."""
+    """The replicas of one node."""
 
     def __init__(self, replication: Replication) -> None:
         self.replication = replication

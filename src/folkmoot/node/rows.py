@@ -1,6 +1,6 @@
-"""What a node keeps as rows of its own: the newest view that it has installed, and the receipts of heals.
+"""The rows of the node itself: the newest view that it has installed, and the summaries of heals.
 
-A restarted node knows whom to look for, and what was merged before.
+From them a restarted node knows the other members, and what was merged before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def put_view(writer: Writer, view: View) -> None:
 
 
 def read_heals(reader: Reader, heals: Heals) -> None:
-    """Take the receipts that are stored; raises CorruptStore."""
+    """Read the stored summaries; raises CorruptStore."""
     value = reader.get(_HEALS_KEY)
     if value is not None:
         try:

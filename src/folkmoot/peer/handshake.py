@@ -7,10 +7,9 @@ Owns the bytes and the rules of HELLO and PROOF; connections are `folkmoot.peer.
     fields    each tag u8, length u16, value; unknown tags and what follows the known part of a value are ignored
 
 PROOF is HMAC-SHA256 (RFC 2104, FIPS 180-4) under the secret over the prover's role and both HELLOs, so over both ids,
-nonces and versions: none of it can be changed on the way. The node that dialled proves itself first, so that a
-stranger who connects gets nothing to guess secrets with. Nonces depend on the secret: nobody else can foretell them and
-collect answers. The proof is about the start of a connection; only TLS protects what follows from one who sits on the
-line.
+nonces and versions: none of it can be changed on the way. The node that dialled proves itself first, so that a stranger
+that connects gets nothing to guess secrets with. Nonces depend on the secret: nobody else can foretell them and collect
+answers. The proof is about the start of a connection; only TLS protects what follows from one who sits on the line.
 """
 
 from __future__ import annotations

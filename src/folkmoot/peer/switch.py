@@ -86,7 +86,7 @@ class Switch:
     # Handshake
 
     def _welcome(self, peer: PeerConnection) -> None:
-        """Begin a handshake; when too many strangers are at it, the one that takes longest goes."""
+        """Begin a handshake; when too many unauthenticated connections wait, the oldest is closed."""
         oldest: PeerConnection | None = None
         accepted = 0
         for other in self._handshakes.values():

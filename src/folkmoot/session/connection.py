@@ -67,7 +67,7 @@ class Connection:
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
         self.paused = 0  # why its PUBLISH packets are not taken: bits of broker.commit
-        self.defers_publishes = False  # so it was at the end of the last turn: what comes is sifted
+        self.defers_publishes = False  # paused since an earlier turn: only what need not wait is handled
         self.reading_paused = False  # its socket is not read
         self.stash: bytearray | None = None  # packets that came meanwhile and have to wait
         # Published over it: the newest number under which other nodes were asked, the newest outbox entry of its

@@ -1,7 +1,7 @@
-"""A client whose connection is at one node and whose session is led at another: what each of the two remembers.
+"""A client that is connected to one node and whose session another node leads: the state at each of the two.
 
-The node with the connection keeps every packet that it has passed on until its effects are safe and its answer has come
-back: when another node takes the session over, the packets go there. Data only.
+The node with the connection keeps every passed packet until its effects are safe and its answer has come back: when
+another node takes the session over, the packets go there. Data only.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from folkmoot.session.connection import Connection
 
 __all__ = ["ASKED", "ENDED", "ENTRY_BYTES", "GRANTED", "Lane", "Relay", "Remote"]
 
-ASKED: Final = 0  # the leader has been asked, or will be when there is one
+ASKED: Final = 0  # the leader has been asked to admit it, or will be when there is one
 GRANTED: Final = 1  # CONNACK has been sent
-ENTRY_BYTES: Final = 128  # what a packet in the log takes beside its own bytes, about
+ENTRY_BYTES: Final = 128  # overhead of a packet in the log beside its bytes, approximately
 ENDED: Final = 2  # the connection is gone; the leader may not know it yet
 
 
 class Relay:
-    """The node with the connection: what it has passed on for it.
+    """State at the node with the connection.
 
-    token: drawn, so that a new leader can tell what this connection has set with the old one; told: whether any leader
-    has heard of it; leader: the node that takes packets now, empty while the partition has none; log: packets whose
-    effects are not known to be safe, as (number, first byte, rest); given: the newest packet that any leader got;
-    retained: the newest one of a retained message; kept_token: the newest turn in which this node published one itself;
-    promised: the packet that marks what this node, as the leader before, had under way for it; flights: queue sequences
-    by packet id that the client has got and whose acknowledgement is not known to be safe.
+    token: random, so that a new leader recognises what this connection has set with the old one; announced: some leader
+    knows the client; leader: the node that takes packets now, empty while the partition has none; log: packets whose
+    effects may be lost, as (number, first byte, rest); packet_seq: the newest packet; sent_seq: the newest that any
+    leader got; retained_seq: the newest with a retained message; kept_token: the newest turn in which this node
+    published a retained message itself; marker_seq: the marker packet behind what this node, as former leader, had
+    under way; flights: queue sequences by packet id of deliveries whose acknowledgement may be lost.
     """
 
     def __init__(self, connection: Connection, partition: int, body: bytes, assigned: bool, token: int) -> None:
@@ -53,7 +53,7 @@ class Relay:
 
     @property
     def is_spent(self) -> bool:
-        """Whether it was for a session that ends with its connection, and that has ended."""
+        """Whether its session ended with its connection, which is gone."""
         return self.state == ENDED and not self.durable
 
     def is_ordered(self, passed_on: bool, complete_token: int) -> bool:
@@ -63,11 +63,11 @@ class Relay:
         return not self.log or self.log[0][0] > self.retained_seq
 
     def is_free(self) -> bool:
-        """Whether what is published here overtakes nothing that the session's leader sends for it (A3)."""
+        """Whether a message published here overtakes none that the session's leader publishes for the client (A3)."""
         return not self.marker_seq or not self.log or self.log[0][0] > self.marker_seq
 
     def let_overtake(self) -> None:
-        """The client has gone: better out of order than not at all."""
+        """Drop the order: the client has gone, and late messages are better out of order than not at all."""
         self.retained_seq = 0
         self.kept_token = 0
         self.marker_seq = 0
@@ -86,7 +86,7 @@ class Relay:
 
 
 class Lane:
-    """What the clients of one other node may still get in this turn, in bytes: together, for they share its link."""
+    """The bytes that all clients of one other node may still get in this turn: they share its link."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -96,22 +96,22 @@ class Lane:
 
 
 class Remote:
-    """The node with the session: where the connection is, how far its packets have come, and what is to be told."""
+    """State at the node with the session: where the connection is, how far its packets have come, what to report."""
 
     def __init__(self, node_id: str, number: int, token: int) -> None:
         self.node_id = node_id
         self.number = number
         self.token = token
-        self.gone = False  # nothing is told any more: the node is no member, or the session has been left
-        self.received_seq = 0  # the newest that came
-        self.resent_seq = 0  # the newest that an earlier leader was given
-        self.handled_seq = 0  # the newest whose effects are safe
+        self.gone = False  # nothing is reported any more: the node is no member, or the session has moved
+        self.received_seq = 0  # the newest packet received
+        self.resent_seq = 0  # the newest packet that an earlier leader had got
+        self.handled_seq = 0  # the newest packet whose effects are safe
         self.blocked = False  # the client takes no more bytes for now
-        self.choked = False  # so does its node
+        self.choked = False  # its node takes no more bytes either
         self.opened = False  # its CONNACK is in the output
-        self.fenced = False  # its node has been told to close it, because another connection wants the session
+        self.fenced = False  # its node has been told to close it, because another connection takes the session
         self.sequences: list[int] = []  # of the queued messages in the output
-        self.code = 0  # why it is closed: the reason code for DISCONNECT, 0 = no DISCONNECT
+        self.code = 0  # the reason code of the DISCONNECT that closes it, 0 = no DISCONNECT
         self.why = ""
 
     def __repr__(self) -> str:

@@ -25,7 +25,7 @@ class Span:
     """A time of trouble.
 
     `groups`: the number of each machine's side in a split; None is a disturbance within the budget. `sure`: by side,
-    whether it had a copy of everything when the split began. Machines that are not named are apart from all others.
+    whether it had a copy of everything when the split began. Machines that are not named are separated from all others.
     """
 
     def __init__(self, begin_us: int, end_us: int, groups: dict[str, int] | None, sure: dict[int, bool]) -> None:
@@ -131,7 +131,7 @@ class Trouble:
         self.disturb()
 
     def split(self, sides: list[list[Host]]) -> None:
-        """The machines fall apart into sides; those that no side names are apart from everybody."""
+        """The network splits into sides; machines that no side names are separated from all others."""
         self.faults += 1
         whole = self.calm
         groups: dict[str, int] = {}

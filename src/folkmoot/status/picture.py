@@ -195,7 +195,7 @@ class AlonePicture(Picture):
         return self.node.config.node_id
 
     def policy(self) -> str:
-        """Nothing can fall apart."""
+        """A single node has no splits."""
         return "available"
 
     def may_write(self) -> bool:
