@@ -36,5 +36,5 @@ def decode_cursor(data: bytes) -> TableCursor:
     """Read a cursor; raises ValueError if it is malformed."""
     number, key, carry = msgspec.msgpack.decode(data, type=_Packed)
     if number < 0 or len(carry) > _CARRY or min(carry, default=0) < 0 or max(carry, default=0) >= 1 << 62:
-        raise ValueError("no page of a table begins there")
+        raise ValueError("the cursor of the table is invalid")
     return TableCursor(number, key, carry)

@@ -56,5 +56,5 @@ def caution(picture: Picture) -> str:
     disks = f"the disk of {full[0]} is full" if len(full) == 1 else f"the disks of {', '.join(full)} are full"
     refused = len(refusing(picture, full))
     if not refused:
-        return f"{disks}; other nodes lead its partitions" if len(full) == 1 else f"{disks}; others lead"
+        return f"{disks}; other nodes lead its partitions" if len(full) == 1 else f"{disks}; other nodes lead"
     return f"{disks}: {refused} of {picture.partitions()} partitions refuse what must be stored"

@@ -257,7 +257,7 @@ class NodeStatus:
         if view is None or member is None:
             if node_id not in picture.known():
                 return None
-            return _answer(node_id, True, "it is not in the view: nobody waits for it", [])
+            return _answer(node_id, True, "it is not in the view: no node waits for it", [])
         if picture.state() not in (ALONE, MEMBER):
             return _answer(node_id, False, self.outside(), [])
         active = [other.node_id for other in view.members if other.state == ACTIVE and other.node_id != node_id]
@@ -289,7 +289,7 @@ class NodeStatus:
         alone = stranded(picture, node_id, full_disks(picture))
         if alone:
             return _answer(node_id, False, f"the disks with the other copies of {named(alone)} are full", alone)
-        return _answer(node_id, True, "others have copies of all that it has", [])
+        return _answer(node_id, True, "other nodes have copies of all its partitions", [])
 
     def heals(self) -> list[dict[str, object]]:
         """Return the summaries of heals, the newest last."""
@@ -307,7 +307,7 @@ class NodeStatus:
             self._had_data = False
         waits = wait_of(picture)
         if waits or member is None:
-            return waits or "it waits for the cluster to take it in"
+            return waits or "it waits to become a member of the cluster"
         if member.state == LEAVING:
             return "it is leaving the cluster"
         opening = 0
@@ -333,7 +333,7 @@ class NodeStatus:
         """Evict a member; return why not, or "" when it is under way. `force`: despite the consequences."""
         view = self.picture.view()
         if self.known(node_id) and (view is None or view.member(node_id) is None):
-            return f"{node_id} is not in the view already"
+            return f"{node_id} is already outside of the view"
         risk = "" if force else evict_risk(self.picture, node_id)
         return self._unknown(node_id) or risk or self.picture.evict(node_id, now)
 
@@ -351,10 +351,12 @@ class NodeStatus:
         member = None if view is None else view.member(node_id)
         if self.picture.state() != ALONE and view is not None and self.known(node_id):
             if member is None:
-                return f"{node_id} is away, or was put out, and cannot hand over anything: start it anew, or forget it"
+                return (
+                    f"{node_id} is absent or evicted, and cannot hand over its partitions: start it again, or forget it"
+                )
             stay = [other for other in view.members if other.state != LEAVING and other.node_id != node_id]
             if not stay:
-                return f"{node_id} is the only node that stays: nobody could take what it has. To end it, stop it"
+                return f"{node_id} is the only remaining node: no other can take its partitions. Stop it instead"
         return self._unknown(node_id) or self.picture.leave(node_id, now)
 
     def known(self, node_id: str) -> bool:

@@ -16,12 +16,14 @@ def wait_of(picture: Picture) -> str:
     state = picture.state()
     if state == EXCLUDED:
         full = has_full_disk(picture, picture.node_id())
-        return "the cluster has left it out" + (": its disk is full, and it comes back with room" if full else "")
+        return "it is excluded from the cluster's view" + (
+            ": its disk is full, and it comes back with room" if full else ""
+        )
     if state == MEMBER and not picture.may_write():
         return _majority(picture)
     if state != WAITING:
         return ""
-    words = ["it waits for the cluster to take it in"]
+    words = ["it waits to become a member of the cluster"]
     absent = _absent(picture)
     needs_majority = picture.policy() == "majority"
     if needs_majority and not picture.expected():
