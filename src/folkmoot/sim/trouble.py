@@ -243,7 +243,7 @@ class Trouble:
         return any(not span.groups or not span.sure_of(link.server.name) for span in splits for link in links)
 
     def interrupted(self, since_us: int, until_us: int) -> bool:
-        """Whether a split with two remaining sides began in this time: what was under way may be at one of them only."""
+        """Whether a split into two sides began in this time: what was under way may be at one of them only."""
         return not self.majority and any(since_us <= span.begin_us <= until_us for span in self.splits)
 
     def halved(self, since_us: int) -> bool:
