@@ -121,9 +121,9 @@ def test_a_node_that_waits_says_for_whom() -> None:
     found["waits"] = "no majority: 1 of 2 members heard; waits for n2"
     assert "NOT WRITABLE: no majority: 1 of 2 members heard; waits for n2" in summary(found)
     found["state"] = WAITING
-    found["waits"] = "it waits for the cluster to take it in; n2:1: connection refused"
+    found["waits"] = "it waits to become a member of the cluster; n2:1: connection refused"
     assert summary(found)[1].startswith("NOT TAKEN IN")
-    assert summary(found)[2:4] == ["  it waits for the cluster to take it in", "  n2:1: connection refused"]
+    assert summary(found)[2:4] == ["  it waits to become a member of the cluster", "  n2:1: connection refused"]
 
 
 def test_settings_that_differ_are_named_by_node() -> None:

@@ -108,7 +108,7 @@ def test_two_leave_at_once_and_the_last_cannot(rig: Rig, fleet: Fleet) -> None:
     fleet.flow()
     refused = command(rig, "leave", last, at=last)
     assert refused.returncode == 2
-    assert "the only node that stays" in refused.stderr
+    assert "the only remaining node" in refused.stderr
     fleet.expect_no_fault()
 
 

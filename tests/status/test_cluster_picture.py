@@ -150,6 +150,6 @@ def test_the_leader_of_a_session_knows_where_its_client_is(lonely: Lonely) -> No
 
 def test_orders_reach_the_membership(lonely: Lonely) -> None:
     lonely.go_on(10)
-    assert "the only node that stays" in lonely.status.leave("a", lonely.now)
+    assert "the only remaining node" in lonely.status.leave("a", lonely.now)
     assert "evict it first" in lonely.status.forget("a", lonely.now)
     assert "no node 'b'" in lonely.status.evict("b", lonely.now)

@@ -151,7 +151,7 @@ def test_while_one_is_away_no_other_may_go() -> None:
     assert (ok, partitions) == (False, [0, 1])
     assert "missing" in why
     assert safe(Drawn(two, members="ab", known="ab"))[0], "two nodes keep two copies, and one of them may restart"
-    assert safe(Drawn(two, members="ab", known="abc"), "c") == (True, "it is not in the view: nobody waits for it", [])
+    assert safe(Drawn(two, members="ab", known="abc"), "c") == (True, "it is not in the view: no node waits for it", [])
 
 
 def test_what_is_being_taken_over_is_waited_for() -> None:
@@ -206,7 +206,7 @@ def test_new_shares_do_not_make_a_node_that_serves_unready() -> None:
     picture.learners[1] = ["a"]
     assert status.unready() == ""
     picture.now_state = EXCLUDED
-    assert "left it out" in status.unready()
+    assert "excluded from" in status.unready()
     picture.now_state = MEMBER
     assert "being filled" in status.unready(), "after that it begins anew"
 
@@ -226,11 +226,11 @@ def test_orders_are_for_nodes_that_there_are() -> None:
     assert "no node 'x'" in status.evict("x", 1)
     assert "no node 'x'" in status.forget("x", 1)
     assert "evict it first" in status.forget("b", 1)
-    assert "not in the view already" in status.evict("c", 1)
+    assert "already outside of the view" in status.evict("c", 1)
     assert status.evict("b", 1) == ""
     assert status.forget("c", 1) == ""
     assert "no node 'x'" in status.leave("x", 1)
-    assert "start it anew, or forget it" in status.leave("c", 1)
+    assert "start it again, or forget it" in status.leave("c", 1)
     assert status.leave("a", 1) == ""
     assert picture.orders == [("evict", "b"), ("forget", "c"), ("leave", "a")]
 
@@ -239,7 +239,7 @@ def test_the_last_node_that_stays_cannot_leave() -> None:
     picture = Drawn([["a", "b"]], members="ab", known="ab")
     status = NodeStatus(picture)
     picture.members[0] = picture.members[0].in_state(LEAVING)
-    assert "the only node that stays" in status.leave("b", 1)
+    assert "the only remaining node" in status.leave("b", 1)
     assert status.leave("a", 1) == "", "it leaves already"
     assert status.unready() == "it is leaving the cluster"
 

@@ -109,8 +109,8 @@ def test_a_node_that_is_evicted_learns_that_it_is_out(cluster: SimulatedCluster)
     cluster.advance(3_000_000)
     assert nodes(cluster["n1"])["n2"]["state"] == "away"
     assert of(cluster["n2"]).status()["state"] == "excluded"
-    assert "left it out" in of(cluster["n2"]).unready()
-    assert "not in the view already" in of(cluster["n1"]).evict("n2", cluster.now)
+    assert "excluded from" in of(cluster["n2"]).unready()
+    assert "already outside of the view" in of(cluster["n1"]).evict("n2", cluster.now)
 
 
 def test_all_know_who_proposed_the_view(cluster: SimulatedCluster) -> None:

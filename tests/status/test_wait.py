@@ -47,7 +47,7 @@ def test_one_that_starts_alone_names_the_members_that_it_knew_and_what_their_add
     cluster["n1"].revive()
     cluster.advance(5 * SECOND)
     why = of(cluster["n1"]).unready().split("; ")
-    assert why[0] == "it waits for the cluster to take it in"
+    assert why[0] == "it waits to become a member of the cluster"
     assert why[1:3] == ["no majority: 1 of 3 members heard", "waits for n2, n3"]
     assert why[3:] == ["n2:1: nobody listens", "n3:1: nobody listens"]
 
@@ -79,5 +79,5 @@ def test_who_is_left_out_for_its_full_disk_says_so(full: bool) -> None:
     assert site.node.cluster_node is not None
     site.node.stalled("disk", cluster.now, cluster.now)
     cluster.advance(10 * SECOND)
-    assert of(site).unready().startswith("the cluster has left it out")
+    assert of(site).unready().startswith("it is excluded from the cluster's view")
     assert ("its disk is full" in of(site).unready()) == full

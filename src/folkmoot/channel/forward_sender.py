@@ -1,12 +1,12 @@
-"""Publishing across nodes, the asking side: requests to the leaders of partitions, in order, until they are committed.
+"""The sender of forwarded messages: to the leaders of partitions, in order, until they are committed.
 
-The node where a message is published numbers it, and keeps each partition's part until the partition's leader says
-that it is committed. When a partition changes hands its parts wait, and go to the new leader in the same order as soon
-as that one is open; what it knows already it does not apply again (`mark`). Every part names one partition, because
-partitions move one by one. The answering side is `forward_receiver`.
+The node where a message is published numbers it, and keeps the part of each partition until the leader confirms that it
+is committed. While a partition changes its leader, its parts wait. They go to the new leader in the same order as soon
+as it is open, and it does not apply known ones again (`mark`). Every part names one partition, because partitions move
+one by one. The other end is `delivery.forward_receiver`.
 
-Errands (`outbox`) go the same way. They are numbered by the partition whose they are, and what they have for nodes is
-confirmed too: it comes once to each, whoever sends it.
+Outbox entries (`outbox`) use the same way, with two differences. The partition numbers them, and nodes confirm their
+parts for transient subscribers too: each node applies an entry once, whichever leader sends it.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ from folkmoot.turn.state import State
 
 __all__ = ["Part", "ForwardSender", "first_number"]
 
-_OF_NODE: Final = -1  # in place of a partition: what is for the transient subscribers of a node
+_OF_NODE: Final = -1  # in place of a partition: the part for the transient subscribers of a node
 
 
 def first_number(epoch: int) -> int:
-    """Return the number below which are all that were given to requests or outbox entries in earlier views."""
+    """Return a number above all that messages or outbox entries had in earlier views."""
     return counter_of(epoch) << NUMBER_BITS
 
 
 class Part:
-    """A partition's part in a message, until it is committed; given: a leader was asked for it, in vain perhaps."""
+    """The part of one partition in a message, until it is committed; tried: a leader got it, perhaps in vain."""
 
     def __init__(self, envelope: Envelope, task: Task) -> None:
         self.envelope = envelope
@@ -63,7 +63,7 @@ class Part:
 
 
 class ForwardSender:
-    """The requests of this node that are not committed."""
+    """The messages of this node that are not committed elsewhere."""
 
     def __init__(self, state: State, fabric: Fabric, commits: Commits, barrier: Barrier) -> None:
         self.state = state
@@ -71,12 +71,13 @@ class ForwardSender:
         self.commits = commits
         self.barrier = barrier
         self.acks = AckTracker(0)
-        self.order = 0  # the newest place among all that is sent
+        self.order = 0  # the newest place in the order of sending
         self._sequence = 0
         self._outgoing: dict[str, list[Envelope]] = {}  # of this turn, per node
-        self._sent: dict[str, dict[int, list[Part]]] = {}  # per node, by number of the message: what is not committed
+        # per node, by number of the FORWARD message: uncommitted parts
+        self._sent: dict[str, dict[int, list[Part]]] = {}
         self._parked: dict[int, list[Part]] = {}  # by partition without an open leader
-        # Of outbox entries, to be taken: what is for partitions and clients of this very node, and those that are done
+        # Of outbox entries, to be taken: parts for partitions and clients of this node, and finished entries
         self.own: list[Part] = []
         self.own_live: list[Envelope] = []
         self.finished: list[OutboxEntry] = []
@@ -87,7 +88,7 @@ class ForwardSender:
         return bool(self._parked or self._outgoing or [sent for sent in self._sent.values() if sent])
 
     def is_asking(self, connection: Connection) -> bool:
-        """Whether something published over a connection, or in the same turns, is on its way or will be."""
+        """Whether a message published over a connection, or in the same turns, is on its way or will be."""
         if self._outgoing and connection.forwarded_seq > self.acks.sent_seq:
             return True
         for messages in self._sent.values():
@@ -96,11 +97,11 @@ class ForwardSender:
         return connection.parked_count > 0 and (connection.outbox_order > 0 or not connection.broken)
 
     def begin(self, epoch: int) -> None:
-        """A view was installed: number beyond all that an earlier life of this node, in an earlier view, can have used.
+        """A view was installed: number messages beyond those of earlier processes of this node, in earlier views.
 
-        The newest number of a life is below the counter of the view in which the next one begins.
+        All numbers of a process are below the counter of the view in which the next one begins.
         """
-        self.flush()  # what is on its way can be called back
+        self.flush()  # so that it can be called back
         self._sequence = max(self._sequence, first_number(epoch))
 
     def publish(
@@ -113,7 +114,7 @@ class ForwardSender:
         nodes: dict[str, list[bytes]],
         connection: Connection | None = None,
     ) -> None:
-        """Hand a message to partitions that others lead, and to nodes with transient subscribers (and their groups).
+        """Send a message to partitions that others lead, and to nodes with transient subscribers (and their groups).
 
         flags: FROM_CLIENT, TO_GROUPS. connection: over which it was published.
         """
@@ -141,14 +142,14 @@ class ForwardSender:
             self._outgoing.setdefault(node_id, []).append(envelope)
 
     def publish_run(self, body: bytes, nodes: list[str], connection: Connection) -> None:
-        """Hand a run of packets to nodes with transient subscribers, after all that goes there before it."""
+        """Send a run of packets to nodes with transient subscribers, after all that goes there before it."""
         self._sequence += 1
         connection.forwarded_seq = self.acks.sent_seq + 1
         for node_id in nodes:
             self._outgoing.setdefault(node_id, []).append(Envelope(self._sequence, 0, LIVE | RUN, body))
 
     def hand(self, entry: OutboxEntry) -> None:
-        """Hand an outbox entry, whose row is committed, to all whom it concerns."""
+        """Send an outbox entry, whose row is committed, to all its partitions and nodes."""
         self.order += 1
         blank = Envelope(entry.sequence, 0, entry.flags | OF_PARTITION, entry.body)
         blank.home = entry.home
@@ -164,7 +165,7 @@ class ForwardSender:
             elif node_id in self.fabric.others:
                 envelopes[node_id] = _live(blank, groups)
             else:
-                self._end_entry(entry)  # it is gone, and its transient subscribers with it
+                self._end_entry(entry)  # the node is gone, and its transient subscribers with it
         for task in entry.tasks:
             if self.state.leads[task.partition]:
                 self.own.append(Part(blank, task))
@@ -179,7 +180,7 @@ class ForwardSender:
         parked = self._parked.get(partition)
         if parked is not None or not self.fabric.open[partition] or leader == self.fabric.node_id:
             if not leader and task.bits & RETAIN:
-                self.barrier.end(blank.ticket)  # nobody can keep it: no subscription waits for that
+                self.barrier.end(blank.ticket)  # no node can store it: subscriptions do not wait for it
             if parked is None:
                 parked = []
                 self._parked[partition] = parked
@@ -193,7 +194,7 @@ class ForwardSender:
         envelope.tasks.append(task)
 
     def flush(self) -> None:
-        """Send what this turn has collected, one message per node."""
+        """Send the envelopes of this turn, one message per node."""
         if not self._outgoing:
             return
         outgoing = self._outgoing
@@ -214,7 +215,7 @@ class ForwardSender:
             self.fabric.send(node_id, FORWARD, b"".join(out))
 
     def done(self, node_id: str, body: bytes) -> None:
-        """A node has answered. Raises IndexError for nonsense."""
+        """Handle a FORWARD_ACK. Raises IndexError if it is malformed."""
         number, pos = get_varint(body, 0)
         self.acks.acknowledged(node_id, number)
         count, pos = get_varint(body, pos)
@@ -223,7 +224,7 @@ class ForwardSender:
             partition, pos = get_varint(body, pos)
             refused.add(partition)
         places = get_places(body, pos)
-        unread = self.state.partitions in refused  # there is none of that number: it stands for all of the message
+        unread = self.state.partitions in refused  # no partition has this number: it stands for the whole message
         for part in self._sent.get(node_id, {}).pop(number, []):
             if unread and part.envelope.entry is None:
                 self.commits.fail(part.envelope.token)
@@ -240,7 +241,7 @@ class ForwardSender:
             self.end(part)
 
     def end(self, part: Part) -> None:
-        """Nobody waits for a part any more: it is committed, has failed, or was dropped."""
+        """Finish a part: it is committed, has failed, or was dropped."""
         entry = part.envelope.entry
         if part.task.bits & RETAIN:
             self.barrier.end(part.envelope.ticket)
@@ -255,7 +256,7 @@ class ForwardSender:
             self.finished.append(entry)
 
     def park(self, part: Part) -> None:
-        """Let a part that was given to a leader wait for the partition's next one, in its place."""
+        """Make a part wait, in its place, for the next leader of its partition."""
         part.tried = True
         parked = self._parked.setdefault(part.task.partition, [])
         at = len(parked)
@@ -267,11 +268,11 @@ class ForwardSender:
     # -- partitions move ----------------------------------------------------------------------------------------------
 
     def moved(self, partition: int) -> None:
-        """A partition has another leader, or one that must open it anew: what is not committed waits."""
+        """A partition has another leader, or one that must open it anew: its uncommitted parts wait."""
         self._recall(partition)
 
     def give_up(self, partition: int) -> None:
-        """No node can lead a partition: whoever waits for it must ask again, and will be told so. Errands wait."""
+        """No node can lead a partition: its messages fail, and clients repeat them. Outbox entries wait."""
         self._recall(partition)
         parked = self._parked.pop(partition, [])
         waiting = [part for part in parked if part.envelope.entry is not None]
@@ -279,7 +280,7 @@ class ForwardSender:
             self._parked[partition] = waiting
         for part in parked:
             _count(part.envelope, -1)
-            self.barrier.end(part.envelope.ticket)  # who subscribes waits for what can come
+            self.barrier.end(part.envelope.ticket)  # a subscription waits only for messages that can come
             if part.envelope.entry is None:
                 self.commits.fail(part.envelope.token)
                 self.end(part)
@@ -294,7 +295,7 @@ class ForwardSender:
                         self.park(part)
 
     def gone(self, node_id: str) -> None:
-        """A node is no member any more: what it has not answered goes to others, or is due to nobody."""
+        """A node is no member any more: parts for its partitions go to others, those for its subscribers end."""
         self.acks.forget(node_id)
         for parts in self._sent.pop(node_id, {}).values():
             for part in parts:
@@ -304,7 +305,7 @@ class ForwardSender:
                     self.park(part)
 
     def renew(self, node_id: str) -> None:
-        """All begins anew with a node that lives on: it has forgotten what it has not answered."""
+        """A member starts anew without a restart: it has forgotten what it has not confirmed."""
         self.acks.forget(node_id)
         for parts in self._sent.pop(node_id, {}).values():
             for part in parts:
@@ -314,7 +315,7 @@ class ForwardSender:
                     self.park(part)
 
     def drop_all(self) -> None:
-        """Forget all requests: who waits for them is not here any more; outbox entries are rows, and come again."""
+        """Forget all messages: their clients are disconnected. Outbox entries are rows, and return with them."""
         for messages in self._sent.values():
             for parts in messages.values():
                 self._drop(parts)
@@ -336,10 +337,11 @@ class ForwardSender:
                 self.end(part)
 
     def opened(self, partition: int) -> list[Part]:
-        """The leader of a partition takes requests: what waits goes to it. Return it when that is this node itself.
+        """The leader of a partition accepts messages: send those that wait, or return them if this node is the leader.
 
-        Not so what came over a connection that broke meanwhile: nobody was told of it, and its client may have gone on
-        elsewhere, with newer messages (A3); unless a newer one of its own is promised, and comes for certain.
+        Messages of a broken connection are dropped: they were not acknowledged, and the client may have sent newer ones
+        through another node (A3). They are kept if a newer message of the same connection is in the outbox, and so
+        certain.
         """
         self._recall(partition)
         parts: list[Part] = []
@@ -362,7 +364,7 @@ class ForwardSender:
 
 
 def _copy(envelope: Envelope) -> Envelope:
-    """Return a parcel with the same message, for nobody yet."""
+    """Return an envelope with the same message, without tasks."""
     copy = Envelope(envelope.sequence, envelope.token, envelope.flags & ~LIVE, envelope.body)
     copy.home = envelope.home
     copy.order = envelope.order
@@ -392,6 +394,6 @@ def _count(envelope: Envelope, parked: int) -> None:
 
 
 def _is_void(part: Part) -> bool:
-    """Whether nobody was told of it, and its client has perhaps gone on elsewhere."""
+    """Whether the message was not acknowledged, and its client may use another node by now."""
     connection = part.envelope.connection
     return connection is not None and connection.broken and part.envelope.order > connection.outbox_order

@@ -1,13 +1,13 @@
 """The outbox of a partition: messages that other partitions must get exactly once, because of a change of this one.
 
-A change is atomic in one partition only. Where it must go together with a publication to others - a QoS 2 packet id
-becomes known, a will goes, a message leaves the queue of a lost member - it also writes a row OUTBOX with the message
-and all whom it concerns. When the change is committed, the leader hands the message to them, in order; when all have
-confirmed, it deletes the row, and the turn that wrote it is complete. A new leader goes on with the rows that it finds;
-what was taken before is known by its number (`mark`).
+A change is atomic in one partition only. Where it belongs together with a publication to others (a QoS 2 packet id
+becomes known, a will is published, a message leaves the queue of a lost member), it also writes a row OUTBOX with the
+message and its destinations. When the change is committed, the leader sends the message to them, in order. When all
+have confirmed, it deletes the row, and the turn that wrote it is complete. A new leader goes on with the rows that it
+finds; receivers recognise repeated entries by their numbers (`mark`).
 
-Numbers grow for ever per partition: a leader begins beyond all that one of an earlier view can have used. A merge of
-two branches must give new numbers to the rows of one of them.
+Numbers of a partition only grow: a leader begins beyond all that any leader of an earlier view can have used. A merge
+of two branches must renumber the rows of one of them.
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ class Outbox:
         self.forward_sender = forward_sender
         self._next: list[int] = [0] * state.partitions
         self._entries: list[dict[int, OutboxEntry]] = [{} for _ in range(state.partitions)]
-        self._unsent: deque[tuple[int, OutboxEntry]] = deque()  # their turn is not committed: (token, entry)
+        self._unsent: deque[tuple[int, OutboxEntry]] = deque()  # entries whose turn is not committed: (token, entry)
 
     def is_needed(self, home: int) -> bool:
-        """Whether what `home` has for others needs a row: alone, all that a turn changes is one batch."""
+        """Whether messages of `home` for others need a row: on a single node, a turn is one batch."""
         return not self.fabric.alone and (bool(self.fabric.others) or self.busy(home))
 
     def busy(self, home: int) -> bool:
-        """Whether something is under way, which later messages must not overtake."""
+        """Whether entries are under way that later messages must not overtake."""
         return bool(self._entries[home])
 
     def is_open(self, home: int, sequence: int) -> bool:
-        """Whether an entry, or one before it, is under way; False as well when that is another leader's business."""
+        """Whether an entry, or one before it, is under way; False also when another leader owns it by now."""
         entries = self._entries[home]
         return bool(entries) and next(iter(entries)) <= sequence
 
     def count(self, home: int) -> int:
-        """Return how many messages are under way."""
+        """Return how many entries are under way."""
         return len(self._entries[home])
 
     def follow(self, session: Session, connection: Connection) -> None:
-        """Let what a client publishes from now on come behind all that its partition has promised (A3)."""
+        """Put later messages of a client behind the outbox entries of its partition (A3)."""
         if self.busy(session.partition):
             session.ordered_token = self.commits.newest_token()
             connection.fast = False
@@ -91,9 +91,9 @@ class Outbox:
         revocable: bool = False,
         connection: Connection | None = None,
     ) -> None:
-        """Promise a message to partitions and to nodes (with groups there), in this turn's change of `home`.
+        """Add a message for partitions and nodes (with groups there) to this turn's change of `home`.
 
-        flags: FROM_CLIENT, TO_GROUPS. revocable: it can be taken back as what a client has sent, though it has not;
+        flags: FROM_CLIENT, TO_GROUPS. revocable: it can be taken back like a message of a client, though it is none;
         connection: over which it was published.
         """
         sequence = self._next[home]
@@ -125,7 +125,7 @@ class Outbox:
     # -- under way ----------------------------------------------------------------------------------------------------
 
     def committed(self) -> None:
-        """More turns are committed: what they have promised goes on its way."""
+        """More turns are committed: send their entries."""
         unsent = self._unsent
         while unsent and unsent[0][0] <= self.commits.committed_token:
             entry = unsent.popleft()[1]
@@ -133,7 +133,7 @@ class Outbox:
                 self.forward_sender.hand(entry)
 
     def finish(self) -> None:
-        """Forget the entries that all have confirmed; `complete` is to be asked afterwards."""
+        """Delete the entries that all have confirmed; call `complete` afterwards."""
         forward_sender = self.forward_sender
         if forward_sender.finished:
             finished = forward_sender.finished
@@ -152,9 +152,9 @@ class Outbox:
     # -- leaders come and go ------------------------------------------------------------------------------------------
 
     def begin(self, home: int, entries: list[OutboxEntry]) -> None:
-        """This node begins to lead a partition, in the view that is installed.
+        """Begin to lead a partition, in the installed view.
 
-        entries: as its rows say, in order; they go on their way when all replicas have them.
+        entries: its rows, in order; they are sent when all replicas have them.
         """
         self._next[home] = first_number(self.fabric.epoch) + 1
         for entry in entries:
@@ -164,13 +164,13 @@ class Outbox:
                 self._add(entry)
 
     def renumber(self) -> None:
-        """A view was installed: no number is given in two of them, so that it tells on which side of a split it was."""
+        """A view was installed: a number belongs to one view, and so shows on which side of a split it was given."""
         first = first_number(self.fabric.epoch) + 1
         for home in range(self.state.partitions):
             self._next[home] = max(self._next[home], first)
 
     def forget(self, home: int) -> None:
-        """This node leads the partition no more: its new leader goes on with what is under way."""
+        """End the leadership of the partition: its new leader goes on with the entries under way."""
         entries = self._entries[home]
         self._entries[home] = {}
         for entry in entries.values():
@@ -178,7 +178,7 @@ class Outbox:
 
 
 def encode_outbox_entry(entry: OutboxEntry) -> bytes:
-    """Return the value of an OUTBOX row: the nodes with their groups, then a parcel with the shares and the message."""
+    """Return the value of an OUTBOX row: the nodes with their groups, then an envelope with tasks and message."""
     out: list[bytes] = [_FORMAT, varint(len(entry.nodes))]
     for node_id, groups in entry.nodes.items():
         put_names(out, [node_id.encode()])
@@ -207,7 +207,7 @@ def decode_outbox_entry(home: int, sequence: int, data: bytes) -> OutboxEntry:
         raise CorruptStore("an outbox row is damaged: it ends too early") from None
     if pos != len(data):
         raise CorruptStore("an outbox row is damaged: it is too long")
-    # Its number is that of its key: the merge of two sides of a split gives new ones.
+    # The number is that of the key: the merge of two sides of a split renumbers rows.
     entry = OutboxEntry(home, sequence, envelope.flags, envelope.body)
     entry.nodes = nodes
     entry.tasks = envelope.tasks

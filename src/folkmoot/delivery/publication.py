@@ -118,7 +118,7 @@ class Publications:
         key = staged_key(app.partition, PACKETS, app.name, row.at, part, row.chunk)
         value = state.reader.get(key)
         if value is None:
-            raise CorruptStore(f"chunk {row.chunk} of part {part.decode()} of transaction {row.at} is gone")
+            raise CorruptStore(f"chunk {row.chunk} of part {part.decode()} of transaction {row.at} is missing")
         messages = []
         pos = VERSION_BYTES
         while pos < len(value):

@@ -94,7 +94,7 @@ class Runs:
         publisher, v5, total, head, pos = read_run_head(body)
         run = Run(body, pos, len(body), total, head, body[pos] >> 1 & 3, v5, publisher)
         if run.body > run.total:
-            raise IndexError("a run of packets that end too early")
+            raise IndexError("a run of packets ends too early")
         route = self.routes.lookup(run.topic())
         self.counters.cluster_messages_received += run.count()
         if not run.qos:

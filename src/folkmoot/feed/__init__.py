@@ -1,4 +1,4 @@
-"""What fills the queue of a session page by page: retained messages, and replays of streams."""
+"""Feeds: retained messages and replays of streams, which fill the queue of a session page by page."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Feeds: what fills a session's queue page by page: retained messages for a new subscription, and replays of streams.
 
-A feed goes on only while the session takes what it got (flow control), and reads a bounded page at a time, so that
-other clients do not notice. For persistent sessions its position is a row (CURSOR) that moves in the batch of the
-messages that it queued: after a crash it goes on exactly there.
+A feed continues only while the session takes what it got (flow control), and reads a bounded page at a time, so that
+other clients do not notice. For persistent sessions its position is a row (CURSOR) that moves in the same batch as the
+messages that it queued: after a crash it continues exactly there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def cursor_key(session: Session, name: bytes) -> bytes:
 class Feed(Waiter):
     """A source of messages for one subscription.
 
-    token: the batch after which the store has all that it must read; source: which packet began it, see
+    token: the batch after which the store shows all rows that it must read; source: the packet that began it, see
     `folkmoot.turn.source`.
     """
 
@@ -50,11 +50,11 @@ class Feed(Waiter):
 
     @abstractmethod
     def begin(self, feeds: Feeds) -> None:
-        """The feed is one of `feeds` now."""
+        """Start: the feed has been added to `feeds`."""
 
     @abstractmethod
     def end(self) -> None:
-        """The feed is no more."""
+        """Stop: the feed has been removed."""
 
     @abstractmethod
     def page(self, feeds: Feeds) -> int:
@@ -65,10 +65,10 @@ class Feed(Waiter):
 
     @abstractmethod
     def rest(self) -> None:
-        """The session takes nothing for now: hold no messages for it."""
+        """The session takes nothing for now: free the messages held for it."""
 
     def pass_over(self, feeds: Feeds, live: list[tuple[int, bytes]]) -> None:
-        """Retained messages of topics were delivered live, to sessions of partitions: also a successor must know."""
+        """Note topics delivered live to sessions of partitions; a new leader must know them too."""
 
     @abstractmethod
     def save(self, feeds: Feeds) -> None:
@@ -79,9 +79,8 @@ class Feeds:
     """All feeds of the node, at most one per subscription.
 
     Each is in one place: `fresh` until its batch is durable, `active` while it runs, `parked` until its session takes
-    more, `tailing` when it has reached the end of its stream, `waiting` for what another node has. The first two are
-    queues from which any feed can be taken at once: a client may subscribe and unsubscribe as often as it likes and
-    leaves nothing behind.
+    more, `tailing` at the end of its stream, `waiting` for an answer of another node. Any feed can be removed from the
+    first two queues at once: so a client that subscribes and unsubscribes at will leaves nothing behind.
     """
 
     def __init__(self, state: State, commits: Commits, queue: Queue, inquiries: Inquiries, tails: Tails) -> None:
@@ -95,17 +94,17 @@ class Feeds:
         self.parked: dict[str, dict[Feed, None]] = {}  # by client id
         self.tailing: dict[Feed, None] = {}
         self.waiting: dict[Feed, None] = {}
-        self.failures: list[tuple[Subscription, str]] = []  # feeds that cannot go on, and why
+        self.failures: list[tuple[Subscription, str]] = []  # feeds that cannot continue, and why
         self._known: dict[str, dict[bytes, Feed]] = {}  # by client id and filter
-        self._owed: deque[tuple[int, int]] = deque()  # turns that are held up, until which other one is committed
-        self._growth = 0  # of the ends of streams elsewhere, as far as it was looked at
+        self._owed: deque[tuple[int, int]] = deque()  # turns that are held up, and the turn whose commit releases each
+        self._growth = 0  # of the ends of streams elsewhere, when they were last checked
 
     def __len__(self) -> int:
         waiting = len(self.tailing) + len(self.waiting)
         return len(self.fresh) + len(self.active) + waiting + sum([len(of) for of in self.parked.values()])
 
     def start(self, feed: Feed) -> None:
-        """Let a feed run as soon as its batch is durable; it takes the place of an older one of its subscription."""
+        """Run a feed as soon as its batch is durable; it replaces an older one of its subscription."""
         subscription = feed.subscription
         client_id = subscription.session.client_id
         known = self._known.get(client_id)
@@ -124,7 +123,7 @@ class Feeds:
             self.active[feed] = None
 
     def hand_over(self, subscription: Subscription) -> None:
-        """A subscription takes the place of one with the same filter: what was on its way to that still comes.
+        """Continue the feed of a replaced subscription for its successor with the same filter.
 
         MQTT 5 section 3.8.4: replacing a subscription loses no message.
         """
@@ -133,13 +132,13 @@ class Feeds:
             feed.subscription = subscription
 
     def cancel(self, session: Session, name: bytes) -> None:
-        """A subscription ends, and its feed with it."""
+        """End the feed of a subscription that ends."""
         feed = self.find(session, name)
         if feed is not None:
             self._finish(feed)
 
     def forget(self, session: Session) -> None:
-        """A session has ended; its rows go in another way."""
+        """Remove the feeds of a session that has ended; its rows are removed elsewhere."""
         known = self._known.get(session.client_id)
         if known is not None:
             for feed in list(known.values()):
@@ -161,7 +160,7 @@ class Feeds:
             del self._known[client_id]
 
     def _take_out(self, feed: Feed) -> None:
-        """Remove a feed from where it is."""
+        """Remove a feed from its place."""
         feed.end()
         self.inquiries.leave(feed)
         session = feed.subscription.session
@@ -195,7 +194,7 @@ class Feeds:
             self._run(feed)
 
     def runnable(self) -> bool:
-        """Whether a feed can go on now; those that wait for a batch stand in the order of their batches."""
+        """Whether a feed can continue now; those that wait for a batch are in the order of their batches."""
         if self.active or (self.tailing and self._growth != self.tails.growth):
             return True
         return bool(self.fresh) and next(iter(self.fresh)).token <= self.commits.complete_token
@@ -209,7 +208,7 @@ class Feeds:
         else:
             try:
                 result = feed.page(self)
-            except CorruptStore as fault:  # as for a queue: it goes on, or tries again, when its client comes back
+            except CorruptStore as fault:  # as for a queue: it continues, or tries again, when its client returns
                 feed.save(self)
                 self._put_aside(feed)
                 self.queue.unreadable.append((session, fault))
@@ -233,7 +232,7 @@ class Feeds:
         session = feed.subscription.session
         connection = session.connection
         if connection is not None and connection.state == OPEN and connection.writable and not connection.can_send():
-            self.active[feed] = None  # its output of this turn is full: the next turn has room
+            self.active[feed] = None  # its output of this turn is full: it continues in the next turn
             return
         self._put_aside(feed)
 
@@ -247,11 +246,11 @@ class Feeds:
         feed.rest()
 
     def fail(self, feed: Feed, why: str) -> None:
-        """The feed cannot go on: the client is told, and the subscription ends."""
+        """End a feed that cannot continue: the client is told, and the subscription ends."""
         self.failures.append((feed.subscription, why))
 
     def has_room(self, session: Session) -> bool:
-        """Whether the session is connected and keeps up, and the limits of its queue would not drop what it is fed."""
+        """Whether the session is connected and keeps up, and its queue has room for the feed."""
         limits = self.state.limits
         connection = session.connection
         if connection is None or connection.state != OPEN or not connection.can_send():
@@ -262,13 +261,13 @@ class Feeds:
         return waiting < min(limits.page_rows, limits.queue_messages_max)
 
     def unpark(self, session: Session) -> None:
-        """The session takes messages again."""
+        """Continue the parked feeds of a session that takes messages again."""
         parked = self.parked.pop(session.client_id, None)
         if parked is not None:
             self.active.update(parked)
 
     def wake(self, feed: Feed) -> None:
-        """What the feed has asked of another node has come, or can be asked for: it goes on, if its session does."""
+        """Continue a feed whose answer has come, or can be asked for, if its session takes messages."""
         if feed in self.waiting:
             del self.waiting[feed]
             self.active[feed] = None
@@ -279,28 +278,28 @@ class Feeds:
             feed.rest()
 
     def remember(self, live: list[tuple[int, bytes]]) -> None:
-        """The turn ends, in which retained messages were delivered live, as (partition of sessions, topic)."""
+        """End of a turn: pass its live retained messages to the feeds, as (partition of sessions, topic)."""
         for known in self._known.values():
             for feed in known.values():
                 feed.pass_over(self, live)
 
     def hold(self) -> int:
-        """Let what this turn acknowledges wait, until `release`; return the turn's token."""
+        """Hold the acknowledgements of this turn until `release`; return the turn's token."""
         self.commits.ask(1, 0)
         return self.state.writer.token
 
     def release(self, token: int, saved: bool) -> None:
-        """What was held up may be acknowledged; `saved`: when this turn is committed."""
+        """Release held acknowledgements; `saved`: when this turn is committed."""
         self._owed.append((self.commits.newest_token() if saved else 0, token))
 
     def committed(self) -> None:
-        """More turns are committed."""
+        """More turns are committed: release the turns that waited for them."""
         owed = self._owed
         while owed and owed[0][0] <= self.commits.committed_token:
             self.commits.answered(owed.popleft()[1], 1, 0)
 
     def grown(self) -> None:
-        """Streams have new records: replays that wait for them go on."""
+        """Streams have new records: continue the replays that wait for them."""
         self._growth = self.tails.growth
         if self.tailing:
             self.active.update(self.tailing)

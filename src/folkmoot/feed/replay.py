@@ -1,7 +1,7 @@
 """Replaying a stream to an MQTT client: a subscription to `$stream/NAME/FROM/FILTER`.
 
-FROM is `earliest`, `latest`, an offset that counts for each stream partition, or an RFC 3339 time. The replay goes on
-with new records when it has reached the end.
+FROM is `earliest`, `latest`, an offset that applies to each stream partition, or an RFC 3339 time. At the end of the
+stream the replay continues with new records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["CURSOR_STREAM", "UNKNOWN", "ReplayFeed", "ReplayWish", "Start", "fir
 
 CURSOR_STREAM: Final = 1
 UNKNOWN: Final = 1 << 62
-"""In place of an offset: where to begin is not known yet."""
+"""In place of an offset: the start is not known yet."""
 
 _EARLIEST: Final = 0
 _LATEST: Final = 1
@@ -39,7 +39,7 @@ _USER_PROPERTY: Final = b"\x26"
 
 
 class ReplayWish:
-    """What a `$stream/...` filter asks for: a stream, where to begin in it, a filter; or an error."""
+    """The content of a `$stream/...` filter: a stream, a start, a filter; or an error."""
 
     def __init__(self, error: str) -> None:
         self.error = error
@@ -49,7 +49,7 @@ class ReplayWish:
 
 
 class Start:
-    """Where to begin: `kind` is one of the words, or an offset or a time in `number`."""
+    """The start of a replay: `kind` is one of the words, or `number` is an offset or a time."""
 
     def __init__(self, kind: int, number: int) -> None:
         self.kind = kind
@@ -97,7 +97,7 @@ def _parse_start(wish: ReplayWish, start: str) -> None:
 
 
 def first_offsets(wish: ReplayWish, leads: list[bool]) -> list[int]:
-    """Return where a new replay begins in each stream partition; UNKNOWN where another node knows. May set `error`."""
+    """Return the start in each stream partition; UNKNOWN where only another node knows it. May set `error`."""
     assert wish.stream is not None, "a wish without a stream has an error"
     logs = wish.stream.logs
     start = wish.start
@@ -123,9 +123,9 @@ def _gone(offset: int, oldest: int) -> str:
 
 
 class ReplayFeed(Feed):
-    """Walks the partitions of a stream in turn, a page each; of those that other nodes lead it asks for pages.
+    """Reads the partitions of a stream in turn, a page each; it asks other leaders for the pages of theirs.
 
-    A subscription to what comes is acknowledged when it is known where that begins: `_held` is the turn that waits.
+    A subscription to new records is acknowledged when their first offset is known: `_held` is the turn that waits.
     """
 
     def __init__(
@@ -140,26 +140,26 @@ class ReplayFeed(Feed):
         self._pages: list[Answer | None] = [None] * len(offsets)
         self._feeds: Feeds | None = None
         self._held = 0
-        self._why = ""  # it cannot go on
-        self._fault = ""  # it cannot for now
+        self._why = ""  # why it cannot continue
+        self._fault = ""  # why it cannot continue for now
 
     def asked_again(self, feeds: Feeds) -> None:
-        """The SUBSCRIBE that began it has come again, to another leader: it is answered as the first one would be."""
+        """Answer a repeated SUBSCRIBE at another leader like the first one."""
         if UNKNOWN in self.offsets and self.start.kind == _LATEST and not self._held:
             self._held = feeds.hold()
 
-    # -- what the feeds ask -------------------------------------------------------------------------------------------
+    # -- calls of Feeds -----------------------------------------------------------------------------------------------
 
     def begin(self, feeds: Feeds) -> None:
-        """Ask where to begin, where that is not known here."""
+        """Ask for the start, where this node does not know it."""
         self._feeds = feeds
         if UNKNOWN in self.offsets:
             if self.start.kind == _LATEST:
-                self._held = feeds.hold() if self.token else 0  # nobody waits for one that was restored
+                self._held = feeds.hold() if self.token else 0  # a restored subscription is acknowledged already
             self._resolve(feeds)
 
     def end(self) -> None:
-        """Ask no more."""
+        """Drop the open questions."""
         feeds = self._feeds
         assert feeds is not None, "a feed begins before it ends"
         for index in range(len(self._asked)):
@@ -170,12 +170,12 @@ class ReplayFeed(Feed):
         self._release(feeds, False)
 
     def rest(self) -> None:
-        """Ask for pages again when the session takes them."""
+        """Free the pages: they are asked for again when the session takes messages."""
         for index in range(len(self._pages)):
             self._pages[index] = None
 
     def page(self, feeds: Feeds) -> int:
-        """Deliver the matching ones among the next records of a partition that has some. Raises CorruptStore."""
+        """Deliver the matching ones of the next records, of a partition that has some. Raises CorruptStore."""
         if self._fault:
             fault = self._fault
             self._fault = ""
@@ -203,10 +203,10 @@ class ReplayFeed(Feed):
             return DONE
         return BLOCKED
 
-    # -- where it begins ----------------------------------------------------------------------------------------------
+    # -- the start ----------------------------------------------------------------------------------------------------
 
     def _resolve(self, feeds: Feeds) -> None:
-        """Find or ask where to begin in the stream partitions where that is not known."""
+        """Find, or ask for, the start in the stream partitions where it is unknown."""
         for log in self.stream.logs:
             index = log.index
             if self.offsets[index] != UNKNOWN or self._asked[index] is not None:
@@ -225,7 +225,7 @@ class ReplayFeed(Feed):
         self._asked[log.index] = feeds.inquiries.ask(self, log.store_partition, what, name, numbers)
 
     def _begin_at(self, feeds: Feeds, index: int, offset: int, oldest: int) -> None:
-        """It is known where to begin in a stream partition."""
+        """Set the start in a stream partition."""
         if self.start.kind == _OFFSET and self.start.number < oldest:
             self._why = _gone(self.start.number, oldest)
         self.offsets[index] = offset
@@ -241,10 +241,10 @@ class ReplayFeed(Feed):
             feeds.release(self._held, saved)
             self._held = 0
 
-    # -- what other nodes say -----------------------------------------------------------------------------------------
+    # -- answers of other nodes ---------------------------------------------------------------------------------------
 
     def heard(self, inquiry: Inquiry) -> None:
-        """Another node has answered: where to begin, or with a page."""
+        """Take an answer: the start, or a page."""
         feeds = self._feeds
         assert feeds is not None, "a feed that asks has begun"
         index = self._asked.index(inquiry)
@@ -267,7 +267,7 @@ class ReplayFeed(Feed):
         feeds.wake(self)
 
     def again(self) -> None:
-        """Ask whoever leads now."""
+        """Ask the present leaders."""
         feeds = self._feeds
         assert feeds is not None, "a feed that asks has begun"
         for index in range(len(self._asked)):

@@ -1,7 +1,7 @@
-"""Sending the retained messages that match a new subscription: complete, however many they are (A8).
+"""Sending the retained messages that match a new subscription: completely, however many there are (A8).
 
-MQTT 5 sections 3.3.1.3, 3.8.3.1. The feed walks the retained rows of all partitions: in the store, where this node has
-a complete copy, else by asking their leaders, page by page. What was delivered live meanwhile is left out.
+MQTT 5 sections 3.3.1.3, 3.8.3.1. The feed reads the retained rows of all partitions page by page: in the store, where
+this node has a complete copy, else from their leaders. It leaves out topics that were delivered live in the meantime.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from folkmoot.topics.name import has_wildcard, matches
 __all__ = ["CURSOR_RETAINED", "RetainedFeed", "maybe_retained_feed"]
 
 CURSOR_RETAINED = 0
-_LIVE_MAX = 256  # topics; beyond, after a crash the oldest may come once more as retained
-_SCANS_PER_PAGE = 16  # partitions looked at in one turn: most have few rows that a filter can match
+_LIVE_MAX = 256  # topics; beyond it, after a crash, the oldest may come once more as retained
+_SCANS_PER_PAGE = 16  # partitions read in one turn: most have few rows that a filter can match
 
 
 class _Found:
-    """Messages of one partition, of another node."""
+    """Messages of one partition, from another node."""
 
     def __init__(self, scanned: Scanned) -> None:
         self.scanned = scanned
@@ -34,7 +34,7 @@ class _Found:
 
 
 class RetainedFeed(Feed):
-    """Walks the retained rows of the partitions in `left`, of the first of them from `key` on."""
+    """Reads the retained rows of the partitions in `left`, of the first of them from `key` on."""
 
     def __init__(self, subscription: Subscription, token: int, retained: Retained, left: list[int], key: bytes) -> None:
         super().__init__(subscription, token)
@@ -42,30 +42,30 @@ class RetainedFeed(Feed):
         self.left: dict[int, None] = dict.fromkeys(left)
         self.key = key
         self.since = 0
-        self.live: dict[bytes, None] = {}  # topics of which something newer was delivered, as the row says
+        self.live: dict[bytes, None] = {}  # topics of which a newer message was delivered, as stored in the row
         self._feeds: Feeds | None = None
         self._inquiry: Inquiry | None = None
-        self._found: list[_Found] = []  # of an answer, not yet delivered
+        self._found: list[_Found] = []  # from an answer, not delivered yet
         self._fault = ""
 
     def begin(self, feeds: Feeds) -> None:
-        """Note from now on what comes live."""
+        """Begin to note live messages."""
         self._feeds = feeds
         self.since = self.retained.begin()
 
     def end(self) -> None:
-        """Ask no more."""
+        """Drop the open questions."""
         self.retained.end()
         if self._inquiry is not None and self._feeds is not None:
             self._feeds.inquiries.drop(self._inquiry)
             self._inquiry = None
 
     def rest(self) -> None:
-        """Ask for the page again when the session takes it."""
+        """Free the page: it is asked for again when the session takes messages."""
         self._found = []
 
     def heard(self, inquiry: Inquiry) -> None:
-        """A page of another node has come. Raises CorruptStore for nonsense."""
+        """Take a page of another node. Raises CorruptStore if it is malformed."""
         answer = inquiry.answer
         self._inquiry = None
         if answer is not None:
@@ -76,7 +76,7 @@ class RetainedFeed(Feed):
             self._wake()
 
     def again(self) -> None:
-        """Ask whoever leads now."""
+        """Ask the present leaders."""
         self._inquiry = None
         self._wake()
 
@@ -85,7 +85,7 @@ class RetainedFeed(Feed):
         self._feeds.wake(self)
 
     def page(self, feeds: Feeds) -> int:
-        """Deliver the matching ones among the next rows; partitions may have few or none. Raises CorruptStore."""
+        """Deliver the matching ones of the next rows; partitions may have few or none. Raises CorruptStore."""
         if self._fault:
             fault = self._fault
             self._fault = ""
@@ -106,7 +106,7 @@ class RetainedFeed(Feed):
         return MORE
 
     def _look(self, feeds: Feeds) -> int:
-        """Read here what is here, then ask for the rest."""
+        """Read the partitions of this node, then ask for the others."""
         fabric = feeds.inquiries.fabric
         leads = feeds.state.leads
         if not self.key:
@@ -142,7 +142,7 @@ class RetainedFeed(Feed):
     # -- rows of this node --------------------------------------------------------------------------------------------
 
     def _read(self, feeds: Feeds, partitions: list[int]) -> None:
-        """Deliver a page of what is in the store of this node."""
+        """Deliver a page from the store of this node."""
         scans = _SCANS_PER_PAGE
         for partition in partitions:
             if self.retained.may_have(partition):
@@ -162,7 +162,7 @@ class RetainedFeed(Feed):
             self._done(partition)
 
     def _go_on(self, partition: int, key: bytes) -> None:
-        """The next page begins in this partition, at this key."""
+        """Set the start of the next page: this partition, this key."""
         if next(iter(self.left)) != partition:
             self.left = dict.fromkeys([partition, *self.left])
         self.key = key
@@ -171,10 +171,10 @@ class RetainedFeed(Feed):
         self.left.pop(partition, None)
         self.key = b""
 
-    # -- rows of others -----------------------------------------------------------------------------------------------
+    # -- rows of other nodes ------------------------------------------------------------------------------------------
 
     def _deliver(self, feeds: Feeds, found: list[_Found]) -> None:
-        """Deliver what another node has sent, as far as the session takes it."""
+        """Deliver messages from another node, as far as the session takes them."""
         for part in found:
             scanned = part.scanned
             if scanned.partition not in self.left:
@@ -206,7 +206,7 @@ class RetainedFeed(Feed):
         feeds.state.counters.retained_sent += 1
 
     def pass_over(self, feeds: Feeds, live: list[tuple[int, bytes]]) -> None:
-        """Remember what was delivered live in the same change as its delivery."""
+        """Remember live messages in the same change as their delivery."""
         session = self.subscription.session
         if not session.durable or session.ended:
             return

@@ -438,7 +438,7 @@ class Leadership:
         if session.durable:
             self.lifecycle.leave(session)
             session.connection = None
-            self.attaching.be_guest(connection)
+            self.attaching.attach_proxy(connection)
         elif session.will is not None:
             session.will = None  # its row is there
             self.state.counters.wills_pending -= 1

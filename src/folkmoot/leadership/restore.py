@@ -240,8 +240,8 @@ def _left_by(client_id: str, token: int) -> str:
 def _find_ends(session: Session, minority_side: bool) -> None:
     """Set where the restored queue of a session begins and where it continues.
 
-    apart: the other side of a split gives packet ids as well, and a client that goes from one to the other must not
-    take a message of QoS 2 for another one that it has begun to get.
+    minority_side: the other side of a split gives packet ids as well, and a client that goes from one to the other must
+    not take a message of QoS 2 for another one that it has begun to get.
     """
     session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
     if minority_side:

@@ -92,7 +92,7 @@ def assign(
     have installed that. filled: per member the (partition, learner) that it reports as filled, as their leader.
     branches: is given per partition the learners with another branch, see `is_branch`. serving: who serves in the view
     that it has installed (all who have one, if None); the others were started again since. crowded: who has no room on
-    its disk: it keeps what it has, leads only what nobody else can, and is given nothing new. yielded: is given per
+    its disk: it keeps what it has, leads only what nobody else can, and gets nothing new. uncommitted_tails: filled per
     partition the learners with changes that were told to nobody, see `View.uncommitted_tails`.
     """
     if bases is None:

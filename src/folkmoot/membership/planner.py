@@ -56,7 +56,8 @@ class Planner:
     ) -> Wish:
         """Return the wish of a member of `view`.
 
-        muted: who does not answer though it is heard; doubt_us: after such a silence a node is not waited for.
+        unresponsive: nodes that send heartbeats and no answers; doubt_us: after such a silence a node is not waited
+        for.
         """
         wish = Wish()
         self._bad_now = {}
@@ -110,14 +111,7 @@ class Planner:
         return self._detector.ids(here)
 
     def _stay(
-        self,
-        view: View,
-        stalled: bool,
-        requests: list[Request],
-        unresponsive: list[str],
-        touch: int,
-        quiet: int,
-        wish: Wish,
+        self, view: View, stalled: bool, requests: list[Request], silent: list[str], touch: int, quiet: int, wish: Wish
     ) -> int:
         """Return the bits of the live members; a stalled node removes itself too."""
         stay = 0
@@ -133,7 +127,7 @@ class Planner:
                 # A member that is silent now may hang or be dead itself: it must not delay the removal of a node that
                 # is certainly dead, so it has no veto.
                 vouchers = touch & ~quiet if proved else touch
-                why = "does not answer" if member.node_id in unresponsive else self._fault(member, peer, vouchers)
+                why = "does not answer" if member.node_id in silent else self._fault(member, peer, vouchers)
                 wish.proved = wish.proved or (proved and why != "")
             if not why and _asked(DEPART, requests, member):
                 why = "stops"

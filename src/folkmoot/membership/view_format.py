@@ -82,7 +82,7 @@ def encode_view(view: View) -> bytes:
             put_bytes(encode_losses(view.losses)),
             put_bytes(_put_ids(view.doubtful)),
             put_bytes(bytes([view.minority_bootstrap])),
-            put_bytes(_put_yielded(view)),
+            put_bytes(_put_uncommitted_tails(view)),
         ]
     )
 
@@ -91,7 +91,7 @@ def _put_ids(ids: list[str]) -> bytes:
     return varint(len(ids)) + b"".join([put_text(node_id) for node_id in ids])
 
 
-def _put_yielded(view: View) -> bytes:
+def _put_uncommitted_tails(view: View) -> bytes:
     parts: list[bytes] = [varint(len(view.uncommitted_tails))]
     for partition in sorted(view.uncommitted_tails):
         copies = view.uncommitted_tails[partition]
@@ -228,7 +228,7 @@ def decode_view(data: bytes) -> View:
         names = Cursor(cursor.bytes_(), "a view's doubtful ids")
         view.doubtful = [names.text() for _ in range(names.count(MEMBERS_MAX))]
     if not cursor.done():
-        view.minority_bootstrap = Cursor(cursor.bytes_(), "whether a view was begun apart").integer() > 0
+        view.minority_bootstrap = Cursor(cursor.bytes_(), "whether a minority of the seeds began a view").integer() > 0
     if not cursor.done():
         view.uncommitted_tails = _take_uncommitted_tails(cursor.bytes_())
     return view

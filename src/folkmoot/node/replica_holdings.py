@@ -10,7 +10,7 @@ __all__ = ["ReplicaHoldings"]
 
 
 class ReplicaHoldings(HoldingsSource):
-    """The copies of one node."""
+    """The replicas of one node."""
 
     def __init__(self, replication: Replication) -> None:
         self.replication = replication

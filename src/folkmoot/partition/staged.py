@@ -79,7 +79,7 @@ def check_packets(data: bytes, limits: Limits) -> tuple[int, Fault | None]:
 
 def _fault_of(first: int, body: bytes, limits: Limits) -> str:
     if first >> 4 != PUBLISH:
-        return "it is no PUBLISH packet"
+        return "it is not a PUBLISH packet"
     try:
         publish = decode_publish(first, body, V5)
     except MalformedPacket as fault:

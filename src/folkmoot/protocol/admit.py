@@ -80,7 +80,7 @@ class Admission:
             return
         expiry_s = expiry_of(packet, self.state.limits)
         old = known.get(connection.client_id)
-        anew = packet.clean_start or self._is_foreign(old, connection)
+        anew = packet.clean_start or self._is_another_users(old, connection)
         resumes_stored = old is not None and old.durable and not anew  # frees room when its messages are deleted
         if self.state.storage_full and (expiry_s or will is not None) and not resumes_stored:
             self.state.counters.storage_refused += 1
@@ -168,7 +168,7 @@ class Admission:
                     self.relays.ask(connection, partition, connection.connect_body, assigned)
         return away
 
-    def _is_foreign(self, old: Session | None, connection: Connection) -> bool:
+    def _is_another_users(self, old: Session | None, connection: Connection) -> bool:
         """Whether a session belongs to another user, whose messages this one must not see (MQTT 5 section 5.4.2).
 
         Without passwords and certificates a user name proves nothing, so every session belongs to the client.

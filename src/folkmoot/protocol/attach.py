@@ -118,7 +118,7 @@ class Attaching:
             self.queue.reclaim(session, sequences)
             self.queue.pump(session)
 
-    def be_guest(self, connection: Connection) -> None:
+    def attach_proxy(self, connection: Connection) -> None:
         """Create the proxy of a session that is led elsewhere."""
         session = Session(connection.client_id, self.state.partition_of(connection.client_id.encode()), False)
         session.proxy = True

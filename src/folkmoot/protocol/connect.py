@@ -204,7 +204,7 @@ class Connecting:
         relay.durable = True
         relay.state = GRANTED
         self.attaching.agree(connection, packet)
-        self.attaching.be_guest(connection)
+        self.attaching.attach_proxy(connection)
         connection.connect = None
         connection.state = OPEN
         self.throttle.unpause(connection, FOR_HANDSHAKE)

@@ -101,9 +101,9 @@ class Inbound:
             self._count(qos, end - at)
             self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
             return True
-        return self._guest(connection, relay, first, packet_id, topic, data[at:end], properties)
+        return self._publish_by_proxy(connection, relay, first, packet_id, topic, data[at:end], properties)
 
-    def _guest(
+    def _publish_by_proxy(
         self,
         connection: Connection,
         relay: Relay,

@@ -74,16 +74,16 @@ class Ingress:
                 return
             data = b"".join(parts)
             connection.parts = None
-        self.take_apart(connection, data)
+        self.handle_packets(connection, data)
 
     def resume(self, connection: Connection) -> None:
         """Handle input that came while the connection could not take it."""
         parts = connection.parts
         if parts is not None:
             connection.parts = None
-            self.take_apart(connection, b"".join(parts))
+            self.handle_packets(connection, b"".join(parts))
 
-    def take_apart(self, connection: Connection, data: bytes) -> None:
+    def handle_packets(self, connection: Connection, data: bytes) -> None:
         """Handle all complete packets of `data` and keep the rest."""
         held = connection.state == OPEN and (connection.defers_publishes or connection.stash is not None)
         overload = self.state.overload
@@ -117,7 +117,7 @@ class Ingress:
         connection.defers_publishes = False
         self.throttle.resume_reading(connection)
         if data and connection.state == OPEN:
-            self.take_apart(connection, data)
+            self.handle_packets(connection, data)
 
     def goodbye(self, connection: Connection) -> None:
         """The client has gone while packets in its stash wait: of these only DISCONNECT counts (A7).
@@ -131,7 +131,7 @@ class Ingress:
             pos = body + length
         if pos < len(data):
             connection.defers_publishes = False
-            self.take_apart(connection, data[pos:])
+            self.handle_packets(connection, data[pos:])
 
     def _sift(self, connection: Connection, data: bytes) -> int:
         """Handle only what does not wait for publishing: acknowledgements of deliveries, and pings.

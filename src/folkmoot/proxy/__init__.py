@@ -1,4 +1,4 @@
-"""A client whose connection is here and whose session is led by another node."""
+"""A client that is connected here, and whose session is led by another node."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What a client has published through this node and other nodes have not got yet when its connection ends (A3).
+"""Connections that have ended while messages published over them are on their way to other nodes (A3).
 
-The client may come again through another node, and what it publishes there must not overtake what is on its way from
-here. So the leader of its session hears of the end of the connection when that has arrived, and lets the client in
-elsewhere no sooner. What nobody confirms, because it is only for transient subscribers, is followed by a message with
-nothing in it, a fence, whose answer says that all before it is there. Owns which connections have ended so; most have
-nothing under way, and end at once.
+The client may return through another node, and its messages there must not overtake those on their way from here. So
+the leader of its session learns of the end of the connection only when they have arrived, and admits the client
+elsewhere no earlier. Nobody confirms messages that are only for transient subscribers: an empty message, a flush
+marker, follows them, whose answer says that all before it has arrived. Most connections have nothing under way, and end
+at once.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from folkmoot.turn.state import State
 
 __all__ = ["PendingClose", "PendingCloses"]
 
-# Longer than a node that hangs stays in the view by default (`cluster.silence`): then there is nothing to wait for. If
-# it does stay longer, its clients go on meanwhile: better out of order than not at all.
+# Longer than a node that hangs stays in the view by default (`cluster.silence`); after that there is nothing to wait
+# for. If it stays longer, its clients go on all the same: better out of order than not at all.
 _PATIENCE_US: Final = 5 * SECOND
 
 
 class PendingClose:
-    """A connection that has ended, or whose client has said DISCONNECT.
+    """A connection that has ended, or whose client has sent DISCONNECT.
 
-    relay: if the leader of the session is another node, and is to hear of the end; goodbye: the client has sent
-    DISCONNECT; packet: that, if it is to be passed on.
+    relay: set if another node leads the session, and must learn of the end; goodbye: the client has sent DISCONNECT;
+    packet: that DISCONNECT, if it must be passed on.
     """
 
     def __init__(self, connection: Connection, until_us: int, goodbye: bool) -> None:
@@ -61,11 +61,11 @@ class PendingCloses:
         self.relays = relays
         self._closes: list[PendingClose] = []
         self._left: dict[int, list[PendingClose]] = {}  # those with relays, by number
-        self._clients: dict[str, int] = {}  # how many trails of clients whose sessions this node leads
+        self._clients: dict[str, int] = {}  # how many pending closes clients have whose sessions this node leads
 
     @property
     def busy(self) -> bool:
-        """Whether the leader of some session does not know yet that a connection has ended."""
+        """Whether the leader of a session still has to learn of the end of a connection."""
         return bool(self._closes)
 
     def is_open(self, client_id: str) -> bool:
@@ -73,7 +73,7 @@ class PendingCloses:
         return client_id in self._clients
 
     def is_left_by(self, connection: Connection) -> bool:
-        """Whether something that was published over a connection is on its way."""
+        """Whether a message published over a connection is on its way."""
         if connection.outbox_seq and self.outbox.is_open(self._home(connection), connection.outbox_seq):
             return True
         return connection.forwarded_seq > 0 and (
@@ -81,7 +81,7 @@ class PendingCloses:
         )
 
     def begin(self, connection: Connection, goodbye: bool) -> None:
-        """A connection has ended: tell the leader of its session, at once or when all has arrived."""
+        """Handle the end of a connection: tell the leader of its session, at once or when all has arrived."""
         relay = connection.relay
         if self.is_left_by(connection):
             self._follow(connection, goodbye)
@@ -91,7 +91,7 @@ class PendingCloses:
             self.relays.closed(relay, goodbye)
 
     def disconnect(self, connection: Connection, relay: Relay, first: int, rest: bytes) -> None:
-        """A client has sent DISCONNECT, which ends the connection at its leader: pass it on, as above."""
+        """Pass on a DISCONNECT, which ends the connection at its leader, at once or when all has arrived."""
         if self.is_left_by(connection):
             self._follow(connection, True).packet = (first, rest)
         else:
@@ -108,13 +108,13 @@ class PendingCloses:
         return self.state.partition_of(connection.client_id.encode())
 
     def _unconfirmed(self, connection: Connection) -> list[str]:
-        """Return the nodes that may not have got all that needs no answer."""
+        """Return the nodes that may lack messages which they do not answer."""
         if not self.fabric.can(FLUSH_MARKERS):
             return []
         return self.forward_sender.acks.unconfirmed(connection.forwarded_seq)
 
     def speak(self) -> None:
-        """Let fences follow what was sent; to be called when all requests of the turn are sent."""
+        """Send flush markers; called when all messages of the turn are sent."""
         acks = self.forward_sender.acks
         for close in self._closes:
             for node_id in self._unconfirmed(close.connection):
@@ -122,7 +122,7 @@ class PendingCloses:
                     self.fabric.send(node_id, FORWARD, varint(acks.sent_seq) + varint(0))
 
     def settle(self) -> list[str]:
-        """End the trails whose messages have arrived; return the clients that may come in elsewhere."""
+        """End the pending closes whose messages have arrived; return the clients that may be admitted elsewhere."""
         if not self._closes:
             return []
         pending_closes = self._closes
@@ -139,7 +139,7 @@ class PendingCloses:
         return clients
 
     def _pass_on(self, close: PendingClose, relay: Relay) -> None:
-        """Tell the leader of the session; the trails of a connection end in their order."""
+        """Tell the leader of the session; the pending closes of a connection end in order."""
         self._left[relay.number].remove(close)
         if not self._left[relay.number]:
             del self._left[relay.number]
@@ -157,7 +157,7 @@ class PendingCloses:
             self._clients[client_id] = left
 
     def end_of(self, relay: Relay) -> tuple[bool, bool]:
-        """This node leads the session now: return whether the connection has ended, and whether with a goodbye."""
+        """Begin to lead the session: return whether the connection has ended, and whether with DISCONNECT."""
         for close in self._left.pop(relay.number, []):
             close.relay = None
             self._open(close.connection.client_id)
@@ -167,7 +167,7 @@ class PendingCloses:
         return relay.state == ENDED, is_goodbye(relay)
 
     def clear(self) -> None:
-        """This node serves nobody: whoever was connected is gone for all others."""
+        """Forget all: this node serves nobody, and all its connections are gone for other nodes."""
         self._closes.clear()
         self._left.clear()
         self._clients.clear()

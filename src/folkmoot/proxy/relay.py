@@ -1,9 +1,9 @@
-"""The node with the connection, when the client's partition is led elsewhere.
+"""The node with the connection, when another node leads the client's partition.
 
-A persistent session lives whole at the leader of its partition, which speaks MQTT; this node passes on the packets of
-the client and the bytes for it, and publishes its QoS 0 and 1 messages itself. A transient session lives here; its
-leader only knows that it is here (A6), and keeps its will (A7). Owns what is passed on until it is safe, so that a new
-leader can go on where the old one stopped. Its other end is `hosting`.
+A persistent session lives at the leader of its partition, which speaks MQTT; this node passes on packets of the client
+and bytes for it, and publishes its QoS 0 and 1 messages itself. A transient session lives here; its leader only
+registers it (A6) and keeps its will (A7). Owns the packets that were passed on until their effects are safe, so that a
+new leader can continue. The other end is `leadership.hosting`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ CLOSED: Final = 0
 GOODBYE: Final = 1
 BLOCKED: Final = 2
 UNBLOCKED: Final = 3
-MARKED: Final = 4  # nothing; it is taken care of when all that the former leader had under way is done
+MARKED: Final = 4  # nothing; confirmed when all that the former leader had under way is done
 
-_LOG_BYTES_MAX: Final = 1 << 20  # of a client that waits for the leader of its session: then it may not publish
+_LOG_BYTES_MAX: Final = 1 << 20  # per client that waits for the leader of its session; above, it may not publish
 
 HOST_ENTRY = tuple[int, int, str, str, str | None, str, str, bool, bytes, bool, list[int], int, bool, int, int]
-"""A client for its leader.
+"""A client, as its leader learns of it.
 
 Number, partition, client id, user, certificate, transport, address, id is assigned, CONNECT, durable, flights, token,
-whether no session goes on with it (it was not let in yet, or has said goodbye), up to which of its packets all are
-taken care of, and up to which an earlier leader was given them.
+whether no session continues with it (it was not admitted yet, or has sent DISCONNECT), up to which of its packets all
+are handled, and up to which they were sent to an earlier leader.
 """
 
 
@@ -57,8 +57,8 @@ class Relays:
         return len(self.relays)
 
     def ask(self, connection: Connection, partition: int, body: bytes, assigned: bool) -> None:
-        """A client wants in: ask the leader of its partition, as soon as there is one."""
-        met = connection.token != 0  # this node has led the partition, and let it in as far as a session and a will
+        """Ask the leader of its partition to admit a client, as soon as there is one."""
+        met = connection.token != 0  # this node has led the partition, and stored a session and a will
         relay = Relay(connection, partition, body, assigned, token_of(connection, self.state))
         relay.announced = met
         self._add(relay)
@@ -78,7 +78,7 @@ class Relays:
         self.fabric.send(relay.leader, HOST, msgspec.msgpack.encode(self._entry(relay, relay.state == ASKED)))
 
     def _entry(self, relay: Relay, void: bool) -> HOST_ENTRY:
-        """Return what a leader is told of a client; void: of its will, that it is not due."""
+        """Return the entry of a client for its leader; void: its will is not due."""
         connection = relay.connection
         info = connection.info
         return (
@@ -100,11 +100,11 @@ class Relays:
         )
 
     def adopt(self, connection: Connection, session: Session, taken: list[tuple[int, bytes, int]], busy: bool) -> Relay:
-        """The partition of an open connection's session is led elsewhere from now on.
+        """Begin to relay an open connection: another node leads the partition of its session from now on.
 
-        taken: acknowledgements of the client that may be lost, as of `Queue.uncommitted`: the new leader gets them
-        before all others, or its answers to later ones would come first [MQTT-4.6.0-4]. busy: promises of this node are
-        under way; what the client publishes now waits until they are kept.
+        taken: acknowledgements of the client that may be lost, from `Queue.uncommitted`. The new leader gets them
+        first, or its answers to later ones would come before [MQTT-4.6.0-4]. busy: entries of this node's outbox are
+        under way; new messages of the client wait for them.
         """
         body = connection.connect_body
         relay = Relay(connection, session.partition, body, False, token_of(connection, self.state))
@@ -117,7 +117,7 @@ class Relays:
             self.forward(relay, first, rest)
         if session.durable:
             for packet_id, entry in session.inflight.items():
-                if entry.sequence:  # what is released is a row
+                if entry.sequence:  # a released message is a row
                     relay.flights[packet_id] = entry.sequence
         if busy and session.durable:
             self.forward(relay, MARKED, b"")
@@ -126,7 +126,7 @@ class Relays:
         return relay
 
     def find(self, node_id: str, number: int) -> Relay | None:
-        """Return the relay that a message of its leader is for; None if that node is not its leader (any more)."""
+        """Return the relay that a message of its leader is for; None if that node does not lead it (any more)."""
         relay = self.relays.get(number)
         return relay if relay is not None and relay.leader == node_id else None
 
@@ -155,22 +155,22 @@ class Relays:
         out.append(rest)
 
     def block(self, relay: Relay, blocked: bool) -> None:
-        """The client takes no more bytes for now, or takes them again."""
+        """Report that the client takes no more bytes for now, or takes them again."""
         if relay.leader and relay.durable and relay.state == GRANTED:
             self._put(relay, 0, BLOCKED if blocked else UNBLOCKED, b"")
 
     def closed(self, relay: Relay, goodbye: bool) -> None:
-        """The connection is gone; the leader must learn of it, whoever that is by then."""
+        """Report the end of the connection to the leader, whichever node that is by then."""
         if relay.state == ENDED:
             return
         if relay.state == ASKED and not relay.leader:
-            self.forget(relay)  # nobody has heard of it
+            self.forget(relay)  # no leader knows of it
             return
         relay.state = ENDED
         self.forward(relay, GOODBYE if goodbye else CLOSED, b"")
 
     def acknowledged(self, relay: Relay, number: int) -> None:
-        """The leader has taken care of all packets up to `number`."""
+        """The leader has handled all packets up to `number`."""
         relay.handled(number)
         if relay.connection.paused and relay.log_bytes <= _LOG_BYTES_MAX // 2:
             self.throttle.unpause(relay.connection, FOR_RELAY)
@@ -178,7 +178,7 @@ class Relays:
             self.forget(relay)
 
     def forget(self, relay: Relay) -> None:
-        """Nothing is owed to anybody."""
+        """Forget a finished relay."""
         self.throttle.unpause(relay.connection, FOR_RELAY)
         relay.connection.relayed_seq = relay.packet_seq
         self.relays.pop(relay.number, None)
@@ -187,7 +187,7 @@ class Relays:
             relay.connection.relay = None
 
     def flush(self) -> None:
-        """Send what this turn has collected, one message per node."""
+        """Send the packets of this turn, one message per node."""
         if self._outgoing:
             for node_id in list(self._outgoing):
                 self._flush_to(node_id)
@@ -200,26 +200,26 @@ class Relays:
     # -- leaders come and go ------------------------------------------------------------------------------------------
 
     def moved(self, partition: int) -> None:
-        """The partition has another leader: nobody takes packets until that one asks for them."""
+        """The partition has another leader: packets wait until it asks for them."""
         for relay in self._by_partition[partition].values():
             relay.leader = ""
 
     def opened(self, partition: int) -> None:
-        """The leader of a partition is there: ask for those who want in."""
+        """The leader of a partition is open: ask it to admit the waiting clients."""
         for relay in list(self._by_partition[partition].values()):
             if relay.state == ASKED:
                 self._ask(relay)
             elif relay.state == ENDED and not relay.leader and not relay.log:
                 self.forget(relay)  # the new leader has not asked for it: it knows that the client is gone
             elif relay.state == ENDED and relay.log:
-                self._put(relay, *relay.log[-1])  # that it is not known there was not to be believed until now
+                self._put(relay, *relay.log[-1])  # an earlier answer that the leader does not know it was not reliable
 
     def wanted(self, node_id: str, epoch: int, partitions: list[int]) -> None:
-        """A new leader asks who is connected: tell it, then pass on what was not safe with its predecessor.
+        """Answer a new leader that asks for the connected clients, then pass on packets whose effects may be lost.
 
-        Of a client that has come again and was let in, the older connection is over, whether the predecessor has
-        answered to its end or not. Its next one may be at another node: a transient session names none that has ended,
-        but for a goodbye, after which its will is not due.
+        When a client has returned and was admitted, its older connection is over, whether the former leader has
+        confirmed the end or not. Its next connection may be at another node: so an ended connection of a transient
+        session is not named, except after DISCONNECT, when its will is not due.
         """
         entries: list[HOST_ENTRY] = []
         relays: list[Relay] = []
@@ -234,7 +234,7 @@ class Relays:
                 newest_one = relay.number >= newest.get(relay.connection.client_id, 0)
                 if not relay.is_spent and (relay.state == ASKED or newest_one):
                     entries.append(self._entry(relay, relay.state == ASKED))
-                if relay.state != ASKED:  # those ask again when it is there
+                if relay.state != ASKED:  # these ask again when it is open
                     relay.leader = node_id
                     relays.append(relay)
         self._flush_to(node_id)
@@ -255,7 +255,7 @@ class Relays:
 
 
 def is_goodbye(relay: Relay) -> bool:
-    """Whether a connection has ended with a goodbye, of which its leader may not know."""
+    """Whether a connection has ended with DISCONNECT, perhaps unknown to its leader."""
     return len(relay.log) > 0 and relay.log[-1][1] == GOODBYE
 
 

@@ -1,4 +1,4 @@
-"""Questions to other nodes about what they lead, and how they are packed."""
+"""Questions to other nodes about what they lead, and their encoding."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Asking other nodes for what they lead, and hearing their answers. The answering side is `answer`.
+"""Asking other nodes about what they lead, and receiving their answers. The answering side is `report.answer`.
 
-A question is forgotten when its answer comes, and whenever the view changes: then whoever asked looks again who leads,
-and asks anew. Nothing is asked of a partition whose leader has not opened it: who wants to is told when it may be so.
+A question is forgotten when its answer comes, and whenever the view changes: the waiter then finds the leader again,
+and asks anew. A partition whose leader has not opened it is not asked: the waiter is called when it may be.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ __all__ = ["Inquiries", "Inquiry", "Waiter"]
 
 
 class Waiter(ABC):
-    """Somebody who asks."""
+    """The part of this node that asks."""
 
     @abstractmethod
     def heard(self, inquiry: Inquiry) -> None:
-        """An answer has come."""
+        """Take an answer."""
 
     @abstractmethod
     def again(self) -> None:
-        """Leaders may have changed: answers that were not given never will be, and others may be had now."""
+        """Ask anew: leaders may have changed, so missing answers will not come."""
 
 
 class Inquiry:
-    """A question on its way; `answer` is None until it comes, and for ever once `void`."""
+    """A question under way; `answer` is None until it comes, and for ever once `void`."""
 
     def __init__(self, number: int, waiter: Waiter, what: int) -> None:
         self.number = number
@@ -48,7 +48,7 @@ class Inquiries:
         self.fabric = fabric
         self._number = 0
         self._asked: dict[int, Inquiry] = {}
-        self._waiting: dict[Waiter, None] = {}  # for leaders that have not opened, or are not known here
+        self._waiting: dict[Waiter, None] = {}  # for leaders that have not opened, or are unknown here
 
     def __len__(self) -> int:
         return len(self._asked)
@@ -74,32 +74,32 @@ class Inquiries:
         return inquiry
 
     def wait(self, waiter: Waiter) -> None:
-        """Tell the waiter when a leader has opened."""
+        """Call the waiter when a leader has opened a partition."""
         self._waiting[waiter] = None
 
     def drop(self, inquiry: Inquiry) -> None:
-        """Nobody wants this answer any more."""
+        """Forget a question whose answer is not needed any more."""
         self._asked.pop(inquiry.number, None)
 
     def leave(self, waiter: Waiter) -> None:
-        """The waiter wants nothing any more; its questions were dropped."""
+        """Forget a waiter; its questions were dropped."""
         self._waiting.pop(waiter, None)
 
     def receive(self, body: bytes) -> None:
-        """Take an answer; raises ValueError for nonsense."""
+        """Handle an answer; raises ValueError if it is malformed."""
         number, answer = decode_answer(body)
         inquiry = self._asked.pop(number, None)
         if inquiry is None:
             return
         if answer.status == REFUSED:
-            inquiry.void = True  # the node knows a newer view: this one will have it soon
+            inquiry.void = True  # the node has installed a newer view, which comes here soon
             self._waiting[inquiry.waiter] = None
         else:
             inquiry.answer = answer
         inquiry.waiter.heard(inquiry)
 
     def installed(self) -> None:
-        """A view was installed: all ask anew."""
+        """A view was installed: all waiters ask anew."""
         asked = self._asked
         self._asked = {}
         for inquiry in asked.values():

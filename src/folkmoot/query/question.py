@@ -1,7 +1,7 @@
-"""Questions of one node to another about what it leads, and their answers: what they say, and how they are packed.
+"""Questions of one node to another about what it leads, and their answers: meaning and encoding.
 
-A question changes nothing, or the same when it is asked again, so it may be asked twice. Answers are bounded by
-whoever gives them.
+A question changes nothing, or the same when it is repeated, so it may be asked twice. The answering node limits the
+size of its answers.
 """
 
 from __future__ import annotations
@@ -45,32 +45,32 @@ __all__ = [
     "page_of",
 ]
 
-# What is asked. Of a stream: its name, the stream partition, and
-SCAN: Final = 1  # retained messages: a filter, partitions, and where to go on in the first of them
+# The subject of a question. Of a stream: its name, the stream partition, and
+SCAN: Final = 1  # retained messages: a filter, partitions, and the key to continue at in the first of them
 READ: Final = 2  # a page of records: first offset, end, bytes
 BOUNDS: Final = 3  # oldest offset, readable end, bytes, time of the oldest and the latest record (-1: none), the view
 WATCH: Final = 4  # the same, as soon as the readable end lies behind the given offset
 SEEK: Final = 5  # the first offset with this time or a later one
-# Of an app with transactions: its name, and what `order` says
+# Of an app with transactions: its name, and the arguments in `report.order`
 STAGE: Final = 6
 COMMIT: Final = 7
 ABORT: Final = 8
 FORGET: Final = 9
 LIST: Final = 10
-# Of a table: its name, the partition (or `table.HERE`), flags, and where to go on
+# Of a table: its name, the partition (or `table.HERE`), flags, and the cursor
 TABLE: Final = 11  # a page of rows
 
-# What is answered
+# The result in an answer
 FOUND: Final = 0
-GONE: Final = 1  # retention has removed the offset; the oldest that is left
+GONE: Final = 1  # retention has removed the offset; with the oldest remaining one
 AHEAD: Final = 2  # the offset lies beyond the end; the end
-FAULT: Final = 3  # why it cannot be read
+FAULT: Final = 3  # the data cannot be read, and why
 REFUSED: Final = 4  # this node does not lead it
-# To what is said of transactions: the text says why
-CONFLICT: Final = 5  # it cannot be done as things are
+# For transactions; the text says why
+CONFLICT: Final = 5  # the request contradicts the state
 TOO_LARGE: Final = 6
-NO_ROOM: Final = 7  # not now: what is there must be published first
-BUSY: Final = 8  # not now; of a table: too many are read at once
+NO_ROOM: Final = 7  # not now: existing transactions must be published first
+BUSY: Final = 8  # not now; of a table: too many readers
 UNKNOWN: Final = 9  # there is no such app
 
 _Question = tuple[int, int, bytes, list[int], bytes]
@@ -79,7 +79,7 @@ _Answer = tuple[int, int, list[int], str, list[bytes], list[_Scanned]]
 
 
 class Question:
-    """number: of the node that asks; the rest depends on `what`, see above."""
+    """number: assigned by the asking node; the other fields depend on `what`, see above."""
 
     def __init__(self, number: int, what: int, name: bytes, numbers: list[int], key: bytes) -> None:
         self.number = number
@@ -93,7 +93,7 @@ class Question:
 
 
 class Scanned:
-    """Retained messages of one partition; unless it is `done`, it goes on at `key`."""
+    """Retained messages of one partition; unless it is `done`, it continues at `key`."""
 
     def __init__(self, partition: int, done: bool, key: bytes, messages: list[bytes]) -> None:
         self.partition = partition
@@ -127,7 +127,7 @@ def encode_question(question: Question) -> bytes:
 
 
 def decode_question(body: bytes) -> Question:
-    """Read a question; raises ValueError for nonsense."""
+    """Read a question; raises ValueError if it is malformed."""
     number, what, name, numbers, key = msgspec.msgpack.decode(body, type=_Question)
     return Question(number, what, name, numbers, key)
 
@@ -139,7 +139,7 @@ def encode_answer(number: int, answer: Answer) -> bytes:
 
 
 def decode_answer(body: bytes) -> tuple[int, Answer]:
-    """Return the number of the question and the answer; raises ValueError for nonsense."""
+    """Return the number of the question and the answer; raises ValueError if it is malformed."""
     number, status, numbers, text, chunks, scanned = msgspec.msgpack.decode(body, type=_Answer)
     answer = Answer(status, numbers)
     answer.text = text
@@ -149,7 +149,7 @@ def decode_answer(body: bytes) -> tuple[int, Answer]:
 
 
 def page_of(answer: Answer) -> Page | OffsetGone | OffsetAhead:
-    """Return what READ was answered with as `StreamLog.read` would; raises CorruptStore for a fault or nonsense."""
+    """Return the answer to READ as `StreamLog.read` would; raises CorruptStore for a fault or malformed data."""
     numbers = answer.numbers
     if answer.status == FOUND and len(numbers) == 3:
         return Page(answer.chunks, numbers[0], numbers[1], numbers[2])

@@ -1,6 +1,6 @@
-"""Where the next page of a table begins: what it says, and how it is packed. Whoever reads tables passes it on unread.
+"""The start of the next page of a table: meaning and encoding. Readers of tables pass it on unread.
 
-Nonsense in it raises ValueError: it comes from outside.
+A malformed cursor raises ValueError: it comes from outside.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _Packed = tuple[int, bytes, list[int]]
 
 
 class TableCursor:
-    """number: of the snapshot, at the node that keeps it; key: where to go on; carry: figures of what is begun."""
+    """number: of the snapshot, at the node that keeps it; key: where to continue; carry: figures of unfinished rows."""
 
     def __init__(self, number: int, key: bytes, carry: list[int]) -> None:
         self.number = number
@@ -33,8 +33,8 @@ def encode_cursor(cursor: TableCursor) -> bytes:
 
 
 def decode_cursor(data: bytes) -> TableCursor:
-    """Read a cursor; raises ValueError for nonsense."""
+    """Read a cursor; raises ValueError if it is malformed."""
     number, key, carry = msgspec.msgpack.decode(data, type=_Packed)
     if number < 0 or len(carry) > _CARRY or min(carry, default=0) < 0 or max(carry, default=0) >= 1 << 62:
-        raise ValueError("no page of a table begins there")
+        raise ValueError("the cursor of the table is invalid")
     return TableCursor(number, key, carry)

@@ -1,4 +1,4 @@
-"""The ends of stream partitions that others lead, as far as somebody here waits for more: one question each."""
+"""The ends of stream partitions that other nodes lead, while something here waits for records: one question each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Tail(Waiter):
         self.inquiry: Inquiry | None = None
 
     def heard(self, inquiry: Inquiry) -> None:
-        """The leader has more records, or leads no more."""
+        """The leader has more records, or has lost the leadership."""
         self.inquiry = None
         answer = inquiry.answer
         if answer is not None and answer.status == FOUND and len(answer.numbers) > 1:
@@ -26,13 +26,13 @@ class _Tail(Waiter):
             self.tails.growth += 1
 
     def again(self) -> None:
-        """Who waits for records asks again, perhaps another leader."""
+        """The parts that wait for records ask again, perhaps another leader."""
         self.inquiry = None
         self.tails.growth += 1
 
 
 class Tails:
-    """`growth` counts up whenever something may have become readable elsewhere: who waits looks again."""
+    """`growth` counts up whenever more may have become readable elsewhere: waiting parts then look again."""
 
     def __init__(self, inquiries: Inquiries) -> None:
         self.inquiries = inquiries
@@ -40,7 +40,7 @@ class Tails:
         self._tails: dict[tuple[str, int], _Tail] = {}
 
     def end_of(self, log: StreamLog) -> int:
-        """Return the end of a stream partition led elsewhere, as known here, -1 if not at all.
+        """Return the end of a stream partition led elsewhere, as known here, -1 if unknown.
 
         From now on this node waits for it to grow, once.
         """

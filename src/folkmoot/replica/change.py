@@ -65,11 +65,11 @@ def decode_ops(partition: int, data: bytes) -> list[tuple[int, bytes, bytes]]:
             elif kind != DELETE:
                 raise ValueError(f"a change has an operation {kind}")
             if pos > end or len(key) < 3 or partition_of_key(key) != partition or key[2] == META:
-                raise ValueError("a change has a row that is not of its partition, or is cut short")
+                raise ValueError("a change has a row of another partition, or one that ends too early")
             if kind == PUT and len(value) < VERSION_BYTES:
                 raise ValueError("a change has a row without a version")
             if kind == DELETE_RANGE and (len(value) < 3 or partition_of_key(value) != partition or value < key):
-                raise ValueError("a change has a range that is not of its partition")
+                raise ValueError("a change has a range of another partition")
             ops.append((kind, key, value))
     except IndexError:
         raise ValueError("a change ends too early") from None
@@ -102,7 +102,7 @@ def decode_changes(data: bytes, pos: int, partitions: int) -> list[tuple[int, Ch
         partition, prev_epoch, prev_seq, epoch, seq, length = head
         change_end = start + length
         if change_end > end or partition >= partitions:
-            raise ValueError("a frame of changes is cut short, or names a partition that is not there")
+            raise ValueError("a frame of changes ends too early, or names an unknown partition")
         if seq <= prev_seq:
             raise ValueError("a change does not lead forward")
         changes.append((partition, Change(prev_epoch, prev_seq, epoch, seq, data[start:change_end])))

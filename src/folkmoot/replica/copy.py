@@ -126,10 +126,10 @@ class Copies:
             # Changes that no leader has taken over are lost with this copy: turns that wait for them must fail.
             replica_states.pending.abandon(partition)
             if had == NO:  # normal when a leader dies: nothing of these changes was acknowledged
-                why = f"changes up to {mine.epoch}:{mine.seq} here are not among those of {source}: nobody was told"
+                why = f"changes up to {mine.epoch}:{mine.seq} here are not at {source}; none of them was acknowledged"
                 replica_states.event(INFO, "branch_overwritten", partition, why)
             else:
-                why = f"nobody can tell whether {source} has the changes up to {mine.epoch}:{mine.seq} here"
+                why = f"it is unknown whether {source} has the changes up to {mine.epoch}:{mine.seq}"
                 replica_states.event(WARNING, "branch_overwritten", partition, why)
         if replica_states.roles[partition] == REPLICA:
             replica_states.unfit.append(partition)  # a copy that is being filled commits nothing
@@ -268,7 +268,7 @@ class Copies:
         replica_states.writer.adopt(partition, epoch, seq, COMPLETE)
         replica_states.followed.append((partition, seq, replica_states.generations[partition]))
         if copy.strange and not copy.taken:
-            why = f"{copy.strange} rows were of changes that {copy.source} does not have"
+            why = f"{copy.strange} rows belonged to changes that {copy.source} does not have"
             replica_states.event(INFO if copy.expected else WARNING, "branch_dropped", partition, why)
         replica_states.event(INFO, "replica_filled", partition, f"from {copy.source}")
 

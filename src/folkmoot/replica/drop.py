@@ -7,7 +7,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import INFO
 from folkmoot.membership.holding import NONE, PARTIAL
 from folkmoot.replica.page import read_page
-from folkmoot.replica.replica_states import NOBODY, ReplicaStates
+from folkmoot.replica.replica_states import NO_ROLE, ReplicaStates
 from folkmoot.store.batch import DELETE_RANGE
 from folkmoot.store.key import partition_end, partition_start
 
@@ -43,7 +43,7 @@ class Drops:
             and replica_states.settled[partition]
             and not replica_states.pending.waits(partition)
         )
-        if replica_states.roles[partition] == NOBODY and enough and safe:
+        if replica_states.roles[partition] == NO_ROLE and enough and safe:
             self.active[partition] = partition_start(partition)
 
     def installed(self) -> None:
@@ -78,5 +78,5 @@ class Drops:
                 replica_states.writer.adopt(partition, 0, 0, NONE)
                 replica_states.head_epochs[partition] = replica_states.head_seqs[partition] = 0
                 replica_states.durable_seqs[partition] = 0
-                replica_states.event(INFO, "replica_dropped", partition, "others have it")
+                replica_states.event(INFO, "replica_dropped", partition, "other replicas have it")
             return

@@ -84,7 +84,7 @@ def decode_report(body: bytes, partitions: int) -> list[Report]:
         flags = cursor.byte()
         state = flags & ~_MAY_DIVERGE
         if state > DAMAGED:
-            raise ValueError("a report of copies names a state that does not exist")
+            raise ValueError("a report of copies has an unknown state")
         epoch = cursor.integer()
         seq = cursor.integer()
         durable_seq = cursor.integer() - 1
@@ -97,14 +97,14 @@ def decode_report(body: bytes, partitions: int) -> list[Report]:
 def _partition(cursor: Cursor, partitions: int) -> int:
     partition = cursor.integer()
     if partition >= partitions:
-        raise ValueError(f"a message between replicas names partition {partition}, which is not there")
+        raise ValueError(f"a message between replicas names partition {partition}, which does not exist")
     return partition
 
 
 def _check_range(partition: int, start: bytes, end: bytes) -> None:
     """Refuse keys of other partitions, and keys that a node keeps for itself."""
     if not partition_start(partition) <= start < end <= partition_end(partition):
-        raise ValueError(f"a message between replicas names keys that are not of partition {partition}")
+        raise ValueError(f"a message between replicas names keys outside partition {partition}")
 
 
 def encode_sequences(epoch: int, entries: list[tuple[int, int]]) -> bytes:
@@ -119,12 +119,12 @@ def encode_sequences(epoch: int, entries: list[tuple[int, int]]) -> bytes:
 def decode_sequences(body: bytes, partitions: int) -> list[tuple[int, int]]:
     """Read what `encode_sequences` wrote; raises ValueError."""
     if (len(body) - 8) % _ENTRY_BYTES:
-        raise ValueError("a list of partitions is cut short")
+        raise ValueError("a list of partitions ends too early")
     entries: list[tuple[int, int]] = []
     for pos in range(8, len(body), _ENTRY_BYTES):
         partition = get_u16(body, pos)
         if partition >= partitions:
-            raise ValueError(f"a message between replicas names partition {partition}, which is not there")
+            raise ValueError(f"a message between replicas names partition {partition}, which does not exist")
         entries.append((partition, get_u64(body, pos + 2)))
     return entries
 
@@ -233,7 +233,7 @@ def decode_page(body: bytes, partitions: int) -> PageNotice:
         key = cursor.bytes_()
         value = cursor.bytes_()
         if not start <= key < end or len(value) < 16:
-            raise ValueError("a PAGE has a row that does not belong there")
+            raise ValueError("a PAGE has a row outside its range")
         rows.append((key, value))
     page = PageNotice(partition, start, end, equal, rows)
     page.left = 0 if cursor.done() else cursor.integer()

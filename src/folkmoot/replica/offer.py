@@ -45,11 +45,11 @@ def encode_ask(epoch: int, ask: AskNotice) -> bytes:
 
 def decode_ask(body: bytes, partitions: int) -> AskNotice:
     """Read the body of ASK_OFFER; raises ValueError."""
-    cursor = Cursor(body[8:], "an ASK")
+    cursor = Cursor(body[8:], "an ASK_OFFER")
     partition = cursor.integer()
     start = cursor.bytes_()
     if partition >= partitions or not partition_start(partition) <= start < partition_end(partition):
-        raise ValueError("an ASK names keys that are not of its partition")
+        raise ValueError("an ASK_OFFER names keys of another partition")
     seen: list[Holding] = []
     for _ in range(cursor.count(_SEEN_MAX)):
         epoch = cursor.integer()
@@ -96,14 +96,14 @@ def decode_offer(body: bytes, partitions: int) -> OfferNotice:
     start = cursor.bytes_()
     end = cursor.bytes_()
     if partition >= partitions or (end and not partition_start(partition) <= start < end <= partition_end(partition)):
-        raise ValueError("an OFFER names keys that are not of its partition")
+        raise ValueError("an OFFER names keys of another partition")
     side = [cursor.text() for _ in range(cursor.count(_ROWS_MAX))]
     rows: list[tuple[bytes, bytes]] = []
     for _ in range(cursor.count(_ROWS_MAX)):
         key = cursor.bytes_()
         value = cursor.bytes_()
         if not start <= key < end or len(value) < VERSION_BYTES:
-            raise ValueError("an OFFER has a row that does not belong there")
+            raise ValueError("an OFFER has a row outside its range")
         rows.append((key, value))
     offer = OfferNotice(partition, start, end, side, rows)
     offer.lineage = [cursor.integer() for _ in range(cursor.count(LINEAGE_MAX + 1))]

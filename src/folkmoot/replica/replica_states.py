@@ -34,7 +34,7 @@ __all__ = [
     "LEARNER",
     "MERGED",
     "MERGING",
-    "NOBODY",
+    "NO_ROLE",
     "OPEN",
     "REPLICA",
     "TAKING",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 # Roles in the installed view
-NOBODY: Final = 0
+NO_ROLE: Final = 0
 LEARNER: Final = 1
 REPLICA: Final = 2
 LEADER: Final = 3
@@ -77,7 +77,7 @@ class ReplicaStates:
         self.solo = True  # no other member is in the view
         self.others: list[str] = []  # the other members of the view
         self.leaders: list[str] = [""] * partitions
-        self.roles: list[int] = [NOBODY] * partitions
+        self.roles: list[int] = [NO_ROLE] * partitions
         self.phases: list[int] = [IDLE] * partitions
         self.opened: list[bool] = [False] * partitions  # its leader serves in this view
         self.settled: list[bool] = [True] * partitions  # all replicas have what its leader has taken over

@@ -180,7 +180,7 @@ class Replication:
         self.replica_states.now = now
         self._again = False
         if self.replica_states.fresh:
-            self._go_on()
+            self._take_effect()
         self.source.step()
         self.digests.step()
         self.gaps.step()
@@ -197,7 +197,7 @@ class Replication:
         replica_states = self.replica_states
         replica_states.now = now
         if replica_states.fresh:
-            self._go_on()
+            self._take_effect()
         self.turns.written(token)
         self.takeover.written()
         if not replica_states.solo:
@@ -219,7 +219,7 @@ class Replication:
         """End the turn, after `Writer.take` and before the batch goes to the disk: it may get more rows here."""
         self.replica_states.now = now
         if self.replica_states.fresh:
-            self._go_on()
+            self._take_effect()
             self._again = True  # look at what this has committed
         self.turns.seal(batch)
 
@@ -271,7 +271,7 @@ class Replication:
         self.digests.installed()
         replica_states.fresh = True
 
-    def _go_on(self) -> None:
+    def _take_effect(self) -> None:
         """The newest of the views installed together takes effect: reports leave, messages that waited are handled.
 
         The earlier ones do not. A node that promised the newest view has thereby said that it commits nothing in them.
@@ -297,7 +297,7 @@ class Replication:
         replica_states = self.replica_states
         replica_states.now = now
         if replica_states.fresh:
-            self._go_on()
+            self._take_effect()
         try:
             epoch = epoch_of(body)
             if epoch > replica_states.epoch:

@@ -9,7 +9,7 @@ from folkmoot.membership.view import View
 from folkmoot.peer.kind import READY
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.notice import encode_report
-from folkmoot.replica.replica_states import IDLE, LEADER, LEARNER, MERGING, NOBODY, OPEN, REPLICA, ReplicaStates
+from folkmoot.replica.replica_states import IDLE, LEADER, LEARNER, MERGING, NO_ROLE, OPEN, REPLICA, ReplicaStates
 from folkmoot.replica.takeover import Takeover
 
 __all__ = ["Roles"]
@@ -61,7 +61,7 @@ class Roles:
         elif me in replicas:
             replica_states.roles[partition] = REPLICA
         else:
-            replica_states.roles[partition] = LEARNER if me in learners else NOBODY
+            replica_states.roles[partition] = LEARNER if me in learners else NO_ROLE
         phase = replica_states.phases[partition]
         if (
             me in replicas
@@ -101,7 +101,7 @@ class Roles:
         parts: dict[str, list[bytes]] = {node_id: [u64(replica_states.epoch)] for node_id in replica_states.others}
         for partition in range(replica_states.partitions):
             leader = replica_states.leaders[partition]
-            if leader in parts and (replica_states.holds(partition) or replica_states.roles[partition] != NOBODY):
+            if leader in parts and (replica_states.holds(partition) or replica_states.roles[partition] != NO_ROLE):
                 parts[leader].append(encode_report(replica_states.report(partition)))
         leading = dict.fromkeys(replica_states.leaders)
         for node_id in replica_states.others:

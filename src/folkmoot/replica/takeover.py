@@ -151,10 +151,10 @@ class Takeover:
         if mine.state == PARTIAL:
             # The placement chooses such a copy when there is no other; or it became one after it was offered.
             if others_complete:
-                replica_states.spoil(partition, "the copy here has holes, and another member has a complete one")
+                replica_states.spoil(partition, "the copy here is partial, and another member has a complete one")
                 return
             replica_states.event(
-                ERROR, "partial_leads", partition, "no member has a complete copy, and the best has holes"
+                ERROR, "partial_leads", partition, "no member has a complete copy, and the best one is partial"
             )
         if replica_states.planted.own_tail or not source:
             self._adopted(partition)
@@ -184,16 +184,18 @@ class Takeover:
         """Apply the changes that this node lacked; raises ValueError."""
         replica_states = self.replica_states
         if len(body) < _HEAD_BYTES:
-            raise ValueError("a TAIL is cut short")
+            raise ValueError("a TAIL ends too early")
         partition = get_u16(body, 8)
         if self._asked.get(partition, "") != node_id:
             return
         if body[10] == _CANNOT:
             if not replica_states.writer.sequence(partition):
-                self._behind(partition, "nothing is here, and another member has a copy")
+                self._behind(partition, "there is no copy here, and another member has one")
                 return
             # A replica in sync has all committed changes: none beyond it was acknowledged.
-            replica_states.event(WARNING, "tail_lost", partition, f"{node_id} does not remember its newest changes")
+            replica_states.event(
+                WARNING, "tail_lost", partition, f"{node_id} no longer has its newest changes in memory"
+            )
             del self._asked[partition]
             self._adopted(partition)
             return

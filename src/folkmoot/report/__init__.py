@@ -1,4 +1,4 @@
-"""What a node tells those who ask: pages of tables, records of streams, the state of transactions."""
+"""Answers to questions: pages of tables, records of streams, the state of transactions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Answering other nodes: pages of retained messages and of tables, records of streams, of the partitions led here.
 
-Only the leader knows what is committed, so only it answers, and nothing of what is not (A9). The asking side is
-`inquiry`.
+Only the leader knows what is committed, so only the leader answers, and with committed data alone (A9). The asking side
+is `query.inquiry`.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from folkmoot.turn.state import State
 
 __all__ = ["Answers", "bounds_of"]
 
-_SCAN_BYTES: Final = 262_144  # of messages in one answer, about: what else goes to that node waits for so many
+_SCAN_BYTES: Final = 262_144  # of messages in one answer, approximately: other messages to that node wait behind it
 _READ_BYTES_MAX: Final = 1_048_576
 _LEVELS_MAX: Final = 65_536
 
 
 class _Scan:
-    """A question for retained messages, until all that came before it is committed."""
+    """A question for retained messages, until all turns before it are committed."""
 
     def __init__(self, token: int, node_id: str, question: Question) -> None:
         self.token = token
@@ -59,7 +59,7 @@ class _Scan:
 
 
 def bounds_of(log: StreamLog) -> list[int]:
-    """Return what BOUNDS is answered with."""
+    """Return the answer to BOUNDS."""
     oldest_us, latest_us = log.oldest_time_us, log.latest_time_us
     return [
         log.oldest,
@@ -71,7 +71,7 @@ def bounds_of(log: StreamLog) -> list[int]:
 
 
 class Answers:
-    """What this node tells of its partitions."""
+    """The answers of this node about its partitions."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class Answers:
         self.streams = streams
         self.tables = tables
         self._scans: deque[_Scan] = deque()  # in the order of their tokens
-        self._watches: dict[StreamLog, dict[str, int]] = {}  # nodes that wait for records: their question's number
+        self._watches: dict[StreamLog, dict[str, int]] = {}  # nodes that wait for records: the number of their question
 
     def receive(self, node_id: str, body: bytes) -> None:
-        """Take a question; raises ValueError for nonsense."""
+        """Handle a question; raises ValueError if it is malformed."""
         question = decode_question(body)
         if question.what == SCAN:
             scan = _Scan(self.commits.newest_token(), node_id, question)
@@ -112,13 +112,13 @@ class Answers:
     # -- retained messages --------------------------------------------------------------------------------------------
 
     def committed(self) -> None:
-        """More turns are committed: the store shows what was retained before some questions."""
+        """More turns are committed: the store shows the retained messages from before some questions."""
         scans = self._scans
         while scans and scans[0].token <= self.commits.committed_token:
             self._scan(scans.popleft())
 
     def _scan(self, scan: _Scan) -> None:
-        """Answer with the matching messages of the partitions that were asked for and are led here, up to a page."""
+        """Answer with the matching messages of the asked partitions that this node leads, up to a page."""
         question = scan.question
         why = check_filter(question.name, _LEVELS_MAX)
         if why is not None:
@@ -147,7 +147,7 @@ class Answers:
     def _page(
         self, topic_filter: bytes, partition: int, key: bytes, rows_max: int, bytes_max: int
     ) -> tuple[Scanned, int, int]:
-        """Return matching messages of one partition, how many rows were read for them, and their bytes."""
+        """Return matching messages of one partition, the number of rows read for them, and their bytes."""
         rows = self.retained.read(partition, topic_filter, key, rows_max)
         messages: list[bytes] = []
         size = 0
@@ -203,7 +203,7 @@ class Answers:
             self._send(node_id, question.number, self.look(log, question.what, numbers))
 
     def look(self, log: StreamLog, what: int, numbers: list[int]) -> Answer:
-        """Return the answer to a question of a stream partition that is led here; raises ValueError for nonsense."""
+        """Return the answer to a question about a led stream partition; raises ValueError if it is malformed."""
         try:
             if what == READ:
                 return self._read(log, numbers[1], numbers[2], numbers[3])
@@ -232,7 +232,7 @@ class Answers:
         return answer
 
     def grown(self, logs: list[StreamLog]) -> None:
-        """Stream partitions have new records: tell the nodes that wait for them."""
+        """Stream partitions have new records: answer the nodes that wait for them."""
         if not self._watches:
             return
         for log in logs:
@@ -244,13 +244,13 @@ class Answers:
     # -- partitions and nodes -----------------------------------------------------------------------------------------
 
     def leave(self, partition: int) -> None:
-        """This node leads the partition no more: whoever waits for its records asks another."""
+        """End the leadership of the partition: nodes that wait for its records ask the new leader."""
         for log in [log for log in self._watches if log.store_partition == partition]:
             for node_id, number in self._watches.pop(log).items():
                 self._send(node_id, number, Answer(REFUSED, []))
 
     def gone(self, node_id: str) -> None:
-        """A node is no member any more."""
+        """Forget the questions of a node that is no member any more."""
         self._scans = deque([scan for scan in self._scans if scan.node_id != node_id])
         for watches in self._watches.values():
             watches.pop(node_id, None)

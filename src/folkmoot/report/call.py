@@ -1,4 +1,4 @@
-"""Questions from outside this core about what some node leads, whoever that is: of those who serve HTTP."""
+"""Questions from outside this core, as from the HTTP interface, about what any node leads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Call", "Calls"]
 
 
 class Call(Waiter):
-    """A question on its way to another node; `handle` is the driver's own. `answer` None: its leader is gone."""
+    """A question to another node; `handle` is the driver's own. `answer` None: the leader is gone."""
 
     def __init__(self, calls: Calls, handle: object) -> None:
         self.calls = calls
@@ -25,7 +25,7 @@ class Call(Waiter):
         self.over = False
 
     def heard(self, inquiry: Inquiry) -> None:
-        """The answer is there, or the node leads no more."""
+        """Take the answer, or the notice that the node leads no more."""
         self.end(inquiry.answer)
 
     def again(self) -> None:
@@ -33,7 +33,7 @@ class Call(Waiter):
         self.end(None)
 
     def end(self, answer: Answer | None) -> None:
-        """Tell whoever asks."""
+        """Report the end of the call to the driver."""
         if not self.over:
             self.over = True
             self.answer = answer
@@ -44,9 +44,9 @@ class Call(Waiter):
 
 
 class Calls:
-    """`ended`: calls whose end is to be told, in order; whoever asks bounds how many there are.
+    """`ended`: finished calls, in order; the driver limits how many there are.
 
-    `copies`: what need not be asked.
+    `copies`: answers that need no question.
     """
 
     def __init__(self, state: State, inquiries: Inquiries, answers: Answers, tails: Tails) -> None:
@@ -63,7 +63,7 @@ class Calls:
         return self.state.leads[log.store_partition]
 
     def ask(self, handle: object, log: StreamLog, what: int, numbers: list[int]) -> Call | Answer | None:
-        """Ask for something of a stream partition; None when nobody can say, because it has no open leader."""
+        """Ask about a stream partition; None when it has no open leader."""
         if self.leads(log):
             return self.answers.look(log, what, numbers)
         return self.pass_on(handle, log.store_partition, what, log.config.name.encode(), numbers, b"")
@@ -81,9 +81,9 @@ class Calls:
     def ask_table(
         self, handle: object, name: bytes, partition: int, node_id: str, flags: int, after: bytes
     ) -> Call | Answer | None:
-        """Ask for a page of a table: of a partition, or with HERE of a node; None when nobody can say now.
+        """Ask for a page of a table: of a partition, or with HERE of a node; None when no node can answer now.
 
-        REFUSED: there is no such node. Raises ValueError for nonsense.
+        REFUSED: there is no such node. Raises ValueError if the question is malformed.
         """
         fabric = self.inquiries.fabric
         if self.state.leads[partition] if partition != HERE else node_id == fabric.node_id:
@@ -103,11 +103,11 @@ class Calls:
         return call
 
     def end_of(self, log: StreamLog) -> int:
-        """Return the readable end of a stream partition as far as known here; `take_growth` tells when it has grown."""
+        """Return the readable end of a stream partition as known here; `take_growth` tells when it has grown."""
         return log.readable_end if self.leads(log) else self.tails.end_of(log)
 
     def take_growth(self) -> bool:
-        """Whether something may have become readable at another node since the last call."""
+        """Whether more may have become readable at another node since the last call."""
         growth = self._growth
         self._growth = self.tails.growth
         return growth != self._growth

@@ -1,8 +1,8 @@
-"""Reading stream partitions from copies: what another node leads and this one has whole is read from its own disk.
+"""Reading stream partitions from replicas: a partition that another node leads is read from this node's complete copy.
 
-Only the leader knows what is committed, so its bounds are asked for once; what lies within them is on the disks of all
-replicas and never changes (A9), so it is read here without asking again. Bounds count in the view in which they were
-told: in that view this node is a replica, and has nothing else at these offsets.
+Only the leader knows what is committed, so this node asks once for its bounds. The records within them are on the disks
+of all replicas and never change (A9), so it reads them here without asking again. Bounds are valid in the view in which
+they were given: in that view this node is a replica, and has no other records at these offsets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Copies"]
 
 
 class _Bounds:
-    """What the leader has told in a view: the records [oldest, end) can be read."""
+    """Bounds from the leader in a view: the records [oldest, end) can be read."""
 
     def __init__(self, epoch: int, oldest: int, end: int) -> None:
         self.epoch = epoch
@@ -25,7 +25,7 @@ class _Bounds:
 
 
 class Copies:
-    """The copies of one node, and what is known of their bounds: one note per stream partition."""
+    """The copies of one node, and their known bounds: one entry per stream partition."""
 
     def __init__(self, fabric: Fabric) -> None:
         self.fabric = fabric
@@ -36,21 +36,21 @@ class Copies:
         return self.fabric.holds[log.store_partition]
 
     def learn(self, log: StreamLog, numbers: list[int]) -> bool:
-        """Take the leader's answer to BOUNDS; return False when it is of another view, or of a node of before."""
+        """Take the leader's answer to BOUNDS; return False when it is of another view, or of an earlier leader."""
         if len(numbers) < 6 or numbers[5] != self.fabric.epoch:
             return False
         self._known[_key(log)] = _Bounds(numbers[5], numbers[0], numbers[1])
         return True
 
     def covers(self, log: StreamLog, end: int) -> bool:
-        """Whether it is known that all records before `end` can be read."""
+        """Whether all records before `end` are known to be readable."""
         bounds = self._bounds(log)
         return bounds is not None and end <= bounds.end
 
     def read(self, log: StreamLog, start: int, end: int, bytes_max: int) -> Page | None:
-        """Return a page, see `StreamLog.read`, up to what is known to be readable; None when the leader is to be asked.
+        """Return a page, see `StreamLog.read`, up to the known bounds; None when the leader must be asked.
 
-        It says what is wrong with an offset, and has what this copy lacks.
+        The leader reports wrong offsets, and has the records that this copy lacks.
         """
         bounds = self._bounds(log)
         if bounds is None or not self.holds(log) or not bounds.oldest <= start <= bounds.end:
@@ -61,7 +61,7 @@ class Copies:
             return None
 
     def _bounds(self, log: StreamLog) -> _Bounds | None:
-        """Return what the leader has told in this view."""
+        """Return the bounds from the leader of this view."""
         known = self._known.get(_key(log))
         return known if known is not None and known.epoch == self.fabric.epoch else None
 

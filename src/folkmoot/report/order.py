@@ -1,7 +1,7 @@
-"""What is asked of transactions, by whoever serves HTTP at any node; the leader of the app's home answers.
+"""Requests about transactions, from the HTTP interface of any node; the leader of the app's home answers.
 
-Nothing is answered before all that it rests on is on the disks of all replicas. Who hears nothing, because the leader
-is gone or leads no more, asks again: all orders may come twice. Owns how orders and figures are packed.
+An answer waits until everything it depends on is on the disks of all replicas. A node without an answer, because the
+leader is gone or leads no more, asks again: every order may come twice. Owns the encoding of orders and figures.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from folkmoot.turn.message import QUERY_ANSWER
 
 __all__ = ["LIST_MAX", "Orders", "encode_chunk", "encode_commit"]
 
-LIST_MAX: Final = 1_000  # apps of one node that are told
-_PUT_OFF: Final = (BUSY, NO_ROOM, FAULT)  # refusals that rest on nothing that is stored
+LIST_MAX: Final = 1_000  # apps of one node in a list
+_PUT_OFF: Final = (BUSY, NO_ROOM, FAULT)  # refusals that depend on nothing stored
 
 _Figures = tuple[bytes, list[int]]
 
@@ -64,7 +64,7 @@ class _Waiting:
 
 
 class Orders:
-    """Carries out orders in the homes that this node leads, and passes those for others on."""
+    """Executes orders in the homes that this node leads, and passes on those for others."""
 
     def __init__(self, publications: Publications, calls: Calls) -> None:
         transactions = publications.transactions
@@ -82,9 +82,9 @@ class Orders:
     def ask(
         self, handle: object, partition: int, what: int, name: bytes, numbers: list[int], key: bytes
     ) -> Call | Answer | None:
-        """Have the leader of a home do something; None when there is none that is open.
+        """Send an order to the leader of a home; None when there is no open leader.
 
-        A call ends with `Calls.ended`; `handle` is the driver's own.
+        The call ends in `Calls.ended`; `handle` is the driver's own.
         """
         if not self.state.leads[partition]:
             return self.calls.pass_on(handle, partition, what, name, numbers, key)
@@ -96,7 +96,7 @@ class Orders:
         return waiting.call
 
     def homes(self) -> list[list[int]]:
-        """Return all partitions that have a leader, those of each leader together."""
+        """Return all partitions that have a leader, sorted by leader."""
         found: dict[str, list[int]] = {}
         for partition, leader in enumerate(self.fabric.leaders):
             if leader:
@@ -106,7 +106,7 @@ class Orders:
     # -- answering ----------------------------------------------------------------------------------------------------
 
     def receive(self, node_id: str, body: bytes) -> bool:
-        """Take a question of another node if it is an order; raises ValueError or IndexError for nonsense."""
+        """Handle a question of another node if it is an order; raises ValueError or IndexError if it is malformed."""
         question = decode_question(body)
         if question.what < STAGE or question.what == TABLE:
             return False
@@ -126,7 +126,7 @@ class Orders:
         return True
 
     def _perform(self, partition: int, what: int, name: bytes, numbers: list[int], key: bytes) -> Answer:
-        """Do what is asked; numbers: the partition, the transaction, the chunk, and how many messages it has."""
+        """Execute an order; numbers: the partition, the transaction, the chunk, and how many messages it has."""
         transactions = self.transactions
         if what == STAGE:
             end = 2 + get_u16(key, 0)
@@ -145,7 +145,7 @@ class Orders:
         return answer
 
     def _list(self, name: bytes, partitions: list[int]) -> Answer:
-        """Tell of one app, or (without a name) of all in these partitions."""
+        """Return the figures of one app, or (without a name) of all in these partitions."""
         found: list[_Figures] = []
         for partition in partitions:
             if not 0 <= partition < self.state.partitions or not self.state.leads[partition]:
@@ -158,9 +158,9 @@ class Orders:
         return answer
 
     def _wait(self, partition: int, what: int, answer: Answer) -> _Waiting | None:
-        """Let an answer wait for what it rests on: also a repeated order, since the first one may be on its way.
+        """Hold an answer until everything it depends on is committed; for a repeated order that includes the first one.
 
-        A refusal for good waits as well: other nodes may have put this one out, and know better.
+        A final refusal waits as well: other nodes may have removed this one from the view, and know better.
         """
         token = self.commits.newest_token()
         if answer.status in _PUT_OFF or what == LIST or token <= self.commits.committed_token:
@@ -180,14 +180,14 @@ class Orders:
             self.fabric.send(node_id, QUERY_ANSWER, encode_answer(number, answer))
 
     def committed(self) -> None:
-        """More turns are committed."""
+        """More turns are committed: send their answers."""
         waiting = self._waiting
         while waiting and waiting[0].token <= self.commits.committed_token:
             first = waiting.popleft()
             self._end(first, first.answer)
 
     def fail(self, partition: int) -> None:
-        """What a turn did to the partition is in no copy that counts, or it is led here no more: it is asked again."""
+        """A turn's change of the partition is lost, or the leader has changed: the order must be repeated."""
         failed = [waiting for waiting in self._waiting if waiting.partition == partition]
         if failed:
             self._waiting = deque([waiting for waiting in self._waiting if waiting.partition != partition])
@@ -195,12 +195,12 @@ class Orders:
                 self._end(waiting, None)
 
     def leave(self, partition: int) -> None:
-        """This node leads the partition no more, and answers for nothing in it."""
+        """End the leadership of the partition: drop its answers."""
         self.answers.leave(partition)
         self.publications.leave(partition)
         self.fail(partition)
 
     def gone(self, node_id: str) -> None:
-        """A node is no member any more, and waits for nothing."""
+        """Drop the answers for a node that is no member any more."""
         self.answers.gone(node_id)
         self._waiting = deque([waiting for waiting in self._waiting if waiting.node_id != node_id])

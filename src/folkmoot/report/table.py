@@ -1,13 +1,13 @@
 """The state of the partitions that this node leads, as tables for operators: pages of rows from one snapshot.
 
-A partition's rows are those of one moment: the first page takes a snapshot of the store, which lives until the last
-page was read, but not longer than _IDLE_US between two pages, nor than _AGE_US in all; a node keeps at most
-_SNAPSHOTS_MAX. RocksDB keeps the files and memtables of that moment for as long as a snapshot lives, so a slow reader
-has to begin anew rather than let memory and disk fill. A table that fits into one page needs none after its answer.
+The rows of a partition are those of one moment: the first page takes a snapshot of the store, which lives until the
+last page was read, but not longer than _IDLE_US between two pages, nor than _AGE_US in all; a node keeps at most
+_SNAPSHOTS_MAX. RocksDB keeps the files and memtables of that moment while a snapshot lives, so a slow reader has to
+begin anew rather than fill memory and disk. A table of one page needs no snapshot after its answer.
 
-A page is bounded in rows and bytes, for it shares a turn with MQTT. It shows what is on this node's disk: the newest
-turn may be missing, and what is not acknowledged yet may be there. Who is connected where, and how much is in flight,
-is in memory, and as it is when the page is made. The columns are in `folkmoot.client.column`.
+A page is bounded in rows and bytes, because it shares a turn with MQTT. It shows this node's disk: the newest turn may
+be missing, and changes that are not acknowledged yet may be there. Connections and messages in flight come from memory,
+as of the time of the page. The columns are in `folkmoot.client.column`.
 """
 
 from __future__ import annotations
@@ -59,23 +59,23 @@ from folkmoot.turn.state import TIMER_TABLES, State
 
 __all__ = ["HERE", "NAMES", "PAYLOAD", "Tables"]
 
-HERE: Final = -1  # in place of a partition: the transient sessions that live at the node that is asked
+HERE: Final = -1  # in place of a partition: the transient sessions that live at the asked node
 PAYLOAD: Final = 1  # a flag: with payloads
 
 NAMES: Final[list[bytes]] = [b"sessions", b"subscriptions", b"queues", b"retained", b"streams", b"partitions"]
 
-_ROWS_MAX: Final = 500  # in a page; also rows of the store that are read for it
-_BYTES_MAX: Final = 262_144  # read from the store for a page, about
+_ROWS_MAX: Final = 500  # in a page; also the rows of the store that are read for it
+_BYTES_MAX: Final = 262_144  # read from the store for a page, approximately
 _SNAPSHOTS_MAX: Final = 16
 _IDLE_US: Final = 20 * SECOND
 _AGE_US: Final = 180 * SECOND
 
-# What a row of `queues` carries from page to page
+# The carried figures of an unfinished row of `queues`
 _MESSAGES: Final = 0
 _BYTES: Final = 1
 _OLDEST_US: Final = 2
 _QUEUE_CARRY: Final = 3
-# and one of `partitions`: rows and bytes, then rows by kind
+# and of one of `partitions`: rows and bytes, then rows by kind
 _ROWS: Final = 0
 _ROW_BYTES: Final = 1
 _KINDS: Final[list[int]] = [SESSION, SUBSCRIPTION, QUEUE, RETAINED]
@@ -83,7 +83,7 @@ _COUNT_CARRY: Final = 6
 
 
 class _Held:
-    """What the pages of one reader are made of: a snapshot, or the transient sessions that there were."""
+    """The source of one reader's pages: a snapshot, or the transient sessions of its first page."""
 
     def __init__(self, number: int, partition: int, now: int) -> None:
         self.number = number
@@ -103,7 +103,7 @@ class _Page:
 
 
 class Tables:
-    """What this node tells of its partitions to operators."""
+    """The tables of this node's partitions."""
 
     def __init__(self, state: State, streams: Streams) -> None:
         self.state = state
@@ -115,10 +115,10 @@ class Tables:
         return len(self._held)
 
     def look(self, name: bytes, partition: int, flags: int, after: bytes) -> Answer:
-        """Return a page of a partition that is led here: its rows as JSON, then where the next begins (b"": no more).
+        """Return a page of a led partition: its rows as JSON, then the start of the next page (b"": no more).
 
-        partition: HERE for transient sessions. GONE: the snapshot is closed, BUSY: too many are read already. Raises
-        ValueError for nonsense.
+        partition: HERE for transient sessions. GONE: the snapshot is closed, BUSY: there are too many readers. Raises
+        ValueError if the question is malformed.
         """
         if name not in NAMES:
             raise ValueError(f"there is no table {name!r}")
@@ -162,7 +162,7 @@ class Tables:
     # -- snapshots ----------------------------------------------------------------------------------------------------
 
     def _hold(self, partition: int) -> _Held:
-        # Counted from the start of the node, so that no number of an earlier one, or of another node, is taken for it.
+        # Counted from the start of the node, so that numbers of earlier processes and of other nodes do not match.
         self._number = max(self._number + 1, self.state.started_us)
         held = _Held(self._number, partition, self.state.now)
         if partition == HERE:
@@ -189,7 +189,7 @@ class Tables:
                 self._drop(held)
 
     def due(self) -> None:
-        """The timer: look again while any are open."""
+        """The timer: check again while any are open."""
         self.expire()
         if self._held:
             self.state.timers.set(self.state.now + _IDLE_US, TIMER_TABLES, 0)
@@ -235,7 +235,7 @@ class Tables:
         return retained_row(partition, message, bool(flags & PAYLOAD))
 
     def _live(self, page: _Page, name: bytes, held: _Held, cursor: TableCursor) -> None:
-        """Transient sessions, from memory; a session with many subscriptions makes a page longer."""
+        """Add transient sessions, from memory; a session with many subscriptions makes a page longer."""
         node = self.state.identity.node_id
         at = cursor.carry[0] if len(cursor.carry) == 1 else 0
         sessions = held.sessions
@@ -272,7 +272,7 @@ class Tables:
                 carry = [0] * _QUEUE_CARRY
                 floor = _floor(snapshot, partition, client)
             if floor < 0 or sequence_of(key) < floor:
-                continue  # of a session that has ended: it is being removed
+                continue  # of an ended session, which is being removed
             row = decode_queue(value[VERSION_BYTES:])
             if not carry[_MESSAGES]:
                 message = row.message
@@ -306,7 +306,7 @@ class Tables:
     # -- partitions: all rows are counted -----------------------------------------------------------------------------
 
     def _count(self, page: _Page, snapshot: Snapshot, partition: int, cursor: TableCursor) -> None:
-        """Count rows page by page; chunks of streams are passed over, their logs know them."""
+        """Count rows page by page; chunks of streams are skipped, their logs have the numbers."""
         chunks = kind_prefix(partition, CHUNK)
         start = max(partition_start(partition), cursor.key)
         before = start < chunks

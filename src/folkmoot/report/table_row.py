@@ -1,6 +1,6 @@
-"""Rows of the store and sessions in memory as rows of the tables that operators read (`table`). Decides nothing.
+"""Rows of the store and sessions in memory as rows of the tables for operators (`table`). Decides nothing.
 
-Names and meanings of the columns are in `folkmoot.client.column`. No payload of a queue and no secret is in them.
+Names and meanings of the columns are in `folkmoot.client.column`. They contain no payload of a queue and no secret.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def session_row(partition: int, client_id: str, row: SessionRow, node: str | Non
         "connected": row.ends_us == 0,
         "node": node if row.ends_us == 0 else None,
         "expiry_s": None if never else row.expiry_s,
-        "disconnected_at": away_us if away_us > 0 else None,  # older versions did not keep it
+        "disconnected_at": away_us if away_us > 0 else None,  # older versions did not store it
         "ends_at": row.ends_us if row.ends_us and not never else None,
     }
 
@@ -111,7 +111,7 @@ def _subscription(partition: int, client_id: str, name: bytes, options: int, ide
 
 
 def live_queue(session: Session) -> Row | None:
-    """Return what waits for a transient session as a row; None when nothing does."""
+    """Return the waiting messages of a transient session as a row; None when there are none."""
     waiting = session.waiting
     inflight = len(session.inflight)
     if not waiting and not inflight:

@@ -1,4 +1,4 @@
-"""Faults that last for a while: what all kinds of them share. Owns which of them have not ended yet."""
+"""The common part of all faults that last for a while. Owns which of them have not ended yet."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Action = Callable[[], None]
 
 
 class Acting:
-    """Draws machines and durations, and ends what was begun, unless everything was healed before."""
+    """Draws machines and durations, and ends active faults, unless everything was healed before."""
 
     def __init__(self, world: World, rng: Rng, site: Site, trouble: Trouble) -> None:
         self.world = world
         self.rng = rng
         self.site = site
         self.trouble = trouble
-        self._round = 0  # counts healings: what was planned before does nothing any more
+        self._round = 0  # counts healings: actions planned before a healing do nothing after it
         self._acting = 0  # faults that have not ended
 
     @property
     def active(self) -> bool:
-        """Whether one has not ended yet."""
+        """Whether a fault is active."""
         return self._acting > 0
 
     def end_all(self) -> None:
-        """Nothing acts any more."""
+        """Forget all active faults."""
         self._round += 1
         self._acting = 0
 
@@ -59,7 +59,7 @@ class Acting:
         return drawn
 
     def _victims(self) -> list[Host]:
-        """Draw one machine that runs and may fail, or none."""
+        """Draw one running machine that may fail, or none."""
         for host in self._shuffled(self.site.running)[:1]:
             if self.trouble.affords([host]):
                 self.trouble.weaken([host])
@@ -71,6 +71,6 @@ class Acting:
         self.world.note("world", f"{what} {' '.join([host.name for host in hosts])}")
 
     def start(self, host: Host) -> None:
-        """Start a machine's node, if it is down; one that leaves goes on with that."""
+        """Start a machine's node, if it is down; one that was leaving continues to leave."""
         if host.node is None and (host.member or host.leaving):
             host.start()

@@ -1,4 +1,4 @@
-"""A client that looks at everything retained, and leaves. Owns what it has received; judges nothing."""
+"""A client that reads all retained messages, and leaves. Owns what it has received; judges nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Auditor"]
 
 
 class Auditor(Client):
-    """Collects what a fresh wildcard subscription brings: `got`, topic -> payload, the newest of each topic."""
+    """Collects the result of a fresh wildcard subscription: `got`, topic -> payload, the newest of each topic."""
 
     def __init__(self, network: Network, site: Site, oracle: Oracle, name: str) -> None:
         self.got: dict[bytes, bytes] = {}

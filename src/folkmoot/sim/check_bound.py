@@ -1,8 +1,8 @@
-"""A13: every queue and buffer of a node has a limit, and what was on its way is gone when everything has come to rest.
+"""A13: every queue and buffer of a node has a limit, and nothing stays in it when everything has come to rest.
 
-Looks inside nodes, like `folkmoot.sim.check_cluster`. Two rules: while a run is disturbed, nothing grows beyond its
-limit (by more than what one turn brought in); at rest, nothing is left of what was under way. The second finds what the
-first cannot see in a short run: something that is never forgotten.
+Inspects nodes, like `folkmoot.sim.check_cluster`. Two rules: under faults, nothing grows beyond its limit (by more than
+the input of one turn); at rest, nothing is under way. The second finds what the first cannot find in a short run:
+entries that are never removed.
 """
 
 # ruff: noqa: SLF001 - what a node keeps for itself is what is measured here
@@ -20,13 +20,13 @@ from folkmoot.sim.world import World
 __all__ = ["BoundChecker", "leftovers"]
 
 _EVERY: Final = 64
-"""Turns of a node between two looks at its buffers: what grows without end is seen then, too."""
+"""Turns of a node between two checks of its buffers: unlimited growth is found with this step, too."""
 
 _FRAME_BYTES: Final = 1 << 20
 """By how much one message may exceed the limit of a buffer."""
 
 _COPIES: Final = 8
-"""One byte that comes in is kept at most so many times: for the disk, for other nodes, for acknowledgements."""
+"""One received byte is kept at most so many times: for the disk, for other nodes, for acknowledgements."""
 
 _EARLY_MAX: Final = 20_000
 """Messages of a node that is not a member yet."""
@@ -38,8 +38,8 @@ class BoundChecker:
     def __init__(self, world: World, limits: Limits) -> None:
         self.world = world
         self.limits = limits
-        self.largest: dict[str, int] = {}  # what was seen, by buffer, for readers
-        self._largest_turn: dict[str, int] = {}  # bytes that came into one turn, by machine
+        self.largest: dict[str, int] = {}  # the largest sizes seen, by buffer, for readers
+        self._largest_turn: dict[str, int] = {}  # bytes received in one turn, by machine
 
     def turn(self, host: Host) -> None:
         """A node has ended a turn."""
@@ -51,7 +51,7 @@ class BoundChecker:
             self.look(host)
 
     def look(self, host: Host) -> None:
-        """Compare what a node keeps with the limits."""
+        """Compare the buffers of a node with the limits."""
         node: Any = host.node
         cluster_node = getattr(node, "cluster_node", None)
         if cluster_node is None:
@@ -70,7 +70,7 @@ class BoundChecker:
             backlog = cluster_node.peers.backlog_bytes(node_id)
             self._check(host, "bytes of a link", backlog, config.link_buffer_bytes_max + _FRAME_BYTES)
         replica_states = cluster_node.replication.replica_states
-        # What replicas may lack is held beyond that: what waits for disks, or what merges write before they wait.
+        # Changes that replicas may lack are held beyond that: the write backlog, or what merges write before they wait.
         held_max = max(limits.write_backlog_bytes_max, replica_states.recent.bytes_max, _FRAME_BYTES)
         recent_max = replica_states.recent.bytes_max + held_max + spare
         self._check(host, "bytes of recent changes", replica_states.recent.bytes, recent_max)
@@ -93,7 +93,7 @@ class BoundChecker:
 
 
 def leftovers(host: Machine) -> str:
-    """Say what a node still has under way; empty if it is nothing, or cannot be known."""
+    """Return what a node still has under way; empty if it is nothing, or unknown."""
     node: Any = host.node
     cluster_node = getattr(node, "cluster_node", None)
     if cluster_node is None:

@@ -1,8 +1,8 @@
-"""What nodes of a cluster agree on: views, leaders, and what a version of a row means.
+"""What the nodes of a cluster must agree on: views, leaders, and the meaning of a version of a row.
 
-Looks inside nodes (`folkmoot.sim.inside`), unlike the checkers of promises. A breach is named by what it breaks:
-"views" (one epoch, one view; their numbers grow), "leaders" (one leader of a partition per epoch), "rows" (one version,
-one value), "copies" (replicas at rest are equal, A12), "eviction" (who dies leaves the view in time, who lives stays).
+Inspects nodes (`folkmoot.sim.inside`), unlike the checkers of promises. Violations are named: "views" (one epoch, one
+view; epochs grow), "leaders" (one leader of a partition per epoch), "rows" (one version, one value), "copies" (replicas
+at rest are equal, A12), "eviction" (a dead node leaves the view in time, a live one stays).
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _ROWS_MAX: Final = 200_000
 
 
 _LEADERS_EVERY: Final = 8
-"""Turns of a node between two looks at what it leads: who leads, does so for longer."""
+"""Turns of a node between two checks of what it leads: every leadership lasts longer."""
 
 
 class ClusterChecker:
-    """Judges every view that is installed, every leader that starts and every row that is written."""
+    """Judges every installed view, every leader that starts and every written row."""
 
     def __init__(self, world: World, trouble: Trouble, partitions: int) -> None:
         self.world = world
         self.trouble = trouble
         self.partitions = partitions
         self._views: dict[int, tuple[object, ...]] = {}
-        self._installed: dict[str, View] = {}  # the view object that each machine had at its last turn
+        self._installed: dict[str, View] = {}  # the view object of each machine at its last turn
         self._epochs: dict[str, tuple[int, int]] = {}  # (life, newest epoch), by machine
         self._members: dict[str, list[str]] = {}  # of the newest view, by machine
         self._leaders: dict[tuple[int, int], str] = {}  # by (epoch, partition)
@@ -73,16 +73,16 @@ class ClusterChecker:
             self.world.note(host.name, f"view {view.epoch:x} of {' '.join(view.ids)}")
 
     def _look_for_evicted(self, host: Host, view: Seen) -> None:
-        """Nothing is wrong: nobody who runs is left out of the view that follows."""
+        """Without a fault, no running member is missing in the next view."""
         for other in self.trouble.hosts:
             left_out = other.node_id in self._members.get(host.name, []) and other.node_id not in view.ids
             if left_out and other.up and other.member:
                 self.world.violate("eviction", f"{host.name} installs {view} without {other.node_id}, which is well")
 
     def expect_out(self, host: Machine, limit_us: int, more_us: int) -> None:
-        """A machine has just failed: the views of all others must be without it in time, if nothing else happens.
+        """A machine has just failed: without other faults, the views of all others must exclude it in time.
 
-        more_us: how much longer it may take when others fail with it, because who is slow must not cost copies.
+        more_us: additional time when others fail with it, because a slow node must not cost copies.
         """
         count = self.trouble.faults
         silent = host.hung or host.dark
@@ -96,7 +96,7 @@ class ClusterChecker:
         if alive or host.life != lives[host.name] or self.trouble.faults != count:
             return
         others = [other for other in self.trouble.hosts if other is not host and other.member]
-        # Who failed with it may have come back a moment ago: the others waited for that one until then.
+        # A machine that failed with it may have just returned: the others waited for that one until then.
         if more_us and any(not other.up or other.life != lives[other.name] for other in others):
             self.world.later(more_us, self._look_out, host, node_id, lives, silent, count, 0)
             return

@@ -1,6 +1,6 @@
-"""A9 for who reads from a copy: within the bounds that a leader tells, a replica gives what everybody else has read.
+"""A9 for readers of replicas: within the bounds of its leader, a replica returns the same records as all other readers.
 
-Tells bounds to the other nodes at once, when their copies have had the least time; looks inside nodes.
+Passes bounds to the other nodes at once, when their copies have had the least time. Inspects nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EVERY: Final = 16
 """Turns of a node between two readings from the copies of what it leads."""
 
 _RECORDS: Final = 8
-"""Of the newest ones, which a copy may lack or have otherwise; the older ones were once new."""
+"""Of the newest records, which a copy may lack or have otherwise; older ones were once new."""
 
 _READ_BYTES: Final = 65_536
 
@@ -43,12 +43,12 @@ class CopyChecker:
         for stream in node.streams.streams:
             for log in stream.logs:
                 if node.leads_stream(log) and log.readable_end > log.oldest:
-                    # Damaged rows are the business of the nodes, see fault_disk.py: one that reads them says so.
+                    # Nodes report damaged rows, see fault_disk.py.
                     with suppress(CorruptStore):
                         self.read_all(host, log, [*bounds_of(log), node.copies.fabric.epoch])
 
     def read_all(self, leader: Host, led: StreamLog, told: list[int]) -> None:
-        """Read from all copies of what `leader` leads, with the bounds that it tells."""
+        """Read from all copies of the partitions of `leader`, with the bounds that it gives."""
         for other in self.hosts:
             if other is not leader and not other.hung:
                 with suppress(CorruptStore):

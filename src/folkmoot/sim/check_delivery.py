@@ -1,6 +1,6 @@
-"""A1 to A5: what sessions get. Nothing invented, nothing lost, in order, QoS 2 once, and complete from SUBACK on.
+"""A1 to A5: what sessions receive. Nothing invented, nothing lost, in order, QoS 2 once, and complete from SUBACK on.
 
-Judges every message that a client receives, and at the end what it did not receive.
+Judges every message that a client receives, and at the end the messages that it did not receive.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from folkmoot.sim.profile import NEVER_EXPIRES_S
 __all__ = ["DeliveryChecker", "same_properties"]
 
 _LATE_US = 8 * SECOND
-"""How long a message may be on its way: the node may not read its publisher while its disk is slow or full."""
+"""How long a message may be under way: the node may not read its publisher while its disk is slow or full."""
 
 _ANSWER_US = 1 * SECOND
-"""How long a message that has come may count as unacknowledged at its node: clients take up to 400 ms to answer."""
+"""How long a received message may count as unacknowledged at its node: clients take up to 400 ms to answer."""
 
 _OVERHEAD_BYTES = 200
 """What the properties of a PUBLISH may add to topic and payload when a client limits the size of packets."""
@@ -35,7 +35,7 @@ class DeliveryChecker:
     # While it runs
 
     def sent(self, message: Message) -> None:
-        """A message was sent: it may now wait in the queues of sessions, and short queues drop what is too much."""
+        """A message was sent: it may wait in queues of sessions, and short queues drop what exceeds them."""
         limit = self.ledger.queue_limit
         if not limit:
             return
@@ -49,7 +49,7 @@ class DeliveryChecker:
                     record.spared[number] = True
 
     def _unanswered(self, record: SessionRecord) -> int:
-        """Return how many messages of a session may have come and be in its queue: their acknowledgements are slow."""
+        """Return how many received messages of a session may still be in its queue: acknowledgements are slow."""
         link = record.link
         since_us = min(self.world.now, NEVER if link is None else link.cut_us) - _ANSWER_US
         record.taken = {number: at for number, at in record.taken.items() if at >= since_us}
@@ -100,7 +100,7 @@ class DeliveryChecker:
 
     def _subs(self, record: SessionRecord, message: Message) -> tuple[list[Sub], list[Sub]]:
         matching = record.matching(message.topic)
-        own = message.publisher == record.client_id and not message.is_will  # a will is published by the node
+        own = message.publisher == record.client_id and not message.is_will  # the node publishes a will
         plain = [sub for sub in matching if not sub.group and not (own and sub.no_local)]
         return plain, [sub for sub in matching if sub.group]
 
@@ -128,7 +128,7 @@ class DeliveryChecker:
             self.world.violate("A2", f"{record} got {message} with expiry {expiry} of {message.expiry_s}")
 
     def _check_exactly(self, record: SessionRecord, message: Message, packet: Publish, subs: list[Sub]) -> None:
-        """Check what follows from the subscriptions when none of them has changed since the message was sent."""
+        """Check the consequences of the subscriptions when none of them has changed since the message was sent."""
         since = message.first_us
         if not all(sub.sure(since) or sub.gone_us < since for sub in subs) or self.trouble.torn(record.created_us):
             return
@@ -144,7 +144,7 @@ class DeliveryChecker:
             self.world.violate("A2", f"{record} got {message} with subscription identifiers {ids} instead of {wanted}")
 
     def _check_expired(self, record: SessionRecord, link: Link, message: Message) -> None:
-        """A message is not sent for the first time after its expiry [MQTT-3.3.2-5], give or take what delays it."""
+        """A message is not sent for the first time after its expiry [MQTT-3.3.2-5], except for known delays."""
         if not message.attempts or message.expiry_s is None or link.troubled:
             return
         if not self.trouble.alone and self.trouble.disturbed(message.first_us):
@@ -168,7 +168,7 @@ class DeliveryChecker:
         later = message.lane.messages[newest]
         if self.ledger.may_come_late(message, later):
             return
-        # The late one may have been sent again after the other had come; not so where it must have come the first time.
+        # The late one may be a repetition after the other had come; but not where its first copy must have come.
         if len(message.attempts) == 1 or (self._is_due(record, message) and not self._was_full(message)):
             self.world.violate("A3", f"{record} got {message} for the first time after {later}")
 
@@ -192,13 +192,13 @@ class DeliveryChecker:
         applied = 1 if message.once or message.qos == 0 else len(message.attempts)
         if self.trouble.torn(0 if message.is_will else message.first_us):
             if message.is_will or groups or self._is_parted(record, [message]):
-                return  # the sides do not know of each other's deliveries, and take each other's clients for dead
+                return  # the sides do not know each other's deliveries, and take each other's clients for dead
             if message.once and self.trouble.interrupted(message.first_us, message.acked_us):
-                return  # one side has it, and its client is at the other, which has not
+                return  # one side has it, and the client is at the other side, which has not
             if record.version == V31 and self.trouble.bereft(record.links, message.first_us):
-                return  # its session was begun anew, and MQTT 3.1 cannot tell it so: it goes by both
+                return  # the session is a new one, and MQTT 3.1 cannot tell the client: it uses both
         if packet.qos == 0 and self.trouble.disturbed(message.first_us):
-            # QoS 0 goes out before the disk knows of the message: a crash then makes its publisher repeat it.
+            # QoS 0 is sent before the message is on disk: after a crash its publisher repeats it.
             applied = max(1, len(message.attempts))
         elif packet.qos == 0 and (message.is_will or message.staged):
             applied += self.trouble.count(0)  # as above, and the node itself repeats it
@@ -208,7 +208,7 @@ class DeliveryChecker:
                 names.append(sub.group)
         allowed = applied * ((1 if plain else 0) + len(names))
         if message.retain:
-            # The position of a scan may be lost in a crash after QoS 0 messages were sent: they come again.
+            # A crash after QoS 0 messages were sent may lose the position of a scan: they come again.
             allowed += sum([sub.asks for sub in plain]) * (1 + self.trouble.count(record.created_us))
         if record.link_copies[number] > allowed:
             self.world.violate("A2", f"{record} got {message} {record.link_copies[number]} times over one connection")
@@ -221,7 +221,7 @@ class DeliveryChecker:
             self.world.violate(promise, f"{record} got {message} {count} times with QoS {packet.qos}")
 
     def _is_parted(self, record: SessionRecord, messages: list[Message]) -> bool:
-        """Whether the publisher, or the client of the session, may have been told something on both sides."""
+        """Whether the publisher, or the client of the session, may have got answers on both sides."""
         since_us = messages[0].first_us
         links = [attempt.link for message in messages for attempt in message.attempts]
         return self.trouble.parted(links + record.links_since(since_us), since_us)
@@ -247,17 +247,17 @@ class DeliveryChecker:
         return False
 
     def _died_on_its_way(self, record: SessionRecord, message: Message) -> bool:
-        """Whether a node had taken a message that nothing stores, and what it had not sent on yet is gone.
+        """Whether a message that nothing stores was lost with what its node had not sent on yet.
 
-        It has failed, or has given up a link, or was cut off from the node of the subscriber and did not know that
-        yet, or the others have put it out for bad links: then it has let its clients go.
+        The node has failed, or has given up a link, or was cut off from the node of the subscriber without knowing it,
+        or the others have removed it for bad links: then it has disconnected its clients.
         """
         if record.durable:
             return False
         publisher = self.ledger.current.get(message.publisher)
         if message.once and publisher is not None and publisher.durable:
-            return False  # that is stored until it has arrived
-        since, until = message.first_us - SECOND, self.world.now  # an order to evict takes its time, and so does a view
+            return False  # it is stored until it has arrived
+        since, until = message.first_us - SECOND, self.world.now  # an order to evict takes time, and so does a view
         if self.trouble.has_lost_link(since, until):
             return True
         for attempt in message.attempts:
@@ -274,7 +274,7 @@ class DeliveryChecker:
         last = message.attempts[-1].link
         if record.version == V31 and sub.link is not None:
             if not self.trouble.reaches(sub.link, sub.since_us, last, since, until):
-                return False  # MQTT 3.1 cannot say that a session began anew because all its copies were out of reach
+                return False  # MQTT 3.1 cannot report that a session is new because all its copies were unreachable
         if not self.trouble.torn(since, until):
             return not self.trouble.torn(sub.since_us) or record.expiry_low_s >= NEVER_EXPIRES_S
         if record.expiry_low_s < NEVER_EXPIRES_S or sub.link is None:
@@ -282,7 +282,7 @@ class DeliveryChecker:
         return self.trouble.reaches(sub.link, sub.since_us, last, since, until)
 
     def _check_gap(self, record: SessionRecord, link: Link, message: Message) -> None:
-        """A message came: those before it in its lane have come too, or must not."""
+        """A message came: earlier ones of its lane have come too, or must not come."""
         lane = message.lane
         assert lane is not None, "what was sent has a lane"
         at = record.cursor.get(lane.number, 0)
@@ -293,7 +293,7 @@ class DeliveryChecker:
                 continue
             if earlier.acked and not self._was_full(earlier) and self._is_due(record, earlier):
                 if self.trouble.separated(earlier.attempts[-1].link, link, earlier.first_us, self.world.now):
-                    continue  # the other side has it: it comes when they are one again, as is seen at the end
+                    continue  # the other side has it: it comes after the heal, which the end of the run checks
                 self.world.violate("A1", f"{record} got {message} and never {earlier}, acknowledged before")
             elif earlier.qos == 0 and self._is_live(record, link, earlier, message):
                 self.world.violate("A5", f"{record} got {message} and not {earlier}, sent before over the same links")
@@ -321,7 +321,7 @@ class DeliveryChecker:
         return False
 
     def finish(self) -> None:
-        """After all faults, with everything drained: what was acknowledged has come (A1, A5)."""
+        """After all faults, at rest: all acknowledged messages have come (A1, A5)."""
         for record in self.ledger.records:
             if record.ended or record.replayer or (not record.durable and not self._alive(record)):
                 continue
@@ -347,12 +347,12 @@ class DeliveryChecker:
                     self._check_group(name, groups[name], message)
 
     def _check_group(self, name: bytes, members: list[tuple[SessionRecord, Sub]], message: Message) -> None:
-        """One member of a shared subscription gets the message, if no member has left meanwhile; QoS 2 only one."""
+        """One member of a shared subscription gets the message, if no member has left in between; QoS 2 exactly one."""
         present = [(record, sub) for record, sub in members if sub.gone_us > message.first_us]
         if not present or any(sub not in record.matching(message.topic) for record, sub in present):
             return
         if any(len(record.matching(message.topic)) > 1 for record, _ in present):
-            return  # another subscription of the member could have brought it
+            return  # another subscription of the member may have matched
         got = [record for record, _ in present if message.number in record.ever]
         twice = message.once and len(got) > 1 and all(record.ever[message.number] == 2 for record in got)
         if twice and not self.trouble.disturbed(message.first_us):

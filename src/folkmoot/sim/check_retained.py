@@ -1,7 +1,7 @@
 """A8: per topic the latest retained message wins, a clear stays cleared, and a wildcard subscription gets all of them.
 
-MQTT 5 section 3.3.1.3. A retained topic is a register; what a reader may see follows from when the writes were sent and
-acknowledged, as for any atomic register (Herlihy and Wing: Linearizability, 1990).
+MQTT 5 section 3.3.1.3. A retained topic is a register. The times at which writes were sent and acknowledged determine
+what a reader may see, as for any atomic register (Herlihy and Wing: Linearizability, 1990).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["RetainedChecker"]
 
 
 class RetainedChecker:
-    """Judges retained messages as they come, and at the end what a fresh wildcard subscription has got."""
+    """Judges retained messages as they come, and at the end the result of a fresh wildcard subscription."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -59,30 +59,31 @@ class RetainedChecker:
     def _may_be_absent(self, left: list[Message], written: list[Message]) -> bool:
         if any(not message.payload or message.expiry_s is not None for message in left):
             return True
-        # Nothing at all is the first value of the register: the first write that was acknowledged overwrites it.
+        # "No message" is the first value of the register: the first acknowledged write overwrites it.
         return not any(message.acked for message in written)
 
     def _was_refused(self, message: Message) -> bool:
         return message.refused and len(message.attempts) == 1
 
     def _overwritten(self, message: Message, at_us: int) -> Message | None:
-        """Return a write that has certainly taken the place of `message` by `at_us`, or None."""
+        """Return a write that has certainly replaced `message` by `at_us`, or None."""
         ended = self._ended_us(message)
         for other in self.ledger.retained[message.topic]:
             if other is message or other.acked_us > at_us or self._unordered(message, other):
                 continue
             if ended < other.first_us:
                 return other
-            # What is applied once may have been so at its first sending; repeating it does not put it last again.
+            # A message that is applied once may have been applied at its first sending: a repetition does not reorder
+            # it.
             applied = other.attempts[0 if other.once else -1].order
-            # Between nodes messages of different QoS go different ways, and MQTT orders those of one QoS only (4.6).
+            # Between nodes messages of different QoS take different ways; MQTT orders those of one QoS only (4.6).
             same_way = message.qos == other.qos or self.ledger.trouble.alone
             if same_way and other.publisher == message.publisher and message.attempts[-1].order < applied:
                 return other
         return None
 
     def _unordered(self, message: Message, other: Message) -> bool:
-        """Whether a split kept the two writes from being ordered by anything but the clocks of different machines."""
+        """Whether a split left the order of two writes to the clocks of different machines."""
         if not message.attempts or not other.attempts:
             return False
         first, second = message.attempts[-1], other.attempts[-1]
@@ -100,6 +101,7 @@ class RetainedChecker:
         ended = max(message.settled_us, last.link.ended_us)
         if self.ledger.trouble.alone:
             return ended
-        # Leaders of its session and its topic have it still to pass on, and wait for each other if one of them fails.
+        # The leaders of its session and its topic still have to pass it on, and wait for each other if one of them
+        # fails.
         ended += self.ledger.slack_us
         return NEVER if self.ledger.trouble.disturbed(message.first_us, ended) else ended

@@ -1,4 +1,4 @@
-"""A6, one live connection per client id, and the truth of session present: a session is there while it must be.
+"""A6: one live connection per client id, and a correct "session present": a session exists while it must.
 
 MQTT 5 sections 3.1.2.4, 3.1.2.11.2, 3.2.2.1.1.
 """
@@ -23,7 +23,7 @@ class SessionChecker:
         self.trouble = ledger.trouble
 
     def accepted(self, life: Life, present: bool, expiry_s: int) -> SessionRecord:
-        """Return the session that this connection serves: the known one, or a new one."""
+        """Return the session of this connection: the known one, or a new one."""
         now = self.world.now
         life.accepted_us = now
         life.resumed = present
@@ -41,7 +41,7 @@ class SessionChecker:
             if record is None and not self._may_have_begun(life, since_us):
                 self.world.violate("session", f"{life}: session present, and there never was one")
             if record is None or record.ended or (not record.durable and record.links[-1].cut_us < NEVER):
-                record = self.ledger.begin(life, expiry_s)  # by a CONNECT that was never answered
+                record = self.ledger.begin(life, expiry_s)  # from a CONNECT that was never answered
             else:
                 self.world.mark("session resumed")
         else:
@@ -54,7 +54,7 @@ class SessionChecker:
         return record
 
     def _inherit(self, before: SessionRecord, record: SessionRecord) -> None:
-        """Others may still have the session before: its subscriptions, and what waits, may come back when all heals."""
+        """Other nodes may have the earlier session: a heal may restore its subscriptions and waiting messages."""
         record.began_without_copy = True
         for sub in before.every:
             sub.until_us = min(sub.until_us, self.world.now)
@@ -72,7 +72,7 @@ class SessionChecker:
         link.session = record
 
     def _fence(self, link: Link, client_id: str) -> None:
-        """Of two connections of a client id, the older one is silent from the CONNACK of the newer on (A6)."""
+        """Of two connections of a client id, the older one is silent from the CONNACK of the newer one on (A6)."""
         link.client_id = client_id
         for life in self.ledger.lives[client_id]:
             other = life.link
@@ -80,7 +80,7 @@ class SessionChecker:
                 continue
             older, newer = (other, link) if other.first_turn < link.first_turn else (link, other)
             if not newer.client_id:
-                continue  # what came out of it was no CONNACK, or nobody read it
+                continue  # its output was no CONNACK, or was not read
             older.fenced_turn = min(older.fenced_turn, newer.first_turn)
             if older.turn > older.fenced_turn and not self._unfenced(older):
                 self.world.violate("A6", f"{older.name} got output after {newer.name} took {client_id!r} over")
@@ -91,7 +91,7 @@ class SessionChecker:
             self.world.violate("A6", f"{link.name} got output after {link.client_id!r} was taken over: {data!r}")
 
     def _unfenced(self, older: Link) -> bool:
-        """Whether nobody could tell the node of this connection that its client is elsewhere now."""
+        """Whether no other node could tell this one that the client is elsewhere now."""
         if self.trouble.alone or not self.trouble.disturbed(older.opened_us):
             return False
         if self.trouble.cut_off(older.opened_us) or older.server.name in self.trouble.weak:
@@ -109,7 +109,7 @@ class SessionChecker:
                 seen[link.client_id] = link
 
     def _must_live(self, record: SessionRecord, life: Life) -> bool:
-        """Whether the session must exist at this moment, where this connection goes."""
+        """Whether the session must exist at this moment, at the side of this connection."""
         if not record.durable or record.expiry_low_s == 0:
             return False
         if not self._is_known(record, life):
@@ -119,12 +119,13 @@ class SessionChecker:
         if record.expiry_low_s >= NEVER_EXPIRES_S:
             return True
         last = record.links[-1]
-        # Its node may have been put out before the connection broke: from then on nobody sees the client.
+        # The node may have been removed from the view before the connection broke: from then on the client counts as
+        # absent.
         lost_us = min(self.world.now, last.cut_us, self.trouble.failed_at(last.server.name, last.opened_us))
         return self.world.now < lost_us + record.expiry_low_s * SECOND - self.ledger.slack_us
 
     def _is_known(self, record: SessionRecord, life: Life) -> bool:
-        """Whether some copy of the session must be there where this connection goes."""
+        """Whether the side of this connection must have a copy of the session."""
         return self.trouble.reaches(record.links[0], record.created_us, life.link, life.connect_us, self.world.now)
 
     def _must_be_over(self, record: SessionRecord, life: Life) -> bool:
@@ -133,7 +134,7 @@ class SessionChecker:
             return False
         lost_us = max([record.created_us, *[host.started_us for host in self.ledger.hosts]])
         if not self.trouble.alone and self.trouble.disturbed(record.links[-1].cut_us):
-            return False  # whoever leads it anew may count anew
+            return False  # a new leader may restart the expiry
         for other in self.ledger.lives[life.client_id]:
             if other is not life and other.link.ended_us >= record.created_us:
                 if other.link.server_open or other.link.ended_us > life.connect_us:
@@ -142,7 +143,7 @@ class SessionChecker:
         return lost_us < NEVER and life.connect_us > lost_us + record.expiry_s * SECOND + self.ledger.slack_us
 
     def _may_have_begun(self, life: Life, since_us: int) -> bool:
-        """Whether an earlier CONNECT, never answered, can have created a session."""
+        """Whether an earlier CONNECT without an answer may have created a session."""
         for other in self.ledger.lives[life.client_id]:
             unanswered = other.accepted_us == NEVER and other.link.read_bytes > 0
             if other is not life and other.connect_us > since_us and unanswered:
@@ -150,6 +151,6 @@ class SessionChecker:
         return False
 
     def expiry_changed(self, record: SessionRecord, expiry_s: int) -> None:
-        """DISCONNECT with another session expiry was sent; it may get lost."""
+        """A DISCONNECT with another session expiry was sent, and may get lost."""
         record.expiry_low_s = min(record.expiry_s, expiry_s)
         record.expiry_s = max(record.expiry_s, expiry_s)

@@ -1,6 +1,6 @@
 """A9: stream offsets are dense and never reused, records never change, and every acknowledged message is there.
 
-Reads every stream partition after each turn, as far as it is readable, and keeps what it has read.
+Reads every stream partition after each turn up to its readable end, and keeps what it has read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _READ_BYTES = 65_536
 
 
 class StreamChecker:
-    """The readers' memory of all stream partitions."""
+    """The memory of the readers of all stream partitions."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -39,7 +39,7 @@ class StreamChecker:
         self.partition_of: dict[tuple[str, bytes], int] = {}
 
     def read(self, streams: Streams, reader: str) -> None:
-        """Read what has become readable at one node; `reader` names the node's disk."""
+        """Read the newly readable records at one node; `reader` names the node's disk."""
         ends = [log.readable_end for stream in streams.streams for log in stream.logs]
         if ends == self._ends.get(reader):
             return
@@ -53,7 +53,7 @@ class StreamChecker:
                 if log.readable_end > at:
                     try:
                         self._read_on(reader, key, log)
-                    except CorruptStore:  # damaged before anybody read it: a reader hears so, and asks again
+                    except CorruptStore:  # damaged before its first reading: a reader gets an error, and asks again
                         self.world.mark("stream read in vain")
                         self._ends.pop(reader, None)
                 elif log.readable_end < len(known) and self.ledger.trouble.alone:
@@ -61,7 +61,7 @@ class StreamChecker:
 
     def _read_on(self, reader: str, key: tuple[str, int], log: StreamLog) -> None:
         place = (reader, *key)
-        # What retention has taken before it was read here, somebody else has read, or nobody ever will.
+        # Records that retention has removed before this reader came were read by another one, or never will be.
         self._read_to[place] = max(self._read_to.get(place, 0), min(log.oldest, len(self.seen[key])))
         while self._read_to[place] < log.readable_end and not self.world.violations:
             start = self._read_to[place]
@@ -147,7 +147,7 @@ class StreamChecker:
         self._newest[place] = max(newest, message.index)
 
     def reread(self, streams: Streams) -> None:
-        """Read everything that is left again and compare."""
+        """Read all remaining records again and compare."""
         for stream in streams.streams:
             for log in stream.logs:
                 key = (stream.config.name, log.index)
@@ -161,7 +161,7 @@ class StreamChecker:
                     at = page.next_offset
 
     def compare(self, key: tuple[str, int], page: Page, start: int) -> None:
-        """Somebody has read the records from `start` on: they are what was read there before."""
+        """Compare records, read from `start` on, with those that were read there before."""
         for entry in self._entries(page):
             if entry.offset >= start:
                 self._compare(key, entry)
@@ -173,7 +173,7 @@ class StreamChecker:
             self.world.violate("A9", f"{key} offset {entry.offset}: reads differ: {entry}")
 
     def _was_on_both_sides(self, record: SessionRecord) -> bool:
-        """Whether the client may have used both sides of a split: each sends again what was under way before it."""
+        """Whether the client may have used both sides of a split: it repeats at each what was under way before."""
         trouble = self.ledger.trouble
         for span in trouble.splits:
             if trouble.parted(record.links_since(span.begin_us), span.begin_us):
@@ -181,9 +181,9 @@ class StreamChecker:
         return False
 
     def replayed(self, record: SessionRecord, packet: Publish) -> None:
-        """A replay subscription got a record, which names its place: the next one, or one that it may get again.
+        """A replay subscription got a record, which names its place: the next one, or a permitted repetition.
 
-        QoS 0 overtakes what waits to be stored, so each of the two kinds has its own order [MQTT-4.6.0-6].
+        QoS 0 overtakes messages that wait to be stored, so the two kinds are ordered separately [MQTT-4.6.0-6].
         """
         names = dict(packet.properties.user_properties) if packet.properties is not None else {}
         key = (record.every[0].name.split(b"/")[1].decode(), int(names.get("folkmoot-partition", "-1")))
@@ -196,7 +196,7 @@ class StreamChecker:
             self.world.violate("A9", f"{record} replays {packet} as {offset} of {key} instead of {log[offset]}")
         place = (key[0], key[1], packet.qos > 0)
         at = record.replays.get(place, 0)
-        before = record.replayed.get(place, 0)  # what the session before has got may come again, or not
+        before = record.replayed.get(place, 0)  # what the earlier session has received may come again, or not
         if offset >= at:
             for missed in range(max(at, before), offset):
                 if packet.qos and not self._trims.get(key[0]) and not self._may_miss(key, missed):
@@ -207,7 +207,7 @@ class StreamChecker:
         elif packet.dup and self._was_on_both_sides(record):
             self.world.mark("replayed on both sides")
         elif packet.qos == 2 or (not packet.dup and not (packet.qos == 0 and self.ledger.trouble.count(0))):
-            # The position may be lost in a crash after QoS 0 records were sent: they come again.
+            # A crash after QoS 0 records were sent may lose the position: they come again.
             self.world.violate("A9", f"{record} replays {offset} of {key} again, the next is {at}: {packet}")
 
     def _may_miss(self, key: tuple[str, int], offset: int) -> bool:
@@ -216,7 +216,7 @@ class StreamChecker:
         return flags & 3 == 0  # QoS 0 records are sent once, and in their own order
 
     def finish(self, nodes: list[Streams]) -> None:
-        """After all faults: every acknowledged message that a stream takes is in it, and replays are complete."""
+        """After all faults: every acknowledged message of a stream's topics is in it, and replays are complete."""
         for streams in nodes:
             self.reread(streams)
         for key, known in self.seen.items():
@@ -227,7 +227,7 @@ class StreamChecker:
             name = stream.config.name
             for message in self.ledger.messages:
                 if message.acked and message.payload and matches(stream.config.filter, message.topic):
-                    # What one side has taken is left out where the other's retention has let go all that is as old.
+                    # Messages of one side are omitted where the retention of the other has removed all of that age.
                     aged = self._trims[name] and self.ledger.trouble.torn(message.first_us)
                     if (name, message.number) not in self._counts and not aged:
                         self.world.violate("A9", f"stream {name} lacks {message}, which was acknowledged")

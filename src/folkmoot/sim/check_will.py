@@ -1,7 +1,7 @@
-"""A7: the will of a connection is published exactly once if it ended without a goodbye, and never if it did not.
+"""A7: the will of a connection is published exactly once if it ended without DISCONNECT, and otherwise never.
 
-MQTT 5 sections 3.1.2.5, 3.1.3.2.2, 3.1.4. Judges at the end of a run, when every delay has passed, by what sessions
-that subscribed to all wills have got.
+MQTT 5 sections 3.1.2.5, 3.1.3.2.2, 3.1.4. Judges at the end of a run, when every delay has passed, by the messages of
+sessions that subscribed to all wills.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class WillChecker:
         if not self.trouble.alone:
             since, until = life.connect_us, will.received_us
             if self.trouble.torn(since, until) or self.trouble.failed(life.link.server.name, since, until):
-                return False  # the others took its node for dead
+                return False  # the other nodes took its node for dead
         delay_us = min(life.will_delay_s, life.expiry_low_s) * SECOND
         return will.received_us < life.link.cut_us + delay_us - self.ledger.slack_us
 
@@ -80,7 +80,7 @@ class WillChecker:
         return "was resumed before the delay had passed"
 
     def outcome(self, life: Life) -> str:
-        """Say whether the will must have been published (YES), must not (NO), or nobody can tell (MAYBE)."""
+        """Return whether the will must have been published (YES), must not (NO), or may be either (MAYBE)."""
         link = life.link
         if link.read_bytes < life.connect_bytes or life.refused:
             return NO
@@ -91,7 +91,7 @@ class WillChecker:
             return MAYBE  # the side without its node takes the client for dead
         if life.goodbye_us < NEVER and life.goodbye_code == 0:
             if not life.goodbye_read or link.expelled:
-                # The goodbye got lost with its connection, or came when the node had ended it already.
+                # The DISCONNECT was lost with its connection, or came when the node had ended it already.
                 return MAYBE if link.ended_us == NEVER else self._after_loss(life)
             since, until = life.goodbye_us, life.goodbye_us + _GOODBYE_US
             return MAYBE if self.trouble.disturbed(since, until) else NO
@@ -100,7 +100,7 @@ class WillChecker:
         return self._after_loss(life)
 
     def _after_loss(self, life: Life) -> str:
-        """The connection ended without a goodbye: only the client's return before the delay can stop the will."""
+        """The connection ended without DISCONNECT: only the return of the client before the delay can stop the will."""
         # The end of the session brings the will before its delay does [MQTT-3.1.3-9].
         high_us = min(life.will_delay_s, life.expiry_high_s) * SECOND
         if high_us == 0:
@@ -129,15 +129,15 @@ class WillChecker:
         low = min(life.link.cut_us, life.link.ended_us) + low_us
         high = life.link.ended_us + high_us
         if not self.trouble.alone:
-            # Whoever leads the session anew may count the delay anew.
+            # A new leader of the session may restart the delay.
             for span in self.trouble.spans:
                 if span.overlaps(life.link.ended_us, high + self.ledger.slack_us):
                     high = min(span.end_us, self.world.now) + high_us
             return low, high
         host = self.ledger.hosts[0]
         for started_us, stopped_us in zip(host.starts_us[1:], host.stops_us, strict=False):
-            # A node that starts again may count the delay anew: it cannot know for how long it was away, and what it
-            # did last may not have reached its disk.
+            # A restarted node may restart the delay: it does not know how long it was away, and its last writes may not
+            # have reached the disk.
             if life.link.ended_us <= stopped_us <= high + self.ledger.slack_us:
                 high = started_us + high_us
         return low, high

@@ -1,6 +1,6 @@
-"""What the clients of a run know: messages, sessions, subscriptions and connections as seen from outside the node.
+"""What the clients of a run know: messages, sessions, subscriptions and connections, seen from outside of the node.
 
-Owns no judgement (see the checkers) and nothing that only the node knows. A time is NEVER while it has not happened.
+Owns no judgement (see the checkers) and nothing that only the node knows. A time is NEVER until it has happened.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Attempt:
 
 
 class Message:
-    """One application message of one publisher. Its payload says which one it is: no two are alike."""
+    """One application message of one publisher. Its payload identifies it: no two are equal."""
 
     def __init__(self, number: int, publisher: str, packet: Publish) -> None:
         self.number = number
@@ -51,7 +51,7 @@ class Message:
         self.once = packet.qos == 2  # applied once, however often it is sent
         self.is_will = False
         self.staged = publisher.startswith(PUBLISHER_PREFIX)  # part of a transaction
-        self.received_us = NEVER  # when the first application got it
+        self.received_us = NEVER  # when the first application received it
 
     @property
     def first_us(self) -> int:
@@ -74,7 +74,7 @@ class Message:
 
 
 class Lane:
-    """What must stay in order: the messages of one publisher on one topic with one QoS, in the order of sending."""
+    """Messages that must stay in order: of one publisher, on one topic, with one QoS, in the order of sending."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -1,8 +1,8 @@
-"""What goes wrong: crashes, cuts, half-open connections, clogs, slow and full disks, steps of the clock, vandals.
+"""Faults: crashes, cuts, half-open connections, clogs, slow and full disks, steps of the clock, vandals.
 
-Owns the choice of faults within the budget (see `folkmoot.sim.trouble`), and their end: never anything that the
-promises exclude (a disk that forgets what it has synced, bytes that change on their way). What goes wrong between
-machines is `folkmoot.sim.fault_cluster`'s.
+Owns the choice of faults within the budget (see `folkmoot.sim.trouble`), and their end. Never draws what the promises
+exclude (a disk that forgets synced writes, bytes that change under way). `folkmoot.sim.fault_cluster` has the faults
+between machines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLOCK_STEP_US = 2 * SECOND
 
 
 class Faults:
-    """Draws a fault every now and then; `heal` ends all of them."""
+    """Draws a fault now and then; `heal` ends all of them."""
 
     def __init__(
         self, world: World, rng: Rng, swarm: Swarm, network: Network, site: Site, trouble: Trouble, mesh: Mesh | None
@@ -64,13 +64,13 @@ class Faults:
             self._actions += [action] * weight
 
     def step(self) -> None:
-        """Perhaps let something go wrong."""
+        """Perhaps begin a fault."""
         if self._actions and self.rng.chance(1, self.swarm.fault_every) and not self.trouble.exhausted:
             self._actions[self.rng.below(len(self._actions))]()
 
     @property
     def active(self) -> bool:
-        """Whether something is wrong at this moment that keeps a cluster from being whole."""
+        """Whether a fault is active that keeps a cluster from being whole."""
         if self.cluster is not None and self.cluster.active:
             return True
         if self.disks is not None and not self.disks.whole:
@@ -175,7 +175,8 @@ class Faults:
         host.fill()
         if self.rng.chance(1, 2):
             host.disk.fill()
-        self.world.later(self._duration() * (1 if self.trouble.alone else 4), host.free)  # others take over meanwhile
+        # others take over in the meantime
+        self.world.later(self._duration() * (1 if self.trouble.alone else 4), host.free)
 
     def _step_clock(self) -> None:
         host = self._host()

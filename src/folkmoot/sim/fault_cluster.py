@@ -1,8 +1,8 @@
-"""What goes wrong between the machines of a cluster, and with several of them at once.
+"""Faults between the machines of a cluster, and of several machines at once.
 
-Splits of every kind, flapping, slow and broken links, processes that hang, machines that nobody reaches, empty
-restarts. Owns when each ends. The budget is asked before a machine fails; a split needs no budget, it
-is written down and weakens what the checkers demand.
+Splits of every kind, flapping, slow and broken links, hanging processes, unreachable machines, empty restarts. Owns
+when each ends. The budget is asked before a machine fails. A split needs no budget: it is recorded, and weakens the
+demands of the checkers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from folkmoot.sim.world import World
 __all__ = ["ClusterFaults"]
 
 _TOGETHER_US: Final = 800 * MILLISECOND
-"""Nodes that lost power together come back within this time; it is shorter than the time for which each waits."""
+"""Nodes that lost power together return within this time; it is shorter than the time for which each waits."""
 
 
 class ClusterFaults(Acting):
@@ -32,7 +32,7 @@ class ClusterFaults(Acting):
         super().__init__(world, rng, site, trouble)
         self.mesh = mesh
         self.members = MemberFaults(world, rng.fork(), site, trouble)
-        self._split = False  # one at a time: mending one would mend the other
+        self._split = False  # one at a time: ending one would end the other
 
     def actions(self) -> list[tuple[int, str, Action]]:
         """Return (weight, name, action) of each fault."""
@@ -89,7 +89,7 @@ class ClusterFaults(Acting):
         """Stop all machines at once; they come back together."""
         running = self.site.running
         if len(running) < len([host for host in self.site.hosts if host.member]):
-            return  # who was down already may have less than the others: that would be another fault
+            return  # a machine that was down already may have less than the others: that is another fault
         self._note("power loss", running)
         before = self.trouble.lacking()
         self.trouble.disturb()
@@ -102,7 +102,7 @@ class ClusterFaults(Acting):
             self._until(100 * MILLISECOND + self.rng.below(_TOGETHER_US), self.start, host)
 
     def _lose_disks(self, weak: dict[str, bool]) -> None:
-        """Of the machines that have lost power some have lost their disks too: as many as may fail at once."""
+        """Empty some disks of machines that have lost power: as many as may fail at once."""
         members = [host for host in self.site.hosts if host.member]
         left = min(self.trouble.copies, len(members)) - 1 - len(weak)
         if self.trouble.majority:
@@ -120,7 +120,7 @@ class ClusterFaults(Acting):
             self._until(self.duration(), self.start, host)
 
     def fail_sync(self) -> None:
-        """Let a sync fail: the process ends, because nobody can tell what the disk still has."""
+        """Fail a sync: the process ends, because the content of the disk is unknown."""
         for host in self._victims():
             self._note("sync failure", [host])
             host.crash()
@@ -133,7 +133,7 @@ class ClusterFaults(Acting):
             self._until(self.duration(), host.go_on)
 
     def black_out(self) -> None:
-        """Cut a machine off from everybody, clients included."""
+        """Cut a machine off from all others, clients included."""
         for host in self._victims():
             self.world.mark("blackout")
             self.trouble.isolate(host)
@@ -149,12 +149,12 @@ class ClusterFaults(Acting):
         return self._shuffled(self.site.running)[:2]
 
     def cut_pair(self) -> None:
-        """Let two machines not hear each other, or one not the other: at most one of them may leave the view."""
+        """Cut the link between two machines, or one direction of it: at most one of them may leave the view."""
         pair = self._pair()
         if len(pair) < 2 or len(self.site.running) < 3 or not self.trouble.affords(pair[:1]):
             return
         if not self.trouble.affords(pair):
-            return  # nobody can tell which of the two will leave
+            return  # it is open which of the two will leave
         self.trouble.weaken(pair)
         self._note("bad link", pair)
         both = self.rng.chance(1, 2)
@@ -181,7 +181,7 @@ class ClusterFaults(Acting):
                 wire.reset(self.rng.below(300 * MILLISECOND), self.rng.below(300 * MILLISECOND))
 
     def lose_link(self) -> None:
-        """Have a node give up its link to another one that lives, as when too much waits in it: that is lost."""
+        """Have a node give up its link to a live one, as when too much waits in it: those messages are lost."""
         pair = self._pair()
         if len(pair) < 2:
             return
@@ -209,7 +209,7 @@ class ClusterFaults(Acting):
     # Splits
 
     def _split_duration(self) -> int:
-        """Draw how long a split lasts: half of them for longer than nodes take to notice."""
+        """Draw the duration of a split: half of them last longer than nodes take to notice."""
         longest = [300 * MILLISECOND, 2 * SECOND, 6 * SECOND, 10 * SECOND][self.rng.below(4)]
         return longest // 3 + self.rng.below(longest)
 
@@ -236,7 +236,7 @@ class ClusterFaults(Acting):
                             self.mesh.cut(two, one)
 
     def mend_split(self, sides: list[list[Host]]) -> None:
-        """Let the sides hear each other again."""
+        """Connect the sides again."""
         for number, side in enumerate(sides):
             for other in sides[number + 1 :]:
                 self._mend(side, other)
@@ -254,7 +254,7 @@ class ClusterFaults(Acting):
             self._until(self._split_duration(), self._mend_last, sides)
 
     def split_one_way(self) -> None:
-        """Let one side not be heard by the other."""
+        """Cut the output of one side."""
         if not self._split:
             self._split = True
             sides = self._sides()[:2]

@@ -1,8 +1,8 @@
-"""Bits that flip on disks: of rows that are on enough other disks, never of more copies than the cluster must bear.
+"""Bit flips on disks: of rows that are on enough other disks, never of more copies than the cluster must survive.
 
-Two kinds. A row whose checksum is wrong cannot be read (`CorruptStore`); the copy counts as failed until it has been
+Two kinds. A row with a wrong checksum cannot be read (`CorruptStore`); the copy counts as failed until it has been
 repaired. A row that reads as something else is found by comparing copies only, and only where the other copies can
-outvote it: nothing else may go wrong until then. Owns which rows are damaged, and since when.
+outvote it: no other fault is allowed until then. Owns which rows are damaged, and since when.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Members that come and go: machines that join, leave, are evicted or lost for good; and the operator behind them.
+"""Members that come and go: machines that join, leave, are evicted or lost for good; and the operator's orders.
 
-An operator has ids forgotten whose disks are gone: as long as a cluster expects them back, it keeps things for them,
-and they count where a majority is needed.
+An operator forgets ids whose disks are gone: as long as a cluster expects them back, it keeps data for them, and they
+count where a majority is needed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from folkmoot.sim.world import World
 __all__ = ["MemberFaults"]
 
 _OPERATOR_US: Final = 2 * SECOND
-"""How often an operator looks whether there is something to be said."""
+"""How often an operator checks whether an order is due."""
 
 
 class MemberFaults(Acting):
-    """What operators do, and what makes them do it."""
+    """The orders of operators, and their causes."""
 
     def __init__(self, world: World, rng: Rng, site: Site, trouble: Trouble) -> None:
         super().__init__(world, rng, site, trouble)
@@ -62,7 +62,7 @@ class MemberFaults(Acting):
             host.leave()
 
     def evict(self) -> None:
-        """Let an operator put a node out of the view; it stays out until it is started again."""
+        """Have an operator evict a node; it stays out of the view until it is started again."""
         running = self._shuffled([host for host in self.site.running if host.up and is_in_view(host)])
         if len(running) < 3 or not self.trouble.affords(running[:1]):
             return
@@ -83,13 +83,13 @@ class MemberFaults(Acting):
             host.start()
 
     def heal(self) -> None:
-        """End everything: who was evicted is started again."""
+        """End everything: evicted nodes are started again."""
         self.end_all()
         for host, life in list(self._evicted):
             self._restart(host, life)
 
     def lose(self) -> None:
-        """Lose a machine for good: what it had is rebuilt, and another one may join."""
+        """Lose a machine for good: its copies are rebuilt, and another one may join."""
         running = self.site.running
         if len(running) <= self.trouble.copies or picture_at(running[0]) is None:
             return
@@ -102,14 +102,14 @@ class MemberFaults(Acting):
     # The operator
 
     def wipe(self, host: Host) -> None:
-        """The disk is gone, and the id with it: an operator says so after a while."""
+        """The disk is gone, and the id with it: an operator reports it after a while."""
         if not self._lost:
             self.world.later(_OPERATOR_US, self._operate)
         self._lost[host.node_id] = False
         host.wipe()
 
     def _operate(self) -> None:
-        """Have ids forgotten that will never come back, as an operator would."""
+        """Forget ids that will never return, as an operator would."""
         for host in self.site.running:
             picture = picture_at(host)
             view = view_of(host)

@@ -1,4 +1,4 @@
-"""The clients of a run: who there is, drawn from the seed. Owns profiles and names of topics; starts nothing."""
+"""The clients of a run, drawn from the seed. Owns profiles and names of topics; starts nothing."""
 
 from __future__ import annotations
 

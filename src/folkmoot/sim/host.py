@@ -1,7 +1,7 @@
 """A simulated machine that runs one node: the driver of the core, its turns and its deaths.
 
-Does what the runtime does, in virtual time: feeds bytes, drains effects, hands batches to the disk, closes what is to
-be closed. What has to do with other nodes is `peering`'s.
+Does in virtual time what the runtime does: feeds bytes, carries out effects, hands batches to the disk, closes
+connections. `peering` has everything that concerns other nodes.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ class Host(Machine):
         self._make_node = make_node
         self._turn_set = False
         self.leaving = False
-        self._stays = False  # nobody would have been left; but who was cut off meanwhile goes on with the order
-        self.refilled = False  # a copy here gave way to another one: until it is filled it counts for nothing
-        self._patience_us = 0  # until then the others are waited for, when the node stops
+        # no node would remain; but a node that was cut off in the meantime continues with the order
+        self._stays = False
+        self.refilled = False  # a copy here was replaced: until it is filled it counts for nothing
+        self._patience_us = 0  # until then a stopping node waits for the others
         self._wake_us = NEVER
         self._by_number: dict[int, Link] = {}  # connections of this life, also those that are gone
 
@@ -79,7 +80,7 @@ class Host(Machine):
         self.node.open(self.clock())
         self.set_turn()
         if self.leaving:
-            self.tell(self._leave)  # who dies before it has left goes on with it: the operator asks again
+            self.tell(self._leave)  # a node that dies before it has left continues to leave: the operator asks again
         elif self._stays:
             self._look_whether_left(self.life)
 
@@ -116,7 +117,7 @@ class Host(Machine):
         self.on_fail(self)
 
     def leave(self) -> None:
-        """Let the node leave the cluster for good: when no view has it any more, its process ends."""
+        """Make the node leave the cluster for good: when no view has it any more, its process ends."""
         node: Any = self.node
         if node is not None and hasattr(node, "leave"):
             self.member = False
@@ -130,7 +131,7 @@ class Host(Machine):
         self._look_whether_left(self.life)
 
     def _stay(self) -> None:
-        """Nobody would be left: the operator hears so, and counts on the node; those of the other side may not."""
+        """No node would remain: the operator learns it, and counts on the node; those of the other side may not."""
         self.member = True
         self.leaving = False
         self._stays = True
@@ -149,7 +150,7 @@ class Host(Machine):
         self.stop(self.wipe)
 
     def operate(self, action: Callable[[str, int], str], node_id: str) -> None:
-        """Let an operator ask the node for something about another node."""
+        """Give the node an operator's order about another node."""
         self.tell(self._operate, action, node_id)
 
     def _operate(self, action: Callable[[str, int], str], node_id: str) -> None:
@@ -254,7 +255,7 @@ class Host(Machine):
             schedule(self.rng.below(self.turn_us) if self.turn_us > 1 else 0, self._turn_due, self.life)
 
     def _turn_due(self, life: int) -> None:
-        # What woke the node up in between has had its turn at once.
+        # Events that woke the node in between have had their turn at once.
         if life == self.life and self._turn_set:
             self.tell(self._turn)
 
@@ -272,7 +273,7 @@ class Host(Machine):
         self.on_turn(self)
 
     def carry_out(self, effects: Effects) -> None:
-        """Do what a turn wants done, in the order of `node/effect.py`."""
+        """Carry out the effects of a turn, in the order of `node/effect.py`."""
         if effects.write is not None:
             self.world.note(self.name, f"turn {self.turns} writes batch {effects.write.token}", effects.write.ops)
             self.write(effects.write)
@@ -303,7 +304,7 @@ class Host(Machine):
                 self._stay()
 
     def carry_out_peers(self, peering: Peering, effects: Effects) -> None:
-        """Do what a turn wants done with other nodes."""
+        """Carry out the effects of a turn for other nodes."""
         wanted: Any = effects
         peering.carry_out(wanted.dials, wanted.peer_outputs, wanted.peer_closes)
 
@@ -353,7 +354,7 @@ class Host(Machine):
     def _awake(self) -> None:
         assert self.node is not None, "see tell"
         self.node.wake(self.clock())
-        self._turn()  # as a driver does: nothing is waited for
+        self._turn()  # like a real driver: it waits for nothing
 
     def _set_wake(self, node: Core) -> None:
         due = node.next_wake()

@@ -1,6 +1,6 @@
-"""What the simulator can see inside nodes and disks: views, roles, rows. Nothing here changes anything.
+"""The simulator's view into nodes and disks: views, roles, rows. Nothing here changes anything.
 
-Owns the one place that knows how a node keeps these; whatever a node does not have reads as unknown.
+Owns the one place that knows how a node stores these; what a node does not have reads as unknown.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Seen:
 
     @property
     def signature(self) -> tuple[object, ...]:
-        """What must be the same for everybody who has installed this epoch."""
+        """The part that must be equal at all nodes with this epoch."""
         return self.starts, self.replicas, self.learners
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ def view_of(host: Machine) -> Seen | None:
 
 
 def is_in_view(host: Machine) -> bool:
-    """Whether the node of a host believes to be a member."""
+    """Whether the node of a host takes itself for a member."""
     view = view_of(host)
     return view is not None and host.node_id in view.ids
 
@@ -89,7 +89,7 @@ def known_at(host: Machine) -> list[str]:
 
 
 def picture_at(host: Machine) -> Any:
-    """Return what an operator asks the node of a host by, or None."""
+    """Return the source of a host's status, or None."""
     node = member_at(host)
     return None if node is None else picture_of(node)
 
@@ -108,7 +108,7 @@ def leading(host: Machine, partitions: int) -> list[int]:
 
 
 def not_whole(hosts: Sequence[Machine], copies: int) -> str:
-    """Say why a cluster of these machines is not whole: one view of all, every copy complete; empty if it is."""
+    """Return why a cluster of these machines is not whole (one view of all, every copy complete); empty if it is."""
     ids = sorted([host.node_id for host in hosts])
     first: Seen | None = None
     for host in hosts:

@@ -1,7 +1,7 @@
 """A machine and its process: running, hanging, dead, without power, cut off, with a full or slow disk.
 
-Owns the clock of the machine, which may differ from the world's, and what waits for a process that does not run. What
-the process does when it runs is `folkmoot.sim.host`'s.
+Owns the machine's clock, which may differ from the world's, and what waits for a process that does not run.
+`folkmoot.sim.host` does what the running process does.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ _STALL_US: Final = 250 * MILLISECOND
 class Machine(Server):
     """One machine; `node` is None while its process is down.
 
-    Every start of a process is a new life: what was set in motion by the life before finds another number and does
-    nothing.
+    Every start of a process is a new life: an action planned in an earlier life finds another number and does nothing.
     """
 
     def __init__(self, world: World, rng: Rng, name: str, disk: Disk) -> None:
@@ -42,9 +41,9 @@ class Machine(Server):
         self.births = 0  # times that it began with an empty disk
         self.member = True  # it belongs to the cluster, or is about to
         self.node_id = name
-        self.off = False  # no power: nobody answers for the process that is down
-        self.dark = False  # cut off from everybody
-        self.hung = False  # the process is stopped: its sockets stay open and nobody reads them
+        self.off = False  # no power: nothing answers for the process that is down
+        self.dark = False  # cut off from all others
+        self.hung = False  # the process is stopped: its sockets stay open and are not read
         self.links: dict[int, Link] = {}  # open ones, by number
         self.parting: list[Link] = []  # that the node has closed, while their clients could not hear of it
         self.on_fail: Callable[[Machine], None] = lambda _machine: None
@@ -103,7 +102,7 @@ class Machine(Server):
             self.set_turn()
 
     def darken(self, *, on: bool) -> None:
-        """Cut the machine off from everybody, or let it be heard again."""
+        """Cut the machine off from all others, or connect it again."""
         self.world.note(self.name, "cut off" if on else "reachable again")
         self.dark = on
         self.reach()

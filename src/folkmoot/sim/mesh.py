@@ -1,6 +1,6 @@
-"""The network between the machines of the cluster: who reaches whom, one way at a time, how fast, and who is listening.
+"""The network between the machines of the cluster: reachability per direction, latency, and listening addresses.
 
-Owns every connection between nodes and what is wrong between each pair of machines; judges nothing.
+Owns every connection between nodes and the faults between each pair of machines; judges nothing.
 """
 
 from __future__ import annotations

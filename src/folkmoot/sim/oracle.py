@@ -1,6 +1,6 @@
-"""The oracle: hears everything that clients see and hands it to the checkers of the promises.
+"""The oracle: receives everything that clients see and passes it to the checkers of the promises.
 
-Owns the order in which facts are registered and judged. The promises A1 to A9 are those of docs/limits.md.
+Owns the order in which facts are registered and judged. docs/limits.md has the promises A1 to A9.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What kind of client somebody is: versions, limits and habits, drawn once per client. Owns no state."""
+"""The kind of a client: versions, limits and habits, drawn once per client. Owns no state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run: builds the world from a seed, lets it go wrong, heals it and demands that everything comes to rest.
+"""One run: builds the world from a seed, draws faults, heals them and demands that everything comes to rest.
 
 First safety under faults, then liveness after healing (TigerBeetle's VOPR). Owns the phases; the parts own the rest.
 """
@@ -66,7 +66,7 @@ MakeCore = Callable[[NodeConfig, Reader, int], Core]
 
 
 class Result:
-    """What a run came to."""
+    """The result of a run."""
 
     def __init__(self, world: World, seed: int, steps: int) -> None:
         self.seed = seed
@@ -202,7 +202,7 @@ class Simulation:
             self.bounds.turn(host)
 
     def _failed(self, machine: Machine) -> None:
-        """A machine has failed: where nothing else is wrong, the others must notice in time."""
+        """A machine has failed: without other faults, the other nodes must notice it in time."""
         if self._calm_before_us == self.world.now:
             swarm = self.swarm
             silent = machine.hung or machine.dark or machine.off
@@ -265,7 +265,7 @@ class Simulation:
                 world.violate("liveness", f"{world.events} events in {self.steps} steps: the run goes round in circles")
 
     def look(self) -> None:
-        """See whether the cluster is whole, and tell the ledger of faults when it has been so for long enough."""
+        """Check whether the cluster is whole, and tell the ledger of faults when it has been so for long enough."""
         now = self.world.now
         if self.mesh is None or now < self._next_look_us:
             return
@@ -304,7 +304,7 @@ class Simulation:
         return self._rest()
 
     def _thin_out(self) -> bool:
-        """Kill as many nodes as a cluster must bear (A11): those that live serve everybody; then bring them back."""
+        """Kill as many nodes as a cluster must survive (A11): the others must serve all clients; then restart them."""
         gone: list[Host] = []
         for host in self.members:
             if self.trouble.affords([*gone, host]):
@@ -374,7 +374,7 @@ class Simulation:
         return f"{client.name}: {online}, out {flights}, in {flows}, requests {len(client.requests)}"
 
     def judge(self) -> None:
-        """Everything has come to rest: demand what is owed."""
+        """At rest: demand everything that the promises require."""
         for client in self.workload.clients:
             client.hasty = False
         oracle = self.oracle

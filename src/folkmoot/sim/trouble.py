@@ -1,8 +1,8 @@
-"""The ledger of faults: when the cluster was disturbed, when it was split and how, and how much more it may suffer.
+"""The ledger of faults: when and how the cluster was disturbed or split, and how many more failures it may take.
 
-The promises hold for the loss of RF - 1 nodes at once (ARCHITECTURE.md, section 1), so faults ask here first. What
-happens in a split, or beyond the budget, is written down; the checkers look it up where a promise is weaker then.
-Times are those of the world in microseconds.
+The promises hold for the loss of RF - 1 nodes at once (ARCHITECTURE.md), so faults ask here first. Splits, and faults
+beyond the budget, are recorded; checkers look them up where a promise is weaker then. Times are those of the world in
+microseconds.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ _AWAY_US = 10 * SECOND
 """How long a machine that has failed may be away."""
 
 _AFTER_US = 1 * SECOND
-"""How long after a cluster is whole again its disturbance may show: what was on its way comes late."""
+"""How long after a cluster is whole again its disturbance may show: messages under way come late."""
 
 
 class Span:
-    """A time of trouble.
+    """A period of trouble.
 
     `groups`: the number of each machine's side in a split; None is a disturbance within the budget. `sure`: by side,
-    whether it had a copy of everything when the split began. Machines that are not named are apart from all others.
-    `after_us`: how long it lasts after the cluster is whole again.
+    whether it had a copy of everything when the split began. Machines without a side are separated from all others.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Span:
         self.after_us = after_us
 
     def overlaps(self, since_us: int, until_us: int) -> bool:
-        """Whether it touches the time between the two moments."""
+        """Whether it overlaps the time between the two moments."""
         return self.begin_us <= until_us and self.end_us >= since_us
 
     def together(self, first: str, second: str) -> bool:
@@ -69,11 +68,11 @@ class Trouble:
         self.copies = copies
         self.spans: list[Span] = []
         self.splits: list[Span] = []
-        self.weak: dict[str, bool] = {}  # machines that may lack something since the cluster was whole
+        self.weak: dict[str, bool] = {}  # machines that may lack changes since the cluster was whole
         self.faults = 0  # told so far
-        self.majority = False  # the smaller side of a split does nothing
-        self.exhausted = False  # nothing else may go wrong until the cluster is whole
-        self._lost_links: list[Span] = []  # a node has given up its link to another one that lives
+        self.majority = False  # with the policy "majority": the minority side does nothing
+        self.exhausted = False  # no further fault until the cluster is whole
+        self._lost_links: list[Span] = []  # a node has given up its link to a live one
         self._failures: list[tuple[str, int]] = []  # (machine, when)
         self._open: list[Span] = []
 
@@ -87,10 +86,10 @@ class Trouble:
         """Whether there has been no fault since the cluster was whole."""
         return not self._open
 
-    # What happens
+    # Faults
 
     def disturb(self) -> None:
-        """Something goes wrong within the budget."""
+        """Record a fault within the budget."""
         now = self.world.now
         self.faults += 1
         if self.alone:
@@ -99,11 +98,11 @@ class Trouble:
             self._begin(Span(now, NEVER, None, {}))
 
     def lacking(self) -> dict[str, bool]:
-        """Return the machines that may lack something: failed ones, and those of which a copy is filled anew."""
+        """Return the machines that may lack changes: failed ones, and those with a copy that is being filled."""
         return {**self.weak, **{host.name: True for host in self.hosts if host.refilled}}
 
     def affords(self, hosts: list[Host]) -> bool:
-        """Whether the budget allows that these machines fail now too."""
+        """Whether the budget allows these machines to fail now too."""
         weak = self.lacking()
         for host in hosts:
             weak[host.name] = True
@@ -111,7 +110,7 @@ class Trouble:
         return self.alone or len(weak) < min(self.copies, len(members))
 
     def weaken(self, hosts: list[Host]) -> None:
-        """These machines fail; beyond the budget nobody can tell what the others still have."""
+        """Record the failure of machines; beyond the budget the contents of the others are unknown."""
         if self.alone:
             self.disturb()
             return
@@ -124,25 +123,26 @@ class Trouble:
             self.split([])
 
     def fail(self, hosts: list[Host]) -> None:
-        """Write down that these machines fail, whatever the budget."""
+        """Record the failure of machines, whatever the budget."""
         for host in hosts:
             self.weak[host.name] = True
             self._failures.append((host.name, self.world.now))
 
     def lose_link(self) -> None:
-        """A node gives up what it had for another one that lives."""
+        """Record that a node has dropped its messages for a live one."""
+        self._lost_links.append(Span(self.world.now, NEVER, {}, {}))
         self.disturb()
         span = Span(self.world.now, NEVER, None, {}, 0)
         self._lost_links.append(span)
         self._open.append(span)
 
     def exhaust(self) -> None:
-        """Something goes wrong beside which nothing else may: the budget is spent until the cluster is whole again."""
+        """Record a fault that allows no other one: the budget is spent until the cluster is whole again."""
         self.exhausted = True
         self.disturb()
 
     def split(self, sides: list[list[Host]]) -> None:
-        """The machines fall apart into sides; those that no side names are apart from everybody."""
+        """The network splits into sides; machines that no side names are separated from all others."""
         self.faults += 1
         whole = self.calm
         groups: dict[str, int] = {}
@@ -158,7 +158,7 @@ class Trouble:
             self.weak[host.name] = True
 
     def isolate(self, host: Host) -> None:
-        """A machine is cut off: if it may go on alone, what it had begun to do counts as done on its side."""
+        """A machine is cut off: if it may continue alone, actions that it had begun count for its side."""
         self.fail([host])
         self.split([[host], [other for other in self.hosts if other is not host]])
 
@@ -176,32 +176,32 @@ class Trouble:
         for host in self.hosts:
             host.refilled = False
 
-    # What checkers ask
+    # Questions of checkers
 
     def disturbed(self, since_us: int, until_us: int = NEVER) -> bool:
-        """Whether anything went wrong in this time."""
+        """Whether there was any fault in this time."""
         for span in reversed(self.spans):
             if span.overlaps(since_us, until_us):
                 return True
         return False
 
     def failed(self, name: str, since_us: int, until_us: int) -> bool:
-        """Whether a machine began to fail in this time, by itself and not in a split."""
+        """Whether a machine failed in this time, by itself and not in a split."""
         return any(name == host and since_us <= at <= until_us for host, at in self._failures)
 
     def has_lost_link(self, since_us: int, until_us: int) -> bool:
-        """Whether what one node had for another was lost in this time though both live.
+        """Whether messages between two live nodes were lost in this time.
 
-        So is what it says until the next view, which takes its time when more goes wrong.
+        Messages until the next view are lost as well; further faults delay that view.
         """
         return any(span.overlaps(since_us, until_us) for span in self._lost_links)
 
     def failed_at(self, name: str, since_us: int) -> int:
-        """Return when a machine began to fail for the first time since then, or NEVER."""
+        """Return when a machine failed for the first time since then, or NEVER."""
         return min([at for host, at in self._failures if host == name and at >= since_us], default=NEVER)
 
     def count(self, since_us: int) -> int:
-        """Return how often something has gone wrong since."""
+        """Return how many faults there have been since."""
         crashes = sum([1 for host in self.hosts for at in host.crashed_us if at >= since_us])
         return crashes if self.alone else crashes + 2 * sum([1 for span in self.spans if span.end_us >= since_us])
 
@@ -230,9 +230,9 @@ class Trouble:
         return False
 
     def parted(self, links: list[Link], since_us: int) -> bool:
-        """Whether both sides of a split since then may have told something over these connections.
+        """Whether both sides of a split since then may have answered over these connections.
 
-        With the policy "majority" only one side tells anything. Of what is beyond the budget nobody knows the sides.
+        With the policy "majority" only one side answers. Beyond the budget the sides are unknown.
         """
         for span in self.splits:
             if span.end_us < since_us:
@@ -247,26 +247,26 @@ class Trouble:
         return False
 
     def bereft(self, links: list[Link], since_us: int) -> bool:
-        """Whether one of these connections was at a side of a split, since then, that may have lacked its session."""
+        """Whether one of these connections was, since then, at a side of a split that may have lacked its session."""
         splits = [span for span in self.splits if span.end_us >= since_us and not self.majority]
         return any(not span.groups or not span.sure_of(link.server.name) for span in splits for link in links)
 
     def interrupted(self, since_us: int, until_us: int) -> bool:
-        """Whether a split that left two sides began in this time: what was on its way may be at one of them only."""
+        """Whether a split into two sides began in this time: what was under way may be at one of them only."""
         return not self.majority and any(since_us <= span.begin_us <= until_us for span in self.splits)
 
     def halved(self, since_us: int) -> bool:
         """Whether half of the machines, or more, were lost since then, or had been shortly before.
 
-        Those who are left cannot tell that from a split: they take back what they have not answered.
+        The remaining ones cannot distinguish that from a split: they take back what they have not answered.
         """
         lost = {host for host, at in self._failures if at >= since_us - _AWAY_US}
         return 2 * len(lost) >= len(self.hosts)
 
     def reaches(self, known: Link, known_us: int, used: Link, used_us: int, until_us: int) -> bool:
-        """Whether what was acknowledged over one connection must count for what comes over another later.
+        """Whether an acknowledgement over one connection must be visible to a later request over another one.
 
-        known_us: the acknowledgement. used_us, until_us: the other was sent, and acknowledged.
+        known_us: the acknowledgement. used_us, until_us: the request was sent, and answered.
         """
         for span in self.splits:
             if not span.overlaps(used_us, until_us):

@@ -1,7 +1,7 @@
-"""Peers that break the protocol: garbage, half packets, wrong order. Nobody else may notice them.
+"""Peers that break the protocol: garbage, half packets, wrong order. Other clients must not notice them.
 
-Owns no expectation but one: what is fatal by the specification (MQTT 5 section 4.13) ends the connection. Vandals
-publish nothing that is valid, so whatever reaches a subscriber was not theirs.
+Owns one expectation: a fault that is fatal by the specification (MQTT 5 section 4.13) ends the connection. Vandals
+publish nothing valid, so no message of theirs may reach a subscriber.
 """
 
 from __future__ import annotations

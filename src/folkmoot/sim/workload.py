@@ -1,4 +1,4 @@
-"""What the clients do: one action per step, drawn from the seed. Owns the contents of messages; judges nothing."""
+"""The actions of the clients: one per step, drawn from the seed. Owns the contents of messages; judges nothing."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ class Workload:
 
     @property
     def clients(self) -> list[Client]:
-        """Everybody."""
+        """All clients."""
         return self.actors + self.watchers + self.replayers
 
     @property
     def idle(self) -> bool:
-        """Whether nobody has anything left to do."""
+        """Whether all clients are idle."""
         return all(client.idle for client in self.clients) and all(committer.idle for committer in self.committers)
 
     def hurry(self) -> None:
-        """Let everybody connect and finish what they have begun."""
+        """Connect all clients, and let them finish what they have begun."""
         for client in self.clients:
             client.hasty = True
             client.wanted = True
@@ -81,7 +81,7 @@ class Workload:
                 client.connect()
 
     def start(self) -> None:
-        """Let everybody connect."""
+        """Connect all clients."""
         for client in self.clients:
             client.wanted = True
             client.connect()
@@ -96,7 +96,7 @@ class Workload:
         return ready
 
     def step(self) -> None:
-        """Let somebody do something."""
+        """Let a client do something."""
         rng = self.rng
         if self.replayers and rng.chance(1, 40):
             self._replay(self.replayers[rng.below(len(self.replayers))])

@@ -1,7 +1,7 @@
-"""Virtual time: owns the queue of events to come, the clock, the seed and the facts that every part reports to.
+"""Virtual time: the queue of future events, the clock, the seed, and the violations and marks of all parts.
 
-Never knows what an event means. Events of the same time run in the order in which they were set, so that a run
-is a function of its seed.
+Never knows the meaning of an event. Events of the same time run in the order in which they were set, so that a run is a
+function of its seed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ START_US: Final = 1_700_000_000_000_000
 
 
 class Violation:
-    """A promise that was broken: which one, when, and how it shows."""
+    """A broken promise: which one, when, and how it shows."""
 
     def __init__(self, promise: str, now: int, text: str) -> None:
         self.promise = promise
@@ -53,7 +53,7 @@ class World:
         trace.start_us = START_US
 
     def fork(self) -> Rng:
-        """Return a generator for one part of the world; parts that draw apart do not disturb each other."""
+        """Return a generator for one part of the world; parts with their own generator do not disturb each other."""
         return self._rng.fork()
 
     def after(self, delay_us: int, action: Callable[..., Any], *arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the status of a member of a cluster is made of: its membership, its links, and the progress of its copies."""
+"""The source of a member's status: its membership, its links, and the progress of its copies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ClusterPicture", "picture_of"]
 
 
 class ClusterPicture(Picture):
-    """The picture that one member has of its cluster."""
+    """The cluster as one member knows it."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ClusterPicture(Picture):
         return 0 if view is None else counter_of(view.epoch)
 
     def proposer(self) -> str:
-        """Return who proposed the view."""
+        """Return the proposer of the view."""
         view = self._membership.view
         return "" if view is None else view.proposer
 
@@ -72,7 +72,7 @@ class ClusterPicture(Picture):
         return self._membership.may_write
 
     def replicas(self) -> int:
-        """Return how many copies of each partition there should be: the most that any member is set to."""
+        """Return how many copies of each partition there should be: the highest setting of all members."""
         view = self._membership.view
         members = [] if view is None else view.members
         told = [self._membership.load_of(member.node_id).get("replicas", 0) for member in members]
@@ -106,7 +106,7 @@ class ClusterPicture(Picture):
         return member.software
 
     def load_of(self, node_id: str) -> dict[str, int]:
-        """Return the newest figures that a node told of itself; of this node those of now, unless it told others."""
+        """Return the newest figures that a node has sent; for this node the present ones, unless it has sent others."""
         told = self._membership.load_of(node_id)
         return {**own_load(self._state), **told} if node_id == self._me.node_id else told
 
@@ -115,7 +115,7 @@ class ClusterPicture(Picture):
         return self._state.overload_why
 
     def lacking(self) -> dict[str, list[str]]:
-        """Return the features of this node with the members that do not have them."""
+        """Return the features of this node with the members that lack them."""
         view = self._membership.view
         members = [] if view is None else [member.node_id for member in view.members]
         others = [node_id for node_id in members if node_id != self._me.node_id]
@@ -144,16 +144,16 @@ class ClusterPicture(Picture):
         return node_id in self._peers.up_ids() and silent_us < self._config.silence_us
 
     def expected(self) -> list[str]:
-        """Return the last full membership, of the view that was stored as long as there is no other."""
+        """Return the last full membership, from the stored view as long as there is no other."""
         return self._membership.bootstrap.expected()
 
     def unanswered(self) -> dict[str, str]:
-        """Return the addresses that it wants to be connected to and is not, and why."""
+        """Return the addresses that have no connection though one is wanted, and why."""
         wants = self._membership.wants
         return {address: why for address, why in self._peers.unanswered.items() if address in wants}
 
     def link_of(self, node_id: str) -> dict[str, int]:
-        """Return the time to a node and back, and what it has not acknowledged."""
+        """Return the round trip time to a node, and what it has not acknowledged."""
         if node_id not in self._peers.up_ids():
             return {}
         peers = self._peers
@@ -189,7 +189,7 @@ class ClusterPicture(Picture):
         }
 
     def owner_of(self, client_id: str) -> str:
-        """Return the node that a client is connected to; the leader of its partition knows, others do not."""
+        """Return the node that a client is connected to; only the leader of its partition knows it."""
         session = self._state.sessions.get(client_id)
         if session is None or session.connection is None:
             return ""
@@ -197,7 +197,7 @@ class ClusterPicture(Picture):
         return self._me.node_id if remote is None else remote.node_id
 
     def heals(self) -> list[dict[str, object]]:
-        """Return the receipts of the newest heals, whoever took in what another side of a split had."""
+        """Return the summaries of the newest heals, of all nodes."""
         return [dict(heal) for heal in self._heals.known]
 
     def evict(self, node_id: str, now: int) -> str:
@@ -208,14 +208,14 @@ class ClusterPicture(Picture):
         return why_not
 
     def forget(self, node_id: str, now: int) -> str:
-        """Ask for a view that expects a node no more."""
+        """Ask for a view that does not expect a node any more."""
         why_not = self._outside()
         if not why_not:
             self._membership.forget(node_id, now)
         return why_not
 
     def leave(self, node_id: str, now: int) -> str:
-        """Have a member hand over what it has."""
+        """Have a member hand over its partitions and leave."""
         why_not = self._outside()
         if not why_not:
             self._membership.dismiss(node_id, now)
@@ -227,7 +227,7 @@ class ClusterPicture(Picture):
 
 
 def picture_of(node: Node) -> Picture:
-    """Return where the status of a node comes from."""
+    """Return the source of a node's status."""
     cluster_node = node.cluster_node
     config = node.config.cluster
     if cluster_node is None or config is None:

@@ -1,10 +1,10 @@
-"""What the status of a node is made of: the view, roles, loads and progress as this node sees them.
+"""The source of a node's status: the view, roles, loads and progress as this node sees them.
 
-`Picture` names what is asked; `AlonePicture` answers for a node without a cluster, which is its own whole view; the
-answers of a member are in `folkmoot.status.cluster_picture`.
+`Picture` is the interface; `AlonePicture` implements it for a node without a cluster, which is its own whole view, and
+`folkmoot.status.cluster_picture` for a member.
 """
 
-# ruff: noqa: ARG002 - a node alone gives one answer, whatever it is asked about
+# ruff: noqa: ARG002 - a single node gives the same answer for all arguments
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ EXCLUDED: Final = "excluded"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Picture(ABC):
-    """What one node knows of its cluster, at this moment. Asking changes nothing."""
+    """What one node knows of its cluster at this moment. Reading changes nothing."""
 
     @abstractmethod
     def node_id(self) -> str:
@@ -38,7 +38,7 @@ class Picture(ABC):
 
     @abstractmethod
     def state(self) -> str:
-        """Return ALONE, MEMBER, WAITING (not taken in yet) or EXCLUDED (left out of a view that it can see)."""
+        """Return ALONE, MEMBER, WAITING (no member yet) or EXCLUDED (outside of a view that it can see)."""
 
     @abstractmethod
     def view(self) -> View | None:
@@ -50,11 +50,11 @@ class Picture(ABC):
 
     @abstractmethod
     def proposer(self) -> str:
-        """Return the id of the node that proposed the view; "" when it is not known."""
+        """Return the id of the node that proposed the view; "" when it is unknown."""
 
     @abstractmethod
     def policy(self) -> str:
-        """Return what holds in a split: "available" or "majority"."""
+        """Return the policy for splits: "available" or "majority"."""
 
     @abstractmethod
     def may_write(self) -> bool:
@@ -78,10 +78,10 @@ class Picture(ABC):
 
     @abstractmethod
     def known(self) -> list[str]:
-        """Return the last full membership: all that were active and have neither left nor been forgotten."""
+        """Return the last full membership: all former members that have neither left nor been forgotten."""
 
     def software(self) -> str:
-        """Return the version of the program that this node runs; "" when it is not known."""
+        """Return the version of the program that this node runs; "" when it is unknown."""
         return ""
 
     @abstractmethod
@@ -90,14 +90,14 @@ class Picture(ABC):
 
     @abstractmethod
     def load_of(self, node_id: str) -> dict[str, int]:
-        """Return the newest figures that a node told of itself: clients, sessions, overload (0 to 10), ..."""
+        """Return the newest figures that a node has sent: clients, sessions, overload (0 to 10), ..."""
 
     def overload_why(self) -> str:
         """Return the pressure that makes the level of this node; "" at level 0."""
         return ""
 
     def lacking(self) -> dict[str, list[str]]:
-        """Return the features of this node, each with the members that do not have it: on when there are none."""
+        """Return the features of this node, each with the members that lack it: on when there are none."""
         return {}
 
     def disagreements(self) -> list[dict[str, object]]:
@@ -109,7 +109,7 @@ class Picture(ABC):
         """Return when something last came from a node, in microseconds since 1970; 0: not since the start."""
 
     def hears(self, node_id: str) -> bool:
-        """Whether a node can be reached and has said something of late, member or not."""
+        """Whether a node can be reached and has recently sent something, member or not."""
         assert node_id, "a node has an id"
         return False
 
@@ -118,7 +118,7 @@ class Picture(ABC):
         return self.known()
 
     def unanswered(self) -> dict[str, str]:
-        """Return the addresses of others at which nobody is connected, and why."""
+        """Return the addresses of other nodes without a connection, and why."""
         return {}
 
     def link_of(self, node_id: str) -> dict[str, int]:
@@ -132,7 +132,7 @@ class Picture(ABC):
 
     @abstractmethod
     def leader_open(self, partition: int) -> bool:
-        """Whether the leader of the partition, whoever it is, serves it."""
+        """Whether the leader of the partition, this node or another, serves it."""
 
     @abstractmethod
     def sequence(self, partition: int) -> int:
@@ -140,10 +140,10 @@ class Picture(ABC):
 
     @abstractmethod
     def figures(self) -> dict[str, int]:
-        """Return damaged (partitions here), bytes_left and bytes_done (copied), and how comparisons go.
+        """Return damaged (partitions here), bytes_left and bytes_done (copied), and the progress of comparisons.
 
-        Pages compared (digest_checked), found to differ (digest_different), not comparable (digest_passed_over), and
-        the time that the last round over all that this node leads took (digest_round_us). What is left out is 0.
+        Pages compared (digest_checked), found different (digest_different), not comparable (digest_passed_over), and
+        the duration of the last round over all led partitions (digest_round_us). Omitted figures are 0.
         """
 
     @abstractmethod
@@ -152,23 +152,23 @@ class Picture(ABC):
 
     @abstractmethod
     def heals(self) -> list[dict[str, object]]:
-        """Return the receipts of heals, the newest last."""
+        """Return the summaries of heals, the newest last."""
 
     @abstractmethod
     def evict(self, node_id: str, now: int) -> str:
-        """Put a member out of the view; return why not, or "" when it is on its way."""
+        """Remove a member from the view; return why not, or "" when it is under way."""
 
     @abstractmethod
     def forget(self, node_id: str, now: int) -> str:
-        """Expect a node that is away no more; return why not, or "" when it is on its way."""
+        """Stop expecting an absent node; return why not, or "" when it is under way."""
 
     @abstractmethod
     def leave(self, node_id: str, now: int) -> str:
-        """Have a member hand over all that it has and leave; return why not, or "" when it is on its way."""
+        """Have a member hand over its partitions and leave; return why not, or "" when it is under way."""
 
 
 class AlonePicture(Picture):
-    """A node without a cluster: it leads everything and nobody follows."""
+    """A node without a cluster: it leads everything and has no followers."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -179,11 +179,11 @@ class AlonePicture(Picture):
         return self.node.config.node_id
 
     def state(self) -> str:
-        """Alone, for ever."""
+        """Return ALONE."""
         return ALONE
 
     def view(self) -> View | None:
-        """Return the view of one."""
+        """Return the view of this node alone."""
         return self.node.view
 
     def counter(self) -> int:
@@ -191,19 +191,19 @@ class AlonePicture(Picture):
         return self.node.view.epoch
 
     def proposer(self) -> str:
-        """Nobody else could have been."""
+        """Return this node."""
         return self.node.config.node_id
 
     def policy(self) -> str:
-        """Nothing can fall apart."""
+        """A single node has no splits."""
         return "available"
 
     def may_write(self) -> bool:
-        """Nobody's consent is needed."""
+        """Return True: no other node has to agree."""
         return True
 
     def replicas(self) -> int:
-        """Return one: more were never asked for."""
+        """Return one."""
         return 1
 
     def partitions(self) -> int:
@@ -235,7 +235,7 @@ class AlonePicture(Picture):
         return self._state.overload_why
 
     def lacking(self) -> dict[str, list[str]]:
-        """Return what it can do: there are no others who could not."""
+        """Return the features of this node: no other node lacks one."""
         return {feature: [] for feature in FEATURES}
 
     def last_heard_us(self, node_id: str) -> int:
@@ -243,11 +243,11 @@ class AlonePicture(Picture):
         return self._state.now
 
     def leads(self, partition: int) -> bool:
-        """Everything, from the beginning."""
+        """Return True: it leads everything."""
         return True
 
     def leader_open(self, partition: int) -> bool:
-        """Everything, from the beginning."""
+        """Return True: it leads everything."""
         return True
 
     def sequence(self, partition: int) -> int:
@@ -255,7 +255,7 @@ class AlonePicture(Picture):
         return self._state.writer.sequence(partition)
 
     def figures(self) -> dict[str, int]:
-        """Return nothing to copy: there is no other copy to compare with either."""
+        """Return no figures: there are no other copies."""
         return {"bytes_left": 0}
 
     def owner_of(self, client_id: str) -> str:

@@ -1,7 +1,7 @@
-"""What an order to put a node out, or to expect it no more, would cost: the reasons to refuse it unless it is forced.
+"""The consequences of evicting or forgetting a node: the reasons to refuse the order unless it is forced.
 
-Owns the sentences. Never gives the order, and never refuses what costs nothing: a node that is dead and has no copy
-that others do not have can always be evicted and forgotten.
+Owns the sentences. Never gives the order, and never refuses one without consequences: a dead node without copies of its
+own can always be evicted and forgotten.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from folkmoot.status.picture import MEMBER, Picture
 
 __all__ = ["evict_risk", "forget_risk", "minority_without", "named"]
 
-_NAMED_MAX: Final = 8  # partitions that a sentence names
+_NAMED_MAX: Final = 8  # partitions in a sentence
 
 
 def evict_risk(picture: Picture, node_id: str) -> str:
-    """Return why a member should not be put out now; "" when others have all that it has, and can go on."""
+    """Return why a member should not be evicted now; "" when others have all that it has, and can go on."""
     view = picture.view()
     if view is None or view.member(node_id) is None or picture.state() != MEMBER:
         return ""
@@ -41,7 +41,7 @@ def minority_without(picture: Picture, view: View, node_id: str) -> str:
 
 
 def forget_risk(picture: Picture, node_id: str) -> str:
-    """Return why a node that is away should be expected all the same; "" when nothing is lost with it."""
+    """Return why an absent node should not be forgotten; "" when nothing is lost with it."""
     view = picture.view()
     if view is None or node_id not in picture.known():
         return ""
@@ -60,7 +60,7 @@ def forget_risk(picture: Picture, node_id: str) -> str:
 
 
 def named(partitions: list[int]) -> str:
-    """Return how many partitions there are, and the first of them."""
+    """Return the number of partitions and the first of them."""
     text = ", ".join([str(partition) for partition in partitions[:_NAMED_MAX]])
     more = len(partitions) - _NAMED_MAX
     return f"{len(partitions)} partitions ({text}{f' and {more} more' if more > 0 else ''})"

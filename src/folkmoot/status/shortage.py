@@ -1,7 +1,7 @@
-"""Which disks of a cluster are full, and what that costs, computed from the picture of any node.
+"""Which disks of a cluster are full, and the consequences, computed from the picture of any node.
 
-A leader whose disk is full refuses what must be stored; a follower goes on writing what the leader sends, into the room
-that is kept for that. Owns these two sentences; what a node does about its own disk is the broker's and membership's.
+A leader whose disk is full refuses messages that must be stored; a follower writes the leader's changes into the room
+reserved for them. Owns these two sentences; the broker and membership own what a node does about its own disk.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ __all__ = ["caution", "full_disks", "has_full_disk", "refusing", "stranded"]
 
 
 def has_full_disk(picture: Picture, node_id: str) -> bool:
-    """Whether a node has told that its disk is full, when it was last heard."""
+    """Whether a node has reported a full disk, when it was last heard."""
     return is_full(picture.load_of(node_id))
 
 
 def full_disks(picture: Picture) -> list[str]:
-    """Return the ids of all nodes with full disks, members and those that are away, sorted."""
+    """Return the ids of all nodes with full disks, members and absent ones, sorted."""
     view = picture.view()
     members = [] if view is None else [member.node_id for member in view.members]
     ids = dict.fromkeys([picture.node_id(), *members, *picture.known()])
@@ -26,7 +26,7 @@ def full_disks(picture: Picture) -> list[str]:
 
 
 def refusing(picture: Picture, full: list[str]) -> list[int]:
-    """Return the partitions that refuse what must be stored: those that a node of `full` leads."""
+    """Return the partitions that refuse messages to be stored: those that a node of `full` leads."""
     found: list[int] = []
     for partition in range(picture.partitions() if full and picture.view() is not None else 0):
         replicas = picture.replicas_of(partition)
@@ -49,12 +49,12 @@ def stranded(picture: Picture, node_id: str, full: list[str]) -> list[int]:
 
 
 def caution(picture: Picture) -> str:
-    """Return what is to be said of full disks beside that a node serves; "" when all have room."""
+    """Return the warning about full disks of a node that serves; "" when all have room."""
     full = full_disks(picture)
     if not full:
         return ""
     disks = f"the disk of {full[0]} is full" if len(full) == 1 else f"the disks of {', '.join(full)} are full"
     refused = len(refusing(picture, full))
     if not refused:
-        return f"{disks}; other nodes lead its partitions" if len(full) == 1 else f"{disks}; others lead"
+        return f"{disks}; other nodes lead its partitions" if len(full) == 1 else f"{disks}; other nodes lead"
     return f"{disks}: {refused} of {picture.partitions()} partitions refuse what must be stored"

@@ -1,6 +1,6 @@
-"""The status of a node and of its cluster as plain values for JSON: what an operator asks, computed from a picture.
+"""The status of a node and of its cluster as plain values for JSON, computed from a picture.
 
-Owns the names of the fields, and what counts as under-replicated, ready, and safe to stop. It changes nothing.
+Owns the names of the fields, and the definitions of under-replicated, ready, and safe to stop. It changes nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ class NodeStatus:
 
     def __init__(self, picture: Picture) -> None:
         self.picture = picture
-        self._had_data = False  # since it became a member: later copies are other nodes' shares, not its own start
+        # since it became a member: later copies are partitions that move here, not its own start
+        self._had_data = False
 
     def status(self) -> dict[str, object]:
-        """Return the whole picture in one answer."""
+        """Return the complete status."""
         picture = self.picture
         view = picture.view()
         figures = picture.figures()
@@ -60,15 +61,15 @@ class NodeStatus:
         }
 
     def _overload(self) -> int:
-        """Return the level by which publishers are slowed: the highest of all members."""
+        """Return the level by which publishers are slowed down: the highest of all members."""
         view = self.picture.view()
         members = [] if view is None else [member.node_id for member in view.members]
         return max([self.picture.load_of(node_id).get("overload", 0) for node_id in [self.picture.node_id(), *members]])
 
     def _copying(self, figures: dict[str, int]) -> dict[str, object]:
-        """Return how far copies are: bytes_left and bytes_done of those to this node; all_left, all_rate of all nodes.
+        """Return the progress of copies: bytes_left, bytes_done of those to this node; all_left, all_rate of all nodes.
 
-        What is left is estimated by the leaders, from what their stores have on the disk.
+        Leaders estimate what is left from the sizes on their disks.
         """
         picture = self.picture
         view = picture.view()
@@ -86,7 +87,7 @@ class NodeStatus:
         }
 
     def _nodes(self) -> list[dict[str, object]]:
-        """Return all members and those that are away, sorted by id."""
+        """Return all members and absent nodes, sorted by id."""
         picture = self.picture
         view = picture.view()
         members = [] if view is None else view.members
@@ -139,7 +140,7 @@ class NodeStatus:
         }
 
     def _away(self, node_id: str, member: Member | None) -> dict[str, object]:
-        """Return what is left to say of a node that was a member and is not now; `member` is how it was last seen."""
+        """Return the entry of an absent node; `member` is its last known state."""
         return {
             "id": node_id,
             "incarnation": 0 if member is None else member.incarnation,
@@ -164,12 +165,12 @@ class NodeStatus:
     def _partition_figures(self, figures: dict[str, int]) -> dict[str, object]:
         picture = self.picture
         total = picture.partitions()
-        there = picture.view() is not None and not self.outside()  # else the roles are of old
+        there = picture.view() is not None and not self.outside()  # else the roles are outdated
         opened = 0
         under = 0
         moving = 0
         wanted = picture.replicas()
-        serves = picture.state() != MEMBER or picture.may_write()  # without a majority nobody opens anything
+        serves = picture.state() != MEMBER or picture.may_write()  # without a majority no partition is opened
         for partition in range(total if there else 0):
             if serves and picture.leader_open(partition):
                 opened += 1
@@ -193,7 +194,7 @@ class NodeStatus:
     def partitions(self) -> list[dict[str, object]]:
         """Return one entry for each partition; `sequence` is that of this node's own copy.
 
-        refuses: its leader's disk is full, so it takes nothing that must be stored.
+        refuses: the disk of its leader is full, so it takes no messages that must be stored.
         """
         picture = self.picture
         view = picture.view()
@@ -222,13 +223,13 @@ class NodeStatus:
         return found
 
     def where_client(self, client_id: str) -> dict[str, object]:
-        """Return where the session of a client is, and the node that it is connected to."""
+        """Return the nodes that have a client's session, and the node that it is connected to."""
         found = self._where("client", client_id)
         found["owner"] = self.picture.owner_of(client_id) or None
         return found
 
     def where_topic(self, topic: str) -> dict[str, object]:
-        """Return where the retained message of a topic is."""
+        """Return the nodes that have the retained message of a topic."""
         return self._where("topic", topic)
 
     def _where(self, kind: str, name: str) -> dict[str, object]:
@@ -244,11 +245,11 @@ class NodeStatus:
         }
 
     def safe_to_stop(self, node_id: str) -> dict[str, object] | None:
-        """Return whether a node can be stopped and no partition is left with fewer copies than one planned stop leaves.
+        """Return whether a node can be stopped so that no partition has fewer copies than one planned stop leaves.
 
-        That is `replicas` - 1 of what this node has. While another is away the answer is yes once enough others have
-        been filled in its place, and no as long as some are missing: with no more nodes than copies, until it is back.
-        With "majority" no less than that must stay, of all in the last full membership. None: no such node.
+        That is `replicas` - 1 of the partitions of this node. While another node is absent, the answer is yes once
+        enough others have been filled in its place, and no before: with as many nodes as copies, until it returns. With
+        "majority" a majority of the last full membership must remain. None: no such node.
         """
         picture = self.picture
         view = picture.view()
@@ -256,7 +257,7 @@ class NodeStatus:
         if view is None or member is None:
             if node_id not in picture.known():
                 return None
-            return _answer(node_id, True, "it is not in the view: nobody waits for it", [])
+            return _answer(node_id, True, "it is not in the view: no node waits for it", [])
         if picture.state() not in (ALONE, MEMBER):
             return _answer(node_id, False, self.outside(), [])
         why = minority_without(picture, view, node_id)
@@ -285,14 +286,14 @@ class NodeStatus:
         alone = stranded(picture, node_id, full_disks(picture))
         if alone:
             return _answer(node_id, False, f"the disks with the other copies of {named(alone)} are full", alone)
-        return _answer(node_id, True, "others have copies of all that it has", [])
+        return _answer(node_id, True, "other nodes have copies of all its partitions", [])
 
     def heals(self) -> list[dict[str, object]]:
-        """Return the receipts of heals, the newest last."""
+        """Return the summaries of heals, the newest last."""
         return self.picture.heals()
 
     def unready(self) -> str:
-        """Return why clients should go to another node for now; "" when this one has its data and serves it."""
+        """Return why clients should use another node for now; "" when this one has its data and serves it."""
         picture = self.picture
         state = picture.state()
         view = picture.view()
@@ -303,7 +304,7 @@ class NodeStatus:
             self._had_data = False
         waits = wait_of(picture)
         if waits or member is None:
-            return waits or "it waits for the cluster to take it in"
+            return waits or "it waits to become a member of the cluster"
         if member.state == LEAVING:
             return "it is leaving the cluster"
         opening = 0
@@ -322,19 +323,19 @@ class NodeStatus:
         return ""
 
     def caution(self) -> str:
-        """Return what is wrong though this node serves: full disks, and what they refuse; "" when nothing is."""
+        """Return the warnings of a node that serves: full disks, and what they refuse; "" when there are none."""
         return caution(self.picture)
 
     def evict(self, node_id: str, now: int, force: bool = False) -> str:
-        """Put a member out of the view; return why not, or "" when it is on its way. `force`: at any price."""
+        """Evict a member; return why not, or "" when it is under way. `force`: despite the consequences."""
         view = self.picture.view()
         if self.known(node_id) and (view is None or view.member(node_id) is None):
-            return f"{node_id} is not in the view already"
+            return f"{node_id} is already outside of the view"
         risk = "" if force else evict_risk(self.picture, node_id)
         return self._unknown(node_id) or risk or self.picture.evict(node_id, now)
 
     def forget(self, node_id: str, now: int, force: bool = False) -> str:
-        """Expect a node that is away no more; return why not, or "" when it is on its way. `force`: at any price."""
+        """Forget an absent node; return why not, or "" when it is under way. `force`: despite the consequences."""
         view = self.picture.view()
         if self.picture.state() != ALONE and view is not None and view.member(node_id) is not None:
             return f"{node_id} is a member of the view: stop or evict it first"
@@ -342,24 +343,26 @@ class NodeStatus:
         return self._unknown(node_id) or risk or self.picture.forget(node_id, now)
 
     def leave(self, node_id: str, now: int) -> str:
-        """Have a member hand over all that it has and leave; return why not, or "" when it is on its way."""
+        """Have a member hand over its partitions and leave; return why not, or "" when it is under way."""
         view = self.picture.view()
         member = None if view is None else view.member(node_id)
         if self.picture.state() != ALONE and view is not None and self.known(node_id):
             if member is None:
-                return f"{node_id} is away, or was put out, and cannot hand over anything: start it anew, or forget it"
+                return (
+                    f"{node_id} is absent or evicted, and cannot hand over its partitions: start it again, or forget it"
+                )
             stay = [other for other in view.members if other.state != LEAVING and other.node_id != node_id]
             if not stay:
-                return f"{node_id} is the only node that stays: nobody could take what it has. To end it, stop it"
+                return f"{node_id} is the only remaining node: no other can take its partitions. Stop it instead"
         return self._unknown(node_id) or self.picture.leave(node_id, now)
 
     def known(self, node_id: str) -> bool:
-        """Whether a node is a member, or was one and is expected back."""
+        """Whether a node is a member, or an absent node that is expected back."""
         view = self.picture.view()
         return node_id in self.picture.known() or (view is not None and view.member(node_id) is not None)
 
     def outside(self) -> str:
-        """Return why this node cannot give orders to a cluster that it is no member of; "" when it can."""
+        """Return why this node cannot give orders to a cluster of which it is no member; "" when it can."""
         state = self.picture.state()
         if state in (ALONE, MEMBER):
             return ""
@@ -370,7 +373,7 @@ class NodeStatus:
 
 
 def _missing(view: View) -> list[dict[str, object]]:
-    """Return the partitions that go on without what they had, by the nodes that are away and have it."""
+    """Return the partitions that lack earlier changes, by the absent nodes that have them."""
     return [{"nodes": list(nodes), "partitions": partitions} for nodes, partitions in view.losses.groups()]
 
 

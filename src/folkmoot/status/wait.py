@@ -1,6 +1,6 @@
-"""For whom and for what a node waits that serves nobody, computed from its picture.
+"""Which nodes and events a node waits for that serves nobody, computed from its picture.
 
-Owns the sentences of health and status for that; who decides are membership and the split policy.
+Owns the sentences in health and status; membership and the split policy decide.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ __all__ = ["wait_of"]
 
 
 def wait_of(picture: Picture) -> str:
-    """Return why a node waits, and for whom; "" when it is a member that may write, or alone."""
+    """Return why a node waits, and for which nodes; "" when it is a member that may write, or a single node."""
     state = picture.state()
     if state == EXCLUDED:
         full = has_full_disk(picture, picture.node_id())
-        return "the cluster has left it out" + (": its disk is full, and it comes back with room" if full else "")
+        return "it is excluded from the cluster's view" + (
+            ": its disk is full, and it comes back with room" if full else ""
+        )
     if state == MEMBER and not picture.may_write():
         return _majority(picture)
     if state != WAITING:
         return ""
-    words = ["it waits for the cluster to take it in"]
+    words = ["it waits to become a member of the cluster"]
     absent = _absent(picture)
     needs_majority = picture.policy() == "majority"
     if needs_majority and not picture.expected():

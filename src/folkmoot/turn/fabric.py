@@ -12,7 +12,7 @@ __all__ = ["Fabric"]
 
 
 class Fabric:
-    """The cluster as the broker sees it.
+    """The cluster as the MQTT half sees it.
 
     others: ids of the other members of the view; leaders: per partition the id of the node that leads it (empty: no
     copy is sound; leaderless: there is such a partition); open: per partition, whether its leader takes requests;
@@ -51,20 +51,20 @@ class Fabric:
         return self.choked.get(node_id, 0) > self.flood_bytes
 
     def send(self, node_id: str, kind: int, body: bytes) -> None:
-        """Send a message to a node, after all that were sent to it before; not to one that is muted."""
+        """Send a message to a node, after all that were sent to it before; not to one that is out of sync."""
         if node_id not in self.out_of_sync:
             self.out.append((node_id, kind, body))
 
     def lose_sync(self, node_id: str) -> None:
-        """Messages to a member were lost: it hears nothing more until all begins anew with it, in the next view.
+        """Messages to a member were lost: it gets no more until both start anew, in the next view.
 
-        What came behind a gap would stand for what is missing: a mark tells the newest request only.
+        A message behind the lost ones would hide them, because a mark holds only the newest number.
         """
         self.out_of_sync[node_id] = None
         self.out[:] = [message for message in self.out if message[0] != node_id]
 
     def resync(self) -> list[str]:
-        """All begins anew with the nodes that were muted; return them."""
+        """Start anew with the nodes that are out of sync; return them."""
         out_of_sync = list(self.out_of_sync)
         self.out_of_sync.clear()
         return out_of_sync

@@ -64,17 +64,17 @@ HOST: Final = 35  # a client has connected here, and its partition is led there
 OWN: Final = 36  # the answer: its session is transient and lives at the node that has the connection
 RELAY: Final = 37  # packets of a client, for its session
 OUTPUT: Final = 38  # bytes for a client, from its session
-EXPEL: Final = 39  # a connection is to be closed
-WANTED: Final = 40  # a new leader asks who is connected
+EXPEL: Final = 39  # a connection must be closed
+WANTED: Final = 40  # a new leader asks which clients are connected
 ATTACHED: Final = 41  # the answer
-QUERY: Final = 42  # a question about what the other leads, see `question`
+QUERY: Final = 42  # a question about what the receiver leads, see `query.question`
 QUERY_ANSWER: Final = 43  # the answer
 CONFIRM: Final = 44  # an announcement is known
 ENTER: Final = 45  # a view: all that follows was sent in it, and all before in an earlier one
 COUNTING: Final = 46  # a process that stood still asks whether it is a member, see `waking`
 COUNTED: Final = 47  # the answer: it is
 
-# What a partition is to do with a message
+# The task of a partition for a message
 QUEUE: Final = 1
 STREAM: Final = 2
 RETAIN: Final = 4
@@ -82,8 +82,8 @@ CHOOSE: Final = 8  # gives it to a member of some groups at any node: the partit
 
 # Of a message under way
 LIVE: Final = 1  # for the transient subscribers of the node
-FROM_CLIENT: Final = 2  # published by a client, not by its will: "no local" counts
-TO_GROUPS: Final = 8  # of the transient subscribers of a node, only members of groups get it
+FROM_CLIENT: Final = 2  # published by a client, not as its will: "no local" applies
+TO_GROUPS: Final = 8  # of the transient subscribers of a node, only members of groups
 OF_PARTITION: Final = 4  # numbered by the partition whose change it belongs to, not by a node
 RUN: Final = 16  # a run of PUBLISH packets instead of a message, only for transient subscribers
 WITH_RECEIPT: Final = 32  # the answer is to name partition, position and number of copies
@@ -91,7 +91,7 @@ ASKED_AGAIN: Final = 64  # sent to an earlier leader, which may have delivered i
 
 
 class Application:
-    """A message as one node hands it to another, with its idempotent producer, if it has one; flags: of the parcel."""
+    """A forwarded message, with its idempotent producer, if it has one; flags: of the envelope."""
 
     def __init__(self, message: Message, producer: bytes, number: int, flags: int) -> None:
         self.message = message
@@ -101,9 +101,9 @@ class Application:
 
 
 class Task:
-    """One partition's part in a message: bits of what to do, groups of which a member there gets it.
+    """The part of one partition in a message: bits of what to do, groups of which one member there gets it.
 
-    choices: with CHOOSE, groups of which a member anywhere gets it.
+    choices: with CHOOSE, groups of which one member anywhere gets it.
     """
 
     def __init__(self, partition: int, bits: int) -> None:
@@ -113,16 +113,16 @@ class Task:
         self.choices: list[bytes] = []
 
     def __repr__(self) -> str:
-        return f"Share({self.partition} bits={self.bits} groups={self.groups!r})"
+        return f"Task({self.partition} bits={self.bits} groups={self.groups!r})"
 
 
 class OutboxEntry:
-    """What a partition has promised in a change: a message that others get exactly once (a row OUTBOX).
+    """A message that others get exactly once, because of a change of a partition (a row OUTBOX).
 
-    home: the partition; sequence: grows for ever per partition; shares: of other partitions; nodes: whose transient
-    subscribers get it, with the groups of which a member there gets it; token: of the turn that waits for its end;
-    ticket: at the barrier, if it is to be retained; left: confirmations that are missing; over: it is another leader's
-    business by now; receipt: where the answers are noted, if anywhere.
+    home: the partition; sequence: per partition, only grows; tasks: of other partitions; nodes: whose transient
+    subscribers get it, with the groups of which one member there gets it; token: of the turn that waits for its end;
+    ticket: at the barrier, if it is retained; left: missing confirmations; over: another leader owns it by now;
+    receipt: where the answers are noted, if anywhere.
     """
 
     def __init__(self, home: int, sequence: int, flags: int, body: bytes) -> None:
@@ -147,10 +147,10 @@ class OutboxEntry:
 class Envelope:
     """A message for one node: for some of the partitions that it leads, and perhaps for its transient subscribers.
 
-    sequence: grows per node where messages are published, or (home >= 0) per partition that has promised it; body: the
-    message, packed; groups: of which a transient member at the node gets it; order, ticket, entry, receipt: at its
-    sender, the place among all that it sends, that at the barrier, whose part this is, and where the answer is noted;
-    application: at its receiver, the message.
+    sequence: grows per publishing node, or (home >= 0) per partition with the outbox entry; body: the encoded message;
+    groups: of which one transient member at the node gets it; order, ticket, entry, receipt: at its sender, the place
+    in the order of sending, the ticket at the barrier, the outbox entry, and where the answer is noted; application: at
+    its receiver, the decoded message.
     """
 
     def __init__(self, sequence: int, token: int, flags: int, body: bytes) -> None:
@@ -215,7 +215,7 @@ def encode_expel(number: int, code: int, why: str) -> bytes:
 
 
 def put_places(places: list[tuple[int, Place]], out: list[bytes]) -> None:
-    """Append to `out` where requests are: (number of the request, place) each."""
+    """Append to `out` where messages are stored: (number of the message, place) each."""
     out.append(varint(len(places)))
     for sequence, place in places:
         out.append(varint(sequence))
@@ -226,7 +226,7 @@ def put_places(places: list[tuple[int, Place]], out: list[bytes]) -> None:
 
 
 def get_places(data: bytes, pos: int) -> dict[tuple[int, int], Place]:
-    """Return what `put_places` has put at `pos`, by (number of the request, partition); nothing at the end of `data`.
+    """Return what `put_places` has put at `pos`, by (number of the message, partition); nothing at the end of `data`.
 
     Raises IndexError.
     """
@@ -263,7 +263,7 @@ def get_names(data: bytes, pos: int, names: list[bytes]) -> int:
 
 
 def encode_envelope(envelope: Envelope, out: list[bytes]) -> None:
-    """Append a parcel's bytes to `out`."""
+    """Append an envelope's bytes to `out`."""
     out.append(varint(envelope.sequence))
     out.append(BYTE[envelope.flags])
     if envelope.flags & OF_PARTITION:
@@ -281,7 +281,7 @@ def encode_envelope(envelope: Envelope, out: list[bytes]) -> None:
 
 
 def decode_envelope(data: bytes, pos: int) -> tuple[Envelope, int]:
-    """Return the parcel at `pos` and the position after it; raises IndexError when the bytes end too early."""
+    """Return the envelope at `pos` and the position after it; raises IndexError when the bytes end too early."""
     sequence, pos = get_varint(data, pos)
     envelope = Envelope(sequence, 0, data[pos], b"")
     pos += 1
@@ -299,6 +299,6 @@ def decode_envelope(data: bytes, pos: int) -> tuple[Envelope, int]:
     length, pos = get_varint(data, pos)
     end = pos + length
     if end > len(data):
-        raise IndexError("a parcel ends too early")
+        raise IndexError("an envelope ends too early")
     envelope.body = data[pos:end]
     return envelope, end

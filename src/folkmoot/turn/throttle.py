@@ -1,9 +1,8 @@
-"""Slowing publishers, and nothing else: whose PUBLISH packets are not taken now, and why (A13).
+"""Slowing publishers, and nothing else: which connections' PUBLISH packets are not taken now, and why (A13).
 
-The socket of a client that only publishes is not read. One that also subscribes is read on: its acknowledgements and
-pings are taken at once, and what else it sends is put aside in its stash, in order, until that is too much. So nobody's
-deliveries wait because of what somebody publishes. Nothing is dropped; every reason ends without anything that the
-client itself would have to do.
+The socket of a client that only publishes is not read. The socket of a client that also subscribes is: its
+acknowledgements and pings are handled at once, and everything else goes into its stash, in order, up to a bound. So
+publishing never delays deliveries. Nothing is dropped, and every reason ends without an action of the client.
 """
 
 from __future__ import annotations
@@ -73,11 +72,11 @@ class Throttle:
     def pause(self, connection: Connection, why: int) -> None:
         """Take no PUBLISH packets of a connection until `unpause` is called for the same reason.
 
-        The socket of one that only publishes is not read. Who also subscribes is read on, for its acknowledgements and
-        pings: the rest of what it sends is put aside, until that is too much.
+        A client that only publishes is not read. One that also subscribes is read for its acknowledgements and pings;
+        everything else is stashed, up to a bound.
         """
         if connection.paused & why or connection.remote is not None:
-            return  # the node that has the connection sees to it
+            return  # the node that has the connection pauses it
         if not connection.paused:
             if why == FOR_HANDSHAKE or not _converses(connection) or self._is_stash_full():
                 self.pause_reading(connection)
@@ -89,7 +88,7 @@ class Throttle:
             self.paused[connection.id] = connection
 
     def defer_publishes(self) -> None:
-        """The turn ends: what comes from now on from those who were paused in it is sifted."""
+        """The turn ends: from now on PUBLISH packets of connections that were paused in it are deferred."""
         for connection in self._fresh:
             connection.defers_publishes = connection.paused != 0
             if connection.paused & FOR_OVERLOAD and connection.state < CLOSING and connection.id not in self._slowed:
@@ -101,12 +100,12 @@ class Throttle:
         self.state.timers.set(since_us + (_DELAY_US << self.state.overload), TIMER_OVERLOAD, connection.id)
 
     def relax(self) -> None:
-        """The level has fallen: nobody waits for longer than it says now."""
+        """The level has fallen: shorten all pauses to the new delay."""
         for connection, since_us in list(self._slowed.values()):
             self._set_end(connection, since_us)
 
     def unpause(self, connection: Connection, why: int) -> None:
-        """One reason not to read the connection is gone; without another it is read again."""
+        """End one reason of a pause; without another one the connection is read again."""
         if not connection.paused & why:
             return
         connection.paused &= ~why
@@ -121,7 +120,7 @@ class Throttle:
             self.state.unstash.append(connection)
 
     def pause_reading(self, connection: Connection) -> None:
-        """Read its socket no more until `resume_reading`."""
+        """Stop reading the socket until `resume_reading`."""
         if not connection.reading_paused:
             connection.reading_paused = True
             self.state.pauses.append(connection)
@@ -130,7 +129,7 @@ class Throttle:
         return self.stash_bytes > self.state.limits.write_backlog_bytes_max // 4
 
     def stash(self, connection: Connection, data: bytes) -> None:
-        """Put packets of a connection aside that it may not send now; its socket is not read when that is too much."""
+        """Stash packets of a connection that it may not send now; beyond a bound its socket is not read."""
         if connection.stash is None:
             connection.stash = bytearray()
         connection.stash.extend(data)
@@ -140,7 +139,7 @@ class Throttle:
             self.pause_reading(connection)
 
     def take_stash(self, connection: Connection) -> bytes:
-        """Return what was put aside, and forget it."""
+        """Take the stashed packets out."""
         stash = connection.stash
         if stash is None:
             return b""
@@ -149,7 +148,7 @@ class Throttle:
         return bytes(stash)
 
     def resume_reading(self, connection: Connection) -> None:
-        """Read the socket of a connection that is not paused, if its stash was too large for that."""
+        """Read the socket of a connection again that is not paused any more."""
         if connection.reading_paused and not connection.paused:
             connection.reading_paused = False
             if connection.state < CLOSING:
@@ -167,11 +166,11 @@ class Throttle:
 
 
 def _converses(connection: Connection) -> bool:
-    """Whether a client has more to say than what it publishes."""
+    """Whether a client sends more than what it publishes."""
     session = connection.session
     if session is None:
         return False
     relay = connection.relay
     if relay is not None and relay.durable:
-        return True  # what it has subscribed to is known to its leader
+        return True  # its subscriptions are known to the session's leader
     return bool(session.subscriptions) or bool(session.inflight)
