@@ -7,9 +7,11 @@ of the server. Each client here sends what the node does not take, and reads the
 from __future__ import annotations
 
 import contextlib
+import signal
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from websockets.client import ClientProtocol
@@ -250,3 +252,27 @@ def test_a_client_that_does_not_close_is_cut_off(serving: Serving) -> None:
 
         await_true(cut)
     assert 0.9 * LINGER_S < time.monotonic() - begun < LINGER_S + 5
+
+
+def test_a_stop_is_told_to_clients_that_send_and_waits_for_none_that_does_not_close(tmp_path: Path) -> None:
+    config = "[limits]\npublish_rate_max = 10\n"
+    with (
+        Serving(tmp_path / "data", "--mqtt", ANY, config=config) as node,
+        Client(node) as sender,
+        Client(node) as idle,
+    ):
+        sender.connect("sender", clean=True, session_s=0)
+        idle.connect("idle", clean=True, session_s=0)
+        packet = encode(Publish(b"busy", bytes(60_000)), 5)
+        sender.socket.settimeout(0.5)
+        with contextlib.suppress(TimeoutError):
+            for _ in range(1000):
+                sender.socket.sendall(packet)
+        begun = time.monotonic()
+        assert node.process is not None
+        node.process.send_signal(signal.SIGTERM)
+        assert [answer.code for answer in sender.rest() if isinstance(answer, Disconnect)] == [0x8B]
+        sender.socket.close()
+        assert node.process.wait(WAIT_S) == 0
+        assert time.monotonic() - begun < LINGER_S, "a client that does not close holds the end up"
+        assert [answer.code for answer in idle.rest() if isinstance(answer, Disconnect)] == [0x8B]

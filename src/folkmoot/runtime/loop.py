@@ -61,8 +61,8 @@ class Turns(CommitListener, CheckListener):
             node.receive
         )  # looked up once, for every chunk of every connection
         self.open: set[int] = set()  # ids of connections that are not lost yet
-        self.submitted = 0  # the token of the newest batch handed to the store
-        self.durable = 0  # and of the newest that is written
+        self.submitted = 0  # the token of the newest batch submitted to the store
+        self.durable = 0  # the token of the newest batch that is durable
         self.submit: Callable[[Batch], None] = _no_store
         self.handed: Callable[[int], None] = _no_room  # called with the size of each batch
         self.check: Callable[[Authenticate], None] = _no_check
@@ -70,10 +70,10 @@ class Turns(CommitListener, CheckListener):
         self.fail: Callable[[Exception], None] = _no_fail
         self.after_written: Callable[[], None] | None = None  # called at the end of a turn with something new to read
         self.answered: Callable[[Call], None] = _no_call
-        self.carrier: Carrier | None = None  # None: there are no other nodes
+        self.carrier: Carrier | None = None  # None: a node without a cluster
         self._written = False
         self._read_bytes = 0  # in large pieces, in this turn
-        self._full: list[Connection] = []  # whose sockets are not read until the turn ends
+        self._full: list[Connection] = []  # connections that are not read until the turn ends
         self._full_peers: list[Handle] = []
         self._waiting: deque[tuple[int, int, int]] = deque()  # token, since when, bytes
         self._wake_handle: TimerHandle | None = None
@@ -206,8 +206,8 @@ class Turns(CommitListener, CheckListener):
         if connection.id not in self.open:
             return
         handle: Any = connection.handle
-        # Nothing to drain: after its DISCONNECT a client sends nothing more [MQTT-3.14.4-1]. And no reason to: a client
-        # that was sent nothing has nothing to read.
+        # A WebSocket closes in order by itself. Others are closed at once if the client has sent DISCONNECT, after
+        # which it sends nothing more [MQTT-3.14.4-1], or if it was never sent anything that it could lose.
         if isinstance(handle, Handle) or connection.said >= 0 or connection.bytes_out == 0:
             handle.close()
         else:
@@ -215,7 +215,7 @@ class Turns(CommitListener, CheckListener):
         self.linger(connection)
 
     def linger(self, connection: Connection) -> None:
-        """Cut a connection that is being closed off in LINGER_S, if it is not lost by then."""
+        """Abort a connection that is being closed after LINGER_S, unless it is lost by then."""
         if connection.id in self._lingering:
             return
         self._lingering[connection.id] = (self.loop.time() + LINGER_S, cast("Handle", connection.handle))
@@ -223,13 +223,13 @@ class Turns(CommitListener, CheckListener):
             self._linger_handle = self.loop.call_later(LINGER_S, self._cut_lingering)
 
     def unsent(self) -> bool:
-        """Whether a connection is open that is not being closed, or whose last bytes are not sent."""
+        """Whether an open connection is not being closed yet, or has unsent bytes."""
         if len(self.open) > len(self._lingering):
             return True
         return any(handle.get_write_buffer_size() > 0 for _, handle in self._lingering.values())
 
     def _cut_lingering(self) -> None:
-        """Abort what has been closing for too long; entries are in the order of their deadlines."""
+        """Abort connections that have been closing for too long; entries are in the order of their deadlines."""
         self._linger_handle = None
         time_s = self.loop.time()
         for number, (deadline, handle) in list(self._lingering.items()):

@@ -47,7 +47,7 @@ class Seeker:
             async with asyncio.timeout(PATIENCE_S):
                 seeds = await self._lookup()
         except (FolkmootError, TimeoutError) as error:
-            why = str(error) or f"no answer for {PATIENCE_S:g} s"
+            why = str(error) or f"no answer within {PATIENCE_S:g} s"
             if why != self._complaint:
                 self._complaint = why
                 self._say("warning", "lookup_failed", reason=why)

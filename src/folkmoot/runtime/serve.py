@@ -116,7 +116,7 @@ class ServingNode:
 def serve(settings: Settings, service: Service | None = None, lookup: Lookup | None = None) -> int:
     """Run a node until SIGTERM, SIGINT or an error; return the exit status. Errors are one line on stderr.
 
-    `lookup` finds other nodes; without it they are those of the settings.
+    `lookup` finds other nodes; without it, the seeds of the settings are used.
     """
     log = Log(settings.log.level, settings.log.format)
     try:
@@ -357,7 +357,7 @@ def watch_signals(serving: ServingNode, listeners: list[Listener], passwords: Pa
                     part.reload()
             except FolkmootError as error:
                 failed = True
-                serving.say("error", "reload_failed", reason=f"{error}; what was read before stays")
+                serving.say("error", "reload_failed", reason=f"{error}; the previous files stay in use")
         if not failed:
             serving.say("info", "reloaded")
 

@@ -1,4 +1,4 @@
-"""MQTT over TCP and TLS: listening sockets and the protocol that hands chunks to the node.
+"""MQTT over TCP and TLS: listening sockets, and the protocol that passes chunks to the node.
 
 Owns socket options and the count of sockets. A protocol makes one call into the node per chunk and does nothing per
 packet. It has no timer, task or socket object of its own, so that an idle connection costs little memory.

@@ -64,10 +64,10 @@ class StreamLog:
         self.held = False
         self._committed_end = 0
         self._mark = 0  # the readable end in the STREAM row
-        self._unmarked = 0  # turns with records since
+        self._unmarked = 0  # turns with records since the STREAM row was updated
         self._clock_us = 0
         self._oldest_time_us: int | None = None
-        self._begin = 0  # bytes that were ever removed, and bytes that were ever appended
+        self._begin = 0  # total bytes removed; the next one: total bytes appended
         self._position = 0
         self._open: list[Block] = []
         self._tail: list[Block] = []  # small blocks at the end that may still grow, each more than twice the next
