@@ -25,7 +25,8 @@ ARGS ?=
 help:  ## Say what can be made
 	@grep -hE '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
 
-# A stamp inside, because a folder's own time says nothing; second runs do not reinstall.
+# A stamp inside, because a folder's own time says nothing; second runs do not reinstall. pip would spend half of its time
+# on byte code of modules that nobody imports: Python writes it at the first import.
 .venv: $(VENV)/.installed  ## Make the virtual environment with all that is needed
 
 $(VENV)/.installed: pyproject.toml requirements-dev.lock
@@ -34,7 +35,7 @@ $(VENV)/.installed: pyproject.toml requirements-dev.lock
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python >= 3.11 is needed, $(PYTHON) is {v[0]}.{v[1]}: say PYTHON=/path/to/python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "cannot make a virtual environment: Debian and Ubuntu have it in the package python3-venv"; exit 1; }
 	@echo "== 1/2 packages, of the versions and with the hashes of requirements-dev.lock"
-	@$(BIN)/python -m pip install --disable-pip-version-check --require-hashes --requirement requirements-dev.lock
+	@$(BIN)/python -m pip install --disable-pip-version-check --no-compile --require-hashes --requirement requirements-dev.lock
 	@echo "== 2/2 Folkmoot itself, editable"
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
