@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 COMMAND = Path(sysconfig.get_path("scripts")) / "folkmoot"
-WAIT_S = 60.0
+WAIT_S = 300.0  # on a machine that is busy with other tests
 
 # MQTT 3.1.1 by hand: 3.1 (client id "try", clean session), 3.8 (packet 1, "a/#", QoS 1), 3.3 (QoS 1, packet 2).
 CONNECT = b"\x10\x0f\x00\x04MQTT\x04\x02\x00\x3c\x00\x03try"
@@ -111,7 +111,7 @@ def try_commands(folder: Path) -> None:
     demand("receive_max" in run("config", "explain", "limits.receive_max"), "config explain knows no limits")
     run("passwd", "--stdin", str(folder / "users"), "ada", given="a password\n")
     demand("ada" in (folder / "users").read_text(encoding="utf-8"), "passwd wrote no user")
-    last = run("simulate", "--seeds", "6", "--nodes", "3", "--steps", "60", "--jobs", "2").splitlines()[-1]
+    last = run("simulate", "--seeds", "4", "--nodes", "3", "--steps", "40", "--jobs", "2").splitlines()[-1]
     demand("violations 0" in last, f"the simulator found something: {last}")
     print(last)
     try:
@@ -128,7 +128,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             try_node(Path(folder))
             try_commands(Path(folder))
-    except Failure as failure:
+    except (Failure, subprocess.TimeoutExpired) as failure:
         print(f"error: {failure}", file=sys.stderr)
         return 1
     return 0

@@ -56,6 +56,7 @@ def lend_objects(source: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # where there is nothing to borrow, the C compiler runs too
 def test_the_wheel_of_the_source_archive_runs_alone(tmp_path: Path) -> None:
     source = source_archive(tmp_path)
     lend_objects(source)
