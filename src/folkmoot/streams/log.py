@@ -67,8 +67,8 @@ class StreamLog:
         self._unmarked = 0  # turns with records since the STREAM row was updated
         self._clock_us = 0
         self._oldest_time_us: int | None = None
-        self._begin = 0  # total bytes removed; the next one: total bytes appended
-        self._position = 0
+        self._begin = 0  # bytes removed since the beginning of the stream partition
+        self._position = 0  # bytes appended since then
         self._open: list[Block] = []
         self._tail: list[Block] = []  # small blocks at the end that may still grow, each more than twice the next
         self._pending: list[Pending] = []
