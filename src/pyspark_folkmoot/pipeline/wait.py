@@ -17,7 +17,7 @@ __all__ = ["FIRST_S", "first_batch", "initialised", "java_ended", "settled"]
 INITIAL_S: Final = 30.0
 INITIAL: Final = "Initializing"
 
-FIRST_S: Final = 30.0
+FIRST_S: Final = 60.0
 """How long a query that publishes may take for its first batch before the other queries start."""
 
 JAVA_END_S: Final = 10.0

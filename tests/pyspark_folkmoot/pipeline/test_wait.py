@@ -44,7 +44,7 @@ def test_a_stop_or_a_long_first_batch_does_not_hold_up_the_others(monkeypatch: p
     monkeypatch.setattr(wait.time, "sleep", lambda _: None)
     query = Query(1000)
     wait.first_batch(query, threading.Event())  # type: ignore[arg-type]
-    assert query.left == 1000 - (wait.FIRST_S - 1), "one look a second, for half a minute"
+    assert query.left == 1000 - (wait.FIRST_S - 1), "one look a second, for a minute"
     stop = threading.Event()
     stop.set()
     wait.first_batch(query, stop)  # type: ignore[arg-type]
