@@ -83,9 +83,7 @@ def test_a_table_made_of_tables_may_be_removed(tmp_path: Path) -> None:
 def test_parquet_needs_its_checkpoint_and_its_table(tmp_path: Path) -> None:
     loaded = loaded_of(tmp_path)
     batches(loaded, "files", 1)
-    with pytest.raises(
-        PipelineProblem, match="checkpoint of sink 'files' 1 batch is in it"
-    ) as refused:
+    with pytest.raises(PipelineProblem, match="checkpoint of sink 'files' 1 batch is in it") as refused:
         check_tables(loaded)
     assert "backfill" not in str(refused.value)
     log = tmp_path / "files" / "_spark_metadata"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -33,15 +34,15 @@ def test_the_others_wait_for_the_first_batch_of_a_query_that_publishes(
     idle: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr(wait.time, "sleep", waits.append)
+    monkeypatch.setattr(time, "sleep", waits.append)
     wait.first_batch(Query(3, idle), threading.Event())  # type: ignore[arg-type]
     assert len(waits) == 3
 
 
 def test_a_stop_or_a_long_first_batch_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(100))
-    monkeypatch.setattr(wait.time, "monotonic", lambda: float(next(now)))
-    monkeypatch.setattr(wait.time, "sleep", lambda _: None)
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(now)))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
     query = Query(1000)
     wait.first_batch(query, threading.Event())  # type: ignore[arg-type]
     assert query.left == 1000 - (wait.FIRST_S - 1), "one look a second, for a minute"
