@@ -23,3 +23,11 @@ def test_figures_are_shown_as_precise_as_they_are_needed() -> None:
     assert cell("down_s", 12.34) == "12.3"
     assert cell("down_s", None) == "-"
     assert cell("gaps", 3) == "3"
+
+
+@pytest.mark.parametrize(("mark", "text"), [("2026-03-01", "has no label"), ("noon deployed", "is no time")])
+def test_a_mark_is_a_time_and_a_label(mark: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "availability", "--mark", mark]) == 2
+    said = capsys.readouterr().err
+    assert "--mark: " in said
+    assert text in said

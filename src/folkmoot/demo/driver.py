@@ -14,7 +14,7 @@ __all__ = ["EXAMPLE", "Driver", "Report"]
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "flights" / "flights.yaml"
 _STOP_S = 120.0
 _DRAIN_S = 300.0
-_REPORT_S = 180.0
+_REPORT_S = 300.0
 
 
 class Driver(Child):

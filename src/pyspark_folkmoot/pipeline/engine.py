@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import threading
 import time
 from contextlib import nullcontext, suppress
@@ -29,6 +28,7 @@ from pyspark_folkmoot.pipeline.stage import Stages
 from pyspark_folkmoot.pipeline.start import begins, common_ends
 from pyspark_folkmoot.pipeline.status import StatusFile, starting
 from pyspark_folkmoot.pipeline.upkeep import COMPACT_MS, keep_up
+from pyspark_folkmoot.pipeline.wait import first_batch, initialised, java_ended, settled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,10 +46,6 @@ STILL_S: Final = 600.0
 may take, and an interrupted batch is repeated from its beginning."""
 
 NO_WORKER: Final = "Python worker failed to connect back"
-INITIAL_S: Final = 30.0
-INITIAL: Final = "Initializing"
-JAVA_END_S: Final = 10.0
-"""How long a Java process may take to end after a signal."""
 
 
 def run_pipeline(
@@ -136,8 +132,8 @@ class Engine:
                 failure = self._failed(again=False) or self._refresh(last=True) or self._upkeep()
         finally:
             # Events arrive after the end of their queries; what is not counted now is never counted.
-            _settled(self.spark, listener)
-        if failure is not None and not (stop.is_set() and _java_ended(self.spark)):
+            settled(self.spark, listener)
+        if failure is not None and not (stop.is_set() and java_ended(self.spark)):
             return self._tell_failure(*failure)
         if failure is not None:
             self.say("Spark's Java process was ended too: the next start repeats the interrupted batches")
@@ -149,7 +145,8 @@ class Engine:
     def _start(self, stop: threading.Event) -> tuple[str, str] | None:
         if self._stages is not None:
             self._stages.end("plans")
-        # Queries that publish come first: subscribers wait for them, and each query takes seconds to start.
+        # Queries that publish come first, and do a batch alone: subscribers wait for them, and the start of the others
+        # would compete for the processor.
         for planned in sorted(self.planned, key=lambda planned: not isinstance(planned.sink, MqttSink)):
             if stop.is_set():
                 return None
@@ -158,7 +155,9 @@ class Engine:
                 before = rows_before(self.loaded, planned.sink, planned.checkpoint)
                 with quiet_spark():
                     self.running[planned.name] = planned.start()
-                _initialised(self.running[planned.name])
+                initialised(self.running[planned.name])
+                if isinstance(planned.sink, MqttSink):
+                    first_batch(self.running[planned.name], stop)
             except Exception as error:  # noqa: BLE001 - Spark's refusals are told like failures
                 return planned.name, str(error)
             if before:
@@ -240,7 +239,7 @@ class Engine:
             self.say(f"starts again: {planned.name}, whose Python process did not start in time")
             try:
                 self.running[planned.name] = planned.start()
-                _initialised(self.running[planned.name])
+                initialised(self.running[planned.name])
             except Exception as refused:  # noqa: BLE001 - Spark's refusals are told like failures
                 return str(refused)
             retry.started(time.monotonic())
@@ -364,26 +363,6 @@ class Engine:
         )
 
 
-def _initialised(query: StreamingQuery) -> None:
-    """Wait until a query has its Python processes: if many start at once, none may start in time."""
-    until = time.monotonic() + INITIAL_S
-    while query.isActive and time.monotonic() < until:
-        if not str(query.status["message"]).startswith(INITIAL):
-            return
-        time.sleep(0.02)
-
-
-def _java_ended(spark: SparkSession) -> bool:
-    """Whether Spark's Java has ended or is ending: a signal to the whole process group reaches it too."""
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - there is no public way
-    process = gateway.proc
-    if process is None:
-        return False  # another program has started it, such as spark-submit
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(JAVA_END_S)
-    return process.poll() is not None
-
-
 def _batch(query: StreamingQuery) -> int:
     progress = query.lastProgress
     return -1 if progress is None else int(progress["batchId"])
@@ -408,12 +387,3 @@ def _listener(engine: Engine) -> Any:
             """Nothing to do: the engine sees it."""
 
     return Listener()
-
-
-def _settled(spark: SparkSession, listener: Any) -> None:
-    """Wait until Spark has delivered the events of ended queries, then remove the listener."""
-    # Without the JVM nothing arrives any more; the listener is removed even after a timeout.
-    with suppress(Exception):
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(10_000)  # noqa: SLF001 - there is no public way
-    with suppress(Exception):
-        spark.streams.removeListener(listener)

@@ -146,9 +146,7 @@ class Expectation(Key):
 
     name: Name = Field(description="name, unique in its view")
     check: str = Field(min_length=1, description="a boolean SQL expression over the columns of a row")
-    otherwise: Literal["drop", "keep", "fail"] = Field(
-        "drop", description="what to do with a row for which it is false"
-    )
+    otherwise: Literal["drop", "keep", "fail"] = Field("drop", description="what to do with other rows")
 
 
 class _Decode(Key):
@@ -230,9 +228,7 @@ class StreamSource(Key):
     tasks: Tasks | None = Field(None, description="smallest number of tasks of a micro-batch")
     patience: Interval = Field(120_000, description="how long all nodes may be unreachable")
     lost: Literal["fail", "skip"] = Field("fail", description="what to do if retention removed unread messages")
-    decode: list[Decode] = Field(
-        default_factory=list, description="how to decode payloads; the first matching topic applies"
-    )
+    decode: list[Decode] = Field(default_factory=list, description="how to decode; the first matching topic applies")
 
     @property
     def names(self) -> list[str]:

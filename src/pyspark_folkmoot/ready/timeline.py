@@ -15,7 +15,10 @@ from pyspark_folkmoot.ready.session import gaps, losses, sessions
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Mark", "Span", "bucket_s", "marks", "parse_mark", "span_of", "timeline"]
+__all__ = [
+    "BUCKETS_MAX", "DAY", "HOUR", "MINUTE", "WIDTHS_S", "Mark", "Span", "bucket_s", "marks", "parse_mark", "span_of",
+    "timeline",
+]  # fmt: skip
 
 BUCKETS_MAX: Final = 150
 MINUTE: Final = 60

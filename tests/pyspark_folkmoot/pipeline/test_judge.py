@@ -206,7 +206,7 @@ def test_rules_change_only_where_the_queries_are_together(
     at(before, "quarantine-w", {0: 5, 1: 5})
     check(after)
     at(before, "quarantine-w", {0: 5, 1: 5}, {0: 9, 1: 9}, done=False)
-    with pytest.raises(PipelineProblem, match="one of them has a batch that is not done"):
+    with pytest.raises(PipelineProblem, match="one of them has an incomplete batch"):
         check(after)
     (before.state / "rules.json").unlink()
     check(after)
@@ -248,7 +248,7 @@ def test_the_choices_of_changed_rules_name_all_that_is_to_be_made_anew(node: Str
         at(before, name, {0: 5, 1: 5})
     with pytest.raises(PipelineProblem) as caught:
         check(load_pipeline(tmp_path / "p.yaml", {"LIMIT": "7"}))
-    (way,) = [line for line in str(caught.value).splitlines() if line.startswith("  - if that cannot be done any more")]
+    (way,) = [line for line in str(caught.value).splitlines() if line.startswith("  - if that is no longer possible")]
     folder = before.state / "checkpoints"
     assert f"remove {before.state / 'rules.json'} and {folder / 'quarantine-v'}, {folder / 'quarantine-w'}; " in way
     assert "`expectation IS NOT NULL AND (step = 'v' OR step = 'w')`" in way

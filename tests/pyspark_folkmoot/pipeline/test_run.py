@@ -22,7 +22,7 @@ from pyspark_folkmoot.delta import DeltaPlan
 from pyspark_folkmoot.delta_write import existing_table, write_files
 from pyspark_folkmoot.pipeline import sink as sinks
 from pyspark_folkmoot.pipeline.backfill import _ended, finish_swaps
-from pyspark_folkmoot.pipeline.engine import LOOK_S, NO_WORKER, STILL_S, Engine, _settled
+from pyspark_folkmoot.pipeline.engine import LOOK_S, NO_WORKER, STILL_S, Engine
 from pyspark_folkmoot.pipeline.fault import PipelineProblem
 from pyspark_folkmoot.pipeline.loading import Loaded, load_pipeline
 from pyspark_folkmoot.pipeline.lock import StateLock, held
@@ -32,6 +32,7 @@ from pyspark_folkmoot.pipeline.report import report, report_text
 from pyspark_folkmoot.pipeline.retry import PATIENCE_S
 from pyspark_folkmoot.pipeline.status import StatusFile, read_status
 from pyspark_folkmoot.pipeline.upkeep import NOTE, VACUUM_EVERY_MS, keep_up
+from pyspark_folkmoot.pipeline.wait import settled
 from tests.harness.pipeline import SMALL
 
 TABLES = """\
@@ -317,7 +318,7 @@ def test_nobody_listens_after_the_end() -> None:
     spark: Any = SimpleNamespace(
         sparkContext=SimpleNamespace(_jsc=context), streams=SimpleNamespace(removeListener=removed.append)
     )
-    _settled(spark, "listener")
+    settled(spark, "listener")
     assert removed == ["listener"]
 
 
