@@ -75,10 +75,13 @@ def check_idle(node: Node) -> None:
     state, broker = node._state, node._broker
     assert len(state.connections) == node.counters.connections == 0
     assert node.counters.clients_connected == node.counters.publishers_paused == 0
-    assert len(broker.turn.commits._records) == 0
-    assert broker.turn.brake.backlog_bytes == 0
+    assert len(broker.turn.commits._turns) == 0
+    assert broker.turn.throttle.backlog_bytes == 0
     assert (
-        len(broker.turn.brake.paused) == len(broker.delivery.purges.active) == len(broker.delivery.purges._floors) == 0
+        len(broker.turn.throttle.paused)
+        == len(broker.delivery.purges.active)
+        == len(broker.delivery.purges._floors)
+        == 0
     )
     assert len(broker.partition.retained._fresh) == len(broker.partition.retained._changes) == 0
     assert all(session.durable for session in state.sessions.values())

@@ -18,11 +18,11 @@ from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.table import Streams
 from folkmoot.topics.name import has_wildcard, matches, split_share
-from folkmoot.turn.brake import Brake
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import Receipts
 from folkmoot.turn.state import Identity, State
+from folkmoot.turn.throttle import Throttle
 
 LEVEL = st.sampled_from(["", "a", "b"])
 TOPICS = st.lists(LEVEL, min_size=1, max_size=4).map("/".join).filter(bool).map(str.encode)
@@ -56,7 +56,7 @@ def make_routes(cache_max: int) -> Routes:
     fabric = Fabric("n", 4, True)
     streams = Streams([StreamConfig("s", b"a/#", 1)], 4, store)
     return Routes(
-        state, fabric, Interest(fabric, Commits(state, streams, Receipts(state, fabric), Brake(state)), 4), streams
+        state, fabric, Interest(fabric, Commits(state, streams, Receipts(state, fabric), Throttle(state)), 4), streams
     )
 
 
@@ -93,12 +93,12 @@ class Model:
         wanted = {one.session.client_id: 0 for one in plain}
         for one in plain:
             wanted[one.session.client_id] = max(wanted[one.session.client_id], one.options & 3)
-        assert {target.session.client_id: target.qos for target in route.targets} == wanted
-        assert len(route.targets) == len(wanted)
-        assert sorted(map(id, route.transient + route.durable)) == sorted(map(id, route.targets))
-        assert all(target.session.durable for target in route.durable)
-        assert not any(target.session.durable for target in route.transient)
-        partitions = [target.session.partition for target in route.durable]
+        assert {recipient.session.client_id: recipient.qos for recipient in route.recipients} == wanted
+        assert len(route.recipients) == len(wanted)
+        assert sorted(map(id, route.transient + route.durable)) == sorted(map(id, route.recipients))
+        assert all(recipient.session.durable for recipient in route.durable)
+        assert not any(recipient.session.durable for recipient in route.transient)
+        partitions = [recipient.session.partition for recipient in route.durable]
         assert partitions == sorted(partitions)
         groups: dict[bytes, list[Subscription]] = {}
         for one in matching:

@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from folkmoot.mqtt.varint import encode_varint
 from folkmoot.session.session import Session
-from folkmoot.session.subscription import NO_LOCAL, RETAIN_AS_PUBLISHED, Subscription, Target, encode_identifier, merge
+from folkmoot.session.subscription import (
+    NO_LOCAL,
+    RETAIN_AS_PUBLISHED,
+    Recipient,
+    Subscription,
+    encode_identifier,
+    merge,
+)
 
 OPTIONS = st.builds(
     lambda qos, local, published, handling: qos | local << 2 | published << 3 | handling << 4,
@@ -18,8 +25,8 @@ OPTIONS = st.builds(
 )
 
 
-def told(target: Target | None) -> tuple[int, bool, bytes] | None:
-    return None if target is None else (target.qos, target.retain, target.identifiers)
+def told(recipient: Recipient | None) -> tuple[int, bool, bytes] | None:
+    return None if recipient is None else (recipient.qos, recipient.retain, recipient.identifiers)
 
 
 def expected(pairs: list[tuple[int, int]]) -> tuple[int, bool, bytes] | None:
@@ -37,12 +44,12 @@ def expected(pairs: list[tuple[int, int]]) -> tuple[int, bool, bytes] | None:
 @given(st.lists(st.tuples(OPTIONS, st.one_of(st.just(0), st.integers(1, 268_435_455))), min_size=1, max_size=5))
 def test_one_copy_is_sent_with_what_all_of_them_want(pairs: list[tuple[int, int]]) -> None:
     session = Session("a", 0, False)
-    target = merge([Subscription(session, b"t", b"t", b"", options, identifier) for options, identifier in pairs])
-    assert target.session is session
-    assert told(target) == expected(pairs)
-    assert target.plain is (target.identifiers == b"")
+    recipient = merge([Subscription(session, b"t", b"t", b"", options, identifier) for options, identifier in pairs])
+    assert recipient.session is session
+    assert told(recipient) == expected(pairs)
+    assert recipient.plain is (recipient.identifiers == b"")
     # [MQTT-3.8.3-3] its own messages come by those that are not "no local" only
-    assert told(target.own) == expected([pair for pair in pairs if not pair[0] & NO_LOCAL])
+    assert told(recipient.own) == expected([pair for pair in pairs if not pair[0] & NO_LOCAL])
 
 
 @given(OPTIONS)

@@ -201,7 +201,7 @@ def test_who_is_lost_while_paused_is_forgotten(make: MakeBox) -> None:
         assert peer.paused
         peer.lose()
     assert box.node.counters.publishers_paused == 0
-    assert len(box.node._broker.turn.brake.paused) == 0
+    assert len(box.node._broker.turn.throttle.paused) == 0
     box.release_writes()
 
 

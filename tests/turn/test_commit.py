@@ -15,11 +15,11 @@ from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.record import encode_record
 from folkmoot.streams.table import Streams
-from folkmoot.turn.brake import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RATE, Brake
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import Receipts
 from folkmoot.turn.state import Identity, State
+from folkmoot.turn.throttle import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RATE, Throttle
 
 STEPS = st.lists(
     st.one_of(
@@ -46,7 +46,9 @@ class Desk:
         self.streams = Streams([StreamConfig("s", b"#", 1)], 2, store)
         self.streams.open()
         self.state = State(Identity(), Limits(), Policy([], True), 2, store, Writer(2, 1), Rng(1))
-        self.commits = Commits(self.state, self.streams, Receipts(self.state, Fabric("n", 4, True)), Brake(self.state))
+        self.commits = Commits(
+            self.state, self.streams, Receipts(self.state, Fabric("n", 4, True)), Throttle(self.state)
+        )
         info = PeerInfo("tcp", "192.0.2.1:1")
         self.connections = [Connection(number, None, info, 0, self.state.outputs) for number in range(3)]
         for connection in self.connections:
@@ -134,7 +136,7 @@ def test_acknowledgements_leave_in_order_and_not_before_their_batch(steps: list[
     desk.seal()
     desk.written(desk.state.writer.token - 1)
     desk.check()
-    assert desk.commits.brake.backlog_bytes == 0
+    assert desk.commits.throttle.backlog_bytes == 0
     assert len(desk.commits._records) == 0
     assert all(connection.held == 0 for connection in desk.connections)
 
@@ -147,13 +149,13 @@ def test_a_connection_is_read_when_no_reason_is_left(steps: list[tuple[int, bool
     for why, on in steps:
         if on:
             reasons.add(why)
-            desk.commits.brake.pause(connection, why)
+            desk.commits.throttle.pause(connection, why)
         elif why == FOR_BACKLOG:
             reasons.discard(why)
-            desk.commits.brake.resume()
+            desk.commits.throttle.resume()
         else:
             reasons.discard(why)
-            desk.commits.brake.unpause(connection, why)
+            desk.commits.throttle.unpause(connection, why)
         assert bool(connection.paused) is bool(reasons)
         assert desk.state.counters.publishers_paused == bool(reasons)
         told = [True] * len(desk.state.resumes) + [False] * len(desk.state.pauses)
@@ -161,5 +163,5 @@ def test_a_connection_is_read_when_no_reason_is_left(steps: list[tuple[int, bool
         read = not reasons
         desk.state.resumes.clear()
         desk.state.pauses.clear()
-    desk.commits.brake.forget(connection)
-    assert desk.state.counters.publishers_paused == len(desk.commits.brake.paused) == 0
+    desk.commits.throttle.forget(connection)
+    assert desk.state.counters.publishers_paused == len(desk.commits.throttle.paused) == 0

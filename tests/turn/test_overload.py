@@ -258,12 +258,12 @@ def test_a_stash_has_a_limit_then_the_socket_is_not_read(make: MakeBox) -> None:
         sent += 1
         assert sent < 20
     assert both.connection is not None
-    assert 12_500 < box.node._broker.turn.brake.stash_bytes < 16_000
+    assert 12_500 < box.node._broker.turn.throttle.stash_bytes < 16_000
     box.advance(SECOND)
     assert not both.paused
     box.release_writes()
     box.advance(3 * SECOND)
-    assert box.node._broker.turn.brake.stash_bytes == 0
+    assert box.node._broker.turn.throttle.stash_bytes == 0
     assert box.node.counters.publishers_paused == 0
 
 
@@ -273,9 +273,9 @@ def test_a_stash_of_a_lost_connection_is_freed(make: MakeBox) -> None:
     burden(box, 9)
     both = talker(box)
     both.send(Publish(b"out", bytes(1000), 0))
-    assert box.node._broker.turn.brake.stash_bytes > 1000
+    assert box.node._broker.turn.throttle.stash_bytes > 1000
     both.lose()
-    assert box.node._broker.turn.brake.stash_bytes == 0
+    assert box.node._broker.turn.throttle.stash_bytes == 0
 
 
 def test_all_publishers_get_the_same(make: MakeBox) -> None:

@@ -20,7 +20,7 @@ from folkmoot.session.connection import CHECKING, CLOSING, OPEN, Connection, Pee
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import QUEUE, kind_of, stamp_key
 from folkmoot.streams.table import Streams
-from folkmoot.turn.commit import Record
+from folkmoot.turn.commit import PendingTurn
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import CONFIRM
 from folkmoot.turn.state import (
@@ -112,7 +112,7 @@ class Broker:
             if connection.state == OPEN:
                 self.protocol.ingress.goodbye(connection)
         self.protocol.closing.lost(connection, why)
-        self.turn.brake.forget(connection)
+        self.turn.throttle.forget(connection)
         self.state.timers.cancel(TIMER_RATE, connection.id)
         self.state.timers.cancel(TIMER_OVERLOAD, connection.id)
 
@@ -160,7 +160,7 @@ class Broker:
             self.state.counters.storage_full = 1 if full else 0
             self.state.event(ERROR if full else INFO, "storage_full" if full else "storage_has_room", {"why": why})
         if not full:
-            self.turn.brake.resume()
+            self.turn.throttle.resume()
 
     def written(self, token: int) -> None:
         """All batches up to `token` are durable here: the store shows them."""
@@ -172,10 +172,10 @@ class Broker:
         revocable = self.state.revocable
         while revocable and revocable[0][0] <= token:
             revocable.popleft()
-        for record in self.turn.commits.commit_through(token):
-            for i in range(len(record.sessions)):
-                record.sessions[i].durable_next = record.durable_next[i]
-            for session in record.sessions:
+        for turn in self.turn.commits.commit_through(token):
+            for i in range(len(turn.sessions)):
+                turn.sessions[i].durable_next = turn.durable_next[i]
+            for session in turn.sessions:
                 self.partition.queue.pump(session)
         grown = self.streams.written(token)
         if grown:
@@ -190,31 +190,31 @@ class Broker:
 
     def completed(self) -> None:
         """Send the acknowledgements of turns that are complete now, in order."""
-        for record in self.turn.commits.complete():
-            self.state.meter.released(record.token, record.failed)
-            if record.failed:
-                self._fail(record)
-            self._let_in(record)
-            self.turn.commits.release(record)
-            if record.handled:
-                self.cluster.hosting.handled(record.handled, record.handled_packets)
-        for record in self.turn.commits.ahead():
-            self.state.meter.released(record.token, False)
-            self._let_in(record)
-            self.turn.commits.release_ahead(record)
+        for turn in self.turn.commits.complete():
+            self.state.meter.released(turn.token, turn.failed)
+            if turn.failed:
+                self._fail(turn)
+            self._let_in(turn)
+            self.turn.commits.release(turn)
+            if turn.handled:
+                self.cluster.hosting.handled(turn.handled, turn.handled_packets)
+        for turn in self.turn.commits.ahead():
+            self.state.meter.released(turn.token, False)
+            self._let_in(turn)
+            self.turn.commits.release_ahead(turn)
         self.protocol.inbound.go_on()
-        self.turn.brake.resume()
+        self.turn.throttle.resume()
 
-    def _let_in(self, record: Record) -> None:
+    def _let_in(self, turn: PendingTurn) -> None:
         """Send CONNACK, once, to clients whose sessions waited for a turn."""
-        for connection in record.connects:
+        for connection in turn.connects:
             self.protocol.attaching.opened(connection)
             self.protocol.ingress.resume(connection)
-        record.connects.clear()
+        turn.connects.clear()
 
-    def _fail(self, record: Record) -> None:
+    def _fail(self, turn: PendingTurn) -> None:
         """A turn is void: disconnect the clients that wait for its acknowledgements, so that they send again."""
-        for connection in [*record.ack_connections, *record.connects]:
+        for connection in [*turn.ack_connections, *turn.connects]:
             if connection.state < CLOSING:
                 why = "lost in a change of leaders: connect, send again"
                 self.protocol.closing.disconnect(connection, reason.SERVER_BUSY, why)
@@ -224,9 +224,9 @@ class Broker:
 
         Its clients are disconnected at once: what they send now must not overtake what they will send again.
         """
-        record = self.turn.commits.fail(token)
-        if record is not None:
-            self._fail(record)
+        turn = self.turn.commits.fail(token)
+        if turn is not None:
+            self._fail(turn)
         self.delivery.forward_receiver.fail(token, partition)
         self.query.orders.fail(partition)
 
@@ -255,7 +255,7 @@ class Broker:
     def seal(self) -> Batch | None:
         """End the turn: return the batch to write."""
         self._unstash()
-        for client_id in self.channel.trails.settle():
+        for client_id in self.channel.pending_closes.settle():
             self.protocol.admission.go_on(client_id)
         self.delivery.shared.pass_on_lost()
         if self.delivery.shared.homeless:
@@ -291,7 +291,7 @@ class Broker:
         known = self.delivery.interest.is_complete()
         news = known != self.state.routes_known
         self.state.routes_known = known
-        self.state.routes_whole = known and not self.delivery.interest.foreign
+        self.state.routes_whole = known and not self.delivery.interest.from_other_side
         if known:
             if news:
                 self.delivery.routes.forget_all()
@@ -307,7 +307,7 @@ class Broker:
         for confirmation in self.turn.barrier.take(self.turn.commits.committed_token):
             self.fabric.send(confirmation.node_id, CONFIRM, varint(confirmation.number))
         self.channel.forward_sender.flush()
-        self.channel.trails.speak()
+        self.channel.pending_closes.speak()
         self.channel.relays.flush()
         self.cluster.hosting.flush()
 

@@ -43,8 +43,8 @@ from folkmoot.protocol.ingress import Ingress
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.subscribe import Subscribing
 from folkmoot.protocol.will import Wills
+from folkmoot.proxy.pending_close import PendingCloses
 from folkmoot.proxy.relay import Relays
-from folkmoot.proxy.trail import Trails
 from folkmoot.query.inquiry import Inquiries
 from folkmoot.query.tail import Tails
 from folkmoot.report.answer import Answers
@@ -55,12 +55,12 @@ from folkmoot.routing.interest import Interest
 from folkmoot.routing.route import Routes
 from folkmoot.streams.table import Streams
 from folkmoot.turn.barrier import Barrier
-from folkmoot.turn.brake import Brake
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.overload import Overload
 from folkmoot.turn.receipt import Receipts
 from folkmoot.turn.state import State
+from folkmoot.turn.throttle import Throttle
 
 __all__ = [
     "ChannelParts",
@@ -78,8 +78,8 @@ class TurnParts:
 
     def __init__(self, state: State, fabric: Fabric, streams: Streams) -> None:
         self.receipts = Receipts(state, fabric)
-        self.brake = Brake(state)
-        self.commits = Commits(state, streams, self.receipts, self.brake)
+        self.throttle = Throttle(state)
+        self.commits = Commits(state, streams, self.receipts, self.throttle)
         self.overload = Overload(state, self.commits)
         self.barrier = Barrier()
 
@@ -90,8 +90,8 @@ class ChannelParts:
     def __init__(self, state: State, fabric: Fabric, turn: TurnParts) -> None:
         self.forward_sender = ForwardSender(state, fabric, turn.commits, turn.barrier)
         self.outbox = Outbox(state, fabric, turn.commits, self.forward_sender)
-        self.relays = Relays(state, fabric, turn.brake)
-        self.trails = Trails(state, fabric, self.forward_sender, self.outbox, self.relays)
+        self.relays = Relays(state, fabric, turn.throttle)
+        self.pending_closes = PendingCloses(state, fabric, self.forward_sender, self.outbox, self.relays)
 
 
 class PartitionParts:
@@ -196,7 +196,13 @@ class ProtocolParts:
     ) -> None:
         self.wills = Wills(state, delivery.entries)
         self.lifecycle = Lifecycle(
-            state, channel.trails, partition.queue, delivery.routes, delivery.shared, self.wills, delivery.purges
+            state,
+            channel.pending_closes,
+            partition.queue,
+            delivery.routes,
+            delivery.shared,
+            self.wills,
+            delivery.purges,
         )
         self.closing = Closing(state, self.lifecycle)
         self.attaching = Attaching(state, turn.commits, partition.queue, self.lifecycle)
@@ -204,7 +210,7 @@ class ProtocolParts:
             state, fabric, channel.relays, self.wills, self.lifecycle, self.closing, self.attaching
         )
         self.connecting = Connecting(
-            state, fabric, turn.brake, channel.relays, self.lifecycle, self.closing, self.attaching, self.admission
+            state, fabric, turn.throttle, channel.relays, self.lifecycle, self.closing, self.attaching, self.admission
         )
         self.subscribing = Subscribing(
             state, turn.commits, delivery.routes, query.feeds, partition.retained, streams, delivery.sys
@@ -231,11 +237,11 @@ class ProtocolParts:
             self.subscribing,
         )
         self.deadlines = Deadlines(
-            state, turn.brake, self.closing, self.lifecycle, self.wills, delivery.sys, delivery.transactions
+            state, turn.throttle, self.closing, self.lifecycle, self.wills, delivery.sys, delivery.transactions
         )
         self.express = Express(state, delivery.runs)
         self.ingress = Ingress(
-            state, turn.brake, delivery.routes, self.inbound, delivery.runs, self.express, self.control, self.closing
+            state, turn.throttle, delivery.routes, self.inbound, delivery.runs, self.express, self.control, self.closing
         )
 
 
@@ -254,7 +260,7 @@ class ClusterParts:
         query: QueryParts,
         protocol: ProtocolParts,
     ) -> None:
-        self.waking = Waking(fabric, turn.brake)
+        self.waking = Waking(fabric, turn.throttle)
         self.restore = Restore(
             state,
             partition.marks,

@@ -126,7 +126,7 @@ class EventPublisher:
             self._tell_overload(state.overload_own)
         if not state.news or not self._may_publish():
             return
-        full = state.storage_full or self.publishing.forward_sender.commits.brake.is_full()
+        full = state.storage_full or self.publishing.forward_sender.commits.throttle.is_full()
         for _ in range(_TURN_MAX):
             if not state.news:
                 return
@@ -206,4 +206,4 @@ class EventPublisher:
 
 
 def _has_takers(route: Route) -> bool:
-    return bool(route.targets or route.groups or route.logs or route.elsewhere)
+    return bool(route.recipients or route.groups or route.logs or route.elsewhere)

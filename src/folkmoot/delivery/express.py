@@ -37,10 +37,10 @@ class Express:
         session = connection.session
         if not route.live or connection.held or session is None:
             return False
-        if qos == 2 and (session.durable or session.guest):
+        if qos == 2 and (session.durable or session.proxy):
             return False  # its packet ids are to survive, here or at another node
         # A version 5 client is told when nobody listens: that answer is made elsewhere.
-        return bool(route.targets or route.nodes) or not connection.v5
+        return bool(route.recipients or route.nodes) or not connection.v5
 
     def run(self, connection: Connection, route: Route, run: Run) -> None:
         """Publish the messages of a run and acknowledge them.
@@ -69,8 +69,8 @@ class Express:
                     raise MalformedPacket(reason.PROTOCOL_ERROR, "PUBLISH has packet id 0")
                 if qos == 1 or self._is_new(connection, session, packet_id):
                     rest = data[id_at + 2 : at + total]
-                    for target in route.targets:
-                        self.runs.send(run, route, target, session, prefix, rest)
+                    for recipient in route.recipients:
+                        self.runs.send(run, route, recipient, session, prefix, rest)
                 else:
                     self._hand_over(route, run, fresh, at, connection)
                     fresh = at + total
@@ -82,7 +82,7 @@ class Express:
             self._hand_over(route, run, fresh, at, connection)
             self._count(connection, int(qos), int(acks), int(total - head - 2))
             if self.state.meter.on:
-                self.state.meter.live(route.topic, int(acks), int(acks) * len(route.targets), self.state.now)
+                self.state.meter.live(route.topic, int(acks), int(acks) * len(route.recipients), self.state.now)
 
     def _hand_over(self, route: Route, run: Run, pos: i64, end: i64, connection: Connection) -> None:
         if route.nodes and pos < end:

@@ -14,7 +14,7 @@ from folkmoot.partition.producer import Producers
 from folkmoot.partition.queue import Queue
 from folkmoot.partition.retained import Retained
 from folkmoot.session.session import Session
-from folkmoot.session.subscription import Target
+from folkmoot.session.subscription import Recipient
 from folkmoot.store.message import Message
 from folkmoot.store.origin import AT_HOME
 from folkmoot.streams.log import StreamLog
@@ -109,21 +109,21 @@ class Keeping:
                 self.receipts.known(log.store_partition)
 
     def store(
-        self, targets: list[Target], message: Message, publisher: Session | None, producer: bytes, sequence: int
+        self, recipients: list[Recipient], message: Message, publisher: Session | None, producer: bytes, sequence: int
     ) -> int:
         """Queue a message for persistent sessions, those of a partition side by side: MATCHED and perhaps STORED."""
         result = MATCHED
-        count = len(targets)
+        count = len(recipients)
         start = 0
         while start < count:
-            partition = targets[start].session.partition
+            partition = recipients[start].session.partition
             end = start + 1
-            while end < count and targets[end].session.partition == partition:
+            while end < count and recipients[end].session.partition == partition:
                 end += 1
             if self.takes(partition, producer, sequence):
                 if message.retain:
                     self.retained.came(partition, message.topic)
-                if self._store_for(targets, start, end, message, publisher):
+                if self._store_for(recipients, start, end, message, publisher):
                     result |= STORED
             else:
                 result |= STORED  # the first copy may still be on its way to the disk
@@ -132,29 +132,29 @@ class Keeping:
         return result
 
     def _store_for(
-        self, targets: list[Target], start: int, end: int, message: Message, publisher: Session | None
+        self, recipients: list[Recipient], start: int, end: int, message: Message, publisher: Session | None
     ) -> bool:
         """Queue a message for the sessions of one partition; False when none of them stores it."""
         body = 0
         if end - start > 1 and message.size >= _BODY_BYTES_MIN and message.qos and self.bodies.has_room():
-            body = self.bodies.store(targets[start].session.partition, message)
+            body = self.bodies.store(recipients[start].session.partition, message)
         stored = False
         for i in range(start, end):
-            wish: Target | None = targets[i]
-            session = targets[i].session
+            wish: Recipient | None = recipients[i]
+            session = recipients[i].session
             if session is publisher:
-                wish = targets[i].own  # [MQTT-3.8.3-3]
+                wish = recipients[i].own  # [MQTT-3.8.3-3]
                 if wish is None:
                     continue
             assert wish is not None
             if self._store_one(session, wish, message, body):
                 stored = True
-        partition = targets[start].session.partition
+        partition = recipients[start].session.partition
         if body and not self.bodies.names(partition, body):
             self.bodies.release(partition, body)
         return stored
 
-    def _store_one(self, session: Session, wish: Target, message: Message, body: int) -> bool:
+    def _store_one(self, session: Session, wish: Recipient, message: Message, body: int) -> bool:
         qos = min(message.qos, wish.qos)  # [MQTT-3.8.4-8]
         retain = message.retain and wish.retain  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
         if qos == 0:

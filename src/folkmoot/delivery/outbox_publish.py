@@ -147,11 +147,11 @@ class OutboxPublishing:
     def _durable(
         self, home: int, route: Route, message: Message, publisher: Session | None, producer: bytes, number: int
     ) -> int:
-        mine = [target for target in route.durable if target.session.partition == home]
+        mine = [recipient for recipient in route.durable if recipient.session.partition == home]
         result = self.keeping.store(mine, message, publisher, producer, number) if mine else 0
-        for target in route.durable:
-            if target.session.partition != home:
-                self._task(target.session.partition).bits |= QUEUE
+        for recipient in route.durable:
+            if recipient.session.partition != home:
+                self._task(recipient.session.partition).bits |= QUEUE
                 result |= MATCHED | STORED
         for partition in route.away:
             self._task(partition).bits |= QUEUE
@@ -164,14 +164,14 @@ class OutboxPublishing:
             places = route.shared.get(group.name)
             place = None if places is None else self.shared.choose_place(group.name, group, places)
             if place is not None:
-                self._share_out(group.name, place.place.node_id, place.place.partition)
+                self._share_out(group.name, place.location.node_id, place.location.partition)
             else:
                 self._give(home, group, message)
         for name, places in route.shared.items():
             if name not in self.publishing.routes.groups:
                 place = self.shared.choose_place(name, None, places)
                 assert place is not None, "a shared subscription elsewhere has members"
-                self._share_out(name, place.place.node_id, place.place.partition)
+                self._share_out(name, place.location.node_id, place.location.partition)
 
     def _give(self, home: int, group: Group, message: Message) -> None:
         """Let a member of this node get it."""
@@ -232,7 +232,7 @@ class OutboxPublishing:
             place = self.shared.choose_place(lost.group, None, places) if places else None
             if place is None:
                 return False
-            self._share_out(lost.group, place.place.node_id, place.place.partition)
+            self._share_out(lost.group, place.location.node_id, place.location.partition)
         if lost.home >= 0:
             self.outbox.put(lost.home, lost.message, b"", 0, TO_GROUPS, list(self._tasks.values()), self._nodes)
         else:

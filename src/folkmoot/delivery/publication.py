@@ -69,8 +69,8 @@ class Publications:
         state = self.state
         if state.storage_full or not state.routes_whole or state.stopping or self.fabric.full:
             return None
-        brake = self.commits.brake
-        if brake.congested or brake.backlog_bytes > brake.backlog_bytes_max // 4:
+        throttle = self.commits.throttle
+        if throttle.congested or throttle.backlog_bytes > throttle.backlog_bytes_max // 4:
             return None
         if len(self._steps) >= _STEPS_MAX:
             return None

@@ -14,7 +14,7 @@ from folkmoot.partition.queue import Queue
 from folkmoot.partition.retained import TO_TRANSIENT, Retained
 from folkmoot.routing.route import Route, Routes
 from folkmoot.session.session import Session
-from folkmoot.session.subscription import Target
+from folkmoot.session.subscription import Recipient
 from folkmoot.store.message import Message
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import CHOOSE, FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
@@ -114,7 +114,7 @@ class Publishing:
             if name not in self._local_groups and not (producer and self._entrust(name, message, producer, sequence)):
                 place = self.shared.choose_place(name, None, places)
                 assert place is not None, "a shared subscription elsewhere has members"
-                self._share_out(name, place.place.node_id, place.place.partition, tasks, nodes)
+                self._share_out(name, place.location.node_id, place.location.partition, tasks, nodes)
         for name, node_id, partition in self._chosen:
             self._share_out(name, node_id, partition, tasks, nodes)
         for name in self._choices:
@@ -167,7 +167,7 @@ class Publishing:
         message.origin = origin
         if task.bits & QUEUE:
             self.keeping.store(
-                [target for target in route.durable if target.session.partition == task.partition],
+                [recipient for recipient in route.durable if recipient.session.partition == task.partition],
                 message,
                 publisher,
                 producer,
@@ -195,8 +195,8 @@ class Publishing:
         if to_all and (not producer or self.producers.advance_live(producer, application.number)):
             if message.retain:
                 self.retained.came(TO_TRANSIENT, message.topic)
-            for target in route.transient:
-                self.send(target, message, None)
+            for recipient in route.transient:
+                self.send(recipient, message, None)
         for name in groups:
             group = self.routes.groups.get(name)
             if group is None or not self.shared.deliver(group, message, -1):
@@ -209,8 +209,8 @@ class Publishing:
             if not producer or self.producers.advance_live(producer, sequence):
                 if message.retain:
                     self.retained.came(TO_TRANSIENT, message.topic)
-                for target in route.transient:
-                    self.send(target, message, publisher)
+                for recipient in route.transient:
+                    self.send(recipient, message, publisher)
         for group in route.groups:
             if producer and self._entrust(group.name, message, producer, sequence):
                 self._local_groups[group.name] = True
@@ -221,7 +221,7 @@ class Publishing:
                 self._local_groups[group.name] = True
                 place = self.shared.choose_place(group.name, group, places)
                 if place is not None:
-                    self._chosen.append((group.name, place.place.node_id, place.place.partition))
+                    self._chosen.append((group.name, place.location.node_id, place.location.partition))
                     continue
             knows = self.state.partition_of(group.name)
             if publisher is not None and publisher.durable:
@@ -252,15 +252,15 @@ class Publishing:
 
     def publish_live(self, message: Message) -> None:
         """Deliver a message of the server itself to those who are connected; nothing is stored."""
-        for target in self.routes.lookup(message.topic).targets:
-            self.queue.send_qos0(target.session, message, message.retain and target.retain, target.identifiers)
+        for recipient in self.routes.lookup(message.topic).recipients:
+            self.queue.send_qos0(recipient.session, message, message.retain and recipient.retain, recipient.identifiers)
 
-    def send(self, target: Target, message: Message, publisher: Session | None) -> None:
+    def send(self, recipient: Recipient, message: Message, publisher: Session | None) -> None:
         """Send to a transient session."""
-        session = target.session
-        wish: Target | None = target
+        session = recipient.session
+        wish: Recipient | None = recipient
         if session is publisher:
-            wish = target.own  # [MQTT-3.8.3-3]
+            wish = recipient.own  # [MQTT-3.8.3-3]
             if wish is None:
                 return
         assert wish is not None

@@ -19,7 +19,7 @@ from folkmoot.routing.route import Route, Routes
 from folkmoot.session.connection import OPEN, Connection
 from folkmoot.session.entry import SENT_QOS1, SENT_QOS2
 from folkmoot.session.session import PACKET_IDS, Session
-from folkmoot.session.subscription import Target
+from folkmoot.session.subscription import Recipient
 from folkmoot.store.message import Message
 from folkmoot.turn.message import encode_run, read_run_head
 from folkmoot.turn.state import State
@@ -104,35 +104,35 @@ class Runs:
         at = run.pos
         while at < run.end:
             rest = body[at + run.head + 2 : at + run.total]
-            for target in route.transient:
-                self.send(run, route, target, None, prefix, rest)
+            for recipient in route.transient:
+                self.send(run, route, recipient, None, prefix, rest)
             at += run.total
 
-    def copy(self, run: Run, targets: list[Target], publisher: Session | None) -> None:
+    def copy(self, run: Run, recipients: list[Recipient], publisher: Session | None) -> None:
         """Copy a run of QoS 0 messages to each target: as it is where the packet fits, else one by one."""
-        if not targets:
+        if not recipients:
             return
         data = run.data[run.pos : run.end]
         size = len(data)
         count = run.count()
         counters = self.counters
         v5 = run.v5
-        for target in targets:
-            session = target.session
+        for recipient in recipients:
+            session = recipient.session
             other = session.connection
             if other is None or other.state != OPEN:
                 continue
             if session is publisher:
-                if target.own is None:
+                if recipient.own is None:
                     continue
-                target = target.own  # without the identifiers of no-local subscriptions
+                recipient = recipient.own  # without the identifiers of no-local subscriptions
             if (
                 other.v5 != v5
-                or target.identifiers
+                or recipient.identifiers
                 or other.alias_out is not None
                 or run.total > other.packet_bytes_max
             ):
-                self._copy_each(run, target)
+                self._copy_each(run, recipient)
                 continue
             if not other.can_send():
                 counters.dropped_qos0_slow += count
@@ -144,27 +144,27 @@ class Runs:
             counters.publish_sent_qos0 += count
             counters.publish_payload_bytes_sent += count * int(run.total - run.body)
 
-    def _copy_each(self, run: Run, target: Target) -> None:
+    def _copy_each(self, run: Run, recipient: Recipient) -> None:
         """Send each message of a run of QoS 0 messages to a target that needs another encoding."""
         topic = run.topic()
         at = run.pos
         while at < run.end:
             payload = run.data[at + run.body : at + run.total]
             message = Message(topic, payload, 0, False, b"", run.publisher, self.state.now, 0)
-            self.publishing.queue.send_qos0(target.session, message, False, target.identifiers)
+            self.publishing.queue.send_qos0(recipient.session, message, False, recipient.identifiers)
             at += run.total
 
     def send(
-        self, run: Run, route: Route, target: Target, publisher: Session | None, prefix: bytes, rest: bytes
+        self, run: Run, route: Route, recipient: Recipient, publisher: Session | None, prefix: bytes, rest: bytes
     ) -> None:
         """Send one message of QoS 1 or 2 to a target; `prefix`: its first `head` bytes, `rest`: behind packet id."""
-        session = target.session
+        session = recipient.session
         other = session.connection
         qos = run.qos
         if (
             other is not None
-            and target.qos >= qos
-            and target.plain
+            and recipient.qos >= qos
+            and recipient.plain
             and other.v5 == run.v5
             and other.alias_out is None
             and not session.ready
@@ -193,4 +193,4 @@ class Runs:
             return
         payload = rest[1:] if run.v5 else rest
         message = Message(route.topic, payload, int(qos), False, b"", run.publisher, self.state.now, 0)
-        self.publishing.send(target, message, publisher)
+        self.publishing.send(recipient, message, publisher)

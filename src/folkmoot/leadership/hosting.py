@@ -34,11 +34,11 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import EXPEL, OUTPUT, OWN, WANTED, encode_expel
 from folkmoot.turn.state import State
 
-__all__ = ["STRANGER", "Hosting"]
+__all__ = ["UNKNOWN_CLIENT", "Hosting"]
 
 _VIEWS_KEPT = 2
 _OPENED = 1  # flag of OUTPUT: it contains the CONNACK
-STRANGER = 2  # flag of OUTPUT: this node knows nothing of the client
+UNKNOWN_CLIENT = 2  # flag of OUTPUT: this node knows nothing of the client
 
 
 class Hosting:
@@ -76,7 +76,7 @@ class Hosting:
         self.informed = False
         self._early: list[tuple[str, int, int, int, bytes]] = []  # packets of clients that came before that
         # Clients that want into a partition which this node is to lead and does not yet: what was said
-        self._knocking: dict[tuple[str, int], bytes] = {}
+        self._deferred_hosts: dict[tuple[str, int], bytes] = {}
         # Clients whose sessions others lead now, and the view in which this changed: packets that their nodes have sent
         # here without knowing it are for the next leader, to which they will be sent again.
         self._left: dict[tuple[str, int], int] = {}
@@ -99,8 +99,8 @@ class Hosting:
         connection.client_id = client_id
         connection.username = username
         connection.remote = Remote(node_id, number, token)
-        connection.remote.packets = packets
-        connection.remote.given = given
+        connection.remote.received_seq = packets
+        connection.remote.resent_seq = given
         connection.remote.choked = node_id in self.fabric.choked
         connection.writable = not connection.remote.choked
         connection.lane = self._lanes.get(node_id)
@@ -121,7 +121,7 @@ class Hosting:
             # This node is to lead the partition: admit the client then. Its node may believe that this one leads
             # already, as after a time without a majority, and asks only once.
             if self.fabric.leaders[partition] == self.fabric.node_id:
-                self._knocking[(node_id, number)] = body
+                self._deferred_hosts[(node_id, number)] = body
             return
         connection, _ = self._connection(node_id, entry)
         self.remotes[(node_id, number)] = connection
@@ -147,21 +147,21 @@ class Hosting:
         # (A5). Reports without a number, that the client's socket is full, need not wait.
         if connection is not None and (self.informed or not packet):
             self._packet(connection, packet, first, rest)
-        elif connection is not None or self.expecting or (node_id, number) in self._knocking:
+        elif connection is not None or self.expecting or (node_id, number) in self._deferred_hosts:
             self._early.append((node_id, number, packet, first, rest))
         elif packet and (node_id, number) not in self._left:
             # This node does not know the client: its session is over, or it leads another partition now. Without an
             # answer the other node would keep the packet for ever.
-            self.fabric.send(node_id, OUTPUT, self._output(number, packet, STRANGER, [], b""))
+            self.fabric.send(node_id, OUTPUT, self._output(number, packet, UNKNOWN_CLIENT, [], b""))
 
     def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
         if packet:
-            if packet != remote.packets + 1:
+            if packet != remote.received_seq + 1:
                 return  # a repetition; or one before it went to an earlier leader, and its node sends both again
-            remote.packets = packet
-            connection.repeated = packet <= remote.given
+            remote.received_seq = packet
+            connection.repeated = packet <= remote.resent_seq
         if first >= 0x10:
             if connection.state == OPEN:
                 self.handle(connection, first, rest)
@@ -191,12 +191,12 @@ class Hosting:
         """Report the packet to its node as handled as soon as all changes until now are complete."""
         token = self.commits.newest_token()
         if token <= self.commits.complete_token:
-            remote.handled = packet
+            remote.handled_seq = packet
             connection.touch()
         else:
-            record = self.commits.record_of(token)
-            record.handled.append(connection)
-            record.handled_packets.append(packet)
+            turn = self.commits.turn_of(token)
+            turn.handled.append(connection)
+            turn.handled_packets.append(packet)
 
     def handle(self, connection: Connection, first: int, rest: bytes) -> None:
         """Handle a packet that another node has passed on, or would have."""
@@ -224,7 +224,7 @@ class Hosting:
         assert remote is not None, "a hosted connection is elsewhere"
         if self.remotes.get((remote.node_id, remote.number)) is connection:
             del self.remotes[(remote.node_id, remote.number)]
-        self.commits.brake.forget(connection)
+        self.commits.throttle.forget(connection)
 
     def inform(self) -> None:
         """All subscriptions are known: handle packets that have waited, whose messages miss no subscriber now (A5)."""
@@ -239,7 +239,7 @@ class Hosting:
         """
         self._views += 1
         for node_id in fresh:
-            self._forget_knocks(node_id)
+            self._forget_deferred_hosts(node_id)
         self._early = [early for early in self._early if early[0] not in fresh]
         if self._left:
             oldest = self._views - _VIEWS_KEPT
@@ -248,7 +248,7 @@ class Hosting:
     def gone(self, node_id: str) -> None:
         """A node is no longer a member: its clients have lost their connections (A7), and their wills are due."""
         self._early = [early for early in self._early if early[0] != node_id]
-        self._forget_knocks(node_id)
+        self._forget_deferred_hosts(node_id)
         for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
             remote = connection.remote
             assert remote is not None, "a hosted connection is elsewhere"
@@ -264,7 +264,7 @@ class Hosting:
             assert remote is not None, "only packets of other nodes are noted"
             if remote.gone:
                 continue  # the answer was not sent: if the node comes back, it sends the packet again
-            remote.handled = max(remote.handled, packets[i])
+            remote.handled_seq = max(remote.handled_seq, packets[i])
             connections[i].touch()
 
     def flush(self) -> None:
@@ -293,12 +293,12 @@ class Hosting:
         if remote.opened:
             remote.opened = False
             session = connection.session
-            if session is not None and session.shadow:
+            if session is not None and session.registration_only:
                 self.fabric.send(remote.node_id, OWN, varint(remote.number))
                 return
             flags = _OPENED
         self.fabric.send(
-            remote.node_id, OUTPUT, self._output(remote.number, remote.handled, flags, remote.sequences, data)
+            remote.node_id, OUTPUT, self._output(remote.number, remote.handled_seq, flags, remote.sequences, data)
         )
         remote.sequences = []
 
@@ -339,7 +339,7 @@ class Hosting:
         assert remote is not None, "it was made so"
         session = self.state.sessions.get(connection.client_id)
         if session is None and not durable:
-            session = self.restore.shadow(connection.client_id, entry[11])
+            session = self.restore.registration(connection.client_id, entry[11])
         elsewhere = session is not None and (session.connection is not None or not session.had_by(entry[11]))
         # After a merge the session may be as a connection at the other side left it: SERVER_BUSY has the client come
         # again. SESSION_TAKEN_OVER would tell it to stay away.
@@ -362,21 +362,21 @@ class Hosting:
         """
         self.expel(Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, OTHER_SIDE)
 
-    def _forget_knocks(self, node_id: str) -> None:
-        if self._knocking:
-            self._knocking = {key: knock for key, knock in self._knocking.items() if key[0] != node_id}
+    def _forget_deferred_hosts(self, node_id: str) -> None:
+        if self._deferred_hosts:
+            self._deferred_hosts = {key: body for key, body in self._deferred_hosts.items() if key[0] != node_id}
 
     def stand_down(self) -> None:
         """This node serves no client."""
-        self._knocking = {}
+        self._deferred_hosts = {}
         self.catch_up(False)
 
     def let_in(self) -> None:
         """Admit clients that asked for a partition before this node led it."""
-        if self._knocking:
-            knocking = self._knocking
-            self._knocking = {}
-            for key, body in knocking.items():
+        if self._deferred_hosts:
+            deferred = self._deferred_hosts
+            self._deferred_hosts = {}
+            for key, body in deferred.items():
                 self.host(key[0], body)
 
     def catch_up(self, expecting: bool) -> None:

@@ -114,7 +114,9 @@ class Leadership:
         # First: this sends what is left of the view before. It must not reach a muted node, where it would stand for
         # the requests that were lost before it.
         self.forward_sender.begin(epoch)
-        muted = fabric.unmute()  # they have not heard all that this node has said; it may have heard all that they have
+        out_of_sync = (
+            fabric.resync()
+        )  # they have not heard all that this node has said; it may have heard all that they have
         # Links keep what was sent over a cut and deliver it after the heal. Receivers drop everything that comes before
         # the ENTER of a view in which they began anew with this node.
         for node_id in members:
@@ -124,7 +126,7 @@ class Leadership:
         # void and is said again; that includes members to which messages were lost.
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
         met = [node_id for node_id in members if before.get(node_id) != members[node_id]]
-        fresh = [node_id for node_id in members if node_id in met or node_id in muted]
+        fresh = [node_id for node_id in members if node_id in met or node_id in out_of_sync]
         old = fabric.leaders
         fabric.epoch = epoch
         fabric.others = sorted(members)
@@ -147,15 +149,15 @@ class Leadership:
                 # The other side has numbered its outbox and announced its subscribers from the same numbers on: what
                 # this node has seen of them says nothing about what the merged partition sends.
                 if partition in merging and leader in met:
-                    self.forward_receiver.foreign(partition)
-                    self.interest.foreign[partition] = None
+                    self.forward_receiver.restart_numbers(partition)
+                    self.interest.from_other_side[partition] = None
                 self.forward_receiver.moved(partition)
                 self.relays.moved(partition)
             # No copy can lead. Publishers get an error instead of waiting: their turns would hold up all later turns
             # of this node. Outbox entries are rows and wait.
             if not leader:
                 self.forward_sender.give_up(partition)
-                self.interest.foreign.pop(partition, None)
+                self.interest.from_other_side.pop(partition, None)
         self.routes.forget_all()
         for node_id in gone:
             self.forward_sender.gone(node_id)
@@ -193,7 +195,7 @@ class Leadership:
         self.recovery.clear()
         self.hosting.stand_down()
         self.forward_sender.drop_all()
-        self.lifecycle.trails.clear()
+        self.lifecycle.pending_closes.clear()
         self.closing.dismiss_all(why)
         if self.streams.dirty:
             self.streams.flush(self.state.writer)  # wills of dismissed clients; `leave` closes the streams
@@ -343,7 +345,7 @@ class Leadership:
         connection = relay.connection
         # The end of a connection waits behind what its client has published (ADR 12). If this node leads the session
         # before that has been passed on, the end counts here.
-        ended, goodbye = self.lifecycle.trails.end_of(relay)
+        ended, goodbye = self.lifecycle.pending_closes.end_of(relay)
         if goodbye:
             self.restore.disclaim(connection.client_id, relay.token)
         self.relays.forget(relay)
@@ -379,7 +381,7 @@ class Leadership:
         for number, first, rest in relay.log:
             if connection.state == OPEN and first >= 0x10:
                 connection.again = number
-                connection.repeated = number <= relay.given
+                connection.repeated = number <= relay.sent_seq
                 self.hosting.handle(connection, first, rest)
         connection.again = 0
         connection.repeated = False

@@ -43,7 +43,7 @@ def compose(
             # under way between them. One that served in none has nothing to drop.
             served[node_id] = promise.base_epoch if promise.serving else proposal.epoch
     branches: dict[int, list[str]] = {}
-    yielded: dict[int, list[tuple[str, int, int]]] = {}
+    uncommitted_tails: dict[int, list[tuple[str, int, int]]] = {}
     holdings = {node_id: promise.holdings for node_id, promise in proposal.promises.items()}
     kept, fill = assign(
         members,
@@ -55,16 +55,16 @@ def compose(
         branches,
         [node_id for node_id in bases if proposal.promises[node_id].serving],
         told.crowded,
-        yielded,
+        uncommitted_tails,
     )
     final = _with_joining(members, fill, before)
     known, absent = _known(final, before, tops, requests, left)
     view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
     view.crowded = list(told.crowded)
-    view.yielded = yielded
+    view.uncommitted_tails = uncommitted_tails
     # Members without most of their seeds may be beside a cluster that goes on without them: offsets that they gave out
     # could name other records there. A view that goes on from a real cluster's keeps none of that doubt.
-    view.apart = told.few and (previous is None or previous.apart)
+    view.minority_bootstrap = told.few and (previous is None or previous.minority_bootstrap)
     view.lineage = _lineage(bases)
     view.lasts = _lasts(tops, absent)
     view.forgotten = _forgotten(view, tops, fresh, before, requests)
@@ -161,7 +161,7 @@ def _tops(proposal: Proposal) -> list[View]:
             if promise.base is not None and promise.serving == serving:
                 found[promise.base_epoch] = promise.base
                 holders.setdefault(promise.base_epoch, []).append(node_id)
-        if [view for view in found.values() if not view.apart]:
+        if [view for view in found.values() if not view.minority_bootstrap]:
             break
     tops: list[View] = []
     for epoch in sorted(found, reverse=True):
@@ -179,7 +179,7 @@ def _tops(proposal: Proposal) -> list[View]:
 
 def _within(tops: list[View]) -> list[View]:
     """Return the views that were not begun apart, if there are any: members of the others are newcomers to them."""
-    return [top for top in tops if not top.apart] or tops
+    return [top for top in tops if not top.minority_bootstrap] or tops
 
 
 def _foremost(tops: list[View]) -> View | None:

@@ -13,7 +13,7 @@ from folkmoot.peer.cursor import Cursor
 __all__ = [
     "COMPLETE",
     "DAMAGED",
-    "GAP",
+    "FORGOTTEN",
     "HISTORY_MAX",
     "NONE",
     "PARTIAL",
@@ -30,7 +30,7 @@ PARTIAL: Final = 1  # is being filled, or was when its node stopped: it has hole
 COMPLETE: Final = 2  # everything up to its position; also nothing, if the node is a replica of an empty partition
 DAMAGED: Final = 3  # a checksum or digest shows that rows are wrong or missing
 
-GAP: Final = 0  # in a history, in place of an epoch: from there up to the next entry epochs were forgotten
+FORGOTTEN: Final = 0  # in a history, in place of an epoch: from there up to the next entry epochs were forgotten
 HISTORY_MAX: Final = 1024  # entries of a history at most; reached only while a copy is being filled over so many epochs
 
 _FORMAT: Final = 2

@@ -12,15 +12,15 @@ from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
 from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
-from folkmoot.node.chronicle import Chronicle
 from folkmoot.node.congestion import Congestion
 from folkmoot.node.effect import Effects
+from folkmoot.node.heal_log import HealLog
 from folkmoot.node.load import is_full, level_of, own_load
 from folkmoot.node.meter import Meter
 from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace
-from folkmoot.node.promised import Promised
-from folkmoot.node.record import put_view, read_view
+from folkmoot.node.replica_holdings import ReplicaHoldings
+from folkmoot.node.rows import put_view, read_view
 from folkmoot.node.shutdown import Shutdown
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import BROKER_FIRST, HEALS, REPLICATION_FIRST
@@ -67,13 +67,13 @@ class ClusterNode:
         broker.turn.receipts.evidence = _Disks(self.replication)
         stored = self.stored = read_view(state.reader)
         self.membership = Membership(
-            self.me, config, state.partitions, state.rng.fork(), Promised(self.replication), stored
+            self.me, config, state.partitions, state.rng.fork(), ReplicaHoldings(self.replication), stored
         )
         self.pace = Pace(self.replication.copies)
         self.opening = Opening(state, broker, self.replication)
         self.meter = Meter(state.counters, self.peers, self.replication)
         self.shutdown = Shutdown(state, broker, self.membership)
-        self.chronicle = Chronicle(fabric.node_id, state, self.peers, self.replication)
+        self.heal_log = HealLog(fabric.node_id, state, self.peers, self.replication)
         self._needs_majority = config.split_policy == "majority"
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
@@ -81,7 +81,7 @@ class ClusterNode:
         self._epoch = 0  # of the view
         self._again: list[int] = []  # partitions that begin anew here, when the store shows what was written
         self._past: dict[str, int] = {}  # all former members: their newest incarnations
-        self._broken: dict[str, None] = {}  # members that were at another side: the view begins anew with them
+        self._to_reset: dict[str, None] = {}  # members that were at another side: the view begins anew with them
         self._unopened: list[int] = []  # partitions that their leader has not opened yet
 
     @property
@@ -92,7 +92,7 @@ class ClusterNode:
     def open(self) -> None:
         """Read the positions of this node's copies; raises CorruptStore or StoreError."""
         self.replication.open(self.state.now, self.stored)
-        self.chronicle.open()
+        self.heal_log.open()
         self.membership.wake(self.state.now)
         self.step()
 
@@ -120,10 +120,10 @@ class ClusterNode:
             self._see_features()
             if not change.resumed:
                 self.membership.renewed(change.node_id)
-                self.chronicle.greet(change.node_id)
+                self.heal_log.greet(change.node_id)
                 self.broker.cluster.dispatch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
-                    self.fabric.mute(change.node_id)  # the next view begins anew with it
+                    self.fabric.lose_sync(change.node_id)  # the next view begins anew with it
                     self.membership.changed(now)
         else:
             if change.refused:
@@ -134,7 +134,7 @@ class ClusterNode:
 
     def _message(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         if kind == HEALS:
-            self.chronicle.learn(node_id, body)
+            self.heal_log.learn(node_id, body)
         elif kind < REPLICATION_FIRST:
             self.membership.receive(node_id, kind, body, now)
         elif kind < BROKER_FIRST:
@@ -216,7 +216,7 @@ class ClusterNode:
         self.replication.wake(now)
         self.shutdown.step()
         self.meter.step(now)
-        self.chronicle.step()
+        self.heal_log.step()
         self.step()
         if self.opening.step():
             self._progress(now)
@@ -250,9 +250,9 @@ class ClusterNode:
             return  # copies stay as they are: what was not committed when the split came must not become so
         # In the batch of the first changes under it: a restarted node never has changes of a view unknown to it.
         put_view(self.state.writer, view)
-        self.state.apart = False
-        if self._serving and self._is_torn(view):
-            self._begin_apart()
+        self.state.minority_side = False
+        if self._serving and self._lost_majority(view):
+            self._begin_as_minority()
         elif self._serving and view.begins_anew(self.me.node_id, self.replication.replica_states.view):
             self._serving = False
             self.broker.cluster.leadership.stand_down("this node was forgotten, and begins anew")
@@ -260,7 +260,7 @@ class ClusterNode:
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
         before = self._members
-        self._meet(view, members)
+        self._find_resets(view, members)
         self._members = members
         self.congestion.installed(members)
         self._see_features()
@@ -273,11 +273,11 @@ class ClusterNode:
             self._serving = True
             self.fabric.idle = ""
             before = {}
-        elif self._broken or self.fabric.muted:
+        elif self._to_reset or self.fabric.out_of_sync:
             # What this node has in memory includes what these members have said, or not: see `leave_all`.
             self.broker.cluster.leadership.leave_all()
-            before = {node_id: before[node_id] for node_id in before if node_id not in self._broken}
-        self._broken.clear()
+            before = {node_id: before[node_id] for node_id in before if node_id not in self._to_reset}
+        self._to_reset.clear()
         partitions = self.state.partitions
         leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
@@ -297,7 +297,7 @@ class ClusterNode:
         self.broker.know()
         self.broker.cluster.dispatch.installed()  # last: what came early is for the view as it is installed now
 
-    def _is_torn(self, view: View) -> bool:
+    def _lost_majority(self, view: View) -> bool:
         """Whether the lost members may have continued on their own, and outweigh the members that are left."""
         before = self.replication.replica_states.view
         # The larger side goes on: a member that merely hangs must not cost all its clients their connections.
@@ -305,31 +305,31 @@ class ClusterNode:
             return False
         return any(before.member(node_id) is not None for node_id in view.doubtful)
 
-    def _begin_apart(self) -> None:
+    def _begin_as_minority(self) -> None:
         """Start over as the smaller side of a split: nothing is acknowledged that was not certain before the split.
 
         Clients that seem to be connected here may be at the other side by now, and send again what was not answered.
         """
         self._serving = False
-        self.state.apart = True
+        self.state.minority_side = True
         self.broker.take_back()
         self.broker.cluster.leadership.stand_down("this is the smaller side of a split")
         self.broker.flush()
 
-    def _meet(self, view: View, members: dict[str, int]) -> None:
+    def _find_resets(self, view: View, members: dict[str, int]) -> None:
         """Note with which members this node starts over: those of a view without it, or that are back in one with it.
 
         Each side of a split takes the clients of the other for disconnected, and forwards nothing to it.
         """
-        strangers = self.membership.strangers
+        excluded_by = self.membership.excluded_by
         for node_id, incarnation in members.items():
             if self._members.get(node_id) == incarnation:
-                apart = node_id in strangers or view.bases.get(node_id, 0) > self._epoch
+                reset = node_id in excluded_by or view.bases.get(node_id, 0) > self._epoch
             else:
-                apart = self._past.get(node_id) == incarnation
-            if apart:
-                self._broken[node_id] = None
-        strangers.clear()
+                reset = self._past.get(node_id) == incarnation
+            if reset:
+                self._to_reset[node_id] = None
+        excluded_by.clear()
         self._past.update(members)
 
     def _see_features(self) -> None:

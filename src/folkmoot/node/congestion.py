@@ -55,4 +55,4 @@ class Congestion:
                 del known[node_id]
         # All that waits at all nodes may be in partitions of one leader, which must send it to each follower.
         waiting_max = self._most // (2 * (len(members) + 1))
-        self.broker.turn.brake.backlog_bytes_max = min(self.broker.state.limits.write_backlog_bytes_max, waiting_max)
+        self.broker.turn.throttle.backlog_bytes_max = min(self.broker.state.limits.write_backlog_bytes_max, waiting_max)

@@ -332,10 +332,12 @@ class Node:
         effects.closes = list(state.closes)
         state.closes.clear()
         # A turn may pause and resume a connection: the last of both counts. One that closes is read to its end.
-        effects.pauses = [connection for connection in state.pauses if connection.deaf and connection.state < CLOSING]
+        effects.pauses = [
+            connection for connection in state.pauses if connection.reading_paused and connection.state < CLOSING
+        ]
         state.pauses.clear()
-        self._broker.turn.brake.mute()
-        effects.resumes = [connection for connection in state.resumes if not connection.deaf]
+        self._broker.turn.throttle.mute()
+        effects.resumes = [connection for connection in state.resumes if not connection.reading_paused]
         state.resumes.clear()
         effects.checks = list(state.checks)
         state.checks.clear()

@@ -54,5 +54,5 @@ class Shutdown:
         return (
             not self._state.connections
             and not self._broker.channel.forward_sender.busy
-            and not self._broker.channel.trails.busy
+            and not self._broker.channel.pending_closes.busy
         )

@@ -112,11 +112,11 @@ class Peers:
     def dial_failed(self, address: str, why: str, refused: bool, now: int) -> None:
         """A dial has failed; `refused`: the host answers that nothing listens there."""
         self._switch.tick(now)
-        target = self._switch.targets.ended(address, 0, self._switch.now)
-        if target is None:
+        entry = self._switch.entries.ended(address, 0, self._switch.now)
+        if entry is None:
             return
-        self._switch.at(target.due_us)
-        link = self._switch.links.get(target.node_id)
+        self._switch.at(entry.due_us)
+        link = self._switch.links.get(entry.node_id)
         # Only the peer's own address is proof that it ended: another one may be that of a load balancer.
         if (
             link is not None
@@ -147,8 +147,8 @@ class Peers:
         for link in switch.links.values():
             if link.current is not None or link.pending is not None:
                 connected[link.node_id] = True
-        self.dials += switch.targets.take(connected, switch.now)
-        switch.at(switch.targets.next_due(connected))
+        self.dials += switch.entries.take(connected, switch.now)
+        switch.at(switch.entries.next_due(connected))
 
     def next_wake(self) -> int:
         """Return when `wake` must be called at the latest, in microseconds, or NEVER."""
@@ -159,19 +159,19 @@ class Peers:
     def want(self, address: str) -> None:
         """Keep a connection to the node at `address` ("HOST:PORT"); this node's own address is ignored."""
         if address and address != self.me.address:
-            self._switch.targets.want(address)
+            self._switch.entries.want(address)
             for link in self._switch.links.values():
                 if link.member.address == address:
-                    self._switch.targets.met(address, link.node_id)
+                    self._switch.entries.met(address, link.node_id)
             self._switch.at(self._switch.now)
 
     def unwant(self, address: str) -> None:
         """Stop dialling `address`; a connection that exists stays."""
-        self._switch.targets.unwant(address)
+        self._switch.entries.unwant(address)
 
     def residents(self) -> dict[str, str]:
         """Return by wanted address the id of the node that answered there last, this one included."""
-        return self._switch.targets.residents(self.me.node_id)
+        return self._switch.entries.residents(self.me.node_id)
 
     def send(self, node_id: str, kind: int, body: bytes) -> None:
         """Send a message at the end of the turn, with all others of the turn; dropped without a link to the node.

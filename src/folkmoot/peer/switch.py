@@ -54,7 +54,7 @@ class Switch:
         self.handshakes: dict[int, PeerConnection] = {}
         self.complaints = Complaints(self.events)
         self.greeter = Greeter(me, config, rng)
-        self.targets = Dials(config, rng.fork())
+        self.entries = Dials(config, rng.fork())
         self.seen: dict[str, int] = {}  # when nodes without a link were last heard, the latest dropped last
         self._config = config
         self._connections = 0
@@ -139,9 +139,9 @@ class Switch:
             return
         if fault == ITSELF:
             # A seed list has this node's own address, perhaps in another form: it is not dialled again.
-            target = self.targets.targets.get(peer.address) if peer.outgoing else None
-            if target is not None:
-                target.itself = True
+            entry = self.entries.entries.get(peer.address) if peer.outgoing else None
+            if entry is not None:
+                entry.itself = True
             self.close(peer, fault)
         else:
             self.refused_us = self.now
@@ -187,7 +187,7 @@ class Switch:
         link = self._link_for(peer)
         if link is None:
             return
-        self.targets.met(peer.address, link.node_id)
+        self.entries.met(peer.address, link.node_id)
         current = link.current
         if link.pending is not None or (current is not None and (current.outgoing or self.me.node_id > link.node_id)):
             self.close(peer, "there is another connection")
@@ -228,9 +228,9 @@ class Switch:
             if link.up:
                 self.tell_down(link, "it has dropped what was between us", False)
             link.begin_anew()
-        received = resume.received if resume.known == link.tag else 0
-        if received > link.framed_number:
-            self.reject(peer, f"it has received {received} of {link.framed_number} messages")
+        received = resume.received_seq if resume.known == link.tag else 0
+        if received > link.framed_seq:
+            self.reject(peer, f"it has received {received} of {link.framed_seq} messages")
             return
         link.peer_tag = resume.tag
         previous = link.current
@@ -244,7 +244,7 @@ class Switch:
         if not peer.outgoing:
             self._send_resume(peer, link)
         link.acknowledged(received)
-        link.unsent = 0
+        link.unsent_index = 0
         link.refused = False
         link.heard_us = link.patience_from_us = link.ping_due_us = self.now
         self.at(self.now)
@@ -303,7 +303,7 @@ class Switch:
         self.handshakes.pop(peer.id, None)
         link = peer.link
         if peer.outgoing:
-            self.targets.ended(peer.address, lived_us, self.now)
+            self.entries.ended(peer.address, lived_us, self.now)
         if link is None:
             self.at(self.now)
             return
@@ -317,7 +317,7 @@ class Switch:
             if link.up:
                 self.tell_down(link, why, False)
             if lived_us >= self._config.dial_us_max:
-                self.targets.hurry(link.node_id, self.now)
+                self.entries.hurry(link.node_id, self.now)
         self.at(self.now)
 
     def drop(self, link: Link, why: str) -> None:
@@ -356,9 +356,9 @@ class Switch:
             for found in disagreements(self.greeter.hello.settings, link.settings):
                 self.events.append(Event(WARNING, "settings_differ", found.fields(link.node_id)))
         link.was_up = True
-        for address in self.targets.targets:
+        for address in self.entries.entries:
             if address == link.member.address:
-                self.targets.met(address, link.node_id)
+                self.entries.met(address, link.node_id)
         self.complaints.unanswered.pop(link.member.address, None)
 
     def tell_down(self, link: Link, why: str, refused: bool) -> None:

@@ -21,9 +21,9 @@ from folkmoot.session.connection import CHECKING, OPEN, REGISTERING, Authenticat
 from folkmoot.session.relay import GRANTED
 from folkmoot.store.transaction import PUBLISHER_PREFIX
 from folkmoot.topics.name import check_topic
-from folkmoot.turn.brake import FOR_HANDSHAKE, Brake
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import State
+from folkmoot.turn.throttle import FOR_HANDSHAKE, Throttle
 
 __all__ = ["Connecting"]
 
@@ -35,7 +35,7 @@ class Connecting:
         self,
         state: State,
         fabric: Fabric,
-        brake: Brake,
+        throttle: Throttle,
         relays: Relays,
         lifecycle: Lifecycle,
         closing: Closing,
@@ -44,7 +44,7 @@ class Connecting:
     ) -> None:
         self.state = state
         self.fabric = fabric
-        self.brake = brake
+        self.throttle = throttle
         self.relays = relays
         self.lifecycle = lifecycle
         self.closing = closing
@@ -207,7 +207,7 @@ class Connecting:
         self.attaching.be_guest(connection)
         connection.connect = None
         connection.state = OPEN
-        self.brake.unpause(connection, FOR_HANDSHAKE)
+        self.throttle.unpause(connection, FOR_HANDSHAKE)
         self.state.counters.clients_connected += 1
         self.state.counters.sent_connack += 1
         self.attaching.welcome(connection, expiry_of(packet, self.state.limits))

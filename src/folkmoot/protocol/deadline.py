@@ -14,7 +14,6 @@ from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.will import Wills
 from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, REGISTERING, Connection
-from folkmoot.turn.brake import FOR_OVERLOAD, FOR_RATE, Brake
 from folkmoot.turn.state import (
     TIMER_KEEP_ALIVE,
     TIMER_OVERLOAD,
@@ -24,6 +23,7 @@ from folkmoot.turn.state import (
     TIMER_WILL,
     State,
 )
+from folkmoot.turn.throttle import FOR_OVERLOAD, FOR_RATE, Throttle
 
 __all__ = ["Deadlines"]
 
@@ -34,7 +34,7 @@ class Deadlines:
     def __init__(
         self,
         state: State,
-        brake: Brake,
+        throttle: Throttle,
         closing: Closing,
         lifecycle: Lifecycle,
         wills: Wills,
@@ -42,7 +42,7 @@ class Deadlines:
         transactions: Transactions,
     ) -> None:
         self.state = state
-        self.brake = brake
+        self.throttle = throttle
         self.closing = closing
         self.lifecycle = lifecycle
         self.wills = wills
@@ -76,9 +76,9 @@ class Deadlines:
         if kind == TIMER_KEEP_ALIVE:
             self._keep_alive(connection)
         elif kind == TIMER_RATE:
-            self.brake.unpause(connection, FOR_RATE)
+            self.throttle.unpause(connection, FOR_RATE)
         elif kind == TIMER_OVERLOAD:
-            self.brake.unpause(connection, FOR_OVERLOAD)
+            self.throttle.unpause(connection, FOR_OVERLOAD)
         elif connection.state == REGISTERING and not connection.session:
             self.state.counters.connect_timeouts += 1
             self.closing.refuse(connection, reason.SERVER_UNAVAILABLE, "no node leads the client's partition now")

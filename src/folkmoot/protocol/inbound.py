@@ -26,11 +26,11 @@ from folkmoot.session.relay import Relay
 from folkmoot.session.session import Session
 from folkmoot.store.message import Message
 from folkmoot.topics.name import check_topic
-from folkmoot.turn.brake import FOR_ORDER
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.lifetime import lifetime
 from folkmoot.turn.receipt import Receipt
 from folkmoot.turn.state import State
+from folkmoot.turn.throttle import FOR_ORDER
 
 __all__ = ["Inbound"]
 
@@ -54,13 +54,13 @@ class Inbound:
         self._queueing: dict[int, Connection] = {}  # whose retained message waits for another one, by number
         self.forwarded = 0  # messages passed on to the leaders of their publishers
         self.commits = commits
-        self.brake = commits.brake
+        self.throttle = commits.throttle
         self.receipts = commits.receipts
         self.routes = routes
         self.publishing = publishing
         self.entries = entries
         self.acknowledging = acknowledging
-        self.scrutiny = Scrutiny(state, self.brake, relays.fabric, routes)
+        self.scrutiny = Scrutiny(state, self.throttle, relays.fabric, routes)
 
     def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> bool:
         """Handle one PUBLISH; `data[pos:end]` is the packet, `data[body + 2:topic_end]` its topic.
@@ -118,13 +118,13 @@ class Inbound:
         passed_on = qos == 2 or names_producer(properties)
         late = bool(first & 1) and not relay.is_ordered(passed_on, self.commits.complete_token)
         if late or not (passed_on or relay.is_free()):
-            self.brake.pause(connection, FOR_ORDER)
+            self.throttle.pause(connection, FOR_ORDER)
             self._queueing[connection.id] = connection
             return False
         if passed_on:
             self._forward(connection, relay, first, packet_id, topic, payload, properties)
             if first & 1:
-                relay.retained = relay.packets
+                relay.retained_seq = relay.packet_seq
             return True
         self._count(qos, len(payload))
         self._accept(connection, first, qos, packet_id, topic, payload, properties)
@@ -140,7 +140,7 @@ class Inbound:
                 relay = connection.relay
                 if relay is None or (relay.is_free() and all(relay.is_ordered(way, token) for way in (True, False))):
                     del self._queueing[number]
-                    self.brake.unpause(connection, FOR_ORDER)
+                    self.throttle.unpause(connection, FOR_ORDER)
 
     def _forward(
         self,
@@ -249,7 +249,7 @@ class Inbound:
             self.acknowledging.finish(connection, session, qos, packet_id, result, receipt, own)
             self.state.meter.taken(topic, connection, self.state.now)
         elif result & STORED:
-            self.brake.slow_down(connection)
+            self.throttle.slow_down(connection)
 
     def _publish(self, connection: Connection, session: Session, message: Message) -> int:
         """Publish in this node's name, or together with a change of the session's partition.

@@ -21,8 +21,8 @@ from folkmoot.protocol.control import Control
 from folkmoot.protocol.inbound import Inbound
 from folkmoot.routing.route import Route, Routes
 from folkmoot.session.connection import CHECKING, NEW, OPEN, REGISTERING, Connection
-from folkmoot.turn.brake import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RELAY, Brake
 from folkmoot.turn.state import State
+from folkmoot.turn.throttle import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RELAY, Throttle
 
 __all__ = ["Ingress", "merge_tail"]
 
@@ -42,7 +42,7 @@ class Ingress:
     def __init__(
         self,
         state: State,
-        brake: Brake,
+        throttle: Throttle,
         routes: Routes,
         inbound: Inbound,
         runs: Runs,
@@ -51,7 +51,7 @@ class Ingress:
         closing: Closing,
     ) -> None:
         self.state = state
-        self.brake = brake
+        self.throttle = throttle
         self.counters = state.counters
         self.routes = routes
         self.cache = routes.cache
@@ -86,7 +86,7 @@ class Ingress:
 
     def take_apart(self, connection: Connection, data: bytes) -> None:
         """Handle all complete packets of `data` and keep the rest."""
-        held = connection.state == OPEN and (connection.muted or connection.stash is not None)
+        held = connection.state == OPEN and (connection.defers_publishes or connection.stash is not None)
         overload = self.state.overload
         before = self._published() if overload else 0
         try:
@@ -105,7 +105,7 @@ class Ingress:
         if pos < len(data):
             self._keep(connection, data, pos)
         if overload and self._published() != before and connection.state == OPEN:
-            self.brake.spread(connection)
+            self.throttle.spread(connection)
 
     def _published(self) -> int:
         counters = self.counters
@@ -114,9 +114,9 @@ class Ingress:
 
     def unstash(self, connection: Connection) -> None:
         """Go on with what was put aside while the connection might not publish."""
-        data = self.brake.take_stash(connection)
-        connection.muted = False
-        self.brake.hear(connection)
+        data = self.throttle.take_stash(connection)
+        connection.defers_publishes = False
+        self.throttle.hear(connection)
         if data and connection.state == OPEN:
             self.take_apart(connection, data)
 
@@ -125,13 +125,13 @@ class Ingress:
 
         The others it has not been told of: it sends them again when it comes back.
         """
-        data = self.brake.take_stash(connection)
+        data = self.throttle.take_stash(connection)
         pos = 0
         while pos < len(data) and data[pos] >> 4 != DISCONNECT:
             length, body = decode_varint(data, pos + 1)
             pos = body + length
         if pos < len(data):
-            connection.muted = False
+            connection.defers_publishes = False
             self.take_apart(connection, data[pos:])
 
     def _sift(self, connection: Connection, data: bytes) -> int:
@@ -140,7 +140,7 @@ class Ingress:
         All else goes into the stash, in order: a PUBREL that overtook its repeated PUBLISH would release it twice.
         Return where the last complete packet ends.
         """
-        brake = self.brake
+        throttle = self.throttle
         strict = connection.paused & (FOR_BACKLOG | FOR_RELAY) != 0
         size = len(data)
         pos = 0
@@ -161,12 +161,12 @@ class Ingress:
             free = not strict and kind != PUBLISH and connection.stash is None and start == pos
             if free or kind == PUBACK or kind == PUBREC or kind == PUBCOMP or kind == PINGREQ:
                 if start < pos:
-                    brake.stash(connection, data[start:pos])
+                    throttle.stash(connection, data[start:pos])
                 start = end
                 self.control.packet(connection, first, data[body:end])
             pos = end
         if start < pos and connection.state == OPEN:
-            brake.stash(connection, data[start:pos])
+            throttle.stash(connection, data[start:pos])
         return pos
 
     def _bad_connect(self, connection: Connection, fault: MalformedPacket) -> None:
@@ -192,7 +192,7 @@ class Ingress:
             connection.parts = [data[pos:]]
             connection.parts_bytes = len(data) - pos
             if connection.parts_bytes >= connection.need_bytes // 2:
-                self.brake.pause(connection, FOR_HANDSHAKE)
+                self.throttle.pause(connection, FOR_HANDSHAKE)
 
     def _need_of(self, rest: bytes) -> int:
         """Return how many bytes the packet at the start of `rest` has, as far as that is known."""
@@ -220,7 +220,7 @@ class Ingress:
                 if first >> 4 == 3:
                     at = self._publish(connection, data, pos, body, end)
                     if at < 0:
-                        connection.muted = True
+                        connection.defers_publishes = True
                         return pos + self._sift(connection, data[pos:])
                     pos = at
                 elif length == 2 and (first == 0x40 or first == 0x50 or first == 0x62 or first == 0x70):
@@ -339,10 +339,10 @@ class Ingress:
         counters.publish_received_qos0 += count
         counters.publish_payload_bytes_received += count * int(run.total - run.body)
         connection.messages_in += count
-        if self.state.meter.on and route.targets:
-            self.state.meter.live(route.topic, 0, count * len(route.targets), self.state.now)
-        self.runs.copy(run, route.targets, connection.session)
+        if self.state.meter.on and route.recipients:
+            self.state.meter.live(route.topic, 0, count * len(route.recipients), self.state.now)
+        self.runs.copy(run, route.recipients, connection.session)
         if route.nodes:
             self.runs.hand_over(run, run.pos, run.end, route.nodes, connection)
-        elif not route.targets:
+        elif not route.recipients:
             counters.publish_unmatched += count

@@ -14,10 +14,10 @@ from folkmoot.partition.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, S
 from folkmoot.routing.route import Route, Routes, is_reserved
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
-from folkmoot.turn.brake import FOR_RATE, Brake
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import RECEIPT_PROPERTY
 from folkmoot.turn.state import TIMER_RATE, State
+from folkmoot.turn.throttle import FOR_RATE, Throttle
 
 __all__ = ["Scrutiny", "names_producer"]
 
@@ -29,10 +29,10 @@ class Scrutiny:
     asks for one.
     """
 
-    def __init__(self, state: State, brake: Brake, fabric: Fabric, routes: Routes) -> None:
+    def __init__(self, state: State, throttle: Throttle, fabric: Fabric, routes: Routes) -> None:
         self.state = state
         self.counters = state.counters
-        self.brake = brake
+        self.throttle = throttle
         self.fabric = fabric
         self.routes = routes
         self.producer = b""
@@ -173,7 +173,7 @@ class Scrutiny:
         now = self.state.now
         connection.rate_us = max(connection.rate_us, now) + SECOND // self.state.limits.publish_rate_max
         if connection.rate_us >= now + SECOND:
-            self.brake.pause(connection, FOR_RATE)
+            self.throttle.pause(connection, FOR_RATE)
             self.state.timers.set(connection.rate_us, TIMER_RATE, connection.id)
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.routing.interest import Interest, Place, SharedPlace
+from folkmoot.routing.interest import Interest, Location, SharedLocation
 from folkmoot.routing.topic_index import TopicIndex
 from folkmoot.session.session import Session
-from folkmoot.session.subscription import Subscription, Target, merge
+from folkmoot.session.subscription import Recipient, Subscription, merge
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.table import Streams
 from folkmoot.topics.name import has_wildcard
@@ -67,22 +67,22 @@ class Group:
 class Route:
     """Who gets a topic: live (transient) and stored (persistent) sessions, shared groups, stream partitions.
 
-    simple: a QoS 0 message only has to be copied to `targets` and `nodes`, nothing is kept, counted or chosen.
+    simple: a QoS 0 message only has to be copied to `recipients` and `nodes`, nothing is kept, counted or chosen.
     live: that holds for QoS 1 and 2 as well, because all targets are transient.
     """
 
     def __init__(self, topic: bytes) -> None:
         self.topic = topic
-        self.targets: list[Target] = []
-        self.transient: list[Target] = []
-        self.durable: list[Target] = []
+        self.recipients: list[Recipient] = []
+        self.transient: list[Recipient] = []
+        self.durable: list[Recipient] = []
         self.groups: list[Group] = []
         self.logs: list[StreamLog] = []
         # At other nodes, and in partitions that others lead
         self.nodes: list[str] = []
         self.away: list[int] = []
         self.away_logs: list[int] = []  # partitions of the store that have the stream partitions of the topic
-        self.shared: dict[bytes, list[SharedPlace]] = {}
+        self.shared: dict[bytes, list[SharedLocation]] = {}
         self.elsewhere = False
         self.simple = False
         self.live = False
@@ -132,14 +132,14 @@ class Routes:
                 assert isinstance(value, Group)
                 route.groups.append(value)
         for subscriptions in by_session.values():
-            target = merge(subscriptions)
-            route.targets.append(target)
-            if target.session.durable:
-                route.durable.append(target)
+            recipient = merge(subscriptions)
+            route.recipients.append(recipient)
+            if recipient.session.durable:
+                route.durable.append(recipient)
             else:
-                route.transient.append(target)
+                route.transient.append(recipient)
         # Sessions of one partition stand together: a message for several of them is stored once.
-        route.durable.sort(key=_partition_of_target)
+        route.durable.sort(key=_partition_of_recipient)
         if topic[0] != 36 or topic.startswith(_EVENTS):  # b"$"
             for log in self.streams.match(topic):
                 if self.state.leads[log.store_partition]:
@@ -158,13 +158,13 @@ class Routes:
 
     def _build_elsewhere(self, route: Route) -> None:
         for value in self.interest.tree.match(route.topic):
-            if isinstance(value, Place):
+            if isinstance(value, Location):
                 if not value.node_id:
                     route.away.append(value.partition)
                 elif value.node_id not in route.nodes:  # several of its filters may match
                     route.nodes.append(value.node_id)
             else:
-                assert isinstance(value, SharedPlace)
+                assert isinstance(value, SharedLocation)
                 route.shared.setdefault(value.name, []).append(value)
 
     def refresh(self) -> None:
@@ -280,5 +280,5 @@ class Routes:
             self.state.counters.subscriptions_transient += change
 
 
-def _partition_of_target(target: Target) -> int:
-    return target.session.partition
+def _partition_of_recipient(recipient: Recipient) -> int:
+    return recipient.session.partition

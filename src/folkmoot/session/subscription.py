@@ -18,7 +18,7 @@ __all__ = [
     "REPLAY_PREFIX",
     "RETAIN_AS_PUBLISHED",
     "Subscription",
-    "Target",
+    "Recipient",
     "encode_identifier",
     "merge",
 ]
@@ -61,7 +61,7 @@ class Subscription:
         return f"Subscription({self.session.client_id!r} {self.name!r} options={self.options})"
 
 
-class Target:
+class Recipient:
     """What one session wants of one topic: highest QoS of its matching subscriptions, identifiers of all of them.
 
     own: what it wants of its own messages (None = nothing), because no-local concerns only those [MQTT-3.8.3-3].
@@ -73,10 +73,10 @@ class Target:
         self.retain = retain
         self.identifiers = identifiers
         self.plain = not identifiers
-        self.own: Target | None = None
+        self.own: Recipient | None = None
 
     def __repr__(self) -> str:
-        return f"Target({self.session.client_id!r} qos={self.qos})"
+        return f"Recipient({self.session.client_id!r} qos={self.qos})"
 
 
 def encode_identifier(identifier: int) -> bytes:
@@ -84,21 +84,21 @@ def encode_identifier(identifier: int) -> bytes:
     return b"\x0b" + encode_varint(identifier) if identifier else b""
 
 
-def merge(subscriptions: list[Subscription]) -> Target:
+def merge(subscriptions: list[Subscription]) -> Recipient:
     """Return the target for the matching subscriptions of one session.
 
     One copy is sent, with the highest QoS [MQTT-3.3.4-2].
     """
-    target = _combine(subscriptions)
+    recipient = _combine(subscriptions)
     local = [subscription for subscription in subscriptions if not subscription.options & NO_LOCAL]
     if len(local) == len(subscriptions):
-        target.own = target
+        recipient.own = recipient
     elif local:
-        target.own = _combine(local)
-    return target
+        recipient.own = _combine(local)
+    return recipient
 
 
-def _combine(subscriptions: list[Subscription]) -> Target:
+def _combine(subscriptions: list[Subscription]) -> Recipient:
     qos = 0
     retain = False
     identifiers = b""
@@ -106,4 +106,4 @@ def _combine(subscriptions: list[Subscription]) -> Target:
         qos = max(qos, subscription.options & QOS_MASK)
         retain = retain or bool(subscription.options & RETAIN_AS_PUBLISHED)
         identifiers += encode_identifier(subscription.identifier)  # [MQTT-3.3.4-3] [MQTT-3.3.4-4] [MQTT-3.3.4-5]
-    return Target(subscriptions[0].session, qos, retain, identifiers)
+    return Recipient(subscriptions[0].session, qos, retain, identifiers)

@@ -60,7 +60,10 @@ class BoundChecker:
         limits = self.limits
         spare = _COPIES * max(_FRAME_BYTES // 16, self._largest_turn.get(host.name, 0))
         self._check(
-            host, "bytes that wait for disks", broker.turn.brake.backlog_bytes, limits.write_backlog_bytes_max + spare
+            host,
+            "bytes that wait for disks",
+            broker.turn.throttle.backlog_bytes,
+            limits.write_backlog_bytes_max + spare,
         )
         config = node.config.cluster
         for node_id in sorted(cluster_node.peers.up_ids()):
@@ -97,7 +100,7 @@ def leftovers(host: Machine) -> str:
         return ""
     broker = node._broker
     sizes = {
-        "bytes that wait for disks": broker.turn.brake.backlog_bytes,
+        "bytes that wait for disks": broker.turn.throttle.backlog_bytes,
         "requests": broker.channel.forward_sender.busy,
         "requests of others": len(broker.delivery.forward_receiver._waiting)
         + len(broker.delivery.forward_receiver._finished),
@@ -105,7 +108,7 @@ def leftovers(host: Machine) -> str:
         "transactions": len(broker.delivery.transactions.waiting),
         "clients that wait": len(broker.protocol.admission.early) + len(broker.protocol.admission._parked),
         "early messages": len(broker.cluster.dispatch._early) + len(broker.cluster.hosting._early),
-        "paused publishers": len(broker.turn.brake.paused),
+        "paused publishers": len(broker.turn.throttle.paused),
         "turns that are not committed": len(cluster_node.replication.replica_states.pending._turns),
     }
     found = [f"{int(size)} {what}" for what, size in sizes.items() if size]

@@ -1,6 +1,6 @@
 """The load of a node: a level from 0 to 10, from what waits in it. The highest level of all members slows publishers.
 
-Owns the rule that derives a level from measured pressures, with its hysteresis. What a level does is in `brake` and
+Owns the rule that derives a level from measured pressures, with its hysteresis. What a level does is in `throttle` and
 `commit`: at level n a client that has published is not heard for 2^n milliseconds, so that at each level half as much
 comes as at the level below. Limits that must never be passed do not depend on levels.
 """
@@ -73,7 +73,7 @@ class Overload:
 
     def __init__(self, state: State, commits: Commits) -> None:
         self.state = state
-        self.brake = commits.brake
+        self.throttle = commits.throttle
         self.commits = commits
         self.others = 0  # the highest level that another member has reported
         self.link_bytes = 0  # under way to the slowest node
@@ -85,12 +85,12 @@ class Overload:
     def pressures(self) -> Pressures:
         """Measure."""
         state = self.state
-        brake = self.brake
-        waiting = brake.backlog_bytes + state.writer.batch.bytes
+        throttle = self.throttle
+        waiting = throttle.backlog_bytes + state.writer.batch.bytes
         # On a full disk every turn waits, and that is reported otherwise: to stop live messages too would help no one.
         age_us = 0 if state.storage_full else state.now - self.commits.oldest_us()
         return Pressures(
-            waiting * _FULL // brake.backlog_bytes_max,
+            waiting * _FULL // throttle.backlog_bytes_max,
             age_us * _FULL // _STILL_US,
             self.link_bytes * _FULL // self.link_bytes_full,
             self.lag_us * _FULL // _STILL_US,
@@ -98,12 +98,12 @@ class Overload:
 
     def _is_calm(self) -> bool:
         """Whether no pressure can make level 1: a cheap check, because almost every turn ends so."""
-        brake = self.brake
-        if brake.backlog_bytes * LEVEL_MAX >= brake.backlog_bytes_max:
+        throttle = self.throttle
+        if throttle.backlog_bytes * LEVEL_MAX >= throttle.backlog_bytes_max:
             return False
-        if self.link_bytes * LEVEL_MAX >= self.link_bytes_full or brake.congested:
+        if self.link_bytes * LEVEL_MAX >= self.link_bytes_full or throttle.congested:
             return False
-        return not brake.backlog_bytes or self.state.now - self.commits.oldest_us() < _STILL_US // LEVEL_MAX
+        return not throttle.backlog_bytes or self.state.now - self.commits.oldest_us() < _STILL_US // LEVEL_MAX
 
     def step(self) -> None:
         """Compute the level, at the end of a turn."""
@@ -128,14 +128,14 @@ class Overload:
         fallen = highest < state.overload
         state.overload = highest
         if fallen:
-            self.brake.relax()
+            self.throttle.relax()
         state.counters.cluster_overload = highest
         full = pressures.links >= _FULL
-        if full or (self.brake.congested and pressures.links < _FULL // 2):
-            was = self.brake.congested
-            self.brake.congested = full
+        if full or (self.throttle.congested and pressures.links < _FULL // 2):
+            was = self.throttle.congested
+            self.throttle.congested = full
             if was and not full:
-                self.brake.resume()
+                self.throttle.resume()
 
     def _tell(self, level: int) -> None:
         """Log the beginning and the end of a high level."""

@@ -114,7 +114,7 @@ class State:
         self.routes_known = True  # all subscriptions at other nodes are known: nothing is published before
         self.routes_whole = True  # those of the other side of a split that has just healed included
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
-        self.apart = False  # in this view the node goes on as the smaller side of a split
+        self.minority_side = False  # in this view the node goes on as the smaller side of a split
         # Rows to remove if this node finds itself in a minority before they are committed: client messages that are not
         # acknowledged, as (token, partition, key)
         self.revocable: deque[tuple[int, int, bytes]] = deque()
