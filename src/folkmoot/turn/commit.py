@@ -1,13 +1,13 @@
-"""What waits for durability: acknowledgements, deliveries, CONNACKs. One record per turn that is not complete yet.
+"""What waits for durability: acknowledgements, deliveries, CONNACKs. One entry per turn that is not complete yet.
 
-An acknowledgement leaves only after what it acknowledges is on disk (A1). Those of one connection leave in the order of
-their packets [MQTT-4.6.0-2]: one that need not wait itself waits behind one that must.
+An acknowledgement leaves only after the change that it acknowledges is on disk (A1). Those of one connection leave in
+the order of their packets [MQTT-4.6.0-2]: one that need not wait itself waits behind one that must.
 
-A turn, named by its token, comes to three levels, in this order, and never before an earlier turn:
-durable: its rows are on this node's disk, and the store shows them; committed: on the disks of all replicas of the
-partitions that it changed; complete: what it asked of other nodes is committed there too. On a node that is alone
-the three are one. A turn that has all its answers before an earlier one has (a partition there may have no leader) is
-ahead: a publisher that waits for nothing older waits no longer.
+A turn, named by its token, reaches three levels, in this order, and never before an earlier turn. Durable: its rows are
+on this node's disk, and the store shows them. Committed: they are on the disks of all replicas of the partitions that
+it changed. Complete: its requests to other nodes are committed there too. On a node alone the three are one. A turn
+with all its answers is *ahead* while an earlier one lacks some (one of its partitions may have no leader): a publisher
+that waits for nothing older gets its acknowledgement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from folkmoot.turn.state import State
 __all__ = ["Commits", "Record"]
 
 _PUBACK: Final = 0x40  # the first byte of the packet
-_HELD_BYTES: Final = 64  # what an acknowledgement that waits takes beside its own bytes, about
+_HELD_BYTES: Final = 64  # of memory that a waiting acknowledgement takes beside its own bytes, about
 
 
 class Record:
@@ -36,13 +36,15 @@ class Record:
         self.since_us = since_us
         self.bytes = 0
         self.ahead = False  # it would be complete if an earlier turn were
-        self.failed = False  # some of its rows were lost with a change of leaders: nothing of it is acknowledged
+        self.failed = False  # rows of it were lost with a change of leaders: nothing of it is acknowledged
         self.connects: list[Connection] = []
         self.ack_connections: list[Connection] = []
         self.acks: list[bytes] = []
         self.receipts: dict[int, Receipt] | None = None  # of some of the acknowledgements, by their index
         self.packets: dict[int, int] | None = None  # of other nodes: what acknowledgements are for, by their index
-        self.handled: list[Connection] = []  # of other nodes: how far their packets are taken care of
+        self.handled: list[
+            Connection
+        ] = []  # at other nodes: their packets are reported as handled when the turn is complete
         self.handled_packets: list[int] = []
         self.sessions: list[Session] = []
         self.durable_next: list[int] = []
@@ -62,16 +64,16 @@ class Commits:
         self.asked = False  # this turn has asked something of another node, and its answer counts
         self._records: dict[int, Record] = {}
         self._open: deque[int] = deque()  # batches that are not committed
-        self._owed: dict[int, int] = {}  # by token: answers of other nodes that are missing
+        self._owed: dict[int, int] = {}  # by token: the number of missing answers of other nodes
         self._answered: list[int] = []  # turns that have all their answers, to be looked at
-        self._looked_token = 0  # up to here it has been looked who is ahead
+        self._looked_token = 0  # `ahead` has seen the turns up to this one
 
     def current(self) -> Record:
         """Return the record of the batch that this turn fills; for what has written to it: else it is never sealed."""
         return self.record_of(self.state.writer.token)
 
     def newest_token(self) -> int:
-        """Return the token of the batch after which all that was changed until now is durable: this turn's or the last.
+        """Return the token of the batch that makes all changes until now durable: this turn's or the last.
 
         Records of streams are in this turn's batch too, although they become rows only at its end.
         """
@@ -90,11 +92,11 @@ class Commits:
     def acknowledge(
         self, connection: Connection, ack: bytes, wait: bool, receipt: Receipt | None = None, own: bool = False
     ) -> None:
-        """Send an acknowledgement: at once, or when all that was changed until now is durable.
+        """Send an acknowledgement: at once, or when all changes until now are complete.
 
-        With a receipt it is made anew when it leaves. own: it is for this turn's changes, and says nothing of others.
-        To a client at another node nothing is said before its packet is known to be taken care of there as well: the
-        next leader gets the packet once more otherwise, and answers it again.
+        With a receipt it is made anew when it leaves. own: it is only for changes of this turn. An acknowledgement to a
+        client at another node always waits, so that the packet is reported to that node as handled: otherwise the next
+        leader gets the packet once more, and answers it again.
         """
         wait = wait or connection.remote is not None
         token = self.newest_token() if wait else 0
@@ -141,7 +143,7 @@ class Commits:
         self.brake.backlog_bytes += size
 
     def answered(self, token: int, count: int, size: int) -> None:
-        """Other nodes have answered, or are gone; `complete` is to be asked afterwards."""
+        """Other nodes have answered, or are gone; call `complete` afterwards."""
         left = self._owed[token] - count
         if left:
             self._owed[token] = left
@@ -151,7 +153,7 @@ class Commits:
         self.brake.backlog_bytes -= size
 
     def seal(self, token: int, size: int) -> None:
-        """The batch is handed to the store: remember how far each queue came with it."""
+        """The batch is handed to the store: note the end of each queue in it."""
         self._open.append(token)
         record = self.record_of(token)
         record.bytes += size
