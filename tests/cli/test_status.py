@@ -216,7 +216,7 @@ def test_where_a_client_and_a_topic_are(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_cluster_that_began_apart_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     picture = Drawn(FULL)
     assert "BEGUN APART" not in run(picture, capsys, "status")
-    picture.apart = True
+    picture.minority_bootstrap = True
     assert "BEGUN APART: most of the seeds have not been found" in run(picture, capsys, "status")
     assert json.loads(run(picture, capsys, "status", "--json"))["apart"] is True
 

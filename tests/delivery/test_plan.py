@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from folkmoot.delivery.plan import Plan
-from folkmoot.routing.interest import Place, SharedPlace
+from folkmoot.routing.interest import ChunkKey, SharedPlace
 from folkmoot.turn.message import CHOOSE, QUEUE, RETAIN, STREAM
 
 
@@ -26,9 +26,9 @@ def test_what_a_partition_is_to_do_becomes_one_task() -> None:
 def test_a_member_of_a_group_is_at_a_node_or_in_a_partition() -> None:
     plan = Plan()
     plan.add_node("b")
-    plan.add_member(SharedPlace(b"$share/g/t", Place("b", -1)))
-    plan.add_member(SharedPlace(b"$share/h/t", Place("c", -1)))
-    plan.add_member(SharedPlace(b"$share/i/t", Place("", 5)))
+    plan.add_member(SharedPlace(b"$share/g/t", ChunkKey("b", -1)))
+    plan.add_member(SharedPlace(b"$share/h/t", ChunkKey("c", -1)))
+    plan.add_member(SharedPlace(b"$share/i/t", ChunkKey("", 5)))
     assert plan.nodes == {"b": [b"$share/g/t"], "c": [b"$share/h/t"]}
     task = plan.tasks[5]
     assert (task.bits, task.groups, task.choices) == (0, [b"$share/i/t"], [])

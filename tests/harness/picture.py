@@ -43,7 +43,7 @@ class Drawn(Picture):
         self.losses = Losses()
         self.heard: list[str] = []
         self.there = True
-        self.apart = False
+        self.minority_bootstrap = False
         self.loads: dict[str, dict[str, int]] = {}
 
     def node_id(self) -> str:
@@ -55,7 +55,7 @@ class Drawn(Picture):
     def view(self) -> View | None:
         view = View(77, self.members, absent=self.absent)
         view.losses = self.losses
-        view.apart = self.apart
+        view.minority_bootstrap = self.minority_bootstrap
         return view if self.there else None
 
     def counter(self) -> int:

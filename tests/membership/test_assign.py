@@ -39,7 +39,7 @@ class Case:
         self.previous: View | None = None
         self.serving: list[str] | None = None
         self.branches: list[str] = []
-        self.yielded: list[tuple[str, int, int]] = []
+        self.uncommitted_tails: list[tuple[str, int, int]] = []
         self.crowded: list[str] = []
 
     def view(self, epoch: int, ids: str, replicas: str, learners: str = "", known: str = "") -> View:
@@ -57,7 +57,7 @@ class Case:
 
     def place(self) -> tuple[list[str], list[str]]:
         branches: dict[int, list[str]] = {}
-        yielded: dict[int, list[tuple[str, int, int]]] = {}
+        uncommitted_tails: dict[int, list[tuple[str, int, int]]] = {}
         replicas, learners = assign(
             self.members,
             self.ring,
@@ -68,10 +68,10 @@ class Case:
             branches,
             self.serving,
             self.crowded,
-            yielded,
+            uncommitted_tails,
         )
         self.branches = branches.get(0, [])
-        self.yielded = yielded.get(0, [])
+        self.uncommitted_tails = uncommitted_tails.get(0, [])
         return replicas[0], learners[0]
 
 
@@ -227,13 +227,13 @@ def test_what_was_told_to_nobody_stays_so_when_the_views_that_prove_it_are_gone(
     case.bases = {"a": older, "b": older}
     assert case.place()[0] == ["a"]
     assert case.branches == []
-    assert case.yielded == [("b", 5, 19)]
+    assert case.uncommitted_tails == [("b", 5, 19)]
     newer = case.view(7, "abc", "a", "bc")
     assert case.place()[0] == ["a"]
     assert case.branches == ["b"], "it says only what it has installed"
-    newer.yielded = {0: [("b", 5, 19)]}
+    newer.uncommitted_tails = {0: [("b", 5, 19)]}
     case.place()
-    assert (case.branches, case.yielded) == ([], [("b", 5, 19)])
+    assert (case.branches, case.uncommitted_tails) == ([], [("b", 5, 19)])
     case.hold(at(20, (1, 0), (5, 17)), "b")
     case.place()
     assert case.branches == ["b"], "this is not what was judged"
@@ -242,7 +242,7 @@ def test_what_was_told_to_nobody_stays_so_when_the_views_that_prove_it_are_gone(
 def test_who_began_apart_gives_way_however_old_and_far_its_branch_is() -> None:
     case = Case("abc")
     case.view(7, "ab", "ab").known = ["a", "b", "c"]
-    case.view(9, "c", "c").apart = True
+    case.view(9, "c", "c").minority_bootstrap = True
     case.hold(at(12, (7, 0)), "ab")
     case.hold(at(99, (3, 0), (9, 2)), "c")
     replicas, learners = case.place()

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from folkmoot.membership.divergence import NO, UNKNOWN, YES, has_change, includes, shared
 from folkmoot.membership.history import extended, trimmed
-from folkmoot.membership.holding import COMPLETE, GAP, HISTORY_MAX, Holding, root_of
+from folkmoot.membership.holding import COMPLETE, FORGOTTEN, HISTORY_MAX, Holding, root_of
 
 COPY = Holding(COMPLETE, 9, 30, [(3, 0), (5, 10), (9, 20)])
-FORGOT = Holding(COMPLETE, 9, 30, [(3, 0), (GAP, 10), (9, 20)])
+FORGOT = Holding(COMPLETE, 9, 30, [(3, 0), (FORGOTTEN, 10), (9, 20)])
 
 
 @pytest.mark.parametrize(

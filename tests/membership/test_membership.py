@@ -55,12 +55,12 @@ def test_who_begins_without_most_of_its_seeds_knows_that_there_may_be_a_cluster(
     simulation = SimulatedMembership(3, 1)
     simulation.start("n000", ["n001", "n002"])
     simulation.run_until(simulation.settled, 3 * S)
-    assert view_of(simulation, "n000").apart
+    assert view_of(simulation, "n000").minority_bootstrap
     assert not view_of(simulation, "n000").is_whole()
     assert "began_apart" in " ".join(simulation.nodes["n000"].events)
     simulation.start("n001", ["n000", "n002"])
     simulation.run_until(lambda: simulation.agreed(["n000", "n001"]), 5 * S)
-    assert not view_of(simulation, "n001").apart
+    assert not view_of(simulation, "n001").minority_bootstrap
     assert view_of(simulation, "n001").is_whole(), "two of three is most of them"
     assert "joined_others" in " ".join(simulation.nodes["n000"].events)
 
@@ -72,14 +72,14 @@ def test_who_begins_with_an_empty_disk_and_cut_off_is_apart_and_goes_on_with_wha
     simulation.split(["n000", "n001"], ["n002"])
     simulation.start("n002", ["n000", "n001"], empty=True)
     simulation.run(5 * S)
-    assert view_of(simulation, "n002").apart
-    assert not view_of(simulation, "n001").apart
+    assert view_of(simulation, "n002").minority_bootstrap
+    assert not view_of(simulation, "n001").minority_bootstrap
     for partition in range(16):
         simulation.write(partition)
     simulation.heal()
     simulation.run_until(simulation.settled, 10 * S)
     merged = view_of(simulation, "n002")
-    assert not merged.apart
+    assert not merged.minority_bootstrap
     assert {replicas[0] for replicas in merged.replicas} & {"n000", "n001"}
     assert all(one.history[0][0] <= cluster for node_id in ("n000", "n001") for one in simulation.nodes[node_id].has)
     assert not simulation.lost()
@@ -97,11 +97,11 @@ def test_who_comes_back_to_a_node_that_began_apart_brings_the_cluster_with_it() 
         simulation.kill(node_id)
     simulation.start("n000", ["n001", "n002", "n003"])
     simulation.run(4 * S)
-    assert view_of(simulation, "n000").apart
+    assert view_of(simulation, "n000").minority_bootstrap
     simulation.start("n002")
     simulation.run_until(lambda: simulation.agreed(["n000", "n002"]), 5 * S)
     both = view_of(simulation, "n002")
-    assert not both.apart, "it goes on from a view that was not"
+    assert not both.minority_bootstrap, "it goes on from a view that was not"
     assert both.known == old, "the other one is a newcomer, and makes nobody a majority"
     assert not both.has_majority_or_tie()
     for node_id in ("n001", "n003", "n004"):
@@ -115,10 +115,10 @@ def test_who_finds_its_seeds_is_apart_no_more() -> None:
     simulation = SimulatedMembership(2, 1)
     simulation.start("n000", ["n001"])
     simulation.run_until(simulation.settled, 3 * S)
-    assert view_of(simulation, "n000").apart
+    assert view_of(simulation, "n000").minority_bootstrap
     simulation.nodes["n000"].live._member_state.config.seeds = []
     simulation.run(S)
-    assert not view_of(simulation, "n000").apart
+    assert not view_of(simulation, "n000").minority_bootstrap
     assert "its seeds are found" in " ".join(simulation.nodes["n000"].events)
 
 

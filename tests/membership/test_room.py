@@ -92,11 +92,11 @@ def test_a_view_keeps_who_has_no_room() -> None:
     view = View(7, Case("abc").members, [["a", "b"]], [[]])
     view.crowded = ["b", "c"]
     view.doubtful = ["d"]
-    view.apart = True
-    view.yielded = {0: [("b", 5, 19), ("c", 5, 20)], 3: [("b", 1 << 40, 7)]}
+    view.minority_bootstrap = True
+    view.uncommitted_tails = {0: [("b", 5, 19), ("c", 5, 20)], 3: [("b", 1 << 40, 7)]}
     again = decode_view(encode_view(view))
-    assert (again.crowded, again.doubtful, again.apart) == (["b", "c"], ["d"], True)
-    assert again.yielded == view.yielded
+    assert (again.crowded, again.doubtful, again.minority_bootstrap) == (["b", "c"], ["d"], True)
+    assert again.uncommitted_tails == view.uncommitted_tails
 
 
 def full_case(ids: str, crowded: str, replicas: int = 3) -> Case:

@@ -254,9 +254,9 @@ def test_the_receipt_of_a_heal_counts_a_branch_once_and_says_which_one_was_lost(
     leader = split.leader(*KNOWN)
     assert leader.node_id == "n0"
     assert split.topics("n0") == ["here", "near", "nearer", "old"]
-    receipt = leader.replication.heals[-1]
-    assert (receipt["from"], receipt["partitions"], receipt["retained_kept"]) == (["n1", "n2"], 1, 2)
-    assert receipt["dropped"] == {"n2 cannot read its copy": 1}
+    summary = leader.replication.heals[-1]
+    assert (summary["from"], summary["partitions"], summary["retained_kept"]) == (["n1", "n2"], 1, 2)
+    assert summary["dropped"] == {"n2 cannot read its copy": 1}
 
 
 def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:
@@ -265,21 +265,21 @@ def test_who_cannot_read_what_was_merged_before_does_not_lead() -> None:
     split.put(leader, "old")
     left = [name for name in KNOWN if name != leader.node_id]
     split.view(left)
-    heir = split.leader(*left)
+    successor = split.leader(*left)
     split.view(KNOWN)
     split.view(KNOWN)
     assert split.leader(*KNOWN) is leader
     batch = Batch(1)
     batch.put(kind_prefix(0, MERGED) + b"odd", bytes(16) + b"?")
-    heir.store.apply(batch)
+    successor.store.apply(batch)
     split.view(left)
-    assert not heir.replication.leads(0)
+    assert not successor.replication.leads(0)
     assert split.world.news
     split.view(left)
-    assert split.leader(*left) is not heir
+    assert split.leader(*left) is not successor
     split.view(left)
-    assert split.topics(heir.node_id) == ["old"]
-    assert split.kind(heir.node_id, MERGED) == 0, "its copy was replaced"
+    assert split.topics(successor.node_id) == ["old"]
+    assert split.kind(successor.node_id, MERGED) == 0, "its copy was replaced"
 
 
 @pytest.mark.parametrize(("first", "second"), [("n1", "n2"), ("n2", "n1")])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from folkmoot.merge.heals import HEALS_MAX, Heals, decode_heals, encode_heals
-from folkmoot.merge.receipt import REASON_CHARACTERS_MAX, REASONS_MAX, Receipt
+from folkmoot.merge.summary import REASON_CHARACTERS_MAX, REASONS_MAX, HealSummary
 
 
-def receipt(time_us: int) -> dict[str, object]:
-    made = Receipt()
+def summary(time_us: int) -> dict[str, object]:
+    made = HealSummary()
     made.sessions = 3
     made.drop("too old", 2)
     return {**made.fields(), "from": ["n2", "n3"], "epoch": 1 << 50, "time_us": time_us}
@@ -17,11 +17,11 @@ def receipt(time_us: int) -> dict[str, object]:
 
 def test_what_one_node_has_others_learn_once() -> None:
     one, other = Heals("n1"), Heals("n2")
-    own = [receipt(5), receipt(7)]
+    own = [summary(5), summary(7)]
     one.note(own)
     one.note(own)
     assert one.fresh == one.known == [{**fields, "node": "n1"} for fields in own]
-    other.note([receipt(6)])
+    other.note([summary(6)])
     for _ in range(2):
         other.learn(encode_heals(one.fresh))
     assert [(heal["time_us"], heal["node"]) for heal in other.known] == [(5, "n1"), (6, "n2"), (7, "n1")]
@@ -31,9 +31,9 @@ def test_what_one_node_has_others_learn_once() -> None:
 
 def test_two_nodes_may_have_merged_at_the_same_time() -> None:
     heals = Heals("n1")
-    heals.note([receipt(5)])
+    heals.note([summary(5)])
     other = Heals("n2")
-    other.note([receipt(5)])
+    other.note([summary(5)])
     heals.learn(encode_heals(other.known))
     assert [heal["node"] for heal in heals.known] == ["n1", "n2"]
 
@@ -41,16 +41,16 @@ def test_two_nodes_may_have_merged_at_the_same_time() -> None:
 def test_the_newest_are_kept() -> None:
     heals = Heals("n1")
     for time_us in range(HEALS_MAX + 10):
-        heals.note([receipt(time_us)])
+        heals.note([summary(time_us)])
     assert [heal["time_us"] for heal in heals.known] == list(range(10, HEALS_MAX + 10))
     heals.changed = False
-    heals.note([receipt(3)])
+    heals.note([summary(3)])
     assert not heals.changed
     assert decode_heals(encode_heals(heals.known)) == heals.known
 
 
 def test_however_many_faults_there_were_the_receipt_can_be_read_again() -> None:
-    made = Receipt()
+    made = HealSummary()
     for number in range(1000):
         made.drop(f"row {number:4} \N{SNOWMAN}" + "x" * 5000, 2)
     assert len(made.dropped) == REASONS_MAX + 1
@@ -63,7 +63,7 @@ def test_however_many_faults_there_were_the_receipt_can_be_read_again() -> None:
     assert other.known == heals.known
 
 
-@pytest.mark.parametrize("data", [b"\1", b"\1\1\1a\7", b"\1\1\1a\0", encode_heals([receipt(1)])[:-1], b"\x7f\1"])
+@pytest.mark.parametrize("data", [b"\1", b"\1\1\1a\7", b"\1\1\1a\0", encode_heals([summary(1)])[:-1], b"\x7f\1"])
 def test_nonsense_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"a list of heals|a receipt"):
         Heals("n1").learn(data)

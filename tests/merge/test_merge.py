@@ -188,8 +188,8 @@ def test_what_the_other_side_queued_comes_behind_the_queue_and_what_it_removed_g
     fork.put(THEIRS, q(3), queued("theirs"))
     rows, merge = fork.merge()
     assert texts(rows) == ["mine", "theirs"]
-    assert merge.receipt.messages == 1
-    assert merge.receipt.acknowledged == 1
+    assert merge.summary.messages == 1
+    assert merge.summary.acknowledged == 1
 
 
 def test_the_side_where_the_client_is_connected_keeps_its_sequences() -> None:
@@ -280,7 +280,7 @@ def test_a_row_whose_body_is_missing_is_counted() -> None:
     fork.put(THEIRS, q(4), queued("gone", body=2))
     rows, merge = fork.merge()
     assert texts(rows) == ["one", "two"]
-    assert list(merge.receipt.dropped.values()) == [1]
+    assert list(merge.summary.dropped.values()) == [1]
 
 
 # Sessions
@@ -293,7 +293,7 @@ def test_a_session_that_its_client_ended_at_the_other_side_ends() -> None:
         fork.drop(THEIRS, key)
     rows, merge = fork.merge()
     assert rows == {}
-    assert merge.receipt.sessions_ended == 1
+    assert merge.summary.sessions_ended == 1
 
 
 def test_a_session_that_is_used_here_later_stays() -> None:
@@ -336,7 +336,7 @@ def test_a_session_that_only_the_other_side_has_comes_along() -> None:
     rows, merge = fork.merge()
     assert texts(rows) == ["one"]
     assert SUB in rows
-    assert merge.receipt.sessions_taken == 1
+    assert merge.summary.sessions_taken == 1
 
 
 def test_a_session_that_was_begun_anew_ends_the_one_of_the_other_side() -> None:
@@ -501,7 +501,7 @@ def test_the_later_retained_message_wins_and_a_clear_counts() -> None:
     fork.put(MINE, TOPIC, encode_message(message("mine", 2002)), stamped=False)
     rows, merge = fork.merge()
     assert rows[TOPIC] == encode_message(message("mine", 2002))
-    assert list(merge.receipt.dropped.values()) == [1]
+    assert list(merge.summary.dropped.values()) == [1]
     fork.clock = 3000
     fork.drop(THEIRS, TOPIC)
     assert fork.merge()[0] == {}

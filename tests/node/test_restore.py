@@ -75,7 +75,7 @@ def check_idle(node: Node) -> None:
     state, broker = node._state, node._broker
     assert len(state.connections) == node.counters.connections == 0
     assert node.counters.clients_connected == node.counters.publishers_paused == 0
-    assert len(broker.commits._records) == 0
+    assert len(broker.commits._turns) == 0
     assert broker.commits.backlog_bytes == 0
     assert len(broker.commits.paused) == len(broker.purges.active) == len(broker.purges._floors) == 0
     assert len(broker.retained._fresh) == len(broker.retained._changes) == 0

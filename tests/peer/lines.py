@@ -75,7 +75,7 @@ class Net:
         self.lines: list[Line] = []
         self.dials: list[tuple[Site, str]] = []
         self.ports: dict[str, str] = {}  # further addresses: the address and whose it is
-        self.deaf: set[str] = set()  # addresses where SYNs get lost
+        self.unreachable: set[str] = set()  # addresses where SYNs get lost
         self.seeds = 1
 
     def start(
@@ -133,7 +133,7 @@ class Net:
     def connect(self, dialler: Site, address: str, answerer: Site | None = None) -> Line | None:
         """Let a dial succeed, or fail where nobody listens."""
         owner = answerer or self.sites.get(self.ports.get(address, address.split(":", maxsplit=1)[0]))
-        if address in self.deaf:
+        if address in self.unreachable:
             dialler.peers.dial_failed(address, "timed out", False, self.now)
         elif owner is None or not owner.alive:
             dialler.peers.dial_failed(address, "connection refused", True, self.now)

@@ -17,7 +17,7 @@ def test_who_lives_where_is_remembered() -> None:
     for address in ("a:1", "b:1", "me:1"):
         made.want(address)
     made.met("b:1", "b")
-    made.targets["me:1"].itself = True
+    made.entries["me:1"].itself = True
     assert made.residents("me") == {"b:1": "b", "me:1": "me"}
 
 
@@ -30,10 +30,10 @@ def test_a_wanted_address_is_dialled_once_until_that_has_ended() -> None:
     assert made.take({}, 100) == ["a:1", "b:1"]
     assert made.take({}, SECOND) == []
     assert made.next_due({}) == NEVER
-    target = made.ended("a:1", 0, SECOND)
-    assert target is not None
-    assert made.take({}, target.due_us - 1) == []
-    assert made.take({}, target.due_us) == ["a:1"]
+    entry = made.ended("a:1", 0, SECOND)
+    assert entry is not None
+    assert made.take({}, entry.due_us - 1) == []
+    assert made.take({}, entry.due_us) == ["a:1"]
     assert made.ended("nobody:1", 0, SECOND) is None
 
 
@@ -43,12 +43,12 @@ def test_nobody_dials_who_is_connected_or_is_itself() -> None:
         made.want(address)
     made.met("a:1", "a")
     made.met("unwanted:1", "x")
-    made.targets["b:1"].itself = True
+    made.entries["b:1"].itself = True
     assert made.take({"a": True}, 100) == ["c:1"]
     assert made.take({}, 100) == ["a:1"], "not connected any more"
     made.unwant("b:1")
     made.unwant("b:1")
-    assert list(made.targets) == ["a:1", "c:1"]
+    assert list(made.entries) == ["a:1", "c:1"]
 
 
 def test_what_lived_for_long_is_dialled_at_once_and_what_did_not_waits_longer() -> None:
@@ -57,14 +57,14 @@ def test_what_lived_for_long_is_dialled_at_once_and_what_did_not_waits_longer() 
     made.take({}, 0)
     waits = []
     for _ in range(12):
-        target = made.ended("a:1", 10_000, 0)
-        assert target is not None
-        waits.append(target.due_us)
+        entry = made.ended("a:1", 10_000, 0)
+        assert entry is not None
+        waits.append(entry.due_us)
     assert waits == sorted(waits[:7]) + waits[7:]
     assert max(waits) <= SECOND
-    target = made.ended("a:1", SECOND, 5)
-    assert target is not None
-    assert target.due_us == 5
+    entry = made.ended("a:1", SECOND, 5)
+    assert entry is not None
+    assert entry.due_us == 5
 
 
 def test_a_node_that_was_lost_is_dialled_at_once_whoever_had_dialled() -> None:

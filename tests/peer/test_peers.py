@@ -132,14 +132,14 @@ def test_a_silent_peer_is_left_and_dialled_again() -> None:
     net, a, b = pair()
     for line in net.lines:
         line.half_dead = True
-    net.deaf.add("b:1")
-    net.deaf.add("a:1")
+    net.unreachable.add("b:1")
+    net.unreachable.add("a:1")
     net.run(a.config.silence_us - 300_000)
     assert told(a) == ["up b"]
     net.run(900_000)
     assert told(a) == ["up b", "down b"]
     assert "nothing heard" in a.changes[1].why
-    net.deaf.clear()
+    net.unreachable.clear()
     net.run(2 * SECOND)
     assert told(a) == ["up b", "down b", "up b"]
     assert a.changes[2].resumed

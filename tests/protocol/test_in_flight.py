@@ -86,7 +86,7 @@ def test_what_is_durable_is_forgotten_also_when_something_is_always_on_its_way(b
     retained = box.node._broker.retained
     assert len(retained._fresh) <= 4
     assert len(retained._changes) <= 4
-    assert len(box.node._broker.commits._records) <= 4
+    assert len(box.node._broker.commits._turns) <= 4
     assert box.node.counters.retained_messages == 200
 
 

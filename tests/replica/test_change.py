@@ -277,7 +277,7 @@ def test_notices_there_and_back(
     body = u64(epoch) + encode_report(Report(p, Holding(state, epoch, seq, history), durable)) * 2
     assert epoch_of(body) == epoch
     for report in decode_report(body, 8):
-        assert (report.partition, report.durable, repr(report.holding)) == (
+        assert (report.partition, report.durable_seq, repr(report.holding)) == (
             p,
             durable,
             repr(Holding(state, epoch, seq, history)),
@@ -331,42 +331,42 @@ def test_turns_are_committed_in_order() -> None:
     pending = Pending(3)
     pending.add(1, [(0, 1), (1, 1)], 0)
     pending.add(3, [(1, 2)], 1_000)
-    pending.written = 3
+    pending.written_token = 3
     pending.advance(2_000)
-    assert pending.committed == 0
-    pending.reach(1, 2)
+    assert pending.committed_token == 0
+    pending.replicated(1, 2)
     pending.advance(2_000)
-    assert pending.committed == 0
-    pending.reach(0, 1)
+    assert pending.committed_token == 0
+    pending.replicated(0, 1)
     pending.advance(9_000)
-    assert pending.committed == 3
+    assert pending.committed_token == 3
     assert pending.latency_us > 0
-    pending.written = 7
+    pending.written_token = 7
     pending.advance(9_000)
-    assert pending.committed == 7  # turns that only followed others
+    assert pending.committed_token == 7  # turns that only followed others
 
 
 def test_what_is_not_written_here_is_not_committed() -> None:
     pending = Pending(1)
     pending.add(2, [(0, 1)], 0)
-    pending.written = 1
-    pending.reach(0, 5)
+    pending.written_token = 1
+    pending.replicated(0, 5)
     pending.advance(0)
-    assert pending.committed == 1
+    assert pending.committed_token == 1
 
 
 def test_abandoned_changes_are_told_before_their_turn_counts() -> None:
     pending = Pending(2)
     pending.add(1, [(0, 4), (1, 1)], 0)
     pending.add(2, [(0, 5)], 0)
-    pending.written = 2
+    pending.written_token = 2
     pending.abandon(0)
     assert pending.abandoned == [(1, 0), (2, 0)]
     pending.advance(0)
-    assert pending.committed == 0
-    pending.reach(1, 1)
+    assert pending.committed_token == 0
+    pending.replicated(1, 1)
     pending.advance(0)
-    assert pending.committed == 2
+    assert pending.committed_token == 2
     assert not pending.waits(0)
 
 

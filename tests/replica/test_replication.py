@@ -395,7 +395,7 @@ def test_copies_come_from_all_who_give_at_the_same_time(sources: str, expected: 
     copies = leader.replication.copies
     replica_states = leader.replication.replica_states
     for partition, source in enumerate(sources):
-        replica_states.pending.written = 1
+        replica_states.pending.written_token = 1
         copies.active[partition] = _Copy(partition, source, 0, Holding(COMPLETE, 1, 1, []))
     replica_states.out.clear()
     copies.step()

@@ -22,7 +22,7 @@ class FakeConnection:
         self.handle = handle
         self.info = info
         self.out: list[bytes] = []
-        self.deaf = False
+        self.reading_paused = False
 
     def take_output(self) -> bytes:
         data = b"".join(self.out)

@@ -8,7 +8,7 @@ import pytest
 
 from folkmoot.kernel.errors import FolkmootError, StoreError
 from folkmoot.runtime import commit
-from folkmoot.runtime.commit import CommitListener, Committer, Target
+from folkmoot.runtime.commit import CommitListener, Committer, WriteTarget
 from folkmoot.runtime.rocks import StoreFull
 from folkmoot.store.batch import Batch
 
@@ -19,7 +19,7 @@ class Waiting(Exception):
     """The test waited for something that did not come."""
 
 
-class Disk(Target):
+class Disk(WriteTarget):
     """Blocks each write until the test lets it go; fails as the test says."""
 
     def __init__(self) -> None:

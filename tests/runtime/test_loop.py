@@ -176,7 +176,7 @@ def test_a_turn_takes_only_so_much_from_those_who_push(bench: Bench) -> None:
     other.data_received(b"small")
     late.data_received(bytes(LARGE_BYTES))
     assert (here.calls, there.calls, away.calls) == (["pause"], [], ["pause"])
-    bench.node.connections[2].deaf = True  # the node itself wants to hear no more of this one
+    bench.node.connections[2].reading_paused = True  # the node itself wants to hear no more of this one
     bench.turn()
     assert (here.calls, there.calls, away.calls) == (["pause", "resume"], [], ["pause"])
     pusher.data_received(bytes(LARGE_BYTES))

@@ -35,13 +35,13 @@ def places(peer: Peer) -> list[tuple[str, int]]:
 class Scene:
     """A stream with records, and a reader at the node that would lead its session next, or at the last one."""
 
-    def __init__(self, at_heir: bool) -> None:
+    def __init__(self, at_successor: bool) -> None:
         self.cluster = SimulatedCluster(3, partitions=PARTITIONS, streams=[StreamConfig("wide", b"w/#", 8)])
         cluster_node = self.cluster["n1"].node.cluster_node
         assert cluster_node is not None
         assert cluster_node.view is not None
-        self.leader, self.heir, self.last = [self.cluster[node_id] for node_id in cluster_node.view.replicas[0]]
-        self.at = self.heir if at_heir else self.last
+        self.leader, self.successor, self.last = [self.cluster[node_id] for node_id in cluster_node.view.replicas[0]]
+        self.at = self.successor if at_successor else self.last
         self.filler = self.at.client("filler")
         self.filler.connect()
         self.fill()
@@ -65,7 +65,7 @@ class Scene:
         while not self.has(self.at, CURSOR):
             assert self.cluster.deliver(self.leader.name, self.at.name)
             self.cluster.run()
-        assert self.has(self.heir if self.at is self.last else self.last, QUEUE)
+        assert self.has(self.successor if self.at is self.last else self.last, QUEUE)
         assert not self.reader.inbox
         self.leader.kill()
         self.cluster.held = set()
@@ -74,8 +74,8 @@ class Scene:
 
 @pytest.mark.parametrize("at_heir", [False, True])
 @pytest.mark.parametrize("packets", [[BEGIN], [BEGIN, END, BEGIN_ANEW]])
-def test_a_replay_goes_on_at_the_next_leader(at_heir: bool, packets: list[Packet]) -> None:
-    scene = Scene(at_heir)
+def test_a_replay_goes_on_at_the_next_leader(at_successor: bool, packets: list[Packet]) -> None:
+    scene = Scene(at_successor)
     scene.die(*packets)
     found = places(scene.reader)
     assert len(found) == len(set(found)) == COUNT
@@ -84,8 +84,8 @@ def test_a_replay_goes_on_at_the_next_leader(at_heir: bool, packets: list[Packet
 
 
 @pytest.mark.parametrize("at_heir", [False, True])
-def test_who_subscribes_once_more_begins_anew(at_heir: bool) -> None:
-    scene = Scene(at_heir)
+def test_who_subscribes_once_more_begins_anew(at_successor: bool) -> None:
+    scene = Scene(at_successor)
     scene.die(BEGIN)
     assert len(places(scene.reader)) == COUNT
     scene.leader.revive()

@@ -8,7 +8,7 @@ from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.pack import varint
 from folkmoot.mqtt.encode import encode
 from folkmoot.mqtt.packet import PUBACK, V5, Ack, Publish, Suback, Subscribe
-from folkmoot.turn.message import REQUESTS, encode_envelope
+from folkmoot.turn.message import FORWARD, encode_envelope
 from tests.harness.simulated_cluster import SimulatedCluster
 
 PARTITIONS = 16
@@ -157,7 +157,7 @@ def test_a_message_of_another_node_that_cannot_be_read_is_not_half_done_and_its_
     parts[0].envelope.tasks.append(parts[0].task)
     encode_envelope(parts[0].envelope, out)
     switch = cluster["n2"].node._broker.switch
-    switch.receive("n3", REQUESTS, b"".join(out))  # a second one is said to follow, and does not
+    switch.receive("n3", FORWARD, b"".join(out))  # a second one is said to follow, and does not
     cluster.freeze()
     cluster["n2"].turn()
     cluster.thaw()

@@ -94,9 +94,9 @@ def test_what_waits_when_the_client_goes_is_published() -> None:
 )
 def test_what_still_waits_when_the_client_goes_hides_no_goodbye(last: list[Packet], wills: list[bytes]) -> None:
     cluster, peer, topic = stage(Will(b"will", b"will", 1, False))
-    heir = cluster["n2"].client("heir")
-    heir.connect()
-    heir.subscribe("will", qos=1)
+    successor = cluster["n2"].client("heir")
+    successor.connect()
+    successor.subscribe("will", qos=1)
     cluster.held = {("n1", "n2")}
     peer.send(
         Publish(topic.encode(), b"1", 2, True, packet_id=1),
@@ -107,5 +107,5 @@ def test_what_still_waits_when_the_client_goes_hides_no_goodbye(last: list[Packe
     peer.lose()
     cluster.held = set()
     cluster.run()
-    assert heir.payloads() == wills
+    assert successor.payloads() == wills
     assert cluster["n3"].node.counters.publishers_paused == 0

@@ -42,26 +42,26 @@ def test_a_new_leader_stores_what_its_own_client_has_sent_wherever_the_topic_is_
     cluster_node = cluster["n1"].node.cluster_node
     assert cluster_node is not None
     assert cluster_node.view is not None
-    leader, heir = [cluster[node_id] for node_id in cluster_node.view.replicas[0][:2]]
-    other = heir.client("other")
+    leader, successor = [cluster[node_id] for node_id in cluster_node.view.replicas[0][:2]]
+    other = successor.client("other")
     other.connect()
-    turn = heir.turn
+    turn = successor.turn
 
     def publish_before_it_leads() -> bool:
         moved = turn()
-        broker = heir.node._broker
-        if broker.fabric.leaders[0] == heir.name and not broker.state.leads[0]:
+        broker = successor.node._broker
+        if broker.fabric.leaders[0] == successor.name and not broker.state.leads[0]:
             other.send(Publish(topic.encode(), b"before", 0, False, False, 0))
         return moved
 
-    heir.turn = publish_before_it_leads  # type: ignore[method-assign]
-    client = heir.client(client_id)
+    successor.turn = publish_before_it_leads  # type: ignore[method-assign]
+    client = successor.client(client_id)
     client.connect(session_expiry=EVER)
     leader.up = False
     client.send(Publish(topic.encode(), b"kept", 1, True, False, 1, PRODUCED))
     leader.kill()
     cluster.advance(5 * SECOND)
-    reader = heir.client("reader")
+    reader = successor.client("reader")
     reader.connect()
     reader.subscribe(f"$stream/{stream}/earliest/#", qos=1)
     cluster.advance(SECOND)

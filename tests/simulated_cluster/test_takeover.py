@@ -96,15 +96,15 @@ def test_many_rows_are_read_over_many_turns_and_other_partitions_open_meanwhile(
         heap.after_turns(site, look_at(site))
     heap.old.kill()
     cluster.settle()
-    heir = cluster[leader_of(cluster, heap.partition)]
-    assert heir is not heap.old
-    assert heap.is_led_at(heir)
-    steps = [after - before for before, after in zip(read[heir.name], read[heir.name][1:], strict=False)]
+    successor = cluster[leader_of(cluster, heap.partition)]
+    assert successor is not heap.old
+    assert heap.is_led_at(successor)
+    steps = [after - before for before, after in zip(read[successor.name], read[successor.name][1:], strict=False)]
     assert 0 < max(steps) <= ROWS_PER_TURN + PAGE_ROWS
     assert len([step for step in steps if step > 0]) >= ROWS // (ROWS_PER_TURN + PAGE_ROWS)
-    assert heir.node.counters.queue_messages == ROWS
+    assert successor.node.counters.queue_messages == ROWS
     assert opened_before  # they did not wait for the large one
-    reader = heir.client(heap.client_id)
+    reader = successor.client(heap.client_id)
     reader.connect(clean_start=False, session_expiry=EVER)
     assert len(reader.publishes()) > 0
 
@@ -120,27 +120,27 @@ def test_a_partition_that_is_lost_while_it_is_read_leaves_nothing_behind() -> No
     heap = Heap()
     cluster = heap.cluster
     replicas = replicas_of(cluster, heap.partition)
-    heir, other = cluster[replicas[1]], cluster[replicas[2]]
+    successor, other = cluster[replicas[1]], cluster[replicas[2]]
     lost: list[int] = []
 
     def take_away() -> None:
-        assert heir.node.counters.queue_messages == (ROWS if heap.is_led_at(heir) else 0)
-        if not lost and ROWS // 4 < heap.read_at(heir) < ROWS:
-            lost.append(heap.read_at(heir))
-            cluster_node = heir.node.cluster_node
+        assert successor.node.counters.queue_messages == (ROWS if heap.is_led_at(successor) else 0)
+        if not lost and ROWS // 4 < heap.read_at(successor) < ROWS:
+            lost.append(heap.read_at(successor))
+            cluster_node = successor.node.cluster_node
             assert cluster_node is not None
             members = {other.name: 1}
             leaders = [other.name] * PARTITIONS
-            heir.node._broker.leadership.install(cluster_node.fabric.epoch + 1, members, leaders, members, [])
+            successor.node._broker.leadership.install(cluster_node.fabric.epoch + 1, members, leaders, members, [])
 
-    heap.after_turns(heir, take_away)
+    heap.after_turns(successor, take_away)
     heap.old.kill()
     cluster.run()
     assert lost
-    assert not any(heir.node._state.leads)
-    assert not heir.node._state.sessions
-    assert not len(heir.node._broker.leadership.recovery)
-    assert heir.node.counters.queue_messages == heir.node.counters.sessions_persistent == 0
+    assert not any(successor.node._state.leads)
+    assert not successor.node._state.sessions
+    assert not len(successor.node._broker.leadership.recovery)
+    assert successor.node.counters.queue_messages == successor.node.counters.sessions_persistent == 0
 
 
 def test_a_row_that_one_copy_has_wrong_takes_no_node_down_and_another_leads() -> None:
@@ -198,17 +198,17 @@ def test_a_client_of_a_third_node_stays_when_the_view_changes_during_a_takeover(
     client = third.client(next(f"d{number}" for number in range(999) if hash64(b"d%d" % number) % PARTITIONS == 0))
     client.connect(session_expiry=EVER)
     client.subscribe("u", qos=1)
-    heir, other = cluster[replicas[1]], cluster[replicas[2]]
+    successor, other = cluster[replicas[1]], cluster[replicas[2]]
 
     def kill_another() -> None:
-        if other.up and ROWS // 4 < heap.read_at(heir) < ROWS:
+        if other.up and ROWS // 4 < heap.read_at(successor) < ROWS:
             other.kill()
 
-    heap.after_turns(heir, kill_another)
+    heap.after_turns(successor, kill_another)
     heap.old.kill()
     cluster.settle()
     assert not other.up
-    assert heap.is_led_at(heir)
+    assert heap.is_led_at(successor)
     assert client.receive() == []
     client.publish("u", b"x", qos=1)
     assert [message.payload for message in client.publishes()] == [b"x"]

@@ -103,16 +103,16 @@ def test_who_was_to_lead_and_cannot_takes_no_packet_of_a_client_for_done() -> No
     assert cluster_node.view is not None
     replicas = cluster_node.view.replicas
     partition = next(number for number in range(cluster.partitions) if replicas[number][1] < replicas[number][2])
-    leader, heir, third = [cluster[node_id] for node_id in replicas[partition]]  # the heir has each view first
+    leader, successor, third = [cluster[node_id] for node_id in replicas[partition]]  # the heir has each view first
     names = [f"c{number}" for number in range(99)]
     client = third.client(next(name for name in names if hash64(name.encode()) % cluster.partitions == partition))
     client.connect(session_expiry=EVER)
-    state = heir.node._broker.state
+    state = successor.node._broker.state
     reader = state.reader
-    break_reading(cluster, heir.name, SESSION)
+    break_reading(cluster, successor.name, SESSION)
     leader.kill()
     client.send(Publish(b"t", b"x", 2, packet_id=1))
-    while "replica_damaged" not in heir.kinds():
+    while "replica_damaged" not in successor.kinds():
         cluster.advance(SECOND // 100)
     state.reader = reader
     cluster.settle()

@@ -111,12 +111,12 @@ def test_rows_of_others_are_told_apart() -> None:
     writer.raw([(1, b"\0\1\3e", b"")], 4)
     batch = writer.take()
     assert batch is not None
-    assert writer.foreign == [1, 3, 4, 5]
+    assert writer.raw_ranges == [1, 3, 4, 5]
     assert writer.taken == [0]
     assert batch.bytes == 2 * (4 + 16) + 28
     writer.put(1, b"\0\1\3f", b"")
     writer.take()
-    assert (writer.foreign, writer.taken) == ([], [1])
+    assert (writer.raw_ranges, writer.taken) == ([], [1])
 
 
 def test_a_position_alone_makes_a_batch() -> None:

@@ -15,11 +15,11 @@ from folkmoot.store.writer import Writer
 from folkmoot.streams.config import StreamConfig
 from folkmoot.streams.record import encode_record
 from folkmoot.streams.table import Streams
-from folkmoot.turn.brake import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RATE
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import Receipts
 from folkmoot.turn.state import Identity, State
+from folkmoot.turn.throttle import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RATE
 
 STEPS = st.lists(
     st.one_of(

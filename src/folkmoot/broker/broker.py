@@ -12,7 +12,7 @@ from folkmoot.session.connection import CHECKING, CLOSING, OPEN, Connection, Pee
 from folkmoot.store.batch import Batch
 from folkmoot.store.key import QUEUE, kind_of, stamp_key
 from folkmoot.streams.table import Streams
-from folkmoot.turn.commit import Record
+from folkmoot.turn.commit import PendingTurn
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import CONFIRM
 from folkmoot.turn.state import (
@@ -147,10 +147,10 @@ class Broker(Neighbours):
         revocable = self.state.revocable
         while revocable and revocable[0][0] <= token:
             revocable.popleft()
-        for record in self.commits.commit_through(token):
-            for i in range(len(record.sessions)):
-                record.sessions[i].durable_next = record.durable_next[i]
-            for session in record.sessions:
+        for turn in self.commits.commit_through(token):
+            for i in range(len(turn.sessions)):
+                turn.sessions[i].durable_next = turn.durable_next[i]
+            for session in turn.sessions:
                 self.queue.pump(session)
         grown = self.streams.written(token)
         if grown:
@@ -165,31 +165,31 @@ class Broker(Neighbours):
 
     def completed(self) -> None:
         """Perhaps turns are complete: what they acknowledge is acknowledged now, in order."""
-        for record in self.commits.complete():
-            self.state.meter.released(record.token, record.failed)
-            if record.failed:
-                self._fail(record)
-            self._let_in(record)
-            self.commits.release(record)
-            if record.handled:
-                self.hosting.handled(record.handled, record.handled_packets)
-        for record in self.commits.ahead():
-            self.state.meter.released(record.token, False)
-            self._let_in(record)
-            self.commits.release_ahead(record)
+        for turn in self.commits.complete():
+            self.state.meter.released(turn.token, turn.failed)
+            if turn.failed:
+                self._fail(turn)
+            self._let_in(turn)
+            self.commits.release(turn)
+            if turn.handled:
+                self.hosting.handled(turn.handled, turn.handled_packets)
+        for turn in self.commits.ahead():
+            self.state.meter.released(turn.token, False)
+            self._let_in(turn)
+            self.commits.release_ahead(turn)
         self.inbound.go_on()
         self.commits.resume()
 
-    def _let_in(self, record: Record) -> None:
+    def _let_in(self, turn: PendingTurn) -> None:
         """Those whose sessions waited for a turn get their CONNACK, once."""
-        for connection in record.connects:
+        for connection in turn.connects:
             self.attaching.opened(connection)
             self.ingress.resume(connection)
-        record.connects.clear()
+        turn.connects.clear()
 
-    def _fail(self, record: Record) -> None:
+    def _fail(self, turn: PendingTurn) -> None:
         """A turn is void: whoever waits for its acknowledgement must ask again, and is told so by losing the line."""
-        for connection in [*record.ack_connections, *record.connects]:
+        for connection in [*turn.ack_connections, *turn.connects]:
             if connection.state < CLOSING:
                 why = "lost in a change of leaders: connect, send again"
                 self.closing.disconnect(connection, reason.SERVER_BUSY, why)
@@ -199,9 +199,9 @@ class Broker(Neighbours):
 
         Its clients are told at once: what they send after it must not overtake what they will send again.
         """
-        record = self.commits.fail(token)
-        if record is not None:
-            self._fail(record)
+        turn = self.commits.fail(token)
+        if turn is not None:
+            self._fail(turn)
         self.forward_receiver.fail(token, partition)
         self.orders.fail(partition)
 
@@ -229,7 +229,7 @@ class Broker(Neighbours):
     def seal(self) -> Batch | None:
         """End the turn: return what it has to write."""
         self._unstash()
-        for client_id in self.trails.settle():
+        for client_id in self.pending_closes.settle():
             self.admission.go_on(client_id)
         self.shared.pass_on_lost()
         if self.shared.homeless:
@@ -265,7 +265,7 @@ class Broker(Neighbours):
         known = self.interest.is_complete()
         news = known != self.state.routes_known
         self.state.routes_known = known
-        self.state.routes_whole = known and not self.interest.foreign
+        self.state.routes_whole = known and not self.interest.from_other_side
         if known:
             if news:
                 self.routes.forget_all()
@@ -281,7 +281,7 @@ class Broker(Neighbours):
         for confirmation in self.barrier.take(self.commits.committed_token):
             self.fabric.send(confirmation.node_id, CONFIRM, varint(confirmation.number))
         self.forward_sender.flush()
-        self.trails.speak()
+        self.pending_closes.speak()
         self.relays.flush()
         self.hosting.flush()
 

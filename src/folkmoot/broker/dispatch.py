@@ -11,7 +11,7 @@ from folkmoot.delivery.forward_receiver import ForwardReceiver
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint
-from folkmoot.leadership.hosting import STRANGER, Hosting
+from folkmoot.leadership.hosting import UNKNOWN_CLIENT, Hosting
 from folkmoot.leadership.leadership import Leadership
 from folkmoot.leadership.waking import Waking
 from folkmoot.mqtt.error import MalformedPacket
@@ -26,20 +26,20 @@ from folkmoot.session.session import PACKET_IDS
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
     ANNOUNCE,
-    ANSWER,
-    ASK,
     ATTACHED,
     CONFIRM,
     COUNTED,
     COUNTING,
-    DONE,
     ENTER,
     EXPEL,
+    FORWARD,
+    FORWARD_ACK,
     HOST,
     OUTPUT,
     OWN,
+    QUERY,
+    QUERY_ANSWER,
     RELAY,
-    REQUESTS,
     WANTED,
 )
 from folkmoot.turn.state import State
@@ -89,7 +89,7 @@ class Switch:
 
         So do those of a node that is muted: it would not hear the answers, and does not know that it should ask again.
         """
-        if node_id not in self.fabric.others or node_id in self._early or node_id in self.fabric.muted:
+        if node_id not in self.fabric.others or node_id in self._early or node_id in self.fabric.out_of_sync:
             self._keep(node_id, kind, body)
         else:
             self._take(node_id, kind, body)
@@ -125,9 +125,9 @@ class Switch:
             # It was said before all began anew with this node, which may have been at the other side of a split: its
             # links have kept it, and its broker says again what still counts.
             self.state.counters.cluster_messages_void += 1
-        elif kind == REQUESTS:
+        elif kind == FORWARD:
             self.forward_receiver.receive(node_id, body, self._entered.get(node_id, 0))
-        elif kind == DONE:
+        elif kind == FORWARD_ACK:
             self.forward_sender.done(node_id, body)
         elif kind == RELAY:
             self.hosting.packets(node_id, body)
@@ -150,10 +150,10 @@ class Switch:
             self._dispatch_rare(node_id, kind, body)
 
     def _dispatch_rare(self, node_id: str, kind: int, body: bytes) -> None:
-        if kind == ASK:
+        if kind == QUERY:
             if not self.orders.receive(node_id, body):
                 self.answers.receive(node_id, body)
-        elif kind == ANSWER:
+        elif kind == QUERY_ANSWER:
             self.inquiries.receive(body)
         elif kind == OWN:
             relay = self.relays.find(node_id, get_varint(body, 0)[0])
@@ -188,7 +188,7 @@ class Switch:
         relay = self.relays.find(node_id, number)
         if relay is None:
             return
-        if flags & STRANGER and not self.fabric.open[relay.partition]:
+        if flags & UNKNOWN_CLIENT and not self.fabric.open[relay.partition]:
             return  # it was to lead the partition, and has not begun to: the packets go to whoever does
         connection = relay.connection
         if flags & 1:

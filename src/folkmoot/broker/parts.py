@@ -43,8 +43,8 @@ from folkmoot.protocol.ingress import Ingress
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.subscribe import Subscribing
 from folkmoot.protocol.will import Wills
+from folkmoot.proxy.pending_close import PendingCloses
 from folkmoot.proxy.relay import Relays
-from folkmoot.proxy.trail import Trails
 from folkmoot.query.inquiry import Inquiries
 from folkmoot.query.tail import Tails
 from folkmoot.report.answer import Answers
@@ -81,7 +81,7 @@ class Delivery:
         self.tails = Tails(self.inquiries)
         self.outbox = Outbox(state, fabric, self.commits, self.forward_sender)
         self.relays = Relays(state, fabric, self.commits)
-        self.trails = Trails(state, fabric, self.forward_sender, self.outbox, self.relays)
+        self.pending_closes = PendingCloses(state, fabric, self.forward_sender, self.outbox, self.relays)
         self.marks = Marks(state)
         self.bodies = Bodies(state)
         self.queue = Queue(state, fabric, self.commits, Backlog(state, self.bodies))
@@ -122,7 +122,9 @@ class Clients(Delivery):
         self.event_publisher = EventPublisher(state, fabric, self.routes, self.publishing, streams)
         self.wills = Wills(state, self.entries)
         self.purges = Purges(state, self.bodies, self.shared)
-        self.lifecycle = Lifecycle(state, self.trails, self.queue, self.routes, self.shared, self.wills, self.purges)
+        self.lifecycle = Lifecycle(
+            state, self.pending_closes, self.queue, self.routes, self.shared, self.wills, self.purges
+        )
         self.feeds = Feeds(state, self.commits, self.queue, self.inquiries, self.tails)
         self.tables = Tables(state, streams)
         self.answers = Answers(state, fabric, self.commits, self.retained, streams, self.tables)

@@ -18,14 +18,15 @@ from folkmoot.membership.view import counter_of
 from folkmoot.session.connection import Connection
 from folkmoot.store.message import Message
 from folkmoot.store.origin import NUMBER_BITS
+from folkmoot.turn.ack_tracker import AckTracker
 from folkmoot.turn.barrier import Barrier
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
     ASKED_AGAIN,
+    FORWARD,
     LIVE,
     OF_PARTITION,
-    REQUESTS,
     RETAIN,
     RUN,
     WITH_RECEIPT,
@@ -38,7 +39,6 @@ from folkmoot.turn.message import (
 )
 from folkmoot.turn.receipt import Receipt
 from folkmoot.turn.state import State
-from folkmoot.turn.way import Ways
 
 __all__ = ["Part", "ForwardSender", "first_number"]
 
@@ -56,7 +56,7 @@ class Part:
     def __init__(self, envelope: Envelope, task: Task) -> None:
         self.envelope = envelope
         self.task = task
-        self.given = False
+        self.tried = False
 
     def __repr__(self) -> str:
         return f"Part({self.envelope.sequence} {self.task!r})"
@@ -70,7 +70,7 @@ class ForwardSender:
         self.fabric = fabric
         self.commits = commits
         self.barrier = barrier
-        self.ways = Ways(0)
+        self.acks = AckTracker(0)
         self.order = 0  # the newest place among all that is sent
         self._sequence = 0
         self._outgoing: dict[str, list[Envelope]] = {}  # of this turn, per node
@@ -88,12 +88,12 @@ class ForwardSender:
 
     def is_asking(self, connection: Connection) -> bool:
         """Whether something published over a connection, or in the same turns, is on its way or will be."""
-        if self._outgoing and connection.asked > self.ways.newest:
+        if self._outgoing and connection.forwarded_seq > self.acks.sent_seq:
             return True
         for messages in self._sent.values():
-            if messages and next(iter(messages)) <= connection.asked:
+            if messages and next(iter(messages)) <= connection.forwarded_seq:
                 return True
-        return connection.parked > 0 and (connection.promised > 0 or not connection.broken)
+        return connection.parked_count > 0 and (connection.outbox_order > 0 or not connection.broken)
 
     def begin(self, epoch: int) -> None:
         """A view was installed: number beyond all that an earlier life of this node, in an earlier view, can have used.
@@ -123,7 +123,7 @@ class ForwardSender:
         blank.order = self.order
         blank.connection = connection
         if connection is not None:
-            connection.asked = self.ways.newest + 1
+            connection.forwarded_seq = self.acks.sent_seq + 1
         if message.retain and [task for task in tasks if task.bits & RETAIN]:
             blank.ticket = self.barrier.begin()
         _ask_for(blank, self.commits.receipts.current)
@@ -143,7 +143,7 @@ class ForwardSender:
     def publish_run(self, body: bytes, nodes: list[str], connection: Connection) -> None:
         """Hand a run of packets to nodes with transient subscribers, after all that goes there before it."""
         self._sequence += 1
-        connection.asked = self.ways.newest + 1
+        connection.forwarded_seq = self.acks.sent_seq + 1
         for node_id in nodes:
             self._outgoing.setdefault(node_id, []).append(Envelope(self._sequence, 0, LIVE | RUN, body))
 
@@ -198,7 +198,7 @@ class ForwardSender:
             return
         outgoing = self._outgoing
         self._outgoing = {}
-        number = self.ways.next()
+        number = self.acks.next_seq()
         for node_id, envelopes in outgoing.items():
             out = [varint(number), varint(len(envelopes))]
             parts: list[Part] = []
@@ -210,13 +210,13 @@ class ForwardSender:
             if parts:
                 self._sent.setdefault(node_id, {})[number] = parts
             else:
-                self.ways.muted(node_id, number)
-            self.fabric.send(node_id, REQUESTS, b"".join(out))
+                self.acks.sent_without_ack(node_id, number)
+            self.fabric.send(node_id, FORWARD, b"".join(out))
 
     def done(self, node_id: str, body: bytes) -> None:
         """A node has answered. Raises IndexError for nonsense."""
         number, pos = get_varint(body, 0)
-        self.ways.answered(node_id, number)
+        self.acks.acknowledged(node_id, number)
         count, pos = get_varint(body, pos)
         refused: set[int] = set()
         for _ in range(count):
@@ -256,7 +256,7 @@ class ForwardSender:
 
     def park(self, part: Part) -> None:
         """Let a part that was given to a leader wait for the partition's next one, in its place."""
-        part.given = True
+        part.tried = True
         parked = self._parked.setdefault(part.task.partition, [])
         at = len(parked)
         while at and parked[at - 1].envelope.order > part.envelope.order:
@@ -295,7 +295,7 @@ class ForwardSender:
 
     def gone(self, node_id: str) -> None:
         """A node is no member any more: what it has not answered goes to others, or is due to nobody."""
-        self.ways.forget(node_id)
+        self.acks.forget(node_id)
         for parts in self._sent.pop(node_id, {}).values():
             for part in parts:
                 if part.task.partition == _OF_NODE:
@@ -305,7 +305,7 @@ class ForwardSender:
 
     def renew(self, node_id: str) -> None:
         """All begins anew with a node that lives on: it has forgotten what it has not answered."""
-        self.ways.forget(node_id)
+        self.acks.forget(node_id)
         for parts in self._sent.pop(node_id, {}).values():
             for part in parts:
                 if part.task.partition == _OF_NODE:
@@ -325,7 +325,7 @@ class ForwardSender:
         for envelopes in self._outgoing.values():
             for envelope in envelopes:
                 self._drop([Part(envelope, task) for task in envelope.tasks])
-        self.ways = Ways(self.ways.newest)
+        self.acks = AckTracker(self.acks.sent_seq)
         self._sent.clear()
         self._parked.clear()
         self._outgoing.clear()
@@ -355,7 +355,7 @@ class ForwardSender:
         for part in parts:
             again = _copy(part.envelope)
             again.tasks.append(part.task)
-            if part.given:
+            if part.tried:
                 again.flags |= ASKED_AGAIN
             self._outgoing.setdefault(leader, []).append(again)
         return []
@@ -388,10 +388,10 @@ def _live(blank: Envelope, groups: list[bytes]) -> Envelope:
 
 def _count(envelope: Envelope, parked: int) -> None:
     if envelope.connection is not None:
-        envelope.connection.parked += parked
+        envelope.connection.parked_count += parked
 
 
 def _is_void(part: Part) -> bool:
     """Whether nobody was told of it, and its client has perhaps gone on elsewhere."""
     connection = part.envelope.connection
-    return connection is not None and connection.broken and part.envelope.order > connection.promised
+    return connection is not None and connection.broken and part.envelope.order > connection.outbox_order

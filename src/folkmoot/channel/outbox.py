@@ -102,8 +102,8 @@ class Outbox:
         entry.tasks = tasks
         entry.nodes = nodes
         if connection is not None:
-            connection.promised = self.forward_sender.order
-            connection.outbox_entry = sequence
+            connection.outbox_order = self.forward_sender.order
+            connection.outbox_seq = sequence
         entry.receipt = self.commits.receipts.current
         key = self._key(entry)
         self.state.writer.put(home, key, encode_outbox_entry(entry))

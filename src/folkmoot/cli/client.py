@@ -23,9 +23,9 @@ FAILURE = 0x80
 
 
 class Client(PahoClient):
-    """A client that ends refused messages, answers every PUBREL, and can stop listening (`deaf`)."""
+    """A client that ends refused messages, answers every PUBREL, and can stop listening (`stopped_reading`)."""
 
-    deaf = False
+    stopped_reading = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -67,4 +67,4 @@ class Client(PahoClient):
 
     def _handle_publish(self) -> MQTTErrorCode:
         """Leave a message to the session, when we are about to go."""
-        return MQTTErrorCode.MQTT_ERR_SUCCESS if self.deaf else super()._handle_publish()
+        return MQTTErrorCode.MQTT_ERR_SUCCESS if self.stopped_reading else super()._handle_publish()

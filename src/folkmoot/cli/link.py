@@ -223,7 +223,7 @@ class Link:
 
         They are ours already: whoever takes up the session will not get them again.
         """
-        self.client.deaf = True
+        self.client.stopped_reading = True
         self.deadline = None
         until = time.monotonic() + GOODBYE_S
         with suppress(OSError, Refusal):

@@ -37,7 +37,7 @@ class Express:
         session = connection.session
         if not route.live or connection.held or session is None:
             return False
-        if qos == 2 and (session.durable or session.guest):
+        if qos == 2 and (session.durable or session.proxy):
             return False  # its packet ids are to survive, here or at another node
         # A version 5 client is told when nobody listens: that answer is made elsewhere.
         return bool(route.recipients or route.nodes) or not connection.v5

@@ -22,7 +22,7 @@ from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import (
     ASKED_AGAIN,
-    DONE,
+    FORWARD_ACK,
     LIVE,
     RUN,
     WITH_RECEIPT,
@@ -104,7 +104,7 @@ class ForwardReceiver:
             self._applied.remove(entry)  # its new leader knows whether it has it
             self.forward_sender.park(entry[1])
 
-    def foreign(self, partition: int) -> None:
+    def restart_numbers(self, partition: int) -> None:
         """A partition goes on as it was at another side of a split, which used the same numbers for its entries."""
         self._live.pop(partition, None)
 
@@ -119,7 +119,7 @@ class ForwardReceiver:
 
     def _apply_own(self, part: Part) -> None:
         try:
-            place = self._apply(self.fabric.node_id, part.envelope, part.task, part.given)
+            place = self._apply(self.fabric.node_id, part.envelope, part.task, part.tried)
         except CorruptStore as fault:
             self._close(part.task.partition, fault)
             self.forward_sender.park(part)
@@ -167,7 +167,9 @@ class ForwardReceiver:
                     envelope.application = decode_application(envelope.body, envelope.flags)
                 envelopes.append(envelope)
         except (IndexError, ValueError, CorruptStore):
-            self.fabric.send(group.node_id, DONE, varint(group.number) + varint(1) + varint(self.state.partitions))
+            self.fabric.send(
+                group.node_id, FORWARD_ACK, varint(group.number) + varint(1) + varint(self.state.partitions)
+            )
             raise
         return envelopes
 
@@ -211,7 +213,7 @@ class ForwardReceiver:
         if place is not None:
             group.places.append((envelope.sequence, place))
 
-    def _apply(self, node_id: str, envelope: Envelope, task: Task, given: bool) -> Place | None:
+    def _apply(self, node_id: str, envelope: Envelope, task: Task, tried: bool) -> Place | None:
         """Apply a request unless it is known; return where it is, if its publisher wants to know and it is stored.
 
         given: an earlier leader was asked as well, though the parcel does not say so. Raises CorruptStore when what
@@ -229,7 +231,7 @@ class ForwardReceiver:
             return Place(task.partition, epoch, sequence, 0)
         self.state.counters.cluster_messages_received += 1
         application = _application_of(envelope)
-        application.message.asked_again = given or envelope.flags & ASKED_AGAIN != 0
+        application.message.asked_again = tried or envelope.flags & ASKED_AGAIN != 0
         source = origin_of(origin, envelope.sequence)
         try:
             return self._perform(envelope, application, task, source)
@@ -298,7 +300,7 @@ class ForwardReceiver:
             for _, place in group.places:
                 self.commits.receipts.count(place)
             put_places(group.places, out)
-        self.fabric.send(group.node_id, DONE, b"".join(out))
+        self.fabric.send(group.node_id, FORWARD_ACK, b"".join(out))
 
 
 def _application_of(envelope: Envelope) -> Application:

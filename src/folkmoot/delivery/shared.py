@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.partition.queue import Queue
-from folkmoot.routing.interest import SharedPlace
+from folkmoot.routing.interest import SharedLocation
 from folkmoot.routing.route import Group, Route, Routes
 from folkmoot.session.connection import OPEN
 from folkmoot.session.subscription import Subscription
@@ -41,7 +41,7 @@ class Shared:
         self.homeless: list[Lost] = []  # messages that have lost their member and need one somewhere
         self._turns: dict[bytes, int] = {}
 
-    def choose_place(self, name: bytes, group: Group | None, places: list[SharedPlace]) -> SharedPlace | None:
+    def choose_place(self, name: bytes, group: Group | None, places: list[SharedLocation]) -> SharedLocation | None:
         """Return the place whose turn it is; None: a member of the group here.
 
         Each as often as it has members who are there; when nobody is, as often as it has members.
@@ -65,7 +65,7 @@ class Shared:
             turn -= count
         return None
 
-    def choose_elsewhere(self, name: bytes, places: list[SharedPlace]) -> SharedPlace:
+    def choose_elsewhere(self, name: bytes, places: list[SharedLocation]) -> SharedLocation:
         """Return the place whose turn it is, of a group without members here."""
         chosen = self.choose_place(name, None, places)
         assert chosen is not None, "a shared subscription elsewhere has members"
@@ -75,7 +75,7 @@ class Shared:
         """Return the groups of a route without members here."""
         return [name for name in route.shared if name not in self.routes.groups]
 
-    def is_anybody_there(self, places: list[SharedPlace]) -> bool:
+    def is_anybody_there(self, places: list[SharedLocation]) -> bool:
         """Whether a member at one of these places has a client now."""
         return any(place.count > place.absent for place in places)
 

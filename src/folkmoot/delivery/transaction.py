@@ -17,7 +17,7 @@ from folkmoot.partition.app import App, Chunk, Committed, Stage
 from folkmoot.query.question import BUSY, CONFLICT, FOUND, NO_ROOM, TOO_LARGE, UNKNOWN, Answer
 from folkmoot.store.key import PACKETS, STAGED, TRANSACTION, end_of, name_prefix, plain_key
 from folkmoot.store.transaction import (
-    Place,
+    ChunkKey,
     StagedRow,
     TransactionRow,
     committed_key,
@@ -45,7 +45,7 @@ class Holdings:
     def __init__(self) -> None:
         self.rows: dict[bytes, TransactionRow] = {}
         self.committed: list[tuple[bytes, int, int, list[tuple[bytes, int]]]] = []  # app, number, when, parts
-        self.staged: list[tuple[Place, StagedRow]] = []
+        self.staged: list[tuple[ChunkKey, StagedRow]] = []
 
 
 class Transactions:
@@ -79,7 +79,7 @@ class Transactions:
         for app in self.apps[partition].values():
             self.state.counters.transactions_waiting += len(app.waiting)
 
-    def _restore(self, partition: int, place: Place, staged: StagedRow) -> None:
+    def _restore(self, partition: int, place: ChunkKey, staged: StagedRow) -> None:
         app = self._app(partition, place.app)
         stage: Stage | None = None
         if place.number > app.row.last:
@@ -93,7 +93,7 @@ class Transactions:
             return
         self._count(app, stage.put(place.part, place.chunk, Chunk(staged, 0)))
 
-    def _delete(self, partition: int, place: Place) -> None:
+    def _delete(self, partition: int, place: ChunkKey) -> None:
         for kind in (STAGED, PACKETS):
             key = staged_key(partition, kind, place.app, place.number, place.part, place.chunk)
             self.state.writer.delete(partition, key)
@@ -282,7 +282,7 @@ class Transactions:
         for part, count in parts:
             for chunk in [chunk for chunk in stage.parts[part] if chunk >= count]:
                 self._count(app, -stage.drop(part, chunk))
-                self._delete(app.partition, Place(app.name, stage.number, part, chunk))
+                self._delete(app.partition, ChunkKey(app.name, stage.number, part, chunk))
 
     def _drop_part(self, app: App, stage: Stage, part: bytes) -> None:
         size = sum([chunk.row.size for chunk in stage.parts.pop(part).values()])

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["FEATURES", "FENCES", "RECEIPTS", "TABLES", "TRANSACTIONS", "WAKING", "features_on", "lacking"]
+__all__ = ["FEATURES", "FLUSH_MARKERS", "RECEIPTS", "TABLES", "TRANSACTIONS", "WAKING", "features_on", "lacking"]
 
 RECEIPTS: Final = "receipts"  # the answer to a request says where its messages are, and on how many nodes
 WAKING: Final = "waking"  # a member tells one that stood still that it counts on it
 TRANSACTIONS: Final = "transactions"  # messages staged in a home partition, committed at once, published once
 TABLES: Final = "tables"  # questions for pages of tables are answered
-FENCES: Final = "fences"  # a message with no requests in it is answered: then all before it have come
+FLUSH_MARKERS: Final = "fences"  # a message with no requests in it is answered: then all before it have come
 
-FEATURES: Final[list[str]] = [RECEIPTS, WAKING, TRANSACTIONS, TABLES, FENCES]
+FEATURES: Final[list[str]] = [RECEIPTS, WAKING, TRANSACTIONS, TABLES, FLUSH_MARKERS]
 """What this software can do, in the order in which it learned it."""
 
 

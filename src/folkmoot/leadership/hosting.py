@@ -34,11 +34,11 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import EXPEL, OUTPUT, OWN, WANTED, encode_expel
 from folkmoot.turn.state import State
 
-__all__ = ["STRANGER", "Hosting"]
+__all__ = ["UNKNOWN_CLIENT", "Hosting"]
 
 _VIEWS_KEPT = 2
 _OPENED = 1  # flag of OUTPUT: it holds the CONNACK
-STRANGER = 2  # flag of OUTPUT: this node knows nothing of the client
+UNKNOWN_CLIENT = 2  # flag of OUTPUT: this node knows nothing of the client
 
 
 class Hosting:
@@ -76,7 +76,7 @@ class Hosting:
         self.informed = False
         self._early: list[tuple[str, int, int, int, bytes]] = []  # what clients have sent before that
         # Clients that want into a partition which this node is to lead and does not yet: what was said
-        self._knocking: dict[tuple[str, int], bytes] = {}
+        self._deferred_hosts: dict[tuple[str, int], bytes] = {}
         # Clients of sessions that others lead now, and the view in which they went: what their nodes have sent here
         # before they knew of it is for the next leader, to which they will send it again.
         self._left: dict[tuple[str, int], int] = {}
@@ -99,8 +99,8 @@ class Hosting:
         connection.client_id = client_id
         connection.username = username
         connection.remote = Remote(node_id, number, token)
-        connection.remote.packets = packets
-        connection.remote.given = given
+        connection.remote.received_seq = packets
+        connection.remote.resent_seq = given
         connection.remote.choked = node_id in self.fabric.choked
         connection.writable = not connection.remote.choked
         connection.lane = self._lanes.get(node_id)
@@ -121,7 +121,7 @@ class Hosting:
             # Its node may believe that this one leads, and ask only once: as after a time without a majority. Where
             # another one is to lead it asks there.
             if self.fabric.leaders[partition] == self.fabric.node_id:
-                self._knocking[(node_id, number)] = body
+                self._deferred_hosts[(node_id, number)] = body
             return
         connection, _ = self._connection(node_id, entry)
         self.remotes[(node_id, number)] = connection
@@ -145,20 +145,20 @@ class Hosting:
         connection = self.remotes.get((node_id, number))
         if connection is not None and (self.informed or not packet):
             self._packet(connection, packet, first, rest)
-        elif connection is not None or self.expecting or (node_id, number) in self._knocking:
+        elif connection is not None or self.expecting or (node_id, number) in self._deferred_hosts:
             self._early.append((node_id, number, packet, first, rest))
         elif packet and (node_id, number) not in self._left:
             # Nobody that this node knows: whatever it was about is over.
-            self.fabric.send(node_id, OUTPUT, self._output(number, packet, STRANGER, [], b""))
+            self.fabric.send(node_id, OUTPUT, self._output(number, packet, UNKNOWN_CLIENT, [], b""))
 
     def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
         if packet:
-            if packet != remote.packets + 1:
+            if packet != remote.received_seq + 1:
                 return  # it came before, or one before it went to an earlier leader, and both come again
-            remote.packets = packet
-            connection.repeated = packet <= remote.given
+            remote.received_seq = packet
+            connection.repeated = packet <= remote.resent_seq
         if first >= 0x10:
             if connection.state == OPEN:
                 self.handle(connection, first, rest)
@@ -188,12 +188,12 @@ class Hosting:
         """Tell the node that the packet is taken care of as soon as all that was changed until now is complete."""
         token = self.commits.newest_token()
         if token <= self.commits.complete_token:
-            remote.handled = packet
+            remote.handled_seq = packet
             connection.touch()
         else:
-            record = self.commits.record_of(token)
-            record.handled.append(connection)
-            record.handled_packets.append(packet)
+            turn = self.commits.turn_of(token)
+            turn.handled.append(connection)
+            turn.handled_packets.append(packet)
 
     def handle(self, connection: Connection, first: int, rest: bytes) -> None:
         """Handle a packet that another node has passed on, or would have."""
@@ -236,7 +236,7 @@ class Hosting:
         """
         self._views += 1
         for node_id in fresh:
-            self._forget_knocks(node_id)
+            self._forget_deferred_hosts(node_id)
         self._early = [early for early in self._early if early[0] not in fresh]
         if self._left:
             oldest = self._views - _VIEWS_KEPT
@@ -245,7 +245,7 @@ class Hosting:
     def gone(self, node_id: str) -> None:
         """A node is no member any more: its clients have lost their connections (A7)."""
         self._early = [early for early in self._early if early[0] != node_id]
-        self._forget_knocks(node_id)
+        self._forget_deferred_hosts(node_id)
         for connection in [connection for key, connection in self.remotes.items() if key[0] == node_id]:
             remote = connection.remote
             assert remote is not None, "a hosted connection is elsewhere"
@@ -261,7 +261,7 @@ class Hosting:
             assert remote is not None, "only packets of other nodes are noted"
             if remote.gone:
                 continue  # its answer has gone nowhere: should the node come back, its client's packet comes again
-            remote.handled = max(remote.handled, packets[i])
+            remote.handled_seq = max(remote.handled_seq, packets[i])
             connections[i].touch()
 
     def flush(self) -> None:
@@ -290,12 +290,12 @@ class Hosting:
         if remote.opened:
             remote.opened = False
             session = connection.session
-            if session is not None and session.shadow:
+            if session is not None and session.registration_only:
                 self.fabric.send(remote.node_id, OWN, varint(remote.number))
                 return
             flags = _OPENED
         self.fabric.send(
-            remote.node_id, OUTPUT, self._output(remote.number, remote.handled, flags, remote.sequences, data)
+            remote.node_id, OUTPUT, self._output(remote.number, remote.handled_seq, flags, remote.sequences, data)
         )
         remote.sequences = []
 
@@ -336,7 +336,7 @@ class Hosting:
         assert remote is not None, "it was made so"
         session = self.state.sessions.get(connection.client_id)
         if session is None and not durable:
-            session = self.restore.shadow(connection.client_id, entry[11])
+            session = self.restore.registration(connection.client_id, entry[11])
         elsewhere = session is not None and (session.connection is not None or not session.had_by(entry[11]))
         if merged and elsewhere and session is not None and session.connection is None:
             self.turn_away(node_id, entry)
@@ -357,21 +357,21 @@ class Hosting:
         """
         self.expel(Remote(node_id, entry[0], entry[11]), reason.SERVER_BUSY, OTHER_SIDE)
 
-    def _forget_knocks(self, node_id: str) -> None:
-        if self._knocking:
-            self._knocking = {key: knock for key, knock in self._knocking.items() if key[0] != node_id}
+    def _forget_deferred_hosts(self, node_id: str) -> None:
+        if self._deferred_hosts:
+            self._deferred_hosts = {key: body for key, body in self._deferred_hosts.items() if key[0] != node_id}
 
     def stand_down(self) -> None:
         """This node serves nobody."""
-        self._knocking = {}
+        self._deferred_hosts = {}
         self.catch_up(False)
 
     def let_in(self) -> None:
         """Ask those in who wanted into a partition before this node led it."""
-        if self._knocking:
-            knocking = self._knocking
-            self._knocking = {}
-            for key, body in knocking.items():
+        if self._deferred_hosts:
+            deferred = self._deferred_hosts
+            self._deferred_hosts = {}
+            for key, body in deferred.items():
                 self.host(key[0], body)
 
     def catch_up(self, expecting: bool) -> None:

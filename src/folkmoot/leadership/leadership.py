@@ -112,12 +112,14 @@ class Leadership:
         """
         fabric = self.fabric
         self.forward_sender.begin(epoch)
-        muted = fabric.unmute()  # they have not heard all that this node has said; it may have heard all that they have
+        out_of_sync = (
+            fabric.resync()
+        )  # they have not heard all that this node has said; it may have heard all that they have
         for node_id in members:
             fabric.send(node_id, ENTER, varint(epoch))
         gone = [node_id for node_id in before if members.get(node_id) != before[node_id]]
         met = [node_id for node_id in members if before.get(node_id) != members[node_id]]
-        fresh = [node_id for node_id in members if node_id in met or node_id in muted]
+        fresh = [node_id for node_id in members if node_id in met or node_id in out_of_sync]
         old = fabric.leaders
         fabric.epoch = epoch
         fabric.others = sorted(members)
@@ -134,13 +136,13 @@ class Leadership:
                 self.forward_sender.moved(partition)
                 self.interest.moved(partition)
                 if partition in merging and leader in met:
-                    self.forward_receiver.foreign(partition)
-                    self.interest.foreign[partition] = None
+                    self.forward_receiver.restart_numbers(partition)
+                    self.interest.from_other_side[partition] = None
                 self.forward_receiver.moved(partition)
                 self.relays.moved(partition)
             if not leader:
                 self.forward_sender.give_up(partition)
-                self.interest.foreign.pop(partition, None)
+                self.interest.from_other_side.pop(partition, None)
         self.routes.forget_all()
         for node_id in gone:
             self.forward_sender.gone(node_id)
@@ -170,7 +172,7 @@ class Leadership:
         self.recovery.clear()
         self.hosting.stand_down()
         self.forward_sender.drop_all()
-        self.lifecycle.trails.clear()
+        self.lifecycle.pending_closes.clear()
         self.closing.dismiss_all(why)
         if self.streams.dirty:
             self.streams.flush(self.state.writer)  # by wills
@@ -301,7 +303,7 @@ class Leadership:
     def _take_back(self, relay: Relay, homes: dict[str, tuple[bool, list[str]]]) -> None:
         """A client of this very node: its session is here now."""
         connection = relay.connection
-        ended, goodbye = self.lifecycle.trails.end_of(relay)
+        ended, goodbye = self.lifecycle.pending_closes.end_of(relay)
         if goodbye:
             self.restore.disclaim(connection.client_id, relay.token)
         self.relays.forget(relay)
@@ -333,7 +335,7 @@ class Leadership:
         for number, first, rest in relay.log:
             if connection.state == OPEN and first >= 0x10:
                 connection.again = number
-                connection.repeated = number <= relay.given
+                connection.repeated = number <= relay.sent_seq
                 self.hosting.handle(connection, first, rest)
         connection.again = 0
         connection.repeated = False

@@ -50,7 +50,7 @@ from folkmoot.store.row import (
     decode_subscription,
     decode_will,
 )
-from folkmoot.store.transaction import decode_parts, decode_staged, decode_transaction, place_of
+from folkmoot.store.transaction import chunk_key_of, decode_parts, decode_staged, decode_transaction
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.message import OutboxEntry
 
@@ -189,7 +189,7 @@ class PartitionLoader:
             committed_us, parts = decode_parts(body)
             self.holdings.committed.append((name_of(key), sequence_of(key), committed_us, parts))
         elif kind == STAGED:
-            self.holdings.staged.append((place_of(key), decode_staged(body)))
+            self.holdings.staged.append((chunk_key_of(key), decode_staged(body)))
 
     def _sent(self, client_id: str, sent_below: int) -> None:
         session = self.sessions.get(client_id)

@@ -92,7 +92,7 @@ class Restore:
         self._open_streams(partition)
         state.leads[partition] = True
         for session in loader.sessions.values():
-            _find_ends(session, state.apart)
+            _find_ends(session, state.minority_side)
             state.sessions[session.client_id] = session
             self._fresh.append(session)
         for found in loader.filters:
@@ -163,12 +163,12 @@ class Restore:
             return None
         return self.strays.pop(client_id)
 
-    def shadow(self, client_id: str, token: int) -> Session:
+    def registration(self, client_id: str, token: int) -> Session:
         """Return what stands for a transient session at another node; its will, if it has one, was loaded."""
         session = self.take_stray(client_id, token)
         if session is None:
             session = Session(client_id, self.state.partition_of(client_id.encode()), False)
-        session.shadow = True
+        session.registration_only = True
         self.state.sessions[client_id] = session
         return session
 
@@ -237,14 +237,14 @@ def _left_by(client_id: str, token: int) -> str:
     return left_name(client_id.encode(), token).decode()
 
 
-def _find_ends(session: Session, apart: bool) -> None:
+def _find_ends(session: Session, minority_side: bool) -> None:
     """Say where the restored queue of a session begins and where it goes on.
 
     apart: the other side of a split gives packet ids as well, and a client that goes from one to the other must not
     take a message of QoS 2 for another one that it has begun to get.
     """
     session.queue_next = max(session.queue_next, session.sent_below)  # else new messages would come as repeated
-    if apart:
+    if minority_side:
         session.queue_next += PACKET_IDS // 3
     session.durable_next = session.queue_next
     if not session.queue_count:

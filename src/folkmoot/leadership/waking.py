@@ -10,9 +10,9 @@ from __future__ import annotations
 from folkmoot.kernel.feature import WAKING
 from folkmoot.kernel.pack import get_varint, varint
 from folkmoot.session.connection import NEW, Connection
-from folkmoot.turn.brake import Brake
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import COUNTED, COUNTING
+from folkmoot.turn.throttle import Throttle
 
 __all__ = ["Held", "Waking"]
 
@@ -29,9 +29,9 @@ class Held:
 class Waking:
     """Owns what waits, and who has not answered."""
 
-    def __init__(self, fabric: Fabric, brake: Brake) -> None:
+    def __init__(self, fabric: Fabric, throttle: Throttle) -> None:
         self.fabric = fabric
-        self.brake = brake
+        self.throttle = throttle
         self.unsure: dict[str, None] = {}  # nodes whose answer is missing
         self._round = 0
         self._held: list[Held] = []
@@ -62,7 +62,7 @@ class Waking:
     def hold(self, connection: Connection, data: bytes) -> None:
         """Keep what a client has sent; no more of it is read meanwhile."""
         self._held.append(Held(connection, data, None))
-        self.brake.deafen(connection)
+        self.throttle.pause_reading(connection)
 
     def hold_end(self, connection: Connection, why: str) -> bool:
         """Keep that a connection has ended, if what it has sent before waits; else return False."""
@@ -79,7 +79,7 @@ class Waking:
         held = self._held
         self._held = []
         for one in held:
-            self.brake.hear(one.connection)
+            self.throttle.resume_reading(one.connection)
         # A CONNECT whose client has gone meanwhile would end the connection that it has made since.
         ended = {one.connection.id: True for one in held if one.why is not None and one.connection.state == NEW}
         return [one for one in held if one.why is not None or one.connection.id not in ended]

@@ -117,9 +117,9 @@ def _on_same_disk(top: View, member: Member) -> bool:
 def news_of(before: View | None, view: View) -> list[Event]:
     """Return what a new view tells of copies for the log; before: the one that was installed here until now."""
     events: list[Event] = []
-    if view.apart and (before is None or not before.apart):
+    if view.minority_bootstrap and (before is None or not before.minority_bootstrap):
         events.append(Event(WARNING, "began_apart", {"members": [member.node_id for member in view.members]}))
-    elif before is not None and before.apart and not view.apart:
+    elif before is not None and before.minority_bootstrap and not view.minority_bootstrap:
         events.append(Event(INFO, "joined_others", {"members": [member.node_id for member in view.members]}))
     old = Losses() if before is None else before.losses
     for nodes, partitions in view.losses.groups():

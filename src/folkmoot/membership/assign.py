@@ -82,7 +82,7 @@ def assign(
     branches: dict[int, list[str]] | None = None,
     serving: list[str] | None = None,
     crowded: list[str] | None = None,
-    yielded: dict[int, list[tuple[str, int, int]]] | None = None,
+    uncommitted_tails: dict[int, list[tuple[str, int, int]]] | None = None,
 ) -> tuple[list[list[str]], list[list[str]]]:
     """Return for each partition its replicas (leader first) and its learners in the next view.
 
@@ -93,7 +93,7 @@ def assign(
     branches: is given per partition the learners with another branch, see `is_branch`. serving: who serves in the view
     that it has installed (all who have one, if None); the others were started again since. crowded: who has no room on
     its disk: it keeps what it has, leads only what nobody else can, and is given nothing new. yielded: is given per
-    partition the learners with changes that were told to nobody, see `View.yielded`.
+    partition the learners with changes that were told to nobody, see `View.uncommitted_tails`.
     """
     if bases is None:
         bases = {}
@@ -105,8 +105,8 @@ def assign(
     assigner = _Assigner(members, ring, previous, holdings, current, {} if filled is None else filled)
     assigner.told_bases = bases
     # By the epoch: an older version tells the same view without the mark.
-    apart = [base.epoch for base in bases.values() if base.apart]
-    assigner.apart = [node_id for node_id, base in bases.items() if base.epoch in apart]
+    minority_bootstrap = [base.epoch for base in bases.values() if base.minority_bootstrap]
+    assigner.minority_bootstrap = [node_id for node_id, base in bases.items() if base.epoch in minority_bootstrap]
     assigner.crowded = {} if crowded is None else dict.fromkeys(crowded, True)
     replicas: list[list[str]] = []
     learners: list[list[str]] = []
@@ -116,8 +116,8 @@ def assign(
         learners.append(fill)
     if branches is not None:
         branches.update(assigner.branches)
-    if yielded is not None:
-        yielded.update(assigner.yielded)
+    if uncommitted_tails is not None:
+        uncommitted_tails.update(assigner.uncommitted_tails)
     return replicas, learners
 
 
@@ -139,9 +139,9 @@ class _Assigner:
         self._known: list[str] = [] if previous is None else previous.known
         self._bases: dict[str, View] = {}
         self.branches: dict[int, list[str]] = {}
-        self.yielded: dict[int, list[tuple[str, int, int]]] = {}
+        self.uncommitted_tails: dict[int, list[tuple[str, int, int]]] = {}
         self.told_bases = bases
-        self.apart: list[str] = []
+        self.minority_bootstrap: list[str] = []
         self.crowded: dict[str, bool] = {}
         self._copies: list[list[_Copy]] = [[] for _ in range(ring.partitions)]
         self._filled: list[list[tuple[str, str]]] = [[] for _ in range(ring.partitions)]
@@ -188,12 +188,12 @@ class _Assigner:
             base = self.told_bases.get(node_id)
             mark = (node_id, holding.epoch, holding.seq)
             # Once known to have been told to nobody, changes stay so, also when the views that prove it are forgotten.
-            judged = base is not None and mark in base.yielded.get(partition, [])
+            judged = base is not None and mark in base.uncommitted_tails.get(partition, [])
             has = includes(tip, holding)
             if not judged and is_branch(holding, base, partition, tip, replicas):
                 self.branches.setdefault(partition, []).append(node_id)
             elif has == NO or (judged and has != YES):
-                self.yielded.setdefault(partition, []).append(mark)
+                self.uncommitted_tails.setdefault(partition, []).append(mark)
 
     def _winner(self, partition: int, complete: list[_Copy]) -> _Group:
         groups = self._groups(partition, complete)
@@ -223,7 +223,7 @@ class _Assigner:
 
     def _within(self, complete: list[_Copy]) -> list[_Copy]:
         """Return the copies without those of nodes that began apart: others may have read from what these have."""
-        return [copy for copy in complete if copy.node_id not in self.apart]
+        return [copy for copy in complete if copy.node_id not in self.minority_bootstrap]
 
     def _groups(self, partition: int, complete: list[_Copy]) -> list[_Group]:
         """Return those that are in sync, one group for each view that is not closed for this partition."""

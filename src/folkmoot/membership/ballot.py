@@ -41,7 +41,7 @@ __all__ = ["Ballot", "installed_epoch"]
 
 _RETRY_US: Final = 20 * MILLISECOND
 _KEPT: Final = "it serves in a view with a majority: "
-_MUTE_US: Final = 10 * SECOND
+_UNRESPONSIVE_US: Final = 10 * SECOND
 
 
 class Ballot:
@@ -50,7 +50,7 @@ class Ballot:
     def __init__(self, member_state: MemberState, detector: Detector) -> None:
         self.proposal: Proposal | None = None
         self.retry_us: int = 0  # no proposal before
-        self.muted: dict[str, int] = {}  # who did not answer, though heard: left out until then
+        self.unresponsive: dict[str, int] = {}  # who did not answer, though heard: left out until then
         self.requests: list[Request] = []  # of all members, for the proposal under way
         self.leaving: list[str] = []
         self.left: list[str] = []
@@ -131,14 +131,14 @@ class Ballot:
             return
         silent = proposal.missing()
         for node_id in silent:
-            self.muted[node_id] = now + _MUTE_US
+            self.unresponsive[node_id] = now + _UNRESPONSIVE_US
         self._member_state.event(WARNING, "view_unanswered", {"epoch": proposal.epoch, "silent": silent})
         self.proposal = None
 
-    def mute(self, now: int) -> list[str]:
+    def unresponsive_ids(self, now: int) -> list[str]:
         """Return who is left out because it did not answer."""
-        self.muted = {node_id: until for node_id, until in self.muted.items() if until > now}
-        return sorted(self.muted)
+        self.unresponsive = {node_id: until for node_id, until in self.unresponsive.items() if until > now}
+        return sorted(self.unresponsive)
 
     def is_hopeless(self, ids: list[str]) -> bool:
         """Tell whether the proposal under way waits for somebody who is gone; `ids` live."""

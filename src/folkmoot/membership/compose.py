@@ -40,7 +40,7 @@ def compose(
                 bases[node_id] = promise.base
             served[node_id] = promise.base_epoch if promise.serving else proposal.epoch
     branches: dict[int, list[str]] = {}
-    yielded: dict[int, list[tuple[str, int, int]]] = {}
+    uncommitted_tails: dict[int, list[tuple[str, int, int]]] = {}
     holdings = {node_id: promise.holdings for node_id, promise in proposal.promises.items()}
     kept, fill = assign(
         members,
@@ -52,14 +52,14 @@ def compose(
         branches,
         [node_id for node_id in bases if proposal.promises[node_id].serving],
         told.crowded,
-        yielded,
+        uncommitted_tails,
     )
     final = _with_joining(members, fill, before)
     known, absent = _known(final, before, tops, requests, left)
     view = View(proposal.epoch, final, kept, fill, known, absent, _refused(tops, requests, final), branches, served)
     view.crowded = list(told.crowded)
-    view.yielded = yielded
-    view.apart = told.few and (previous is None or previous.apart)
+    view.uncommitted_tails = uncommitted_tails
+    view.minority_bootstrap = told.few and (previous is None or previous.minority_bootstrap)
     view.lineage = _lineage(bases)
     view.lasts = _lasts(tops, absent)
     view.forgotten = _forgotten(view, tops, fresh, before, requests)
@@ -157,7 +157,7 @@ def _tops(proposal: Proposal) -> list[View]:
             if promise.base is not None and promise.serving == serving:
                 found[promise.base_epoch] = promise.base
                 holders.setdefault(promise.base_epoch, []).append(node_id)
-        if [view for view in found.values() if not view.apart]:
+        if [view for view in found.values() if not view.minority_bootstrap]:
             break
     tops: list[View] = []
     for epoch in sorted(found, reverse=True):
@@ -175,7 +175,7 @@ def _tops(proposal: Proposal) -> list[View]:
 
 def _within(tops: list[View]) -> list[View]:
     """Return those that were not begun apart, if there are any: who was in the others is a newcomer to these."""
-    return [top for top in tops if not top.apart] or tops
+    return [top for top in tops if not top.minority_bootstrap] or tops
 
 
 def _foremost(tops: list[View]) -> View | None:

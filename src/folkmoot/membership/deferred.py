@@ -79,7 +79,7 @@ class DeferredChanges:
         if self._member_state.filled or self._member_state.news:
             wish.reasons.append(f"{self._member_state.me.node_id} has news")
         if (
-            view.apart
+            view.minority_bootstrap
             and wish.proposer == self._member_state.me.node_id
             and not self._member_state.is_few(view.members)
         ):

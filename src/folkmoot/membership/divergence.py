@@ -1,6 +1,6 @@
 """Where two copies of a partition parted: what of one the other has, as far as their histories can tell.
 
-A history lists the epochs of a copy's changes; where epochs were forgotten it has a gap (`holding.GAP`). So there are
+A history lists the epochs of a copy's changes; where epochs were forgotten it has a gap (`holding.FORGOTTEN`). So there are
 three answers, and whoever asks has to say what "nobody can tell" means for him: never that there is something to merge.
 
 Why the newest epoch that both have is where they parted: an epoch has one leader per partition, and whoever has one of
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.membership.holding import GAP, Holding
+from folkmoot.membership.holding import FORGOTTEN, Holding
 
 __all__ = ["NO", "UNKNOWN", "YES", "has_change", "includes", "shared"]
 
@@ -29,7 +29,7 @@ def _line(holding: Holding) -> list[tuple[int, int]]:
         count -= 1  # an epoch that begins after it
     if count and history[count - 1][0] == holding.epoch:
         return history if count == len(history) else history[:count]
-    return [(GAP, 0), (holding.epoch, holding.seq - 1)]
+    return [(FORGOTTEN, 0), (holding.epoch, holding.seq - 1)]
 
 
 def _end(line: list[tuple[int, int]], place: int, holding: Holding) -> int:
@@ -39,7 +39,7 @@ def _end(line: list[tuple[int, int]], place: int, holding: Holding) -> int:
 
 def _is_open(line: list[tuple[int, int]], place: int) -> bool:
     """Whether what follows a place is forgotten."""
-    return place + 1 < len(line) and line[place + 1][0] == GAP
+    return place + 1 < len(line) and line[place + 1][0] == FORGOTTEN
 
 
 def shared(one: Holding, other: Holding) -> tuple[int, bool]:
@@ -52,7 +52,7 @@ def shared(one: Holding, other: Holding) -> tuple[int, bool]:
     theirs = _line(other)
     places: dict[int, int] = {}
     for place, entry in enumerate(theirs):
-        if entry[0] != GAP:
+        if entry[0] != FORGOTTEN:
             places[entry[0]] = place
     for here in range(len(mine) - 1, -1, -1):
         there = places.get(mine[here][0], -1)
@@ -63,7 +63,7 @@ def shared(one: Holding, other: Holding) -> tuple[int, bool]:
         if my_end != their_end:
             return min(my_end, their_end), True
         return my_end, not _is_open(mine, here) and not _is_open(theirs, there)
-    begun = mine[0][0] != GAP and theirs[0][0] != GAP and mine[0][1] == 0 and theirs[0][1] == 0
+    begun = mine[0][0] != FORGOTTEN and theirs[0][0] != FORGOTTEN and mine[0][1] == 0 and theirs[0][1] == 0
     return 0, begun  # two that began from nothing, in different epochs, have nothing in common
 
 
@@ -88,7 +88,7 @@ def has_change(holder: Holding, epoch: int, seq: int) -> int:
         if line[place][1] < seq:
             if line[place][0] == epoch:
                 return YES
-            return UNKNOWN if line[place][0] == GAP and not _lists(line, epoch) else NO
+            return UNKNOWN if line[place][0] == FORGOTTEN and not _lists(line, epoch) else NO
     return UNKNOWN
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import varint
-from folkmoot.membership.holding import GAP, HISTORY_MAX
+from folkmoot.membership.holding import FORGOTTEN, HISTORY_MAX
 from folkmoot.peer.cursor import Cursor
 from folkmoot.store.key import history_key
 from folkmoot.store.reader import Reader
@@ -44,15 +44,15 @@ def trimmed(history: list[tuple[int, int]], newest: int, anchors: list[int]) -> 
         place = count
         while place and history[place - 1][0] > anchor:
             place -= 1
-        while place and history[place - 1][0] == GAP:
+        while place and history[place - 1][0] == FORGOTTEN:
             place -= 1
         _keep(kept, place - newest, min(place + 1, count))
     found: list[tuple[int, int]] = []
     for place, entry in enumerate(history):
-        if kept[place] and entry[0] != GAP:
+        if kept[place] and entry[0] != FORGOTTEN:
             found.append(entry)
-        elif not found or found[-1][0] != GAP:
-            found.append((GAP, entry[1]))
+        elif not found or found[-1][0] != FORGOTTEN:
+            found.append((FORGOTTEN, entry[1]))
     return found
 
 

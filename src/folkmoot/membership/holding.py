@@ -14,7 +14,7 @@ from folkmoot.peer.cursor import Cursor
 __all__ = [
     "COMPLETE",
     "DAMAGED",
-    "GAP",
+    "FORGOTTEN",
     "HISTORY_MAX",
     "NONE",
     "PARTIAL",
@@ -31,7 +31,7 @@ PARTIAL: Final = 1  # is being filled, or was when it stopped: has holes
 COMPLETE: Final = 2  # everything up to its position; also when that is nothing and the node is a replica
 DAMAGED: Final = 3  # a checksum or digest says that rows are wrong or missing
 
-GAP: Final = 0  # in a history, in place of an epoch: from there up to the next entry epochs were forgotten
+FORGOTTEN: Final = 0  # in a history, in place of an epoch: from there up to the next entry epochs were forgotten
 HISTORY_MAX: Final = 1024  # entries of a history at most; reached only while a copy is being filled over so many epochs
 
 _FORMAT: Final = 2

@@ -76,7 +76,7 @@ class MemberState:
         self.fallen: bool = False  # has stood down since it promised: the others take it for who it was, so it waits
         self.leaving: bool = False  # wants to go for good
         self.departing: bool = False  # has said goodbye: no view is to have it any more
-        self.strangers: list[str] = []  # members of views that were made without this node: they have forgotten it
+        self.excluded_by: list[str] = []  # members of views that were made without this node: they have forgotten it
         self.met: dict[str, str] = {}  # by seed the id of the node that has answered there
         self.installed_us: int = 0
         self.promised_us: int = 0
@@ -132,7 +132,7 @@ class MemberState:
         for view in chain:
             member = view.member(self.me.node_id)
             if view.epoch > self.epoch() and member is None:
-                self.strangers.extend([one.node_id for one in view.members])
+                self.excluded_by.extend([one.node_id for one in view.members])
             if view.epoch <= self.epoch() or member is None or member.incarnation != self.me.incarnation:
                 continue
             taken = True
@@ -151,8 +151,8 @@ class MemberState:
                     old.epoch, old.members, old.replicas, old.learners, view.known, view.absent, view.refused
                 )
                 self.base.lineage = old.lineage
-                self.base.apart = old.apart
-                self.base.yielded = old.yielded
+                self.base.minority_bootstrap = old.minority_bootstrap
+                self.base.uncommitted_tails = old.uncommitted_tails
                 self.base.lasts = view.lasts
                 self.base.losses = old.losses
                 me = self.me.node_id  # nothing was given up in such a view

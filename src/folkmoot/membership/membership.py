@@ -78,7 +78,7 @@ class Membership:
     @property
     def seeks(self) -> bool:
         """Whether this node has reason to ask who its seeds are."""
-        return self.view is None or self.view.apart
+        return self.view is None or self.view.minority_bootstrap
 
     def know_seeds(self, residents: dict[str, str]) -> None:
         """Learn the ids of the nodes that answer at addresses."""
@@ -130,9 +130,9 @@ class Membership:
         return True
 
     @property
-    def strangers(self) -> list[str]:
+    def excluded_by(self) -> list[str]:
         """Members of views that were made without this node, to be taken: what was between them and it is void."""
-        return self._member_state.strangers
+        return self._member_state.excluded_by
 
     @property
     def wants(self) -> list[str]:

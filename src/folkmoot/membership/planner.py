@@ -52,7 +52,7 @@ class Planner:
         self._bad_now: dict[int, int] = {}
 
     def survey(
-        self, view: View, stalled: bool, requests: list[Request], muted: list[str], doubt_us: int, now: int
+        self, view: View, stalled: bool, requests: list[Request], unresponsive: list[str], doubt_us: int, now: int
     ) -> Wish:
         """Return the wish of a member of `view`.
 
@@ -61,10 +61,10 @@ class Planner:
         wish = Wish()
         self._bad_now = {}
         touch = self._detector.mutual()
-        for node_id in muted:
+        for node_id in unresponsive:
             touch &= ~self._detector.bit(node_id)
         quiet = self._detector.quiet(now - doubt_us)
-        stay = self._stay(view, stalled, requests, muted, touch, quiet, wish)
+        stay = self._stay(view, stalled, requests, unresponsive, touch, quiet, wish)
         if wish.proved and quiet & stay:
             stay = self._without_quiet(view, stay, quiet, wish)
         stay = self._without_bad_links(stay, now, wish)
@@ -107,7 +107,14 @@ class Planner:
         return self._detector.ids(here)
 
     def _stay(
-        self, view: View, stalled: bool, requests: list[Request], muted: list[str], touch: int, quiet: int, wish: Wish
+        self,
+        view: View,
+        stalled: bool,
+        requests: list[Request],
+        unresponsive: list[str],
+        touch: int,
+        quiet: int,
+        wish: Wish,
     ) -> int:
         """Return the members that live; a node that stands still is out, also for itself."""
         stay = 0
@@ -121,7 +128,7 @@ class Planner:
                 bit = peer.bit
                 proved = peer.proved_dead or (peer.member is not None and peer.incarnation() != member.incarnation)
                 vouchers = touch & ~quiet if proved else touch
-                why = "does not answer" if member.node_id in muted else self._fault(member, peer, vouchers)
+                why = "does not answer" if member.node_id in unresponsive else self._fault(member, peer, vouchers)
                 wish.proved = wish.proved or (proved and why != "")
             if not why and _asked(DEPART, requests, member):
                 why = "stops"

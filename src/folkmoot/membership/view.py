@@ -109,8 +109,8 @@ class View:
         self.losses: Losses = Losses()
         self.crowded: list[str] = []
         self.doubtful: list[str] = []
-        self.apart: bool = False
-        self.yielded: dict[int, list[tuple[str, int, int]]] = {}
+        self.minority_bootstrap: bool = False
+        self.uncommitted_tails: dict[int, list[tuple[str, int, int]]] = {}
         self.proposer: str = ""  # who proposed it, "" = nobody: a copy that was kept up to date (`MemberState.base`)
         self._by_id: dict[str, Member] = {member.node_id: member for member in self.members}
         assert len(self.replicas) == len(self.learners), "one list of replicas and one of learners per partition"
@@ -144,7 +144,7 @@ class View:
 
     def is_whole(self) -> bool:
         """Tell whether everybody who is known is here: nobody is away who may come with changes of his own."""
-        return count_of(self.known, self._by_id) == len(self.known) and not self.apart
+        return count_of(self.known, self._by_id) == len(self.known) and not self.minority_bootstrap
 
     def votes(self) -> int:
         """Return how much of the last full membership is here: twice the number, and one if its lowest id is."""

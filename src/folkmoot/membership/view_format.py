@@ -81,7 +81,7 @@ def encode_view(view: View) -> bytes:
             put_bytes(_put_ids(view.crowded)),
             put_bytes(encode_losses(view.losses)),
             put_bytes(_put_ids(view.doubtful)),
-            put_bytes(bytes([view.apart])),
+            put_bytes(bytes([view.minority_bootstrap])),
             put_bytes(_put_yielded(view)),
         ]
     )
@@ -92,15 +92,15 @@ def _put_ids(ids: list[str]) -> bytes:
 
 
 def _put_yielded(view: View) -> bytes:
-    parts: list[bytes] = [varint(len(view.yielded))]
-    for partition in sorted(view.yielded):
-        copies = view.yielded[partition]
+    parts: list[bytes] = [varint(len(view.uncommitted_tails))]
+    for partition in sorted(view.uncommitted_tails):
+        copies = view.uncommitted_tails[partition]
         parts.append(varint(partition) + varint(len(copies)))
         parts.extend([put_text(node_id) + varint(epoch) + varint(seq) for node_id, epoch, seq in copies])
     return b"".join(parts)
 
 
-def _take_yielded(data: bytes) -> dict[int, list[tuple[str, int, int]]]:
+def _take_uncommitted_tails(data: bytes) -> dict[int, list[tuple[str, int, int]]]:
     cursor = Cursor(data, "a view's copies with changes that were told to nobody")
     found: dict[int, list[tuple[str, int, int]]] = {}
     for _ in range(cursor.count(_PARTITIONS_MAX)):
@@ -228,7 +228,7 @@ def decode_view(data: bytes) -> View:
         names = Cursor(cursor.bytes_(), "a view's doubtful ids")
         view.doubtful = [names.text() for _ in range(names.count(MEMBERS_MAX))]
     if not cursor.done():
-        view.apart = Cursor(cursor.bytes_(), "whether a view was begun apart").integer() > 0
+        view.minority_bootstrap = Cursor(cursor.bytes_(), "whether a view was begun apart").integer() > 0
     if not cursor.done():
-        view.yielded = _take_yielded(cursor.bytes_())
+        view.uncommitted_tails = _take_uncommitted_tails(cursor.bytes_())
     return view

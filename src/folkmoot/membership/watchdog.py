@@ -62,7 +62,9 @@ class Watchdog:
         stalled = self._member_state.stalled(now)
         requests = unsatisfied(self._deferred.requests(view), view)
         self._planner.lacks_room = self._member_state.room.lacks
-        wish = self._planner.survey(view, stalled, requests, self._ballot.mute(now), self._beater.doubt_us(), now)
+        wish = self._planner.survey(
+            view, stalled, requests, self._ballot.unresponsive_ids(now), self._beater.doubt_us(), now
+        )
         self.proposers = wish.ids[:_PROPOSERS]
         self._deferred.plan(view, wish, requests, now)
         if not wish.reasons:

@@ -15,9 +15,9 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import get_u16, get_u64, u64
 from folkmoot.merge.merge_session import NOBODY, STEP_ROWS, THEIRS, SessionMerge
 from folkmoot.merge.merge_transaction import app_of, merge_app
-from folkmoot.merge.receipt import Receipt
 from folkmoot.merge.side import Side, replaces
 from folkmoot.merge.stamp import Stamp, decode_stamp, encode_stamp
+from folkmoot.merge.summary import HealSummary
 from folkmoot.store.batch import DELETE, PUT
 from folkmoot.store.key import (
     BODY,
@@ -85,7 +85,7 @@ class Merge:
 
     def __init__(self, partition: int, mine: Side, theirs: Side, branch: int, first_number: int) -> None:
         self.units: list[Unit] = []
-        self.receipt = Receipt()
+        self.summary = HealSummary()
         self.homes: dict[bytes, bool] = {}
         self._partition = partition
         self._mine = mine
@@ -100,7 +100,7 @@ class Merge:
 
         Raises CorruptStore, IndexError or ValueError when a row cannot be read.
         """
-        self.receipt.partitions = 1
+        self.summary.partitions = 1
         yield from self._sessions()
         keys: dict[bytes, bool] = {}
         for rows in (self._mine.rows, self._theirs.rows):
@@ -164,22 +164,22 @@ class Merge:
                     self._bodies[decode_queue(body).body] = True
             if merge.changed or (ops and merge.base == THEIRS):
                 self.homes[client] = merge.base == THEIRS
-            self.receipt.drop("the other side has applied the same request", merge.repeated)
-            self.receipt.drop("the replay that queued a record goes on by itself", merge.replayed)
-            self.receipt.drop("the message of a queue row cannot be read", merge.unreadable)
+            self.summary.drop("the other side has applied the same request", merge.repeated)
+            self.summary.drop("the replay that queued a record goes on by itself", merge.replayed)
+            self.summary.drop("the message of a queue row cannot be read", merge.unreadable)
             if ops:
                 self._count(merge)
                 self._add(b"0" + client, ops)
 
     def _count(self, merge: SessionMerge) -> None:
-        receipt = self.receipt
-        receipt.sessions += 1
-        receipt.sessions_taken += 1 if merge.base == THEIRS else 0
-        receipt.sessions_ended += 1 if merge.base == NOBODY else 0
-        receipt.messages += merge.added
-        receipt.acknowledged += merge.removed
-        receipt.subscribed += merge.subscribed
-        receipt.unsubscribed += merge.unsubscribed
+        summary = self.summary
+        summary.sessions += 1
+        summary.sessions_taken += 1 if merge.base == THEIRS else 0
+        summary.sessions_ended += 1 if merge.base == NOBODY else 0
+        summary.messages += merge.added
+        summary.acknowledged += merge.removed
+        summary.subscribed += merge.subscribed
+        summary.unsubscribed += merge.unsubscribed
 
     # -- other rows ---------------------------------------------------------------------------------------------------
 
@@ -204,7 +204,7 @@ class Merge:
         elif (kind == MERGED or kind == LEFTOVER) and mine is None:
             self._add(name, [(PUT, key, body_of(theirs))])
         elif kind == CHUNK and not self._mine.knows(theirs):
-            self.receipt.chunks += 1
+            self.summary.chunks += 1
             cut = len(key) - 8
             leftover = key[:2] + bytes([LEFTOVER]) + key[3:cut] + u64(self._branch) + key[cut:]
             self._add(name, [(PUT, leftover, body_of(theirs))])
@@ -229,12 +229,12 @@ class Merge:
         theirs_us = self._theirs.put_us(key) or _created_us(theirs)
         if not replaces(key, self._mine, self._theirs, mine_us, theirs_us):
             if theirs is not None and not self._mine.knows(theirs):
-                self.receipt.drop("a retained message was set or cleared later on this side", 1)
+                self.summary.drop("a retained message was set or cleared later on this side", 1)
         elif theirs is None:
-            self.receipt.retained_cleared += 1
+            self.summary.retained_cleared += 1
             self._add(name, [(DELETE, key, b"")])
         else:
-            self.receipt.retained += 1
+            self.summary.retained += 1
             self._add(name, [(PUT, key, body_of(theirs))])
 
     def _stamp(self, name: bytes, key: bytes, mine: bytes | None, theirs: bytes) -> None:
@@ -254,7 +254,7 @@ class Merge:
         for key in keys:
             theirs = self._theirs.rows.get(key)
             if theirs is not None and not self._mine.knows(theirs):
-                self.receipt.outbox += 1
+                self.summary.outbox += 1
                 to = numbered_key(kind_prefix(self._partition, OUTBOX), number)
                 self._add(b"1" + key[2:], [(PUT, to, body_of(theirs))])
                 number += 1

@@ -23,12 +23,12 @@ from folkmoot.store.key import (
     sequence_of,
 )
 from folkmoot.store.transaction import (
-    Place,
+    ChunkKey,
     TransactionRow,
+    chunk_key_of,
     decode_parts,
     decode_transaction,
     encode_transaction,
-    place_of,
 )
 from folkmoot.store.writer import VERSION_BYTES, body_of
 
@@ -119,7 +119,7 @@ def _is_wanted(key: bytes, row: TransactionRow, waiting: list[int], order: dict[
     """Tell whether a row belongs to what waits; None for what is staged and not committed."""
     if key[2] == COMMITTED:
         return sequence_of(key) in waiting
-    place: Place = place_of(key)
+    place: ChunkKey = chunk_key_of(key)
     if place.number > row.last:
         return None
     part = order.get(place.number, {}).get(place.part, -1)

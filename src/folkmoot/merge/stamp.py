@@ -89,7 +89,7 @@ class Stamps:
         """Return how many there are."""
         return len(self._stamps[partition])
 
-    def is_orphan(self, partition: int) -> bool:
+    def began_empty(self, partition: int) -> bool:
         """Whether the partition was begun from nothing while somebody was away who may have had it."""
         return kind_prefix(partition, STAMP)[:2] in self._stamps[partition]
 

@@ -30,7 +30,7 @@ __all__ = [
     "Pingresp",
     "Properties",
     "Publish",
-    "Record",
+    "PacketPart",
     "Suback",
     "Subscribe",
     "Unsuback",
@@ -49,7 +49,7 @@ def _show(value: object) -> str:
 
 
 @mypyc_attr(acyclic=True)
-class Record:
+class PacketPart:
     """Base of the packets: equality and repr by their fields."""
 
     def fields(self) -> list[tuple[str, object]]:
@@ -57,7 +57,7 @@ class Record:
         return []
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Record) or type(self) is not type(other):
+        if not isinstance(other, PacketPart) or type(self) is not type(other):
             return False
         return self.fields() == other.fields()
 
@@ -73,7 +73,7 @@ class Record:
 
 
 @mypyc_attr(acyclic=True)
-class Properties(Record):
+class Properties(PacketPart):
     """The properties of an MQTT 5.0 packet or will: None (or an empty list) where absent.
 
     Times are seconds as on the wire; booleans are 0 or 1. Source: MQTT 5.0 table 2-4.
@@ -143,7 +143,7 @@ class Properties(Record):
 
 
 @mypyc_attr(acyclic=True)
-class Will(Record):
+class Will(PacketPart):
     """The will message of a CONNECT (MQTT 5.0 section 3.1.2.5); `properties` only in MQTT 5.0."""
 
     def __init__(
@@ -167,7 +167,7 @@ class Will(Record):
 
 
 @mypyc_attr(acyclic=True)
-class Connect(Record):
+class Connect(PacketPart):
     """CONNECT, section 3.1. `clean_start` is called clean session in MQTT 3.x; `keep_alive_s` 0 means none."""
 
     def __init__(
@@ -214,7 +214,7 @@ class Connect(Record):
 
 
 @mypyc_attr(acyclic=True)
-class Connack(Record):
+class Connack(PacketPart):
     """CONNACK, section 3.2. `code` is a reason code in MQTT 5.0, a return code 0 to 5 in MQTT 3.x."""
 
     def __init__(self, session_present: bool, code: int, properties: Properties | None = None) -> None:
@@ -228,7 +228,7 @@ class Connack(Record):
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
-class Publish(Record):
+class Publish(PacketPart):
     """PUBLISH, section 3.3. `packet_id` is 0 with QoS 0; `topic` is empty only beside a topic alias (MQTT 5.0)."""
 
     def __init__(
@@ -263,7 +263,7 @@ class Publish(Record):
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
-class Ack(Record):
+class Ack(PacketPart):
     """PUBACK, PUBREC, PUBREL or PUBCOMP (`kind` 4 to 7), sections 3.4 to 3.7; `code` is 0 in MQTT 3.x."""
 
     def __init__(self, kind: int, packet_id: int, code: int = 0, properties: Properties | None = None) -> None:
@@ -283,7 +283,7 @@ class Ack(Record):
 
 
 @mypyc_attr(acyclic=True)
-class Subscribe(Record):
+class Subscribe(PacketPart):
     """SUBSCRIBE, section 3.8. `entries` are (topic filter, subscription options byte), at least one."""
 
     def __init__(self, packet_id: int, entries: list[tuple[bytes, int]], properties: Properties | None = None) -> None:
@@ -297,7 +297,7 @@ class Subscribe(Record):
 
 
 @mypyc_attr(acyclic=True)
-class Suback(Record):
+class Suback(PacketPart):
     """SUBACK, section 3.9. One code per entry of the SUBSCRIBE: reason codes, in MQTT 3.x granted QoS or 0x80."""
 
     def __init__(self, packet_id: int, codes: list[int], properties: Properties | None = None) -> None:
@@ -311,7 +311,7 @@ class Suback(Record):
 
 
 @mypyc_attr(acyclic=True)
-class Unsubscribe(Record):
+class Unsubscribe(PacketPart):
     """UNSUBSCRIBE, section 3.10, with at least one filter."""
 
     def __init__(self, packet_id: int, filters: list[bytes], properties: Properties | None = None) -> None:
@@ -325,7 +325,7 @@ class Unsubscribe(Record):
 
 
 @mypyc_attr(acyclic=True)
-class Unsuback(Record):
+class Unsuback(PacketPart):
     """UNSUBACK, section 3.11. One reason code per filter; MQTT 3.x has none (empty list)."""
 
     def __init__(self, packet_id: int, codes: list[int], properties: Properties | None = None) -> None:
@@ -339,17 +339,17 @@ class Unsuback(Record):
 
 
 @mypyc_attr(acyclic=True)
-class Pingreq(Record):
+class Pingreq(PacketPart):
     """PINGREQ, section 3.12."""
 
 
 @mypyc_attr(acyclic=True)
-class Pingresp(Record):
+class Pingresp(PacketPart):
     """PINGRESP, section 3.13."""
 
 
 @mypyc_attr(acyclic=True)
-class Disconnect(Record):
+class Disconnect(PacketPart):
     """DISCONNECT, section 3.14; `code` is 0 in MQTT 3.x."""
 
     def __init__(self, code: int = 0, properties: Properties | None = None) -> None:
@@ -362,7 +362,7 @@ class Disconnect(Record):
 
 
 @mypyc_attr(acyclic=True)
-class Auth(Record):
+class Auth(PacketPart):
     """AUTH, section 3.15; MQTT 5.0 only."""
 
     def __init__(self, code: int = 0, properties: Properties | None = None) -> None:

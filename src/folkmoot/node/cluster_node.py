@@ -12,15 +12,15 @@ from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
 from folkmoot.membership.membership import Membership
 from folkmoot.membership.view import View
-from folkmoot.node.chronicle import Chronicle
 from folkmoot.node.congestion import Congestion
 from folkmoot.node.effect import Effects
+from folkmoot.node.heal_log import HealLog
 from folkmoot.node.load import is_full, level_of, own_load
 from folkmoot.node.meter import Meter
 from folkmoot.node.opening import Opening
 from folkmoot.node.pace import Pace
-from folkmoot.node.promised import Promised
-from folkmoot.node.record import put_view, read_view
+from folkmoot.node.replica_holdings import ReplicaHoldings
+from folkmoot.node.rows import put_view, read_view
 from folkmoot.node.shutdown import Shutdown
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import BROKER_FIRST, HEALS, REPLICATION_FIRST
@@ -67,13 +67,13 @@ class ClusterNode:
         broker.receipts.evidence = _Disks(self.replication)
         stored = self.stored = read_view(state.reader)
         self.membership = Membership(
-            self.me, config, state.partitions, state.rng.fork(), Promised(self.replication), stored
+            self.me, config, state.partitions, state.rng.fork(), ReplicaHoldings(self.replication), stored
         )
         self.pace = Pace(self.replication.copies)
         self.opening = Opening(state, broker, self.replication)
         self.meter = Meter(state.counters, self.peers, self.replication)
         self.shutdown = Shutdown(state, broker, self.membership)
-        self.chronicle = Chronicle(fabric.node_id, state, self.peers, self.replication)
+        self.heal_log = HealLog(fabric.node_id, state, self.peers, self.replication)
         self._needs_majority = config.split_policy == "majority"
         self._members: dict[str, int] = {}  # the others of the view: their incarnations
         self._wanted: dict[str, None] = {}
@@ -81,7 +81,7 @@ class ClusterNode:
         self._epoch = 0  # of the view
         self._again: list[int] = []  # partitions that begin anew here, when the store shows what was written
         self._past: dict[str, int] = {}  # all that have been members: their newest incarnations
-        self._broken: dict[str, None] = {}  # members that were at another side: the view begins anew with them
+        self._to_reset: dict[str, None] = {}  # members that were at another side: the view begins anew with them
         self._unopened: list[int] = []  # partitions whose leader has not said that it is there
 
     @property
@@ -92,7 +92,7 @@ class ClusterNode:
     def open(self) -> None:
         """Read how far this node's copies are; raises CorruptStore or StoreError."""
         self.replication.open(self.state.now, self.stored)
-        self.chronicle.open()
+        self.heal_log.open()
         self.membership.wake(self.state.now)
         self.step()
 
@@ -120,10 +120,10 @@ class ClusterNode:
             self._see_features()
             if not change.resumed:
                 self.membership.renewed(change.node_id)
-                self.chronicle.greet(change.node_id)
+                self.heal_log.greet(change.node_id)
                 self.broker.switch.forget(change.node_id)
                 if self._members.get(change.node_id, -1) == change.incarnation:
-                    self.fabric.mute(change.node_id)  # the next view begins anew with it
+                    self.fabric.lose_sync(change.node_id)  # the next view begins anew with it
                     self.membership.changed(now)
         else:
             if change.refused:
@@ -134,7 +134,7 @@ class ClusterNode:
 
     def _message(self, node_id: str, kind: int, body: bytes, now: int) -> None:
         if kind == HEALS:
-            self.chronicle.learn(node_id, body)
+            self.heal_log.learn(node_id, body)
         elif kind < REPLICATION_FIRST:
             self.membership.receive(node_id, kind, body, now)
         elif kind < BROKER_FIRST:
@@ -212,7 +212,7 @@ class ClusterNode:
         self.replication.wake(now)
         self.shutdown.step()
         self.meter.step(now)
-        self.chronicle.step()
+        self.heal_log.step()
         self.step()
         if self.opening.step():
             self._progress(now)
@@ -245,9 +245,9 @@ class ClusterNode:
         if self._needs_majority and not view.has_majority():
             return  # copies stay as they are: what was not committed when the split came must not become so
         put_view(self.state.writer, view)
-        self.state.apart = False
-        if self._serving and self._is_torn(view):
-            self._begin_apart()
+        self.state.minority_side = False
+        if self._serving and self._lost_majority(view):
+            self._begin_as_minority()
         elif self._serving and view.begins_anew(self.me.node_id, self.replication.replica_states.view):
             self._serving = False
             self.broker.leadership.stand_down("this node was forgotten, and begins anew")
@@ -255,7 +255,7 @@ class ClusterNode:
         self.replication.install(view, now)
         members = {member.node_id: member.incarnation for member in view.members if member.node_id != self.me.node_id}
         before = self._members
-        self._meet(view, members)
+        self._find_resets(view, members)
         self._members = members
         self.congestion.installed(members)
         self._see_features()
@@ -267,10 +267,10 @@ class ClusterNode:
             self._serving = True
             self.fabric.idle = ""
             before = {}
-        elif self._broken or self.fabric.muted:
+        elif self._to_reset or self.fabric.out_of_sync:
             self.broker.leadership.leave_all()
-            before = {node_id: before[node_id] for node_id in before if node_id not in self._broken}
-        self._broken.clear()
+            before = {node_id: before[node_id] for node_id in before if node_id not in self._to_reset}
+        self._to_reset.clear()
         partitions = self.state.partitions
         leaders = [replicas[0] if replicas else "" for replicas in view.replicas]
         self.fabric.holds = [self.me.node_id in replicas for replicas in view.replicas] or [False] * partitions
@@ -286,38 +286,38 @@ class ClusterNode:
         self.broker.know()
         self.broker.switch.installed()
 
-    def _is_torn(self, view: View) -> bool:
+    def _lost_majority(self, view: View) -> bool:
         """Whether members were lost that may go on by themselves, and count for more than those who are left."""
         before = self.replication.replica_states.view
         if before is None or view.has_majority_or_tie():
             return False
         return any(before.member(node_id) is not None for node_id in view.doubtful)
 
-    def _begin_apart(self) -> None:
+    def _begin_as_minority(self) -> None:
         """Begin anew as the smaller side of a split: nothing is told that was not certain before the others were lost.
 
         Clients that seem to be here may be with the others by now, and send there again what was not answered here.
         """
         self._serving = False
-        self.state.apart = True
+        self.state.minority_side = True
         self.broker.take_back()
         self.broker.leadership.stand_down("this is the smaller side of a split")
         self.broker.flush()
 
-    def _meet(self, view: View, members: dict[str, int]) -> None:
+    def _find_resets(self, view: View, members: dict[str, int]) -> None:
         """Note with whom all begins anew: who was in a view without this node, or is back in one with it.
 
         A side of a split takes the clients of the other for gone, and passes nothing on to it.
         """
-        strangers = self.membership.strangers
+        excluded_by = self.membership.excluded_by
         for node_id, incarnation in members.items():
             if self._members.get(node_id) == incarnation:
-                apart = node_id in strangers or view.bases.get(node_id, 0) > self._epoch
+                reset = node_id in excluded_by or view.bases.get(node_id, 0) > self._epoch
             else:
-                apart = self._past.get(node_id) == incarnation
-            if apart:
-                self._broken[node_id] = None
-        strangers.clear()
+                reset = self._past.get(node_id) == incarnation
+            if reset:
+                self._to_reset[node_id] = None
+        excluded_by.clear()
         self._past.update(members)
 
     def _see_features(self) -> None:

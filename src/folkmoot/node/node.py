@@ -331,10 +331,12 @@ class Node:
         effects.closes = list(state.closes)
         state.closes.clear()
         # A turn may have done both, in any order: what counts is how it ended. One that closes is read to its end.
-        effects.pauses = [connection for connection in state.pauses if connection.deaf and connection.state < CLOSING]
+        effects.pauses = [
+            connection for connection in state.pauses if connection.reading_paused and connection.state < CLOSING
+        ]
         state.pauses.clear()
-        self._broker.commits.mute()
-        effects.resumes = [connection for connection in state.resumes if not connection.deaf]
+        self._broker.commits.defer_publishes()
+        effects.resumes = [connection for connection in state.resumes if not connection.reading_paused]
         state.resumes.clear()
         effects.checks = list(state.checks)
         state.checks.clear()

@@ -51,4 +51,8 @@ class Shutdown:
 
     def _quiet(self) -> bool:
         """Whether no client is here, no leader of a partition owes an answer, and all know who has gone."""
-        return not self._state.connections and not self._broker.forward_sender.busy and not self._broker.trails.busy
+        return (
+            not self._state.connections
+            and not self._broker.forward_sender.busy
+            and not self._broker.pending_closes.busy
+        )

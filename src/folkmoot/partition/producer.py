@@ -10,7 +10,7 @@ from typing import Final
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_u64, u64
-from folkmoot.partition.census import Census
+from folkmoot.partition.producer_eviction import ProducerEviction
 from folkmoot.store.key import PRODUCER, plain_key
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.commit import Commits
@@ -41,7 +41,7 @@ class Producers:
         self._newest: dict[bytes, _Newest] = {}  # by row key
         self._live: dict[bytes, int] = {}  # by producer: what transient sessions got
         self.counts: list[int] = [0] * state.partitions  # rows per partition
-        self._census: Census | None = None
+        self._eviction: ProducerEviction | None = None
 
     def advance(self, partition: int, producer: bytes, sequence: int) -> bool:
         """Return whether `sequence` is new in this partition; then it is the newest from now on."""
@@ -69,43 +69,43 @@ class Producers:
 
     def _count(self, partition: int) -> None:
         self.counts[partition] += 1
-        if self._census is None and self.counts[partition] > self.state.limits.producers_max:
-            self._census = Census(self.state, partition)
+        if self._eviction is None and self.counts[partition] > self.state.limits.producers_max:
+            self._eviction = ProducerEviction(self.state, partition)
 
     def forget(self, partition: int) -> None:
         """This node leads the partition no more."""
         self.counts[partition] = 0
-        if self._census is not None and self._census.partition == partition:
-            self._census = None
+        if self._eviction is not None and self._eviction.partition == partition:
+            self._eviction = None
         prefix = plain_key(partition, PRODUCER, b"")
         for key in [key for key in self._newest if key.startswith(prefix)]:
             del self._newest[key]
 
     def busy(self) -> bool:
         """Whether a partition has too many producers: `step` is to be called."""
-        return self._census is not None
+        return self._eviction is not None
 
     def step(self) -> None:
         """Do a page of the work of forgetting the oldest."""
-        census = self._census
-        if census is None:
+        eviction = self._eviction
+        if eviction is None:
             return
         try:
-            if not census.walk():
+            if not eviction.walk():
                 return
-            keys = census.take()
+            keys = eviction.take()
         except CorruptStore as fault:  # it begins anew with the next producer that is one too many
             self.state.event(ERROR, "corrupt_store", {"what": str(fault)})
-            self._census = None
+            self._eviction = None
             return
         for key in keys:
             newest = self._newest.get(key)
             if newest is None or newest.token <= self.commits.durable_token:
                 self._newest.pop(key, None)
-                self.counts[census.partition] -= 1
-                self.state.writer.delete(census.partition, key)
+                self.counts[eviction.partition] -= 1
+                self.state.writer.delete(eviction.partition, key)
         if not keys:
-            self._census = None
+            self._eviction = None
 
     def _forget_some(self) -> None:
         """Forget up to half of them, but none whose row is on its way to the disk: an old row would be read instead.

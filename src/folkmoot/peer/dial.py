@@ -10,10 +10,10 @@ from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.rng import Rng
 from folkmoot.peer.config import ClusterConfig
 
-__all__ = ["Dials", "Target"]
+__all__ = ["Dials", "DialedAddress"]
 
 
-class Target:
+class DialedAddress:
     """A wanted address; `node_id`: who answered there last, "" when nobody has."""
 
     def __init__(self, address: str) -> None:
@@ -25,7 +25,7 @@ class Target:
         self.due_us = 0
 
     def __repr__(self) -> str:
-        return f"Target({self.address} node={self.node_id!r} busy={self.busy} due={self.due_us})"
+        return f"DialedAddress({self.address} node={self.node_id!r} busy={self.busy} due={self.due_us})"
 
 
 class Dials:
@@ -34,67 +34,67 @@ class Dials:
     def __init__(self, config: ClusterConfig, rng: Rng) -> None:
         self._config = config
         self._rng = rng
-        self.targets: dict[str, Target] = {}
+        self.entries: dict[str, DialedAddress] = {}
 
-    def want(self, address: str) -> Target:
+    def want(self, address: str) -> DialedAddress:
         """Keep a connection to whoever lives at `address`."""
-        target = self.targets.get(address)
-        if target is None:
-            target = self.targets[address] = Target(address)
-        return target
+        entry = self.entries.get(address)
+        if entry is None:
+            entry = self.entries[address] = DialedAddress(address)
+        return entry
 
     def unwant(self, address: str) -> None:
         """Dial an address no more."""
-        self.targets.pop(address, None)
+        self.entries.pop(address, None)
 
     def met(self, address: str, node_id: str) -> None:
         """A node has been found at an address."""
-        target = self.targets.get(address)
-        if target is not None:
-            target.node_id = node_id
+        entry = self.entries.get(address)
+        if entry is not None:
+            entry.node_id = node_id
 
     def residents(self, own_id: str) -> dict[str, str]:
         """Return by address the id of the node that has answered there last."""
-        found = {one.address: own_id if one.itself else one.node_id for one in self.targets.values()}
+        found = {one.address: own_id if one.itself else one.node_id for one in self.entries.values()}
         return {address: node_id for address, node_id in found.items() if node_id}
 
-    def ended(self, address: str, lived_us: int, now: int) -> Target | None:
+    def ended(self, address: str, lived_us: int, now: int) -> DialedAddress | None:
         """A dial has failed or its connection is gone; one that did not live long was no success."""
-        target = self.targets.get(address)
-        if target is None:
+        entry = self.entries.get(address)
+        if entry is None:
             return None
-        target.busy = False
+        entry.busy = False
         if lived_us >= self._config.dial_us_max:
-            target.backoff_us = 0
-            target.due_us = now
-            return target
-        doubled = max(2 * target.backoff_us, self._config.dial_us_min)
-        target.backoff_us = min(doubled, self._config.dial_us_max)
+            entry.backoff_us = 0
+            entry.due_us = now
+            return entry
+        doubled = max(2 * entry.backoff_us, self._config.dial_us_min)
+        entry.backoff_us = min(doubled, self._config.dial_us_max)
         # Nodes that lost each other at one moment must not meet again and again at one moment.
-        target.due_us = now + target.backoff_us - self._rng.below(target.backoff_us // 4 + 1)
-        return target
+        entry.due_us = now + entry.backoff_us - self._rng.below(entry.backoff_us // 4 + 1)
+        return entry
 
     def hurry(self, node_id: str, now: int) -> None:
         """A connection to a node that has lived for long is gone: dial at once, it tells whether the node lives."""
-        for target in self.targets.values():
-            if target.node_id == node_id and not target.busy:
-                target.backoff_us = 0
-                target.due_us = now
+        for entry in self.entries.values():
+            if entry.node_id == node_id and not entry.busy:
+                entry.backoff_us = 0
+                entry.due_us = now
 
     def take(self, connected: dict[str, bool], now: int) -> list[str]:
         """Return the addresses to dial at `now`; they count as busy until `ended`."""
         found: list[str] = []
-        for target in self.targets.values():
-            if target.busy or target.itself or target.due_us > now or target.node_id in connected:
+        for entry in self.entries.values():
+            if entry.busy or entry.itself or entry.due_us > now or entry.node_id in connected:
                 continue
-            target.busy = True
-            found.append(target.address)
+            entry.busy = True
+            found.append(entry.address)
         return found
 
     def next_due(self, connected: dict[str, bool]) -> int:
         """Return when `take` has something at the earliest, or NEVER."""
         due: int = NEVER
-        for target in self.targets.values():
-            if target.due_us < due and not (target.busy or target.itself or target.node_id in connected):
-                due = target.due_us
+        for entry in self.entries.values():
+            if entry.due_us < due and not (entry.busy or entry.itself or entry.node_id in connected):
+                due = entry.due_us
         return due

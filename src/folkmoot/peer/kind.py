@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 __all__ = [
-    "ASK",
+    "ASK_OFFER",
     "BROKER_FIRST",
     "COMMIT",
     "COPY",
@@ -56,7 +56,7 @@ SETTLED: Final = 24
 COPY: Final = 25
 FILLED: Final = 26
 TAIL: Final = 27
-ASK: Final = 28
+ASK_OFFER: Final = 28
 OFFER: Final = 29
 
 # The broker: folkmoot.turn.message

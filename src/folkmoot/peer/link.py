@@ -35,7 +35,7 @@ class Frame:
     """A data frame that is not acknowledged: its bytes and the number of its last message."""
 
     def __init__(self, last: int, data: bytes) -> None:
-        self.last = last
+        self.last_seq = last
         self.data = data
 
 
@@ -45,7 +45,7 @@ class Resume:
     def __init__(self, tag: int, known: int, received: int, serial: int) -> None:
         self.tag = tag
         self.known = known
-        self.received = received
+        self.received_seq = received
         self.serial = serial
 
 
@@ -81,14 +81,14 @@ class Link:
         self.queue_bytes = 0
         self.frames: list[Frame] = []
         self.frames_bytes = 0
-        self.unsent = 0  # index of the first frame that the current connection was not given
-        self.last_number = 0  # of the last message put
-        self.framed_number = 0
-        self.acked = 0
+        self.unsent_index = 0  # index of the first frame that the current connection was not given
+        self.put_seq = 0  # of the last message put
+        self.framed_seq = 0
+        self.acked_seq = 0
         self.overflow = False
         self.dirty = False
         # Input
-        self.received = 0
+        self.received_seq = 0
         self.unacked_bytes = 0
         self.ack_due_us: int = NEVER
         self.unknown = 0  # messages whose kind no version that we know has
@@ -100,7 +100,7 @@ class Link:
         self.round_trip_us = 0
 
     def __repr__(self) -> str:
-        numbers = f"sent={self.last_number} acked={self.acked} received={self.received}"
+        numbers = f"sent={self.put_seq} acked={self.acked_seq} received={self.received_seq}"
         return f"Link({self.node_id!r} incarnation={self.member.incarnation} up={self.up} {numbers})"
 
     # Output
@@ -115,20 +115,20 @@ class Link:
         self.queue.append(head)
         self.queue.append(body)
         self.queue_bytes += len(head) + len(body)
-        self.last_number += 1
+        self.put_seq += 1
         if self.queue_bytes >= FRAME_BYTES:
             self.seal()
 
     def seal(self) -> None:
         """Make a frame of what was put; it stays until it is acknowledged."""
-        if self.framed_number == self.last_number:
+        if self.framed_seq == self.put_seq:
             return
-        data = data_frame(self.framed_number + 1, self.received, self.queue, self.queue_bytes)
+        data = data_frame(self.framed_seq + 1, self.received_seq, self.queue, self.queue_bytes)
         self.queue = [b""]
         self.queue_bytes = 0
-        self.frames.append(Frame(self.last_number, data))
+        self.frames.append(Frame(self.put_seq, data))
         self.frames_bytes += len(data)
-        self.framed_number = self.last_number
+        self.framed_seq = self.put_seq
         self.unacked_bytes = 0
         self.ack_due_us = NEVER
 
@@ -139,13 +139,13 @@ class Link:
             return False
         frames = self.frames
         given = 0
-        while self.unsent < len(frames) and connection.writable:
+        while self.unsent_index < len(frames) and connection.writable:
             if given >= HANDOVER_BYTES:
                 return True
-            data = frames[self.unsent].data
+            data = frames[self.unsent_index].data
             connection.put(data)
             given += len(data)
-            self.unsent += 1
+            self.unsent_index += 1
         return False
 
     def acknowledge(self) -> None:
@@ -154,20 +154,20 @@ class Link:
         self.ack_due_us = NEVER
         if connection is not None and connection.writable:
             self.unacked_bytes = 0
-            connection.put(data_frame(0, self.received, [b""], 0))  # it may overtake frames: it must not count
+            connection.put(data_frame(0, self.received_seq, [b""], 0))  # it may overtake frames: it must not count
 
     def acknowledged(self, number: int) -> None:
         """The peer has all messages up to `number`; the caller has checked that they were sent."""
-        if number <= self.acked:
+        if number <= self.acked_seq:
             return
-        self.acked = number
+        self.acked_seq = number
         frames = self.frames
         count = 0
-        while count < len(frames) and frames[count].last <= number:
+        while count < len(frames) and frames[count].last_seq <= number:
             self.frames_bytes -= len(frames[count].data)
             count += 1
         del frames[:count]
-        self.unsent = max(self.unsent - count, 0)
+        self.unsent_index = max(self.unsent_index - count, 0)
 
     # Input
 
@@ -180,12 +180,12 @@ class Link:
             return "a data frame that is too short"
         first = get_u64(data, pos + 1)
         ack = get_u64(data, pos + 9)
-        number = self.received
+        number = self.received_seq
         if first > number + 1 or (first == 0 and stop > pos + _HEAD_BYTES):
             return f"message {first} after message {number}"
-        if ack > self.framed_number:
-            return f"message {ack} acknowledged, {self.framed_number} sent"
-        if ack > self.acked:
+        if ack > self.framed_seq:
+            return f"message {ack} acknowledged, {self.framed_seq} sent"
+        if ack > self.acked_seq:
             self.acknowledged(ack)
         before = len(inbox)
         skip = number + 1 - first
@@ -220,7 +220,7 @@ class Link:
                 self.unknown += 1
                 number += 1
             at = end
-        self.received = number
+        self.received_seq = number
         if first:  # an acknowledgement alone is not acknowledged: two idle nodes would never rest
             self.unacked_bytes += stop - pos
         return ""
@@ -229,7 +229,7 @@ class Link:
 
     def resume_frame(self, serial: int) -> bytes:
         """Return the RESUME frame of this side."""
-        return frame(RESUME, b"".join([u64(self.tag), u64(self.peer_tag), u64(self.received), u64(serial)]))
+        return frame(RESUME, b"".join([u64(self.tag), u64(self.peer_tag), u64(self.received_seq), u64(serial)]))
 
     def begin_anew(self) -> None:
         """Forget both directions: the other side is new."""
@@ -237,12 +237,12 @@ class Link:
         self.queue_bytes = 0
         self.frames = []
         self.frames_bytes = 0
-        self.unsent = 0
-        self.last_number = 0
-        self.framed_number = 0
-        self.acked = 0
+        self.unsent_index = 0
+        self.put_seq = 0
+        self.framed_seq = 0
+        self.acked_seq = 0
         self.overflow = False
-        self.received = 0
+        self.received_seq = 0
         self.unacked_bytes = 0
         self.ack_due_us = NEVER
         self.was_up = False

@@ -91,11 +91,11 @@ class Peers(Switch):
     def dial_failed(self, address: str, why: str, refused: bool, now: int) -> None:
         """Nobody could be reached; `refused`: the host lives and nobody listens."""
         self._tick(now)
-        target = self._targets.ended(address, 0, self._now)
-        if target is None:
+        entry = self._dials.ended(address, 0, self._now)
+        if entry is None:
             return
-        self._at(target.due_us)
-        link = self._links.get(target.node_id)
+        self._at(entry.due_us)
+        link = self._links.get(entry.node_id)
         # Only the peer's own address tells of the peer: another may be one of a load balancer.
         if (
             link is not None
@@ -125,8 +125,8 @@ class Peers(Switch):
         for link in self._links.values():
             if link.current is not None or link.pending is not None:
                 connected[link.node_id] = True
-        self.dials += self._targets.take(connected, self._now)
-        self._at(self._targets.next_due(connected))
+        self.dials += self._dials.take(connected, self._now)
+        self._at(self._dials.next_due(connected))
 
     def next_wake(self) -> int:
         """Return when `wake` is to be called at the latest, in microseconds, or NEVER."""
@@ -137,19 +137,19 @@ class Peers(Switch):
     def want(self, address: str) -> None:
         """Keep a connection to whoever lives at `address` ("HOST:PORT"); this node's own address is ignored."""
         if address and address != self.me.address:
-            self._targets.want(address)
+            self._dials.want(address)
             for link in self._links.values():
                 if link.member.address == address:
-                    self._targets.met(address, link.node_id)
+                    self._dials.met(address, link.node_id)
             self._at(self._now)
 
     def unwant(self, address: str) -> None:
         """Dial `address` no more; a connection that stands stays."""
-        self._targets.unwant(address)
+        self._dials.unwant(address)
 
     def residents(self) -> dict[str, str]:
         """Return by wanted address the id of the node that has answered there last, this one included."""
-        return self._targets.residents(self.me.node_id)
+        return self._dials.residents(self.me.node_id)
 
     def send(self, node_id: str, kind: int, body: bytes) -> None:
         """Send a message, with all others of this turn; dropped when no process of the node is known.

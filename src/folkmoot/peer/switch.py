@@ -65,7 +65,7 @@ class Switch:
         self._serials = 0
         self._complaints: dict[str, int] = {}
         self._greeter = Greeter(me, config, rng)
-        self._targets = Dials(config, rng.fork())
+        self._dials = Dials(config, rng.fork())
 
     # Time
 
@@ -133,9 +133,9 @@ class Switch:
             return
         if fault == ITSELF:
             # A seed list has this node's own address, perhaps in other words: not dialled again.
-            target = self._targets.targets.get(peer.address) if peer.outgoing else None
-            if target is not None:
-                target.itself = True
+            entry = self._dials.entries.get(peer.address) if peer.outgoing else None
+            if entry is not None:
+                entry.itself = True
             self._close(peer, fault)
         else:
             self.refused_us = self._now
@@ -181,7 +181,7 @@ class Switch:
         link = self._link_for(peer)
         if link is None:
             return
-        self._targets.met(peer.address, link.node_id)
+        self._dials.met(peer.address, link.node_id)
         current = link.current
         if link.pending is not None or (current is not None and (current.outgoing or self.me.node_id > link.node_id)):
             self._close(peer, "there is another connection")
@@ -222,9 +222,9 @@ class Switch:
             if link.up:
                 self._tell_down(link, "it has dropped what was between us", False)
             link.begin_anew()
-        received = resume.received if resume.known == link.tag else 0
-        if received > link.framed_number:
-            self._reject(peer, f"it has received {received} of {link.framed_number} messages")
+        received = resume.received_seq if resume.known == link.tag else 0
+        if received > link.framed_seq:
+            self._reject(peer, f"it has received {received} of {link.framed_seq} messages")
             return
         link.peer_tag = resume.tag
         previous = link.current
@@ -238,7 +238,7 @@ class Switch:
         if not peer.outgoing:
             self._send_resume(peer, link)
         link.acknowledged(received)
-        link.unsent = 0
+        link.unsent_index = 0
         link.refused = False
         link.heard_us = link.patience_from_us = link.ping_due_us = self._now
         self._at(self._now)
@@ -296,7 +296,7 @@ class Switch:
         self._handshakes.pop(peer.id, None)
         link = peer.link
         if peer.outgoing:
-            self._targets.ended(peer.address, lived_us, self._now)
+            self._dials.ended(peer.address, lived_us, self._now)
         if link is None:
             self._at(self._now)
             return
@@ -310,7 +310,7 @@ class Switch:
             if link.up:
                 self._tell_down(link, why, False)
             if lived_us >= self._config.dial_us_max:
-                self._targets.hurry(link.node_id, self._now)
+                self._dials.hurry(link.node_id, self._now)
         self._at(self._now)
 
     def _drop(self, link: Link, why: str) -> None:
@@ -348,9 +348,9 @@ class Switch:
             for found in disagreements(self._greeter.hello.settings, link.settings):
                 self.events.append(Event(WARNING, "settings_differ", found.fields(link.node_id)))
         link.was_up = True
-        for address in self._targets.targets:
+        for address in self._dials.entries:
             if address == link.member.address:
-                self._targets.met(address, link.node_id)
+                self._dials.met(address, link.node_id)
         self.unanswered.pop(link.member.address, None)
 
     def _tell_down(self, link: Link, why: str, refused: bool) -> None:

@@ -114,7 +114,7 @@ class Admission:
 
     def _begin(self, connection: Connection, durable: bool) -> Session:
         session = self.lifecycle.begin(connection.client_id, durable)
-        session.shadow = connection.remote is not None and not durable
+        session.registration_only = connection.remote is not None and not durable
         return session
 
     def _waits(self, old: Session | None, connection: Connection, assigned: bool) -> bool:
@@ -128,11 +128,11 @@ class Admission:
         if self.fabric.planted.unfenced or (remote is None and connection.remote is None):
             return False
         if remote is None:
-            trails = self.lifecycle.trails
-            if other is not None and trails.is_left_by(other):
+            pending_closes = self.lifecycle.pending_closes
+            if other is not None and pending_closes.is_left_by(other):
                 self.state.counters.takeovers += 1
                 self.closing.taken_over(other)
-            if not trails.is_open(connection.client_id):
+            if not pending_closes.is_open(connection.client_id):
                 return False
         waiting = self._parked.get(connection.client_id)
         if waiting is not None and waiting[0] is not connection:

@@ -14,9 +14,9 @@ from folkmoot.protocol.presence import connected_fields
 from folkmoot.proxy.relay import token_of
 from folkmoot.session.connection import OPEN, REGISTERING, Connection
 from folkmoot.session.session import PACKET_IDS, Session
-from folkmoot.turn.brake import FOR_HANDSHAKE
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.state import TIMER_CONNECT, TIMER_KEEP_ALIVE, TIMER_SESSION, State
+from folkmoot.turn.throttle import FOR_HANDSHAKE
 
 __all__ = ["Attaching"]
 
@@ -120,7 +120,7 @@ class Attaching:
     def be_guest(self, connection: Connection) -> None:
         """Let something stand in for a session that is elsewhere."""
         session = Session(connection.client_id, self.state.partition_of(connection.client_id.encode()), False)
-        session.guest = True
+        session.proxy = True
         session.username = connection.username
         session.connection = connection
         connection.session = session
@@ -130,7 +130,7 @@ class Attaching:
         connection.state = REGISTERING
         token = self.commits.newest_token()
         if wait and token > self.commits.complete_token:
-            self.commits.record_of(token).connects.append(connection)
+            self.commits.turn_of(token).connects.append(connection)
         else:
             self.opened(connection)
 

@@ -104,7 +104,7 @@ class Closing:
                 continue
             if connection.state == OPEN or connection.state == NEW:
                 self.disconnect(connection, reason.SERVER_BUSY, why)
-            elif connection.session is not None or (connection.relay is not None and connection.relay.told):
+            elif connection.session is not None or (connection.relay is not None and connection.relay.announced):
                 self.close(connection)  # its session and its will may be on their way: it is not refused
             else:
                 self.refuse(connection, reason.SERVER_UNAVAILABLE, why)

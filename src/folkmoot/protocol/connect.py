@@ -21,10 +21,10 @@ from folkmoot.session.connection import CHECKING, OPEN, REGISTERING, Authenticat
 from folkmoot.session.relay import GRANTED
 from folkmoot.store.transaction import PUBLISHER_PREFIX
 from folkmoot.topics.name import check_topic
-from folkmoot.turn.brake import FOR_HANDSHAKE
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import State
+from folkmoot.turn.throttle import FOR_HANDSHAKE
 
 __all__ = ["Connecting"]
 

@@ -73,7 +73,7 @@ class Control:
             if kind == DISCONNECT:
                 packet = decode(first, body, connection.version)
                 assert isinstance(packet, Disconnect), "the packet type says so"
-                self.lifecycle.trails.disconnect(connection, relay, first, body)
+                self.lifecycle.pending_closes.disconnect(connection, relay, first, body)
                 self._end(connection, packet.code)
             else:
                 self.relays.forward(relay, first, body)

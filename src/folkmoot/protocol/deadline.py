@@ -14,7 +14,6 @@ from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.will import Wills
 from folkmoot.session.connection import CHECKING, CLOSED, CLOSING, NEW, REGISTERING, Connection
-from folkmoot.turn.brake import FOR_OVERLOAD, FOR_RATE
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.state import (
     TIMER_KEEP_ALIVE,
@@ -25,6 +24,7 @@ from folkmoot.turn.state import (
     TIMER_WILL,
     State,
 )
+from folkmoot.turn.throttle import FOR_OVERLOAD, FOR_RATE
 
 __all__ = ["Deadlines"]
 

@@ -26,11 +26,11 @@ from folkmoot.session.relay import Relay
 from folkmoot.session.session import Session
 from folkmoot.store.message import Message
 from folkmoot.topics.name import check_topic
-from folkmoot.turn.brake import FOR_ORDER
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.lifetime import lifetime
 from folkmoot.turn.receipt import Receipt
 from folkmoot.turn.state import State
+from folkmoot.turn.throttle import FOR_ORDER
 
 __all__ = ["Inbound"]
 
@@ -123,7 +123,7 @@ class Inbound:
         if passed_on:
             self._forward(connection, relay, first, packet_id, topic, payload, properties)
             if first & 1:
-                relay.retained = relay.packets
+                relay.retained_seq = relay.packet_seq
             return True
         self._count(qos, len(payload))
         self._accept(connection, first, qos, packet_id, topic, payload, properties)

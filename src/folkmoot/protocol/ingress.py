@@ -21,8 +21,8 @@ from folkmoot.protocol.control import Control
 from folkmoot.protocol.inbound import Inbound
 from folkmoot.routing.route import Route, Routes
 from folkmoot.session.connection import CHECKING, NEW, OPEN, REGISTERING, Connection
-from folkmoot.turn.brake import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RELAY
 from folkmoot.turn.state import State
+from folkmoot.turn.throttle import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RELAY
 
 __all__ = ["Ingress", "merge_tail"]
 
@@ -84,7 +84,7 @@ class Ingress:
 
     def take_apart(self, connection: Connection, data: bytes) -> None:
         """Handle all complete packets of `data` and keep the rest."""
-        held = connection.state == OPEN and (connection.muted or connection.stash is not None)
+        held = connection.state == OPEN and (connection.defers_publishes or connection.stash is not None)
         overload = self.state.overload
         before = self._published() if overload else 0
         try:
@@ -114,8 +114,8 @@ class Ingress:
         """Go on with what was put aside while the connection might not publish."""
         commits = self.control.commits
         data = commits.take_stash(connection)
-        connection.muted = False
-        commits.hear(connection)
+        connection.defers_publishes = False
+        commits.resume_reading(connection)
         if data and connection.state == OPEN:
             self.take_apart(connection, data)
 
@@ -130,7 +130,7 @@ class Ingress:
             length, body = decode_varint(data, pos + 1)
             pos = body + length
         if pos < len(data):
-            connection.muted = False
+            connection.defers_publishes = False
             self.take_apart(connection, data[pos:])
 
     def _sift(self, connection: Connection, data: bytes) -> int:
@@ -219,7 +219,7 @@ class Ingress:
                 if first >> 4 == 3:
                     at = self._publish(connection, data, pos, body, end)
                     if at < 0:
-                        connection.muted = True
+                        connection.defers_publishes = True
                         return pos + self._sift(connection, data[pos:])
                     pos = at
                 elif length == 2 and (first == 0x40 or first == 0x50 or first == 0x62 or first == 0x70):

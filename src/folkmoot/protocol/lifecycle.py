@@ -10,7 +10,7 @@ from folkmoot.kernel.clock import SECOND
 from folkmoot.partition.queue import Queue
 from folkmoot.protocol.presence import disconnected_fields
 from folkmoot.protocol.will import Wills
-from folkmoot.proxy.trail import Trails
+from folkmoot.proxy.pending_close import PendingCloses
 from folkmoot.routing.route import Routes
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
@@ -31,7 +31,7 @@ class Lifecycle:
     def __init__(
         self,
         state: State,
-        trails: Trails,
+        pending_closes: PendingCloses,
         queue: Queue,
         routes: Routes,
         shared: Shared,
@@ -39,7 +39,7 @@ class Lifecycle:
         purges: Purges,
     ) -> None:
         self.state = state
-        self.trails = trails
+        self.pending_closes = pending_closes
         self.queue = queue
         self.routes = routes
         self.shared = shared
@@ -82,7 +82,7 @@ class Lifecycle:
             if self.state.listening:
                 self.state.tell("disconnected", disconnected_fields(connection, self.state.now))
             connection.opened_us = 0
-        self.trails.begin(connection, goodbye)
+        self.pending_closes.begin(connection, goodbye)
         session = connection.session
         if session is None:
             return
@@ -90,7 +90,7 @@ class Lifecycle:
         session.connection = None
         if connection.remote is None:
             self.state.counters.clients_connected -= 1
-        if session.guest:
+        if session.proxy:
             return
         if goodbye:
             self.wills.cancel(session)

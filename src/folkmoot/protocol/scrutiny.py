@@ -14,11 +14,11 @@ from folkmoot.partition.producer import PRODUCER_BYTES_MAX, PRODUCER_PROPERTY, S
 from folkmoot.routing.route import Route, Routes, is_reserved
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
-from folkmoot.turn.brake import FOR_RATE
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import RECEIPT_PROPERTY
 from folkmoot.turn.state import TIMER_RATE, State
+from folkmoot.turn.throttle import FOR_RATE
 
 __all__ = ["Scrutiny", "names_producer"]
 

@@ -17,10 +17,10 @@ from folkmoot.mqtt.kind import PUBCOMP
 from folkmoot.session.connection import Connection
 from folkmoot.session.relay import ASKED, ENDED, ENTRY_BYTES, GRANTED, Relay
 from folkmoot.session.session import Session
-from folkmoot.turn.brake import FOR_RELAY, Brake
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import ATTACHED, HOST, RELAY
 from folkmoot.turn.state import State
+from folkmoot.turn.throttle import FOR_RELAY, Throttle
 
 __all__ = ["BLOCKED", "CLOSED", "GOODBYE", "HOST_ENTRY", "UNBLOCKED", "Relays", "is_goodbye", "token_of"]
 
@@ -45,10 +45,10 @@ taken care of, and up to which an earlier leader was given them.
 class Relays:
     """All connections of this node whose partition another node leads, or is about to."""
 
-    def __init__(self, state: State, fabric: Fabric, brake: Brake) -> None:
+    def __init__(self, state: State, fabric: Fabric, throttle: Throttle) -> None:
         self.state = state
         self.fabric = fabric
-        self.brake = brake
+        self.throttle = throttle
         self.relays: dict[int, Relay] = {}
         self._by_partition: list[dict[int, Relay]] = [{} for _ in range(state.partitions)]
         self._outgoing: dict[str, list[bytes]] = {}
@@ -60,20 +60,20 @@ class Relays:
         """A client wants in: ask the leader of its partition, as soon as there is one."""
         met = connection.token != 0  # this node has led the partition, and let it in as far as a session and a will
         relay = Relay(connection, partition, body, assigned, token_of(connection, self.state))
-        relay.told = met
+        relay.announced = met
         self._add(relay)
         if self.fabric.open[partition] and self.fabric.leaders[partition] != self.fabric.node_id:
             self._ask(relay)
 
     def _add(self, relay: Relay) -> None:
-        relay.packets = relay.connection.passed_on
+        relay.packet_seq = relay.connection.relayed_seq
         relay.connection.relay = relay
         self.relays[relay.number] = relay
         self._by_partition[relay.partition][relay.number] = relay
 
     def _ask(self, relay: Relay) -> None:
         relay.leader = self.fabric.leaders[relay.partition]
-        relay.told = True
+        relay.announced = True
         self._flush_to(relay.leader)
         self.fabric.send(relay.leader, HOST, msgspec.msgpack.encode(self._entry(relay, relay.state == ASKED)))
 
@@ -95,8 +95,8 @@ class Relays:
             list(relay.flights.values()),
             relay.token,
             void,
-            relay.log[0][0] - 1 if relay.log else relay.packets,
-            relay.given,
+            relay.log[0][0] - 1 if relay.log else relay.packet_seq,
+            relay.sent_seq,
         )
 
     def adopt(self, connection: Connection, session: Session, taken: list[tuple[int, bytes, int]], busy: bool) -> Relay:
@@ -121,7 +121,7 @@ class Relays:
                     relay.flights[packet_id] = entry.sequence
         if busy and session.durable:
             self.forward(relay, MARKED, b"")
-            relay.promised = relay.packets
+            relay.marker_seq = relay.packet_seq
             connection.fast = False
         return relay
 
@@ -134,16 +134,16 @@ class Relays:
 
     def forward(self, relay: Relay, first: int, rest: bytes) -> None:
         """Pass on a packet of the client: its first byte, and all behind its length."""
-        relay.packets += 1
-        relay.log.append((relay.packets, first, rest))
+        relay.packet_seq += 1
+        relay.log.append((relay.packet_seq, first, rest))
         relay.log_bytes += len(rest) + ENTRY_BYTES
         if relay.log_bytes > _LOG_BYTES_MAX and relay.state == GRANTED:
-            self.brake.pause(relay.connection, FOR_RELAY)
+            self.throttle.pause(relay.connection, FOR_RELAY)
         if relay.leader:
-            self._put(relay, relay.packets, first, rest)
+            self._put(relay, relay.packet_seq, first, rest)
 
     def _put(self, relay: Relay, packet: int, first: int, rest: bytes) -> None:
-        relay.given = max(relay.given, packet)
+        relay.sent_seq = max(relay.sent_seq, packet)
         out = self._outgoing.get(relay.leader)
         if out is None:
             out = []
@@ -173,14 +173,14 @@ class Relays:
         """The leader has taken care of all packets up to `number`."""
         relay.handled(number)
         if relay.connection.paused and relay.log_bytes <= _LOG_BYTES_MAX // 2:
-            self.brake.unpause(relay.connection, FOR_RELAY)
+            self.throttle.unpause(relay.connection, FOR_RELAY)
         if relay.state == ENDED and not relay.log:
             self.forget(relay)
 
     def forget(self, relay: Relay) -> None:
         """Nothing is owed to anybody."""
-        self.brake.unpause(relay.connection, FOR_RELAY)
-        relay.connection.passed_on = relay.packets
+        self.throttle.unpause(relay.connection, FOR_RELAY)
+        relay.connection.relayed_seq = relay.packet_seq
         self.relays.pop(relay.number, None)
         self._by_partition[relay.partition].pop(relay.number, None)
         if relay.connection.relay is relay:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 from folkmoot.query.question import REFUSED, Answer, Question, decode_answer, encode_question
 from folkmoot.turn.fabric import Fabric
-from folkmoot.turn.message import ASK
+from folkmoot.turn.message import QUERY
 
 __all__ = ["Inquiries", "Inquiry", "Waiter"]
 
@@ -70,7 +70,7 @@ class Inquiries:
         inquiry = Inquiry(self._number, waiter, what)
         self._asked[self._number] = inquiry
         question = Question(self._number, what, name, numbers, key)
-        self.fabric.send(node_id, ASK, encode_question(question))
+        self.fabric.send(node_id, QUERY, encode_question(question))
         return inquiry
 
     def wait(self, waiter: Waiter) -> None:

@@ -35,12 +35,12 @@ _TOUCHED_MAX: Final = 200_000  # keys remembered per copy; beyond it the copy be
 
 
 class _Copy:
-    """One partition that is being filled; `readable`: token with which the rows from before its start are written."""
+    """One partition that is being filled; `readable_token`: token with which the rows from before its start are written."""
 
-    def __init__(self, partition: int, source: str, readable: int, branch: Holding) -> None:
+    def __init__(self, partition: int, source: str, readable_token: int, branch: Holding) -> None:
         self.partition = partition
         self.source = source
-        self.readable = readable
+        self.readable_token = readable_token
         self.branch = branch  # what the leader had: rows of other changes are from another branch
         self.waiting = False  # for a leader that goes on with it
         self.asked = False
@@ -177,7 +177,7 @@ class Copies:
                 return
             parallel -= 1
             running[copy.source] = count + 1
-            if not copy.asked and replica_states.pending.written >= copy.readable:
+            if not copy.asked and replica_states.pending.written_token >= copy.readable_token:
                 self._ask(copy)
 
     def _ask(self, copy: _Copy) -> None:
@@ -276,8 +276,8 @@ class Copies:
         replica_states = self.replica_states
         for partition in list(self.active):
             copy = self.active[partition]
-            if copy.done_token and copy.done_token <= replica_states.pending.written:
+            if copy.done_token and copy.done_token <= replica_states.pending.written_token:
                 self._forget(partition)
-                body = encode_sequences(replica_states.epoch, [(partition, replica_states.durable[partition])])
+                body = encode_sequences(replica_states.epoch, [(partition, replica_states.durable_seqs[partition])])
                 replica_states.out.append((copy.source, FILLED, body))
         self.step()

@@ -23,7 +23,7 @@ from folkmoot.store.key import partition_end, partition_start
 
 __all__ = ["Digests"]
 
-_ASK: Final = 0
+_QUESTION: Final = 0
 _ANSWER: Final = 1
 _CANNOT: Final = 2
 _VERDICT: Final = 3
@@ -87,10 +87,10 @@ class Digests:
         replica_states = self.replica_states
         partition = self._partition
         others = self.lead.healthy(partition) if replica_states.phases[partition] == OPEN else []
-        if not others or replica_states.durable[partition] < 0:
+        if not others or replica_states.durable_seqs[partition] < 0:
             self._next_partition()
             return False
-        seq = replica_states.durable[partition]
+        seq = replica_states.durable_seqs[partition]
         start = self._cursor or partition_start(partition)
         try:
             rows, end = read_page(
@@ -100,8 +100,8 @@ class Digests:
             replica_states.spoil(partition, str(fault))
             self._next_partition()
             return True
-        self._question = CompareNotice(_ASK, partition, start, end, seq, b"")
-        self._question.upto = replica_states.head_seqs[partition]
+        self._question = CompareNotice(_QUESTION, partition, start, end, seq, b"")
+        self._question.upto_seq = replica_states.head_seqs[partition]
         self._rows = rows
         self._expected = others
         self._answers = {}
@@ -129,7 +129,7 @@ class Digests:
         if notice.what == _ANSWER or notice.what == _CANNOT:
             self._answered(node_id, notice)
         elif replica_states.leaders[notice.partition] == node_id:
-            if notice.what == _ASK:
+            if notice.what == _QUESTION:
                 if not self._answer(node_id, notice) and len(self._waiting) < _WAITING_MAX:
                     self._waiting.append((node_id, notice))
             elif notice.what == _VERDICT and replica_states.states[notice.partition] == COMPLETE:
@@ -143,12 +143,12 @@ class Digests:
         newest = replica_states.head_seqs[partition]
         # The leader's page may show all that it had sent when it asked; a link that lost some of it answers nothing.
         whole = replica_states.states[partition] == COMPLETE and partition not in replica_states.copying
-        if whole and newest >= question.upto:
-            if replica_states.durable[partition] < question.seq:
+        if whole and newest >= question.upto_seq:
+            if replica_states.durable_seqs[partition] < question.seq:
                 return False
             try:
                 notice.digest = self._digest(question, newest)
-                notice.upto = newest
+                notice.upto_seq = newest
                 notice.what = _ANSWER if notice.digest else _CANNOT
             except CorruptStore as fault:
                 replica_states.spoil(partition, str(fault))
@@ -201,9 +201,9 @@ class Digests:
         own: dict[int, bytes] = {}
         for node_id in self._expected:
             answer = self._answers[node_id]
-            if answer.what == _ANSWER and answer.upto not in own:
-                own[answer.upto] = self._own_digest(question, answer.upto)
-            mine = own[answer.upto] if answer.what == _ANSWER else b""
+            if answer.what == _ANSWER and answer.upto_seq not in own:
+                own[answer.upto_seq] = self._own_digest(question, answer.upto_seq)
+            mine = own[answer.upto_seq] if answer.what == _ANSWER else b""
             if mine and mine == answer.digest:
                 equal += 1
             elif mine:
@@ -230,11 +230,11 @@ class Digests:
 
         What the later ones leave out is taken off the earlier ones as this node has it.
         """
-        latest = max([answer.upto for answer in answers])
+        latest = max([answer.upto_seq for answer in answers])
         left_out = window_of(self.replica_states.recent, question.partition, question.seq, latest)
         found: dict[bytes, bool] = {}
         for answer in answers:
-            window = window_of(self.replica_states.recent, question.partition, question.seq, answer.upto)
+            window = window_of(self.replica_states.recent, question.partition, question.seq, answer.upto_seq)
             if window is None or left_out is None:
                 return False
             total = int.from_bytes(answer.digest, "little")

@@ -77,6 +77,6 @@ class Drops:
                 replica_states.histories[partition] = []
                 replica_states.writer.adopt(partition, 0, 0, NONE)
                 replica_states.head_epochs[partition] = replica_states.head_seqs[partition] = 0
-                replica_states.durable[partition] = 0
+                replica_states.durable_seqs[partition] = 0
                 replica_states.event(INFO, "replica_dropped", partition, "others have it")
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from folkmoot.merge.merge import Merge, Unit
-from folkmoot.merge.receipt import Receipt
+from folkmoot.merge.summary import HealSummary
 
 __all__ = ["Intake"]
 
@@ -28,7 +28,7 @@ class Intake:
         self.units: list[Unit] = []
         self.next = 0
         self.planned = False
-        self.receipt = Receipt()
+        self.summary = HealSummary()
         self.tries: dict[str, int] = {}  # by node: how often its branch could not be read
 
     def forget_rows(self) -> None:

@@ -34,10 +34,10 @@ class Follower:
         self.counts = replica
         self.streaming = False
         self.complete = False
-        self.durable = -1
+        self.acked_seq = -1
         self.copy_seq = 0
-        self.target = 0
-        self.told = False
+        self.filled_seq = 0
+        self.reported_filled = False
 
 
 class Lead:
@@ -115,16 +115,16 @@ class Lead:
             return
         follower.streaming = True
         follower.complete = False
-        follower.told = False
-        follower.target = replica_states.head_seqs[partition]
+        follower.reported_filled = False
+        follower.filled_seq = replica_states.head_seqs[partition]
         changes = self._lacking(partition, report) if holding.state != DAMAGED else None
         if changes is None:
-            follower.durable = -1
+            follower.acked_seq = -1
             follower.copy_seq = replica_states.head_seqs[partition]
             self._start_copy(partition, follower, False, self._has(partition, holding))
             return
         self.send_changes(follower.node_id, partition, changes)
-        follower.durable = report.durable
+        follower.acked_seq = report.durable_seq
         if holding.state == PARTIAL:
             follower.copy_seq = holding.seq
             self._start_copy(partition, follower, True)
@@ -138,7 +138,7 @@ class Lead:
     def keeps_out(self, partition: int, report: Report) -> bool:
         """Whether a copy has changes that must be taken in before it may be overwritten."""
         holding = report.holding
-        if holding.state != COMPLETE or not report.apart:
+        if holding.state != COMPLETE or not report.may_diverge:
             return False
         mine = self.replica_states.holding(partition)
         new = includes(mine, holding) == NO and not self._has(partition, holding)
@@ -209,14 +209,14 @@ class Lead:
                 replica_states.out.append((node_id, SETTLED, encode_sequences(replica_states.epoch, entries)))
             self._settlements.clear()
 
-    def durable(self, node_id: str, entries: list[tuple[int, int]]) -> None:
+    def acknowledge(self, node_id: str, entries: list[tuple[int, int]]) -> None:
         """A follower has these partitions on its disk up to these sequences."""
         for partition, seq in entries:
             follower = self.follower(partition, node_id)
-            if follower is not None and follower.streaming and seq > follower.durable:
-                follower.durable = seq
+            if follower is not None and follower.streaming and seq > follower.acked_seq:
+                follower.acked_seq = seq
                 self.advance(partition)
-                if not follower.replica and not follower.told:
+                if not follower.replica and not follower.reported_filled:
                     self._check_filled(partition, follower)
 
     def completed(self, node_id: str, entries: list[tuple[int, int]]) -> None:
@@ -225,31 +225,31 @@ class Lead:
             follower = self.follower(partition, node_id)
             if follower is not None and follower.streaming:
                 follower.complete = True
-                follower.durable = seq
+                follower.acked_seq = seq
                 self.advance(partition)
                 self._check_filled(partition, follower)
 
     def _check_filled(self, partition: int, follower: Follower) -> None:
         """A learner without holes counts from now on; it is told as filled when it has all that came before."""
-        if not follower.complete or follower.replica or follower.told:
+        if not follower.complete or follower.replica or follower.reported_filled:
             return
         if not follower.counts:
             follower.counts = True
-            follower.target = self.replica_states.head_seqs[partition]
-        if follower.durable >= follower.target:
-            follower.told = True
+            follower.filled_seq = self.replica_states.head_seqs[partition]
+        if follower.acked_seq >= follower.filled_seq:
+            follower.reported_filled = True
             self.filled.append((partition, follower.node_id))
 
     def committed_seq(self, partition: int) -> int:
         """Return the sequence up to which a partition is on the disks of all its replicas."""
-        low = self.replica_states.durable[partition]
+        low = self.replica_states.durable_seqs[partition]
         if self.replica_states.planted.leader_alone:
             return low
         for follower in self.followers[partition]:
             if follower.counts:
-                durable = follower.durable if follower.complete else -1
-                if durable < low:
-                    low = durable
+                acked_seq = follower.acked_seq if follower.complete else -1
+                if acked_seq < low:
+                    low = acked_seq
         return low
 
     def copies_of(self, partition: int, seq: int) -> int:
@@ -257,12 +257,12 @@ class Lead:
         replica_states = self.replica_states
         if replica_states.solo:
             return 1
-        if replica_states.phases[partition] < MERGING or replica_states.durable[partition] < seq:
+        if replica_states.phases[partition] < MERGING or replica_states.durable_seqs[partition] < seq:
             view = replica_states.view
             return 1 if view is None or not view.replicas else len(view.replicas[partition])
         count = 1
         for follower in self.followers[partition]:
-            if follower.complete and follower.durable >= seq:
+            if follower.complete and follower.acked_seq >= seq:
                 count += 1
         return count
 
@@ -272,7 +272,7 @@ class Lead:
         if replica_states.phases[partition] < MERGING or replica_states.fresh:
             return
         low = self.committed_seq(partition)
-        replica_states.pending.reach(partition, low)
+        replica_states.pending.replicated(partition, low)
         replica_states.recent.hold(partition, low)
         if not replica_states.settled[partition] and low >= self.opening_seqs[partition]:
             self._settle(partition)

@@ -17,9 +17,9 @@ from folkmoot.membership.holding import COMPLETE, Holding, later
 from folkmoot.membership.view import counter_of
 from folkmoot.merge.merge import Merge
 from folkmoot.merge.merged import decode_mark, encode_mark, mark_key
-from folkmoot.merge.receipt import Receipt
 from folkmoot.merge.side import Side, foreign_homes, fork_of
-from folkmoot.peer.kind import ASK
+from folkmoot.merge.summary import HealSummary
+from folkmoot.peer.kind import ASK_OFFER
 from folkmoot.replica.intake import Intake
 from folkmoot.replica.lead import Lead
 from folkmoot.replica.offer import AskNotice, OfferNotice, encode_ask
@@ -63,7 +63,7 @@ class Merges:
         self.heals: list[dict[str, object]] = []
         self._active: dict[int, Intake] = {}
         self._marks: list[dict[bytes, bytes]] = [{} for _ in range(replica_states.partitions)]  # how far: by key
-        self._heal = Receipt()
+        self._heal = HealSummary()
         self._began_us = 0
         self._sources: dict[str, bool] = {}
 
@@ -106,7 +106,7 @@ class Merges:
                     place += 1
                 found.insert(place, (node_id, report.holding))
         if not self._active:
-            self._heal = Receipt()
+            self._heal = HealSummary()
             self._began_us = self.replica_states.now
             self._sources = {}
         self._active[partition] = Intake([node_id for node_id, _holding in found])
@@ -141,7 +141,7 @@ class Merges:
         recent = self.replica_states.recent
         if recent.held_bytes > max(recent.bytes_max, _TURN_BYTES):
             return False
-        return self.replica_states.durable[partition] >= self.replica_states.writer.sequence(partition)
+        return self.replica_states.durable_seqs[partition] >= self.replica_states.writer.sequence(partition)
 
     def _go_on(self, partition: int, merging: Intake) -> None:
         if merging.planned:
@@ -196,7 +196,7 @@ class Merges:
 
     def _ask(self, partition: int, merging: Intake) -> None:
         ask = AskNotice(partition, merging.cursor, self._seen(partition))
-        self.replica_states.out.append((merging.source, ASK, encode_ask(self.replica_states.epoch, ask)))
+        self.replica_states.out.append((merging.source, ASK_OFFER, encode_ask(self.replica_states.epoch, ask)))
 
     def offered(self, node_id: str, offer: OfferNotice) -> None:
         """A page of a branch has come."""
@@ -234,8 +234,8 @@ class Merges:
             self._next(partition, merging)
             return
         self.replica_states.event(ERROR, "branch_lost", partition, why)
-        merging.receipt = Receipt()  # not that of the branch before
-        merging.receipt.drop(why, 1)
+        merging.summary = HealSummary()  # not that of the branch before
+        merging.summary.drop(why, 1)
         merging.units = []
         merging.forget_rows()
         merging.planned = True
@@ -279,7 +279,7 @@ class Merges:
         assert holding is not None, "it was asked because of its report"
         done = self._marks[partition].get(mark_key(partition, holding), b"")
         merging.units = [unit for unit in merge.units if unit.name > done]
-        merging.receipt = merge.receipt
+        merging.summary = merge.summary
         merging.planned = True
         homes = self._homes.setdefault(partition, {})
         for client, here in merge.homes.items():
@@ -325,12 +325,12 @@ class Merges:
         while len(taken) > _TAKEN_MAX:
             oldest = taken.pop(0)
             self.replica_states.writer.delete(partition, mark_key(partition, oldest))
-        self._heal.add(merging.receipt)
-        fields = merging.receipt.fields()
+        self._heal.add(merging.summary)
+        fields = merging.summary.fields()
         fields["partition"] = partition
         fields["from"] = [merging.source]
         fields["branch"] = f"{holding.epoch}:{holding.seq}"
-        level = WARNING if merging.receipt.dropped else INFO
+        level = WARNING if merging.summary.dropped else INFO
         self.replica_states.events.append(Event(level, "branch_merged", fields))
         merging.planned = False
         merging.offered = False

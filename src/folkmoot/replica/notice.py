@@ -36,7 +36,7 @@ __all__ = [
 
 _ENTRY_BYTES: Final = 10
 _ROWS_MAX: Final = 65_536
-_APART: Final = 16
+_MAY_DIVERGE: Final = 16
 
 
 def epoch_of(body: bytes) -> int:
@@ -47,16 +47,16 @@ def epoch_of(body: bytes) -> int:
 
 
 class Report:
-    """What a node has of one partition; `durable`: up to which sequence it is on its disk, -1 = nobody knows.
+    """What a node has of one partition; `durable_seq`: up to which sequence it is on its disk, -1 = nobody knows.
 
     apart: it may have committed what its leader lacks, in a view without it.
     """
 
-    def __init__(self, partition: int, holding: Holding, durable: int) -> None:
+    def __init__(self, partition: int, holding: Holding, durable_seq: int) -> None:
         self.partition = partition
         self.holding = holding
-        self.durable = durable
-        self.apart = False
+        self.durable_seq = durable_seq
+        self.may_diverge = False
 
 
 def encode_report(report: Report) -> bytes:
@@ -65,10 +65,10 @@ def encode_report(report: Report) -> bytes:
     return b"".join(
         [
             varint(report.partition),
-            bytes([holding.state | (_APART if report.apart else 0)]),
+            bytes([holding.state | (_MAY_DIVERGE if report.may_diverge else 0)]),
             varint(holding.epoch),
             varint(holding.seq),
-            varint(report.durable + 1),
+            varint(report.durable_seq + 1),
             put_history(holding.history),
         ]
     )
@@ -81,14 +81,14 @@ def decode_report(body: bytes, partitions: int) -> list[Report]:
     while not cursor.done():
         partition = _partition(cursor, partitions)
         flags = cursor.byte()
-        state = flags & ~_APART
+        state = flags & ~_MAY_DIVERGE
         if state > DAMAGED:
             raise ValueError("a report of copies names a state that does not exist")
         epoch = cursor.integer()
         seq = cursor.integer()
-        durable = cursor.integer() - 1
-        report = Report(partition, Holding(state, epoch, seq, take_history(cursor)), durable)
-        report.apart = flags & _APART != 0
+        durable_seq = cursor.integer() - 1
+        report = Report(partition, Holding(state, epoch, seq, take_history(cursor)), durable_seq)
+        report.may_diverge = flags & _MAY_DIVERGE != 0
         reports.append(report)
     return reports
 
@@ -252,13 +252,13 @@ class CompareNotice:
         self.end = end
         self.seq = seq
         self.digest = digest
-        self.upto = seq
+        self.upto_seq = seq
 
 
 def encode_compare(epoch: int, notice: CompareNotice) -> bytes:
     """Return the body of DIGEST."""
     fields = [put_bytes(notice.start), put_bytes(notice.end), varint(notice.seq), put_bytes(notice.digest)]
-    return u64(epoch) + bytes([notice.what]) + varint(notice.partition) + b"".join(fields) + varint(notice.upto)
+    return u64(epoch) + bytes([notice.what]) + varint(notice.partition) + b"".join(fields) + varint(notice.upto_seq)
 
 
 def decode_compare(body: bytes, partitions: int) -> CompareNotice:
@@ -272,5 +272,5 @@ def decode_compare(body: bytes, partitions: int) -> CompareNotice:
     seq = cursor.integer()
     notice = CompareNotice(what, partition, start, end, seq, cursor.bytes_())
     if not cursor.done():
-        notice.upto = cursor.integer()
+        notice.upto_seq = cursor.integer()
     return notice

@@ -148,7 +148,7 @@ class Offers:
         """Answer, unless that has to wait for the disk."""
         replica_states = self.replica_states
         partition = ask.partition
-        if replica_states.durable[partition] < replica_states.writer.sequence(partition):
+        if replica_states.durable_seqs[partition] < replica_states.writer.sequence(partition):
             return False
         made = self.sides.get(partition)
         side = [replica_states.node_id] if made is None else [member.node_id for member in made.members]

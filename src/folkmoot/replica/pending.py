@@ -22,15 +22,15 @@ class _Turn:
 
 
 class Pending:
-    """Turns that are not committed; `committed`: the newest token such that it and all before it are.
+    """Turns that are not committed; `committed_token`: the newest token such that it and all before it are.
 
     latency_us: from the end of a turn to its commit, smoothed; measured: turns that it was taken of. abandoned: (token,
-    partition) of changes that no leader has taken over; they are told before `committed` passes the token.
+    partition) of changes that no leader has taken over; they are told before `committed_token` passes the token.
     """
 
     def __init__(self, partitions: int) -> None:
-        self.committed = 0
-        self.written = 0
+        self.committed_token = 0
+        self.written_token = 0
         self.latency_us = 0
         self.measured = 0
         self.abandoned: list[tuple[int, int]] = []
@@ -48,7 +48,7 @@ class Pending:
         """Whether a change of a partition waits."""
         return bool(self._waiting[partition])
 
-    def reach(self, partition: int, seq: int) -> None:
+    def replicated(self, partition: int, seq: int) -> None:
         """All changes of a partition up to this sequence are on all its replicas."""
         waiting = self._waiting[partition]
         while waiting and waiting[0][0] <= seq:
@@ -63,13 +63,13 @@ class Pending:
             self.abandoned.append((turn.token, partition))
 
     def advance(self, now: int) -> None:
-        """Move `committed` on as far as it goes."""
+        """Move `committed_token` on as far as it goes."""
         turns = self._turns
-        written = self.written
-        while turns and turns[0].waiting == 0 and turns[0].token <= written:
+        written_token = self.written_token
+        while turns and turns[0].waiting == 0 and turns[0].token <= written_token:
             turn = turns.popleft()
             self.measured += 1
             self.latency_us += (now - turn.sealed_us - self.latency_us) // _SMOOTHING
-        newest = min(turns[0].token - 1, written) if turns else written
-        if newest > self.committed:
-            self.committed = newest
+        newest = min(turns[0].token - 1, written_token) if turns else written_token
+        if newest > self.committed_token:
+            self.committed_token = newest

@@ -28,7 +28,7 @@ class Recent:
         self._changes: list[deque[Change]] = [deque() for _ in range(partitions)]
         self._order: deque[tuple[int, Change]] = deque()
         self._overdue: list[deque[Change]] = [deque() for _ in range(partitions)]  # before `_changes`, and held
-        self._held_after: list[int] = [_NOTHING_HELD] * partitions
+        self._replicated_seqs: list[int] = [_NOTHING_HELD] * partitions
 
     def add(self, partition: int, change: Change) -> None:
         """Remember the newest change of a partition."""
@@ -49,7 +49,7 @@ class Recent:
         changes = self._changes[partition]
         if changes and changes[0] is change:  # else it was cleared
             changes.popleft()
-            if change.seq > self._held_after[partition]:
+            if change.seq > self._replicated_seqs[partition]:
                 self._overdue[partition].append(change)
                 self.held_bytes += _size_of(change)
                 return
@@ -57,18 +57,18 @@ class Recent:
 
     def lead(self, partition: int) -> None:
         """This node leads a partition in a new view; if it did not before, what its replicas have is not known."""
-        if self._held_after[partition] == _NOTHING_HELD:
-            self._held_after[partition] = 0
+        if self._replicated_seqs[partition] == _NOTHING_HELD:
+            self._replicated_seqs[partition] = 0
 
     def hold(self, partition: int, seq: int) -> None:
         """All replicas of a partition that this node leads have its changes up to `seq`; later ones stay."""
-        if seq > self._held_after[partition]:
-            self._held_after[partition] = seq
+        if seq > self._replicated_seqs[partition]:
+            self._replicated_seqs[partition] = seq
             self._release(partition, seq)
 
     def free(self, partition: int) -> None:
         """This node leads the partition no more."""
-        self._held_after[partition] = _NOTHING_HELD
+        self._replicated_seqs[partition] = _NOTHING_HELD
         self._release(partition, _NOTHING_HELD)
 
     def _release(self, partition: int, seq: int) -> None:

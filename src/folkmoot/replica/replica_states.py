@@ -84,10 +84,10 @@ class ReplicaStates:
         self.states: list[int] = writer.states
         self.head_epochs: list[int] = [0] * partitions
         self.head_seqs: list[int] = [0] * partitions
-        self.durable: list[int] = [0] * partitions
+        self.durable_seqs: list[int] = [0] * partitions
         self.generations: list[int] = [0] * partitions
         self.histories: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]
-        self.bases: list[int] = [0] * partitions  # last sequence before the epoch of the view
+        self.base_seqs: list[int] = [0] * partitions  # last sequence before the epoch of the view
         self.recent = Recent(partitions, config.recent_bytes_max)
         self.pending = Pending(partitions)
         self.stamps = Stamps(partitions, reader)
@@ -109,7 +109,7 @@ class ReplicaStates:
                 self._open_history(partition)
             elif positions.sequences[partition]:
                 self.histories[partition] = [(positions.epochs[partition], 0)]
-            self.durable[partition] = positions.sequences[partition]
+            self.durable_seqs[partition] = positions.sequences[partition]
         if self.config.incomplete:
             self._doubt()
         self.sync_heads()
@@ -164,15 +164,15 @@ class ReplicaStates:
             return Report(partition, holding, -1)
         if holding.state == PARTIAL:
             holding.state = DAMAGED
-        report = Report(partition, holding, self.durable[partition])
-        report.apart = holding.seq > 0 and self._is_apart(partition, holding)
+        report = Report(partition, holding, self.durable_seqs[partition])
+        report.may_diverge = holding.seq > 0 and self._may_diverge(partition, holding)
         return report
 
-    def _is_apart(self, partition: int, holding: Holding) -> bool:
+    def _may_diverge(self, partition: int, holding: Holding) -> bool:
         """Whether changes of its epoch that the leader lacks may have been committed, see `assign.is_branch`."""
         view = self.view
         epoch = holding.epoch
-        if view is not None and (self.node_id, epoch, holding.seq) in view.yielded.get(partition, []):
+        if view is not None and (self.node_id, epoch, holding.seq) in view.uncommitted_tails.get(partition, []):
             return False
         lived = self.lived
         if view is None or not view.replicas or lived is None or lived.epoch != epoch or not lived.replicas:
@@ -182,7 +182,7 @@ class ReplicaStates:
     def is_written(self, partitions: list[int]) -> bool:
         """Whether the store shows all that was written to these partitions."""
         for partition in partitions:
-            if self.durable[partition] < self.writer.sequence(partition):
+            if self.durable_seqs[partition] < self.writer.sequence(partition):
                 return False
         return True
 
@@ -195,9 +195,9 @@ class ReplicaStates:
         view = self.view
         if view is None or view.is_whole():
             return True
-        if partition in view.losses.missing or self.stamps.is_orphan(partition):
+        if partition in view.losses.missing or self.stamps.began_empty(partition):
             return False
-        return view.has_majority_or_tie() and not view.apart
+        return view.has_majority_or_tie() and not view.minority_bootstrap
 
     def away(self) -> bool:
         """Whether somebody who is known is in no sight, and may return with changes of its own."""
@@ -212,14 +212,14 @@ class ReplicaStates:
         history = self.histories[partition]
         if history and history[-1][0] == self.epoch:
             return b""
-        if self.writer.sequence(partition) <= self.bases[partition]:
+        if self.writer.sequence(partition) <= self.base_seqs[partition]:
             return b""
         self._extend(partition)
         return encode_history(self.histories[partition])
 
     def write_history(self, partition: int, base: int) -> None:
         """Begin the epoch with a change that says so."""
-        self.bases[partition] = base
+        self.base_seqs[partition] = base
         self._extend(partition)
         self.writer.put(partition, history_key(partition), encode_history(self.histories[partition]))
 
@@ -229,7 +229,7 @@ class ReplicaStates:
 
     def _extend(self, partition: int) -> None:
         """Note the epoch in the history; forget what is needed for nobody's return, and nothing for one who learns."""
-        history = extended(self.histories[partition], self.epoch, self.bases[partition])
+        history = extended(self.histories[partition], self.epoch, self.base_seqs[partition])
         view = self.view
         if view is None or not view.replicas:
             history = trimmed(history, self.config.history_epochs, [])
@@ -264,7 +264,7 @@ class ReplicaStates:
         """Begin a copy: live changes follow this position, and what is here counts for nothing until it is filled."""
         self.generations[partition] += 1
         self.recent.clear(partition)
-        self.durable[partition] = -1
+        self.durable_seqs[partition] = -1
         self.head_epochs[partition] = epoch
         self.head_seqs[partition] = seq
         self.histories[partition] = history

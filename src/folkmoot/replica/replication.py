@@ -14,7 +14,7 @@ from folkmoot.membership.holding import Holding
 from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import (
-    ASK,
+    ASK_OFFER,
     COPY,
     DIGEST,
     DURABLE,
@@ -94,7 +94,7 @@ class Replication:
     @property
     def committed_token(self) -> int:
         """The newest token such that its changes, and those of all before it, are durable on all their replicas."""
-        return self.replica_states.pending.committed
+        return self.replica_states.pending.committed_token
 
     @property
     def ready(self) -> list[int]:
@@ -251,7 +251,7 @@ class Replication:
         replica_states.others = [member.node_id for member in view.members if member.node_id != replica_states.node_id]
         replica_states.solo = not replica_states.others
         replica_states.writer.enter(view.epoch)
-        replica_states.bases = [
+        replica_states.base_seqs = [
             replica_states.writer.sequence(partition) for partition in range(replica_states.partitions)
         ]
         if was_solo and not replica_states.solo:
@@ -320,7 +320,7 @@ class Replication:
         if kind == SHIP:
             self._shipped(node_id, body)
         elif kind == DURABLE:
-            self.lead.durable(node_id, decode_sequences(body, partitions))
+            self.lead.acknowledge(node_id, decode_sequences(body, partitions))
         elif kind == PULL:
             self.source.pull(node_id, decode_pull(body, partitions))
         elif kind == PAGE:
@@ -331,7 +331,7 @@ class Replication:
             self.lead.completed(node_id, decode_sequences(body, partitions))
         elif kind == TAIL:
             self.takeover.tail(node_id, body)
-        elif kind == ASK:
+        elif kind == ASK_OFFER:
             self.offers.asked(node_id, decode_ask(body, partitions))
         elif kind == OFFER:
             self.merges.offered(node_id, decode_offer(body, partitions))
@@ -378,7 +378,7 @@ class Replication:
         replica_states = self.replica_states
         replica_states.settled[partition] = True
         if taken:
-            replica_states.pending.reach(partition, _ANY_SEQ)
+            replica_states.pending.replicated(partition, _ANY_SEQ)
         else:
             replica_states.pending.abandon(partition)
         self.drops.look(partition)

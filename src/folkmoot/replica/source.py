@@ -86,7 +86,7 @@ class Source:
             follower = self.lead.follower(pull.partition, node_id)
             if follower is None or not follower.streaming:
                 continue
-            if self.replica_states.durable[pull.partition] < follower.copy_seq:
+            if self.replica_states.durable_seqs[pull.partition] < follower.copy_seq:
                 self._pulls.append((node_id, pull))  # the store does not show yet what the copy began with
                 continue
             self._serve(node_id, pull)

@@ -164,7 +164,7 @@ class Takeover:
     def _fetch(self, partition: int, source: str, mine: Holding) -> None:
         self._asked[partition] = source
         replica_states = self.replica_states
-        fetch(replica_states, source, Report(partition, mine, replica_states.durable[partition]))
+        fetch(replica_states, source, Report(partition, mine, replica_states.durable_seqs[partition]))
 
     def answer(self, node_id: str, report: Report) -> None:
         """A new leader asks for the changes after its position."""
@@ -219,7 +219,7 @@ class Takeover:
         """Something is on the disk here."""
         replica_states = self.replica_states
         for partition in list(self._writing):
-            if replica_states.durable[partition] >= self._writing[partition]:
+            if replica_states.durable_seqs[partition] >= self._writing[partition]:
                 del self._writing[partition]
                 if not self.merges.load(partition):
                     continue

@@ -55,13 +55,13 @@ class Turns:
     def written(self, token: int) -> None:
         """The batches up to `token` are on the disk here."""
         replica_states = self.replica_states
-        replica_states.pending.written = token
+        replica_states.pending.written_token = token
         flight = self._flight
         acks: dict[str, list[tuple[int, int]]] = {}
         while flight and flight[0].token <= token:
             for partition, seq, generation in flight.popleft().parts:
-                if generation == replica_states.generations[partition] and seq > replica_states.durable[partition]:
-                    replica_states.durable[partition] = seq
+                if generation == replica_states.generations[partition] and seq > replica_states.durable_seqs[partition]:
+                    replica_states.durable_seqs[partition] = seq
                     if replica_states.phases[partition] >= MERGING:
                         self.lead.advance(partition)
                     elif replica_states.follows(partition) and not replica_states.planted.early_ack:
@@ -74,7 +74,7 @@ class Turns:
         replica_states = self.replica_states
         for flight in self._flight:
             parts = [(partition, replica_states.head_seqs[partition]) for partition in dict.fromkeys(flight.touched)]
-            if parts and flight.token > replica_states.pending.committed:
+            if parts and flight.token > replica_states.pending.committed_token:
                 replica_states.pending.add(flight.token, parts, replica_states.now)
         newest: dict[int, bool] = {}
         for flight in reversed(self._flight):
@@ -90,7 +90,7 @@ class Turns:
             newest[partition] = True
         for partition in range(replica_states.partitions):
             if partition not in newest and replica_states.phases[partition] == OPEN:
-                replica_states.durable[partition] = replica_states.head_seqs[partition]
+                replica_states.durable_seqs[partition] = replica_states.head_seqs[partition]
 
     def _seal_alone(self, batch: Batch, followed: list[tuple[int, int, int]]) -> None:
         replica_states = self.replica_states
@@ -159,7 +159,7 @@ class Turns:
         """Return the operations of this node's own changes by partition, in order."""
         own: dict[int, list[tuple[int, bytes, bytes]]] = {}
         ops = batch.ops
-        bounds = [0, *self.replica_states.writer.foreign, len(ops)]
+        bounds = [0, *self.replica_states.writer.raw_ranges, len(ops)]
         for number in range(0, len(bounds), 2):
             for index in range(bounds[number], bounds[number + 1]):
                 key = ops[index][1]

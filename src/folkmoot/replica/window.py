@@ -41,14 +41,14 @@ class Window:
         return not self.keys and not self.ranges
 
 
-def window_of(recent: Recent, partition: int, after: int, upto: int) -> Window | None:
+def window_of(recent: Recent, partition: int, after_seq: int, upto_seq: int) -> Window | None:
     """Return what was changed after one sequence and up to another; None when these changes are not remembered."""
     window = Window()
-    if upto <= after:
+    if upto_seq <= after_seq:
         return window
-    reached = after
-    for change in recent.after(partition, after) or []:
-        if change.seq > upto:
+    reached = after_seq
+    for change in recent.after(partition, after_seq) or []:
+        if change.seq > upto_seq:
             break
         reached = change.seq
         for kind, key, value in decode_ops(partition, change.body):
@@ -56,7 +56,7 @@ def window_of(recent: Recent, partition: int, after: int, upto: int) -> Window |
                 window.ranges.append((key, value))
             else:
                 window.keys[key] = True
-    return window if reached == upto else None
+    return window if reached == upto_seq else None
 
 
 def row_sum(key: bytes, value: bytes) -> int:

@@ -39,7 +39,7 @@ from folkmoot.streams.table import Streams
 from folkmoot.topics.name import check_filter, matches
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
-from folkmoot.turn.message import ANSWER
+from folkmoot.turn.message import QUERY_ANSWER
 from folkmoot.turn.state import State
 
 __all__ = ["Answers", "bounds_of"]
@@ -107,7 +107,7 @@ class Answers:
 
     def _send(self, node_id: str, number: int, answer: Answer) -> None:
         if node_id in self.fabric.others:
-            self.fabric.send(node_id, ANSWER, encode_answer(number, answer))
+            self.fabric.send(node_id, QUERY_ANSWER, encode_answer(number, answer))
 
     # -- retained messages --------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from folkmoot.query.question import (
     encode_answer,
 )
 from folkmoot.report.call import Call, Calls
-from folkmoot.turn.message import ANSWER
+from folkmoot.turn.message import QUERY_ANSWER
 
 __all__ = ["LIST_MAX", "Orders", "encode_chunk", "encode_commit"]
 
@@ -177,7 +177,7 @@ class Orders:
 
     def _send(self, node_id: str, number: int, answer: Answer) -> None:
         if node_id in self.fabric.others:
-            self.fabric.send(node_id, ANSWER, encode_answer(number, answer))
+            self.fabric.send(node_id, QUERY_ANSWER, encode_answer(number, answer))
 
     def committed(self) -> None:
         """More turns are committed."""

@@ -20,13 +20,13 @@ from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import ANNOUNCE
 
-__all__ = ["Interest", "Place", "SharedPlace"]
+__all__ = ["Interest", "Location", "SharedLocation"]
 
 _ABSENT_BIT: Final = 32  # of what is told of a filter: below is how many subscribe, above how many of these are absent
 _Table = tuple[str, int, bool, list[tuple[bytes, int]]]
 
 
-class Place:
+class Location:
     """Where subscribers are: a node (transient ones) or a partition (persistent ones; then the node's id is empty)."""
 
     def __init__(self, node_id: str, partition: int) -> None:
@@ -36,20 +36,20 @@ class Place:
         self.names: dict[bytes, int] = {}
 
     def __repr__(self) -> str:
-        return f"Place({self.node_id or self.partition!r} filters={len(self.names)})"
+        return f"Location({self.node_id or self.partition!r} filters={len(self.names)})"
 
 
-class SharedPlace:
+class SharedLocation:
     """Members of a shared subscription at one place; absent: those whose sessions have no client now."""
 
-    def __init__(self, name: bytes, place: Place) -> None:
+    def __init__(self, name: bytes, location: Location) -> None:
         self.name = name
-        self.place = place
+        self.location = location
         self.count = 0
         self.absent = 0
 
     def __repr__(self) -> str:
-        return f"SharedPlace({self.name!r} {self.place!r} members={self.count} absent={self.absent})"
+        return f"SharedLocation({self.name!r} {self.location!r} members={self.count} absent={self.absent})"
 
 
 class Interest:
@@ -65,12 +65,12 @@ class Interest:
         self._unknown = 0 if fabric.alone else partitions
         self._untold: list[bool] = [False] * partitions  # whose present leader has not told all yet
         # Those that go on as they were at the other side of a split, as long as they have not been told
-        self.foreign: dict[int, None] = {}
-        self._places: list[Place] = [Place("", partition) for partition in range(partitions)]
-        self._nodes: dict[str, Place] = {}
-        self._shared: dict[bytes, dict[tuple[str, int], SharedPlace]] = {}  # by full filter, by place
-        self._own: list[Place] = [Place("", partition) for partition in range(partitions)]
-        self._here = Place(fabric.node_id, -1)
+        self.from_other_side: dict[int, None] = {}
+        self._locations: list[Location] = [Location("", partition) for partition in range(partitions)]
+        self._nodes: dict[str, Location] = {}
+        self._shared: dict[bytes, dict[tuple[str, int], SharedLocation]] = {}  # by full filter, by place
+        self._own: list[Location] = [Location("", partition) for partition in range(partitions)]
+        self._here = Location(fabric.node_id, -1)
         self._absent: list[dict[bytes, int]] = [{} for _ in range(partitions)]  # by full filter of shared ones
         self._news: dict[tuple[int, bytes], None] = {}
         self._urgent = False  # these news are waited for
@@ -131,15 +131,15 @@ class Interest:
     def leave(self, partition: int) -> None:
         """This node leads the partition no more: what is known of it now counts as told by the new leader."""
         entries = self._entries(partition)
-        self._own[partition] = Place("", partition)
+        self._own[partition] = Location("", partition)
         self._absent[partition] = {}
-        self._set_all(self._places[partition], entries)
+        self._set_all(self._locations[partition], entries)
 
     def lead(self, partition: int) -> None:
         """This node leads the partition from now on: its own subscriptions say who is interested."""
-        self._set_all(self._places[partition], [])
+        self._set_all(self._locations[partition], [])
         self._untold[partition] = False
-        self.foreign.pop(partition, None)
+        self.from_other_side.pop(partition, None)
         self._learn(partition)
 
     def moved(self, partition: int) -> None:
@@ -212,61 +212,61 @@ class Interest:
         tables = msgspec.msgpack.decode(body[pos:], type=list[_Table])
         for of_node, partition, whole, entries in tables:
             if of_node:
-                place = self._nodes.get(of_node)
-                if place is None:
-                    place = Place(of_node, -1)
-                    self._nodes[of_node] = place
+                location = self._nodes.get(of_node)
+                if location is None:
+                    location = Location(of_node, -1)
+                    self._nodes[of_node] = location
                 if whole:
                     self._told[of_node] = None
             else:
-                place = self._places[partition]
+                location = self._locations[partition]
                 if self.fabric.leaders[partition] != node_id:
-                    self._hear_late(place, entries)
+                    self._hear_late(location, entries)
                     continue
                 self._learn(partition)
                 if whole:
                     self._untold[partition] = False
-                    self.foreign.pop(partition, None)
+                    self.from_other_side.pop(partition, None)
             if whole:
-                self._set_all(place, entries)
+                self._set_all(location, entries)
             else:
                 for name, count in entries:
-                    self._set(place, name, count)
+                    self._set(location, name, count)
         return number
 
-    def _hear_late(self, place: Place, entries: list[tuple[bytes, int]]) -> None:
+    def _hear_late(self, location: Location, entries: list[tuple[bytes, int]]) -> None:
         """What began is told by a node that leads the partition no more.
 
         Its successor has told of it, or else will: but the SUBACK may leave at once, and then nothing may miss its
         subscriber (A5). One too many does no harm meanwhile.
         """
-        if self._untold[place.partition]:
+        if self._untold[location.partition]:
             for name, count in entries:
                 if count:
-                    self._set(place, name, count)
+                    self._set(location, name, count)
 
-    def _set_all(self, place: Place, entries: list[tuple[bytes, int]]) -> None:
+    def _set_all(self, location: Location, entries: list[tuple[bytes, int]]) -> None:
         known = dict(entries)
-        for name in list(place.names):
+        for name in list(location.names):
             if name not in known:
-                self._set(place, name, 0)
+                self._set(location, name, 0)
         for name, count in entries:
-            self._set(place, name, count)
+            self._set(location, name, count)
 
-    def _set(self, place: Place, name: bytes, count: int) -> None:
+    def _set(self, location: Location, name: bytes, count: int) -> None:
         share = split_share(name) if name.startswith(b"$share/") else None
-        before = place.names.get(name, 0)
+        before = location.names.get(name, 0)
         if before == count or (share is None and before and count):
             return
         if count:
-            place.names[name] = count
+            location.names[name] = count
         else:
-            place.names.pop(name, None)
+            location.names.pop(name, None)
         topic_filter = name
-        value: object = place
+        value: object = location
         if share is not None:
             topic_filter = share[1]
-            value = self._set_shared(place, name, count)
+            value = self._set_shared(location, name, count)
         if count and not before:
             self.tree.add(topic_filter, value)
         elif not count:
@@ -274,22 +274,22 @@ class Interest:
         if not before or not count:
             self.changed.append(topic_filter)
 
-    def _set_shared(self, place: Place, name: bytes, count: int) -> SharedPlace:
-        places = self._shared.setdefault(name, {})
-        key = (place.node_id, place.partition)
-        shared = places.get(key)
+    def _set_shared(self, location: Location, name: bytes, count: int) -> SharedLocation:
+        locations = self._shared.setdefault(name, {})
+        key = (location.node_id, location.partition)
+        shared = locations.get(key)
         if shared is None:
-            shared = SharedPlace(name, place)
-            places[key] = shared
+            shared = SharedLocation(name, location)
+            locations[key] = shared
         shared.count = count & (1 << _ABSENT_BIT) - 1
         shared.absent = count >> _ABSENT_BIT
         if not count:
-            del places[key]
-            if not places:
+            del locations[key]
+            if not locations:
                 del self._shared[name]
         return shared
 
-    def places_of(self, name: bytes) -> list[SharedPlace]:
+    def places_of(self, name: bytes) -> list[SharedLocation]:
         """Return where members of a shared subscription are, this node aside."""
         return list(self._shared.get(name, {}).values())
 
@@ -298,9 +298,9 @@ class Interest:
     def gone(self, node_id: str) -> None:
         """A node is no member any more: its transient subscribers are gone, and it confirms nothing."""
         self._told.pop(node_id, None)
-        place = self._nodes.pop(node_id, None)
-        if place is not None:
-            self._set_all(place, [])
+        location = self._nodes.pop(node_id, None)
+        if location is not None:
+            self._set_all(location, [])
         for tokens in self._sent.pop(node_id, {}).values():
             for token in tokens:
                 self.commits.answered(token, 1, 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.routing.interest import Interest, Place, SharedPlace
+from folkmoot.routing.interest import Interest, Location, SharedLocation
 from folkmoot.routing.topic_index import TopicIndex
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import Recipient, Subscription, merge
@@ -82,7 +82,7 @@ class Route:
         self.nodes: list[str] = []
         self.away: list[int] = []
         self.away_logs: list[int] = []  # partitions of the store that have the stream partitions of the topic
-        self.shared: dict[bytes, list[SharedPlace]] = {}
+        self.shared: dict[bytes, list[SharedLocation]] = {}
         self.elsewhere = False
         self.simple = False
         self.live = False
@@ -158,13 +158,13 @@ class Routes:
 
     def _build_elsewhere(self, route: Route) -> None:
         for value in self.interest.tree.match(route.topic):
-            if isinstance(value, Place):
+            if isinstance(value, Location):
                 if not value.node_id:
                     route.away.append(value.partition)
                 elif value.node_id not in route.nodes:  # several of its filters may match
                     route.nodes.append(value.node_id)
             else:
-                assert isinstance(value, SharedPlace)
+                assert isinstance(value, SharedLocation)
                 route.shared.setdefault(value.name, []).append(value)
 
     def refresh(self) -> None:

@@ -18,14 +18,14 @@ from folkmoot.kernel.errors import FolkmootError, StoreError
 from folkmoot.runtime.rocks import StoreFull
 from folkmoot.store.batch import Batch
 
-__all__ = ["CommitListener", "Committer", "Target"]
+__all__ = ["CommitListener", "Committer", "WriteTarget"]
 
 GROUP_BYTES: Final = 8 << 20  # one write is not larger: a turn's wait for the disk stays short
 RETRY_S: Final = 0.25
 _RECLAIM: Final = Batch(0)  # in the queue: not a batch, but the wish of `reclaim`
 
 
-class Target(ABC):
+class WriteTarget(ABC):
     """Where batches go."""
 
     @abstractmethod
@@ -68,7 +68,7 @@ class CommitListener(ABC):
 class Committer:
     """One thread that writes. `submit` never blocks; `close` writes what waits and ends the thread."""
 
-    def __init__(self, target: Target, listener: CommitListener, loop: AbstractEventLoop) -> None:
+    def __init__(self, target: WriteTarget, listener: CommitListener, loop: AbstractEventLoop) -> None:
         self._target = target
         self._listener = listener
         self._loop = loop
@@ -162,9 +162,9 @@ class Committer:
 
 
 class Reopening:
-    """A call of `Target.reopen` that one thread asks for and another one makes."""
+    """A call of `WriteTarget.reopen` that one thread asks for and another one makes."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: WriteTarget) -> None:
         self.done = threading.Event()
         self.error: StoreError | None = None
         self._target = target

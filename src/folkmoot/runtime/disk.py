@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.config.settings import Settings
-from folkmoot.runtime.commit import Target
+from folkmoot.runtime.commit import WriteTarget
 from folkmoot.runtime.directory import DataFolder
 from folkmoot.runtime.rocks import RocksOptions, RocksStore
 from folkmoot.store.batch import Batch
@@ -22,7 +22,7 @@ REOPEN_BYTES: Final = 8 << 20
 RECLAIM_BYTES: Final = 32 << 20
 
 
-class Disk(Target):
+class Disk(WriteTarget):
     """Data folder and store of one node; raises StoreError with what to do when they cannot be used."""
 
     def __init__(self, settings: Settings) -> None:

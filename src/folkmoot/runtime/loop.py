@@ -138,7 +138,7 @@ class Turns(CommitListener, CheckListener):
             handle.resume_reading()
         self._full_peers.clear()
         for connection in self._full:
-            if not connection.deaf and connection.id in self.open:
+            if not connection.reading_paused and connection.id in self.open:
                 cast("Handle", connection.handle).resume_reading()
         self._full.clear()
 

@@ -57,7 +57,7 @@ class Connection:
         self.relay: Relay | None = None  # its session, or its registration, is at another node
         self.remote: Remote | None = None  # the connection itself is at another node
         self.token = 0  # drawn when needed: by it a new leader tells what this connection has set with an old one
-        self.passed_on = 0  # how many packets earlier leaders of its session were passed: later ones go on counting
+        self.relayed_seq = 0  # how many packets earlier leaders of its session were passed: later ones go on counting
         self.repeated = False  # the packet in hand may have been handled by an earlier leader
         self.again = 0  # the number of the packet in hand, if it was passed to an earlier leader; 0: it is new
         # Input
@@ -67,15 +67,15 @@ class Connection:
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
         self.paused = 0  # why its PUBLISH packets are not taken: bits of broker.commit
-        self.muted = False  # so it was at the end of the last turn: what comes is sifted
-        self.deaf = False  # its socket is not read
+        self.defers_publishes = False  # so it was at the end of the last turn: what comes is sifted
+        self.reading_paused = False  # its socket is not read
         self.stash: bytearray | None = None  # packets that came meanwhile and have to wait
         # Published over it: the newest number under which other nodes were asked, the newest outbox entry of its
         # session's partition, and the newest request before that; and how many requests wait for a leader
-        self.asked = 0
-        self.outbox_entry = 0
-        self.promised = 0
-        self.parked = 0
+        self.forwarded_seq = 0
+        self.outbox_seq = 0
+        self.outbox_order = 0
+        self.parked_count = 0
         self.broken = False  # it ended without a goodbye: what is not acknowledged to it is owed to nobody
         self.fast = False  # no rule has to look at each PUBLISH
         self.allowed: dict[bytes, bool] | None = None

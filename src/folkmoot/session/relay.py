@@ -40,15 +40,15 @@ class Relay:
         self.assigned = assigned
         self.durable = False
         self.state = ASKED
-        self.told = False
+        self.announced = False
         self.leader = ""
         self.log: deque[tuple[int, int, bytes]] = deque()
         self.log_bytes = 0
-        self.packets = 0
-        self.given = 0
-        self.retained = 0
+        self.packet_seq = 0
+        self.sent_seq = 0
+        self.retained_seq = 0
         self.kept_token = 0
-        self.promised = 0
+        self.marker_seq = 0
         self.flights: dict[int, int] = {}
 
     @property
@@ -60,17 +60,17 @@ class Relay:
         """Whether a retained message, passed on or published here, overtakes none that went the other way (A8)."""
         if passed_on:
             return self.kept_token <= complete_token
-        return not self.log or self.log[0][0] > self.retained
+        return not self.log or self.log[0][0] > self.retained_seq
 
     def is_free(self) -> bool:
         """Whether what is published here overtakes nothing that the session's leader sends for it (A3)."""
-        return not self.promised or not self.log or self.log[0][0] > self.promised
+        return not self.marker_seq or not self.log or self.log[0][0] > self.marker_seq
 
     def let_overtake(self) -> None:
         """The client has gone: better out of order than not at all."""
-        self.retained = 0
+        self.retained_seq = 0
         self.kept_token = 0
-        self.promised = 0
+        self.marker_seq = 0
 
     def handled(self, number: int) -> None:
         """The effects of all packets up to `number` are safe."""
@@ -103,9 +103,9 @@ class Remote:
         self.number = number
         self.token = token
         self.gone = False  # nothing is told any more: the node is no member, or the session has been left
-        self.packets = 0  # the newest that came
-        self.given = 0  # the newest that an earlier leader was given
-        self.handled = 0  # the newest whose effects are safe
+        self.received_seq = 0  # the newest that came
+        self.resent_seq = 0  # the newest that an earlier leader was given
+        self.handled_seq = 0  # the newest whose effects are safe
         self.blocked = False  # the client takes no more bytes for now
         self.choked = False  # so does its node
         self.opened = False  # its CONNACK is in the output
@@ -115,4 +115,4 @@ class Remote:
         self.why = ""
 
     def __repr__(self) -> str:
-        return f"Remote({self.node_id!r} {self.number} packets={self.packets} handled={self.handled})"
+        return f"Remote({self.node_id!r} {self.number} packets={self.received_seq} handled={self.handled_seq})"

@@ -84,8 +84,10 @@ class Session:
         # Inbound flow: QoS 2 packet ids whose PUBREL has not come, with the reason code of their PUBREC
         self.received: dict[int, int] | None = None
         self.ordered_token = 0  # of the newest turn whose messages those that come later must not overtake
-        self.shadow = False  # a transient session that lives at another node: only its client's registration is here
-        self.guest = False  # stands in for a session at another node, on behalf of a connection here
+        self.registration_only = (
+            False  # a transient session that lives at another node: only its client's registration is here
+        )
+        self.proxy = False  # stands in for a session at another node, on behalf of a connection here
         self.flights: set[int] | None = None  # queue sequences that the client has got from an earlier leader
         self.feeds = 0  # retained scans and replays that still fill this session's queue
         self.ended = False

@@ -161,7 +161,7 @@ class DeliveryChecker:
         if message.index > newest:
             record.newest[key] = message.index
             return
-        if message.number in record.ever or (record.heir and message.first_us < record.created_us):
+        if message.number in record.ever or (record.began_without_copy and message.first_us < record.created_us):
             return
         if self.trouble.torn(message.first_us) and self._is_parted(record, [message, message.lane.messages[newest]]):
             return
@@ -264,7 +264,7 @@ class DeliveryChecker:
             put_out = attempt.link.expelled and self.trouble.disturbed(since, until)
             if put_out or self.trouble.failed(attempt.link.server.name, since, until):
                 return True
-            if record.link is not None and self.trouble.apart(attempt.link, record.link, message.first_us, until):
+            if record.link is not None and self.trouble.separated(attempt.link, record.link, message.first_us, until):
                 return True
         return False
 
@@ -292,7 +292,7 @@ class DeliveryChecker:
             if earlier.number in record.ever or earlier.number in record.held or earlier.refused:
                 continue
             if earlier.acked and not self._was_full(earlier) and self._is_due(record, earlier):
-                if self.trouble.apart(earlier.attempts[-1].link, link, earlier.first_us, self.world.now):
+                if self.trouble.separated(earlier.attempts[-1].link, link, earlier.first_us, self.world.now):
                     continue  # the other side has it: it comes when they are one again, as is seen at the end
                 self.world.violate("A1", f"{record} got {message} and never {earlier}, acknowledged before")
             elif earlier.qos == 0 and self._is_live(record, link, earlier, message):

@@ -88,7 +88,7 @@ class RetainedChecker:
         first, second = message.attempts[-1], other.attempts[-1]
         since = min(message.first_us, other.first_us)
         until = max(first.sent_us, min(other.acked_us, self.world.now))
-        return self.ledger.trouble.apart(first.link, second.link, since, until)
+        return self.ledger.trouble.separated(first.link, second.link, since, until)
 
     def _ended_us(self, message: Message) -> int:
         """Return the moment from which the node cannot apply `message` any more."""

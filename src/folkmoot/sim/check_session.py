@@ -55,7 +55,7 @@ class SessionChecker:
 
     def _inherit(self, before: SessionRecord, record: SessionRecord) -> None:
         """Others may still have the session before: its subscriptions, and what waits, may come back when all heals."""
-        record.heir = True
+        record.began_without_copy = True
         for sub in before.every:
             sub.until_us = min(sub.until_us, self.world.now)
             record.every.append(sub)

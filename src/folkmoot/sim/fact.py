@@ -152,7 +152,9 @@ class SessionRecord:
         self.possible: dict[bytes, list[Sub]] = {}  # by topic; forgotten when a subscription changes
         self.replays: dict[tuple[str, int, bool], int] = {}  # (stream, partition, QoS > 0) -> the next place in the log
         self.replayed: dict[tuple[str, int, bool], int] = {}  # as `replays`, by the session before, if it may be joined
-        self.heir = False  # began where nobody had a copy of the session before, which may be joined to it later
+        self.began_without_copy = (
+            False  # began where nobody had a copy of the session before, which may be joined to it later
+        )
         self.replayer = False  # subscribes to streams and nothing else
 
     @property

@@ -222,7 +222,7 @@ class Trouble:
                 return True
         return False
 
-    def apart(self, first: Link, second: Link, since_us: int, until_us: int) -> bool:
+    def separated(self, first: Link, second: Link, since_us: int, until_us: int) -> bool:
         """Whether the machines at the ends of two connections were on different sides at some moment of this time."""
         for span in self.splits:
             if span.overlaps(since_us, until_us) and not span.together(first.server.name, second.server.name):

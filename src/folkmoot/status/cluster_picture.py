@@ -232,7 +232,7 @@ def picture_of(node: Node) -> Picture:
     config = node.config.cluster
     if cluster_node is None or config is None:
         return AlonePicture(node)
-    heals = cluster_node.chronicle.heals
+    heals = cluster_node.heal_log.heals
     return ClusterPicture(
         cluster_node.me,
         config,

@@ -16,7 +16,7 @@ from folkmoot.store.key import COMMITTED, name_of, name_prefix
 
 __all__ = [
     "PUBLISHER_PREFIX",
-    "Place",
+    "ChunkKey",
     "StagedRow",
     "TransactionRow",
     "committed_key",
@@ -29,7 +29,7 @@ __all__ = [
     "home_of",
     "number_prefix",
     "part_prefix",
-    "place_of",
+    "chunk_key_of",
     "staged_key",
 ]
 
@@ -175,7 +175,7 @@ def staged_key(partition: int, kind: int, app: bytes, number: int, part: bytes, 
     return part_prefix(partition, kind, app, number, part) + u32(chunk)
 
 
-class Place:
+class ChunkKey:
     """Where a chunk belongs."""
 
     def __init__(self, app: bytes, number: int, part: bytes, chunk: int) -> None:
@@ -185,14 +185,14 @@ class Place:
         self.chunk = chunk
 
     def __repr__(self) -> str:
-        return f"Place({self.app!r} {self.number} {self.part!r} {self.chunk})"
+        return f"ChunkKey({self.app!r} {self.number} {self.part!r} {self.chunk})"
 
 
-def place_of(key: bytes) -> Place:
+def chunk_key_of(key: bytes) -> ChunkKey:
     """Read a key made by `staged_key`; raises IndexError when it is cut short."""
     app = name_of(key)
     start = 5 + len(app)
     number = get_u64(key, start)
     begin = start + _NUMBER_BYTES + 2
     end = begin + get_u16(key, begin - 2)
-    return Place(app, number, key[begin:end], get_u32(key, end))
+    return ChunkKey(app, number, key[begin:end], get_u32(key, end))

@@ -46,8 +46,10 @@ class Writer:
         self.states: list[int] = [0] * partitions  # told with the positions; numbers of the cluster's
         self.touched: list[int] = []  # partitions that this turn has changed; one may stand there twice
         self.taken: list[int] = []  # those of the batch that was taken last
-        self.foreign: list[int] = []  # where `raw` rows stand in the batch that was taken last: start, end, start, ...
-        self._foreign: list[int] = []
+        self.raw_ranges: list[
+            int
+        ] = []  # where `raw` rows stand in the batch that was taken last: start, end, start, ...
+        self._raw_ranges: list[int] = []
         self._epoch_bytes = u64(epoch)
         self._sequences: list[int] = [0] * partitions
         self._versions: list[bytes] = [b""] * partitions
@@ -124,8 +126,8 @@ class Writer:
         start = len(self.batch.ops)
         self.batch.ops.extend(ops)
         self.batch.bytes += size
-        self._foreign.append(start)
-        self._foreign.append(len(self.batch.ops))
+        self._raw_ranges.append(start)
+        self._raw_ranges.append(len(self.batch.ops))
 
     def adopt(self, partition: int, epoch: int, sequence: int, state: int) -> None:
         """Say that `partition` is, with this batch, at a position that another node gave it; its own changes follow."""
@@ -153,8 +155,8 @@ class Writer:
             self._tell_positions()
         self.taken = self.touched
         self.touched = []
-        self.foreign = self._foreign
-        self._foreign = []
+        self.raw_ranges = self._raw_ranges
+        self._raw_ranges = []
         self._split = 0
         self._marked = False
         self.batch = Batch(batch.token + 1)

@@ -18,17 +18,17 @@ from typing import Final
 from folkmoot.session.connection import OPEN, Connection
 from folkmoot.session.session import Session
 from folkmoot.streams.table import Streams
-from folkmoot.turn.brake import FOR_BACKLOG, FOR_OVERLOAD, Brake
 from folkmoot.turn.receipt import Receipt, Receipts
 from folkmoot.turn.state import State
+from folkmoot.turn.throttle import FOR_BACKLOG, FOR_OVERLOAD, Throttle
 
-__all__ = ["Commits", "Record"]
+__all__ = ["Commits", "PendingTurn"]
 
 _PUBACK: Final = 0x40  # the first byte of the packet
 _HELD_BYTES: Final = 64  # what an acknowledgement that waits takes beside its own bytes, about
 
 
-class Record:
+class PendingTurn:
     """What becomes possible when the turn `token` is committed (queues go on) and complete (all the rest)."""
 
     def __init__(self, token: int, since_us: int) -> None:
@@ -48,7 +48,7 @@ class Record:
         self.durable_next: list[int] = []
 
 
-class Commits(Brake):
+class Commits(Throttle):
     """Keeps the records of the turns that are not complete yet, oldest first."""
 
     def __init__(self, state: State, streams: Streams, receipts: Receipts) -> None:
@@ -61,15 +61,15 @@ class Commits(Brake):
         self.asked = False  # this turn has asked something of another node, and its answer counts
         self.backlog_bytes = 0
         self.backlog_bytes_max = state.limits.write_backlog_bytes_max
-        self._records: dict[int, Record] = {}
+        self._turns: dict[int, PendingTurn] = {}
         self._open: deque[int] = deque()  # batches that are not committed
         self._owed: dict[int, int] = {}  # by token: answers of other nodes that are missing
         self._answered: list[int] = []  # turns that have all their answers, to be looked at
         self._looked_token = 0  # up to here it has been looked who is ahead
 
-    def current(self) -> Record:
+    def current(self) -> PendingTurn:
         """Return the record of the batch that this turn fills; for what has written to it: else it is never sealed."""
-        return self.record_of(self.state.writer.token)
+        return self.turn_of(self.state.writer.token)
 
     def newest_token(self) -> int:
         """Return the token of the batch after which all that was changed until now is durable: this turn's or the last.
@@ -79,14 +79,14 @@ class Commits(Brake):
         writer = self.state.writer
         return writer.token if writer.dirty or self.streams.dirty or self.asked else writer.token - 1
 
-    def record_of(self, token: int) -> Record:
+    def turn_of(self, token: int) -> PendingTurn:
         """Return the record of a turn that is not complete yet."""
         assert token > self.complete_token, "a complete turn has no record"
-        record = self._records.get(token)
-        if record is None:
-            record = Record(token, self.state.now)
-            self._records[token] = record
-        return record
+        turn = self._turns.get(token)
+        if turn is None:
+            turn = PendingTurn(token, self.state.now)
+            self._turns[token] = turn
+        return turn
 
     def acknowledge(
         self, connection: Connection, ack: bytes, wait: bool, receipt: Receipt | None = None, own: bool = False
@@ -104,17 +104,17 @@ class Commits(Brake):
         if token <= self.complete_token:
             connection.put(ack if receipt is None else self.receipts.packet(receipt, connection))
             return
-        record = self.record_of(token)
+        turn = self.turn_of(token)
         if receipt is not None:
-            if record.receipts is None:
-                record.receipts = {}
-            record.receipts[len(record.acks)] = receipt
+            if turn.receipts is None:
+                turn.receipts = {}
+            turn.receipts[len(turn.acks)] = receipt
         if own and connection.remote is not None:
-            if record.packets is None:
-                record.packets = {}
-            record.packets[len(record.acks)] = connection.remote.packets
-        record.ack_connections.append(connection)
-        record.acks.append(ack)
+            if turn.packets is None:
+                turn.packets = {}
+            turn.packets[len(turn.acks)] = connection.remote.received_seq
+        turn.ack_connections.append(connection)
+        turn.acks.append(ack)
         if connection.held_turns is None:
             connection.held_turns = deque()
         connection.held_turns.append(token if own or not wait else -token)
@@ -123,7 +123,7 @@ class Commits(Brake):
         if ack[0] == _PUBACK:
             connection.held_pubacks += 1
         size = len(ack) + _HELD_BYTES
-        record.bytes += size
+        turn.bytes += size
         self.backlog_bytes += size
         self.slow_down(connection)
 
@@ -154,79 +154,79 @@ class Commits(Brake):
     def seal(self, token: int, size: int) -> None:
         """The batch is handed to the store: remember how far each queue came with it."""
         self._open.append(token)
-        record = self.record_of(token)
-        record.bytes += size
+        turn = self.turn_of(token)
+        turn.bytes += size
         self.backlog_bytes += size
-        for session in record.sessions:
-            record.durable_next.append(session.queue_next)
+        for session in turn.sessions:
+            turn.durable_next.append(session.queue_next)
 
-    def fail(self, token: int) -> Record | None:
+    def fail(self, token: int) -> PendingTurn | None:
         """Rows of a turn that was not complete are in no copy that counts; return its record, if there is one."""
         if token <= self.complete_token:
             return None
-        record = self.record_of(token)
-        record.failed = True
-        return record
+        turn = self.turn_of(token)
+        turn.failed = True
+        return turn
 
-    def commit_through(self, token: int) -> list[Record]:
+    def commit_through(self, token: int) -> list[PendingTurn]:
         """The batches up to `token` are committed: return the records of the turns that are so now, in order."""
         opened = self._open
         while opened and opened[0] <= token:
             opened.popleft()
         end = opened[0] - 1 if opened else self.state.writer.token - 1
-        records: list[Record] = []
+        turns: list[PendingTurn] = []
         while self.committed_token < end:
             self.committed_token += 1
-            record = self._records.get(self.committed_token)
-            if record is not None:
-                self.backlog_bytes -= record.bytes
-                record.bytes = 0
-                records.append(record)
-        return records
+            turn = self._turns.get(self.committed_token)
+            if turn is not None:
+                self.backlog_bytes -= turn.bytes
+                turn.bytes = 0
+                turns.append(turn)
+        return turns
 
-    def complete(self) -> list[Record]:
+    def complete(self) -> list[PendingTurn]:
         """Return the records of the turns that are complete now, in order."""
-        records: list[Record] = []
+        turns: list[PendingTurn] = []
         while self.complete_token < self.committed_token and self.complete_token + 1 not in self._owed:
             self.complete_token += 1
-            record = self._records.pop(self.complete_token, None)
-            if record is not None:
-                self.backlog_bytes -= record.bytes
-                records.append(record)
-        return records
+            turn = self._turns.pop(self.complete_token, None)
+            if turn is not None:
+                self.backlog_bytes -= turn.bytes
+                turns.append(turn)
+        return turns
 
-    def ahead(self) -> list[Record]:
+    def ahead(self) -> list[PendingTurn]:
         """Return the records of turns that would be complete if earlier ones were, each once; they keep their place."""
-        records: list[Record] = []
+        turns: list[PendingTurn] = []
         if self.complete_token < self.committed_token:
             for token in self._answered:
                 if self.complete_token < token <= self._looked_token:
-                    self._find_ahead(token, records)
+                    self._find_ahead(token, turns)
             for token in range(max(self._looked_token, self.complete_token) + 1, self.committed_token + 1):
                 if token not in self._owed:
-                    self._find_ahead(token, records)
+                    self._find_ahead(token, turns)
         self._looked_token = self.committed_token
         self._answered.clear()
-        return records
+        return turns
 
-    def _find_ahead(self, token: int, records: list[Record]) -> None:
-        record = self._records.get(token)
-        if record is not None and not record.failed:
-            record.ahead = True
-            records.append(record)
+    def _find_ahead(self, token: int, turns: list[PendingTurn]) -> None:
+        turn = self._turns.get(token)
+        if turn is not None and not turn.failed:
+            turn.ahead = True
+            turns.append(turn)
 
-    def release(self, record: Record) -> None:
+    def release(self, turn: PendingTurn) -> None:
         """Send the acknowledgements that waited for this record, which is complete."""
-        for i in range(len(record.acks)):
-            if record.acks[i]:
-                self._send(record, i)
+        for i in range(len(turn.acks)):
+            if turn.acks[i]:
+                self._send(turn, i)
 
-    def release_ahead(self, record: Record) -> None:
+    def release_ahead(self, turn: PendingTurn) -> None:
         """Send those acknowledgements of a record ahead that wait for nothing older [MQTT-4.6.0-2]."""
         later: list[Connection] = []
-        for i in range(len(record.acks)):
-            connection = record.ack_connections[i]
-            if record.acks[i] and self._send_ahead(record, i) and connection.held:
+        for i in range(len(turn.acks)):
+            connection = turn.ack_connections[i]
+            if turn.acks[i] and self._send_ahead(turn, i) and connection.held:
                 later.append(connection)
         for connection in later:
             self._go_on(connection)
@@ -234,49 +234,49 @@ class Commits(Brake):
     def _go_on(self, connection: Connection) -> None:
         """Send what a connection waits for now, turn by turn, as far as the turns are ahead."""
         while connection.held_turns and connection.held_turns[0] > 0:
-            record = self._records[connection.held_turns[0]]
-            if not record.ahead:
+            turn = self._turns[connection.held_turns[0]]
+            if not turn.ahead:
                 return
-            for i in range(len(record.acks)):
-                if record.ack_connections[i] is connection and record.acks[i]:
-                    self._send_ahead(record, i)
+            for i in range(len(turn.acks)):
+                if turn.ack_connections[i] is connection and turn.acks[i]:
+                    self._send_ahead(turn, i)
 
-    def _send_ahead(self, record: Record, i: int) -> bool:
+    def _send_ahead(self, turn: PendingTurn, i: int) -> bool:
         """Send an acknowledgement if its connection waits for it before all others; tell whether so."""
-        connection = record.ack_connections[i]
+        connection = turn.ack_connections[i]
         turns = connection.held_turns
-        if not turns or turns[0] != record.token:
+        if not turns or turns[0] != turn.token:
             return False
-        size = len(record.acks[i]) + _HELD_BYTES
-        record.bytes -= size
+        size = len(turn.acks[i]) + _HELD_BYTES
+        turn.bytes -= size
         self.backlog_bytes -= size
-        self._send(record, i)
+        self._send(turn, i)
         remote = connection.remote
-        if remote is not None and record.packets is not None and i in record.packets and connection.state == OPEN:
+        if remote is not None and turn.packets is not None and i in turn.packets and connection.state == OPEN:
             # Its node must not pass it on to the next leader, who would answer it once more. What it has passed on
             # before is safe as well: it has been answered, or did nothing but to rows that are committed.
-            remote.handled = max(remote.handled, record.packets[i])
+            remote.handled_seq = max(remote.handled_seq, turn.packets[i])
         return True
 
-    def _send(self, record: Record, i: int) -> None:
-        connection = record.ack_connections[i]
-        ack = record.acks[i]
-        record.acks[i] = b""
+    def _send(self, turn: PendingTurn, i: int) -> None:
+        connection = turn.ack_connections[i]
+        ack = turn.acks[i]
+        turn.acks[i] = b""
         assert connection.held_turns, "an acknowledgement that waits has a turn"
         connection.held_turns.popleft()
         connection.held -= 1
         if ack[0] == _PUBACK:
             connection.held_pubacks -= 1
         if connection.state == OPEN:  # [MQTT-3.14.4-1] nothing follows a DISCONNECT
-            if record.receipts is not None and i in record.receipts:
-                connection.put(self.receipts.packet(record.receipts[i], connection))
+            if turn.receipts is not None and i in turn.receipts:
+                connection.put(self.receipts.packet(turn.receipts[i], connection))
             else:
                 connection.put(ack)
 
     def oldest_us(self) -> int:
         """Return since when the oldest turn waits to be complete; now, when none does."""
-        for record in self._records.values():
-            return record.since_us
+        for turn in self._turns.values():
+            return turn.since_us
         return self.state.now
 
     # -- slowing publishers, and nothing else (A13) -------------------------------------------------------------------

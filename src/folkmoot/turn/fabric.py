@@ -34,7 +34,7 @@ class Fabric:
         self.holds: list[bool] = [alone] * partitions
         self.idle = ""  # why this node serves nobody
         self.full: dict[str, None] = {}  # nodes whose disk is full
-        self.muted: dict[str, None] = {}
+        self.out_of_sync: dict[str, None] = {}
         self.choked: dict[str, int] = {}  # nodes that take so little that much waits for them: bytes
         self.lane_bytes = 1 << 20  # that the clients of one node may get in a turn
         self.flood_bytes = 0  # beyond that nothing goes to such a node that may be dropped
@@ -52,19 +52,19 @@ class Fabric:
 
     def send(self, node_id: str, kind: int, body: bytes) -> None:
         """Send a message to a node, after all that were sent to it before; not to one that is muted."""
-        if node_id not in self.muted:
+        if node_id not in self.out_of_sync:
             self.out.append((node_id, kind, body))
 
-    def mute(self, node_id: str) -> None:
+    def lose_sync(self, node_id: str) -> None:
         """Messages to a member were lost: it hears nothing more until all begins anew with it, in the next view.
 
         What came behind a gap would stand for what is missing: a mark tells the newest request only.
         """
-        self.muted[node_id] = None
+        self.out_of_sync[node_id] = None
         self.out[:] = [message for message in self.out if message[0] != node_id]
 
-    def unmute(self) -> list[str]:
+    def resync(self) -> list[str]:
         """All begins anew with the nodes that were muted; return them."""
-        muted = list(self.muted)
-        self.muted.clear()
-        return muted
+        out_of_sync = list(self.out_of_sync)
+        self.out_of_sync.clear()
+        return out_of_sync

@@ -14,13 +14,13 @@ from folkmoot.turn.receipt import Place, Receipt
 
 __all__ = [
     "ANNOUNCE",
-    "ANSWER",
-    "ASK",
+    "QUERY_ANSWER",
+    "QUERY",
     "ASKED_AGAIN",
     "ATTACHED",
     "CHOOSE",
     "CONFIRM",
-    "DONE",
+    "FORWARD_ACK",
     "COUNTED",
     "COUNTING",
     "ENTER",
@@ -33,7 +33,7 @@ __all__ = [
     "OWN",
     "QUEUE",
     "RELAY",
-    "REQUESTS",
+    "FORWARD",
     "RETAIN",
     "RUN",
     "STREAM",
@@ -57,8 +57,8 @@ __all__ = [
     "put_places",
 ]
 
-REQUESTS: Final = 32  # publishing: to the leaders of partitions, and to nodes with transient subscribers
-DONE: Final = 33  # the answer: all that was asked is committed, but for what the node does not lead
+FORWARD: Final = 32  # publishing: to the leaders of partitions, and to nodes with transient subscribers
+FORWARD_ACK: Final = 33  # the answer: all that was asked is committed, but for what the node does not lead
 ANNOUNCE: Final = 34  # who has subscribers for which filters
 HOST: Final = 35  # a client has connected here, and its partition is led there
 OWN: Final = 36  # the answer: its session is transient and lives at the node that has the connection
@@ -67,8 +67,8 @@ OUTPUT: Final = 38  # bytes for a client, from its session
 EXPEL: Final = 39  # a connection is to be closed
 WANTED: Final = 40  # a new leader asks who is connected
 ATTACHED: Final = 41  # the answer
-ASK: Final = 42  # a question about what the other leads, see `question`
-ANSWER: Final = 43  # the answer
+QUERY: Final = 42  # a question about what the other leads, see `question`
+QUERY_ANSWER: Final = 43  # the answer
 CONFIRM: Final = 44  # an announcement is known
 ENTER: Final = 45  # a view: what comes behind this was said in it, and what came before was said in an earlier one
 COUNTING: Final = 46  # a process that stood still asks whether it is counted on, see `waking`

@@ -1,6 +1,6 @@
 """How much a node can bear: a level from 0 to 10, from what waits in it. The highest of all members slows publishers.
 
-Owns the rule that makes a level of measured pressures, with its hysteresis. What a level does is in `brake` and
+Owns the rule that makes a level of measured pressures, with its hysteresis. What a level does is in `throttle` and
 `commit`: at level n a client that has published is not heard for 2^n milliseconds, so that at each level half as much
 comes as at the level below. Limits that must never be passed do not depend on levels.
 """

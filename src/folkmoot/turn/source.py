@@ -16,7 +16,7 @@ def source_of(connection: Connection) -> bytes:
     """Return the name of the packet in hand; nothing for one that cannot come again."""
     remote = connection.remote
     if remote is not None:
-        return u64(remote.token) + u64(remote.packets)
+        return u64(remote.token) + u64(remote.received_seq)
     return u64(connection.token) + u64(connection.again) if connection.again else b""
 
 

@@ -115,7 +115,7 @@ class State:
         self.routes_known = True  # all that others have subscribed to is known: nothing is published before
         self.routes_whole = True  # also what the other side of a split had, which has just healed
         self.leads: list[bool] = [False] * partitions  # partitions whose rows this node changes
-        self.apart = False  # in this view the node goes on as the smaller side of a split
+        self.minority_side = False  # in this view the node goes on as the smaller side of a split
         # Rows that go when this node finds itself in a minority before they are committed: what a client has sent and
         # was not told of, as (token, partition, key)
         self.revocable: deque[tuple[int, int, bytes]] = deque()

@@ -6,10 +6,10 @@ from folkmoot.membership.holding import Holding
 from folkmoot.membership.member_state import HoldingsSource
 from folkmoot.replica.replication import Replication
 
-__all__ = ["Promised"]
+__all__ = ["ReplicaHoldings"]
 
 
-class Promised(HoldingsSource):
+class ReplicaHoldings(HoldingsSource):
     """The copies of one node."""
 
     def __init__(self, replication: Replication) -> None:

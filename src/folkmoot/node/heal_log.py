@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from folkmoot.kernel.event import ERROR
 from folkmoot.merge.heals import Heals, encode_heals
-from folkmoot.node.record import put_heals, read_heals
+from folkmoot.node.rows import put_heals, read_heals
 from folkmoot.peer.kind import HEALS
 from folkmoot.peer.peers import Peers
 from folkmoot.replica.replication import Replication
 from folkmoot.turn.state import State
 
-__all__ = ["Chronicle"]
+__all__ = ["HealLog"]
 
 
-class Chronicle:
+class HealLog:
     """What one node knows of heals."""
 
     def __init__(self, node_id: str, state: State, peers: Peers, replication: Replication) -> None:

@@ -14,7 +14,7 @@ from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.session.connection import CLOSING, Connection
 from folkmoot.turn.state import TIMER_OVERLOAD, State
 
-__all__ = ["FOR_BACKLOG", "FOR_HANDSHAKE", "FOR_ORDER", "FOR_OVERLOAD", "FOR_RATE", "FOR_RELAY", "Brake"]
+__all__ = ["FOR_BACKLOG", "FOR_HANDSHAKE", "FOR_ORDER", "FOR_OVERLOAD", "FOR_RATE", "FOR_RELAY", "Throttle"]
 
 # Why PUBLISH packets of a connection are not taken, in `Connection.paused`; each reason ends on its own.
 FOR_BACKLOG: Final = 1  # too much waits for the disk
@@ -28,7 +28,7 @@ _DELAY_US: Final = MILLISECOND  # between two reads of a publisher at level 0, d
 _STASH_BYTES_MAX: Final = 64 << 10
 
 
-class Brake:
+class Throttle:
     """The connections that are paused."""
 
     def __init__(self, state: State) -> None:
@@ -49,7 +49,7 @@ class Brake:
             return  # the node that has the connection sees to it
         if not connection.paused:
             if why == FOR_HANDSHAKE or not _converses(connection) or self._is_stash_full():
-                self.deafen(connection)
+                self.pause_reading(connection)
             self.state.counters.publisher_pauses += 1
             self.state.counters.publishers_paused += 1
         connection.paused |= why
@@ -57,10 +57,10 @@ class Brake:
         if why == FOR_BACKLOG:
             self.paused[connection.id] = connection
 
-    def mute(self) -> None:
+    def defer_publishes(self) -> None:
         """The turn ends: what comes from now on from those who were paused in it is sifted."""
         for connection in self._fresh:
-            connection.muted = connection.paused != 0
+            connection.defers_publishes = connection.paused != 0
             if connection.paused & FOR_OVERLOAD and connection.state < CLOSING and connection.id not in self._slowed:
                 self._slowed[connection.id] = (connection, self.state.now)
                 self._set_end(connection, self.state.now)
@@ -83,16 +83,16 @@ class Brake:
             self._slowed.pop(connection.id, None)
         if connection.paused:
             return
-        connection.muted = False
+        connection.defers_publishes = False
         self.state.counters.publishers_paused -= 1
-        self.hear(connection)
+        self.resume_reading(connection)
         if connection.stash is not None:
             self.state.unstash.append(connection)
 
-    def deafen(self, connection: Connection) -> None:
-        """Read its socket no more until `hear`."""
-        if not connection.deaf:
-            connection.deaf = True
+    def pause_reading(self, connection: Connection) -> None:
+        """Read its socket no more until `resume_reading`."""
+        if not connection.reading_paused:
+            connection.reading_paused = True
             self.state.pauses.append(connection)
 
     def _is_stash_full(self) -> bool:
@@ -106,7 +106,7 @@ class Brake:
         self.stash_bytes += len(data)
         most = min(_STASH_BYTES_MAX, self.state.limits.write_backlog_bytes_max // 16)
         if len(connection.stash) > most or self._is_stash_full():
-            self.deafen(connection)
+            self.pause_reading(connection)
 
     def take_stash(self, connection: Connection) -> bytes:
         """Return what was put aside, and forget it."""
@@ -117,10 +117,10 @@ class Brake:
         self.stash_bytes -= len(stash)
         return bytes(stash)
 
-    def hear(self, connection: Connection) -> None:
+    def resume_reading(self, connection: Connection) -> None:
         """Read the socket of a connection that is not paused, if its stash was too large for that."""
-        if connection.deaf and not connection.paused:
-            connection.deaf = False
+        if connection.reading_paused and not connection.paused:
+            connection.reading_paused = False
             if connection.state < CLOSING:
                 self.state.resumes.append(connection)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["REASONS_MAX", "REASON_CHARACTERS_MAX", "Receipt"]
+__all__ = ["REASONS_MAX", "REASON_CHARACTERS_MAX", "HealSummary"]
 
 REASONS_MAX: Final = 64  # that are told apart; beyond them there is one for all others
 REASON_CHARACTERS_MAX: Final = 240  # a fault may name a key, and what is stored and told has limits (`heals`)
@@ -12,7 +12,7 @@ REASON_CHARACTERS_MAX: Final = 240  # a fault may name a key, and what is stored
 _OTHERS: Final = "of other reasons"
 
 
-class Receipt:
+class HealSummary:
     """Counts of what happened to the rows of the side that did not go on; `dropped`: why, and how often.
 
     sessions: whose rows were touched; sessions_taken: those that go on as the other side had them; messages: appended
@@ -43,7 +43,7 @@ class Receipt:
             why = _OTHERS
         self.dropped[why] = self.dropped.get(why, 0) + count
 
-    def add(self, other: Receipt) -> None:
+    def add(self, other: HealSummary) -> None:
         """Add the counts of another receipt."""
         self.partitions += other.partitions
         self.sessions += other.sessions

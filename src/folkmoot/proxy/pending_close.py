@@ -14,23 +14,23 @@ from typing import Final
 from folkmoot.channel.forward_sender import ForwardSender
 from folkmoot.channel.outbox import Outbox
 from folkmoot.kernel.clock import SECOND
-from folkmoot.kernel.feature import FENCES
+from folkmoot.kernel.feature import FLUSH_MARKERS
 from folkmoot.kernel.pack import varint
 from folkmoot.proxy.relay import Relays, is_goodbye
 from folkmoot.session.connection import Connection
 from folkmoot.session.relay import ENDED, Relay
 from folkmoot.turn.fabric import Fabric
-from folkmoot.turn.message import REQUESTS
+from folkmoot.turn.message import FORWARD
 from folkmoot.turn.state import State
 
-__all__ = ["Trail", "Trails"]
+__all__ = ["PendingClose", "PendingCloses"]
 
 # Longer than a node that hangs stays in the view by default (`cluster.silence`): then there is nothing to wait for. If
 # it does stay longer, its clients go on meanwhile: better out of order than not at all.
 _PATIENCE_US: Final = 5 * SECOND
 
 
-class Trail:
+class PendingClose:
     """A connection that has ended, or whose client has said DISCONNECT.
 
     relay: if the leader of the session is another node, and is to hear of the end; goodbye: the client has sent
@@ -45,10 +45,10 @@ class Trail:
         self.packet: tuple[int, bytes] | None = None
 
     def __repr__(self) -> str:
-        return f"Trail({self.connection!r} asked={self.connection.asked} relay={self.relay!r})"
+        return f"PendingClose({self.connection!r} asked={self.connection.forwarded_seq} relay={self.relay!r})"
 
 
-class Trails:
+class PendingCloses:
     """Connections that have ended, and whose messages are on their way to other nodes."""
 
     def __init__(
@@ -59,14 +59,14 @@ class Trails:
         self.forward_sender = forward_sender
         self.outbox = outbox
         self.relays = relays
-        self._trails: list[Trail] = []
-        self._left: dict[int, list[Trail]] = {}  # those with relays, by number
+        self._closes: list[PendingClose] = []
+        self._left: dict[int, list[PendingClose]] = {}  # those with relays, by number
         self._clients: dict[str, int] = {}  # how many trails of clients whose sessions this node leads
 
     @property
     def busy(self) -> bool:
         """Whether the leader of some session does not know yet that a connection has ended."""
-        return bool(self._trails)
+        return bool(self._closes)
 
     def is_open(self, client_id: str) -> bool:
         """Whether a client, whose session this node leads, must not publish elsewhere yet."""
@@ -74,10 +74,10 @@ class Trails:
 
     def is_left_by(self, connection: Connection) -> bool:
         """Whether something that was published over a connection is on its way."""
-        if connection.outbox_entry and self.outbox.is_open(self._home(connection), connection.outbox_entry):
+        if connection.outbox_seq and self.outbox.is_open(self._home(connection), connection.outbox_seq):
             return True
-        return connection.asked > 0 and (
-            self.forward_sender.is_asking(connection) or len(self._deaf_to(connection)) > 0
+        return connection.forwarded_seq > 0 and (
+            self.forward_sender.is_asking(connection) or len(self._unconfirmed(connection)) > 0
         )
 
     def begin(self, connection: Connection, goodbye: bool) -> None:
@@ -97,56 +97,56 @@ class Trails:
         else:
             self.relays.forward(relay, first, rest)
 
-    def _follow(self, connection: Connection, goodbye: bool) -> Trail:
-        trail = Trail(connection, self.state.now + _PATIENCE_US, goodbye)
-        self._trails.append(trail)
-        if trail.relay is not None:
-            self._left.setdefault(trail.relay.number, []).append(trail)
-        return trail
+    def _follow(self, connection: Connection, goodbye: bool) -> PendingClose:
+        close = PendingClose(connection, self.state.now + _PATIENCE_US, goodbye)
+        self._closes.append(close)
+        if close.relay is not None:
+            self._left.setdefault(close.relay.number, []).append(close)
+        return close
 
     def _home(self, connection: Connection) -> int:
         return self.state.partition_of(connection.client_id.encode())
 
-    def _deaf_to(self, connection: Connection) -> list[str]:
+    def _unconfirmed(self, connection: Connection) -> list[str]:
         """Return the nodes that may not have got all that needs no answer."""
-        if not self.fabric.can(FENCES):
+        if not self.fabric.can(FLUSH_MARKERS):
             return []
-        return self.forward_sender.ways.deaf_to(connection.asked)
+        return self.forward_sender.acks.unconfirmed(connection.forwarded_seq)
 
     def speak(self) -> None:
         """Let fences follow what was sent; to be called when all requests of the turn are sent."""
-        ways = self.forward_sender.ways
-        for trail in self._trails:
-            for node_id in self._deaf_to(trail.connection):
-                if ways.fence(node_id, trail.connection.asked):
-                    self.fabric.send(node_id, REQUESTS, varint(ways.newest) + varint(0))
+        acks = self.forward_sender.acks
+        for close in self._closes:
+            for node_id in self._unconfirmed(close.connection):
+                if acks.needs_flush(node_id, close.connection.forwarded_seq):
+                    self.fabric.send(node_id, FORWARD, varint(acks.sent_seq) + varint(0))
 
     def settle(self) -> list[str]:
         """End the trails whose messages have arrived; return the clients that may come in elsewhere."""
-        if not self._trails:
+        if not self._closes:
             return []
-        trails = self._trails
-        self._trails = []
+        pending_closes = self._closes
+        self._closes = []
         clients: list[str] = []
-        for trail in trails:
-            if self.state.now < trail.until_us and self.is_left_by(trail.connection):
-                self._trails.append(trail)
-            elif trail.relay is None:
-                self._close(trail.connection.client_id)
-                clients.append(trail.connection.client_id)
+        for close in pending_closes:
+            if self.state.now < close.until_us and self.is_left_by(close.connection):
+                self._closes.append(close)
+            elif close.relay is None:
+                self._close(close.connection.client_id)
+                clients.append(close.connection.client_id)
             else:
-                self._pass_on(trail, trail.relay)
+                self._pass_on(close, close.relay)
         return clients
 
-    def _pass_on(self, trail: Trail, relay: Relay) -> None:
+    def _pass_on(self, close: PendingClose, relay: Relay) -> None:
         """Tell the leader of the session; the trails of a connection end in their order."""
-        self._left[relay.number].remove(trail)
+        self._left[relay.number].remove(close)
         if not self._left[relay.number]:
             del self._left[relay.number]
-        if trail.packet is not None:
-            self.relays.forward(relay, trail.packet[0], trail.packet[1])
+        if close.packet is not None:
+            self.relays.forward(relay, close.packet[0], close.packet[1])
         else:
-            self.relays.closed(relay, trail.goodbye)
+            self.relays.closed(relay, close.goodbye)
 
     def _open(self, client_id: str) -> None:
         self._clients[client_id] = self._clients.get(client_id, 0) + 1
@@ -158,16 +158,16 @@ class Trails:
 
     def end_of(self, relay: Relay) -> tuple[bool, bool]:
         """This node leads the session now: return whether the connection has ended, and whether with a goodbye."""
-        for trail in self._left.pop(relay.number, []):
-            trail.relay = None
-            self._open(trail.connection.client_id)
-            if trail.packet is None:
-                return True, trail.goodbye
-            self.relays.forward(relay, trail.packet[0], trail.packet[1])
+        for close in self._left.pop(relay.number, []):
+            close.relay = None
+            self._open(close.connection.client_id)
+            if close.packet is None:
+                return True, close.goodbye
+            self.relays.forward(relay, close.packet[0], close.packet[1])
         return relay.state == ENDED, is_goodbye(relay)
 
     def clear(self) -> None:
         """This node serves nobody: whoever was connected is gone for all others."""
-        self._trails.clear()
+        self._closes.clear()
         self._left.clear()
         self._clients.clear()

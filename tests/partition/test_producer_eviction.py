@@ -80,7 +80,7 @@ def test_who_is_heard_of_during_the_walk_stays(crowd: tuple[Box, Peer, Peer]) ->
         produce(peer, f"p{number:03}", 1)
     box.hold_writes()
     peer.send(message("one too many", 1, 901), message("p000", 2, 902))
-    assert box.node._broker.producers._census is None, "the walk is over"
+    assert box.node._broker.producers._eviction is None, "the walk is over"
     box.release_writes()
     assert "p001" not in rows(box)
     assert "p000" in rows(box)

@@ -10,10 +10,10 @@ from folkmoot.store.key import PRODUCER, end_of, kind_prefix
 from folkmoot.store.writer import VERSION_BYTES
 from folkmoot.turn.state import State
 
-__all__ = ["Census"]
+__all__ = ["ProducerEviction"]
 
 
-class Census:
+class ProducerEviction:
     """One walk over the PRODUCER rows of a partition, and what it found to be old."""
 
     def __init__(self, state: State, partition: int) -> None:
