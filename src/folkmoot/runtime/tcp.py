@@ -17,7 +17,16 @@ from folkmoot.runtime.loop import LARGE_BYTES, Turns
 from folkmoot.runtime.tls import common_name
 from folkmoot.session.connection import PeerInfo
 
-__all__ = ["Gate", "ListenError", "TcpProtocol", "TlsProtocol", "listen", "peer_info", "set_keepalive"]
+__all__ = [
+    "ClientProtocol",
+    "Gate",
+    "ListenError",
+    "TcpProtocol",
+    "TlsProtocol",
+    "listen",
+    "peer_info",
+    "set_keepalive",
+]
 
 BACKLOG: Final = 4096
 # A peer that vanished without a word is found out after 60 + 3 x 20 seconds, also without MQTT keep alive.
@@ -107,29 +116,56 @@ def peer_info(transport: BaseTransport, name: str, certificate_name: str | None)
     return PeerInfo(name, address, certificate_name)
 
 
-class TcpProtocol(asyncio.Protocol):
-    """One connection; its transport is the handle that the node's effects are done with."""
+class ClientProtocol(asyncio.Protocol):
+    """What the connections of clients have in common: they are counted, made known to the node, and lost."""
 
     __slots__ = ("_connection", "_gate", "_turns")
-
-    name: str = "tcp"
 
     def __init__(self, turns: Turns, gate: Gate) -> None:
         self._turns = turns
         self._gate = gate
         self._connection: Any = None  # a Connection, once the node knows of it
 
-    def connection_made(self, transport: BaseTransport) -> None:
-        """Introduce the peer to the node."""
+    def _register(self, transport: Transport, handle: object, name: str, certificate_name: str | None) -> None:
+        """Make the connection known to the node, which uses it through `handle`; above the limit, end it at once."""
         turns = self._turns
         if not self._gate.enter():
             turns.node.counters.connections_refused += 1
-            cast("Transport", transport).abort()
+            transport.abort()
             return
-        info = peer_info(transport, self.name, self._certificate_name(transport))
-        connection = turns.node.connect(transport, info, turns.begin())
+        connection = turns.node.connect(handle, peer_info(transport, name, certificate_name), turns.begin())
         turns.open.add(connection.id)
         self._connection = connection
+
+    def pause_writing(self) -> None:
+        """The peer reads more slowly than the node sends."""
+        self._set_writable(False)
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._set_writable(True)
+
+    def _set_writable(self, flag: bool) -> None:
+        if self._connection is not None:
+            self._turns.node.writable(self._connection, flag, self._turns.begin())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Report the loss to the node."""
+        self._gate.leave()
+        if self._connection is not None:
+            self._turns.lost(self._connection, str(error) if error is not None else "closed by the peer")
+
+
+class TcpProtocol(ClientProtocol):
+    """One connection. Its transport is the handle through which the driver carries out the node's effects."""
+
+    __slots__ = ()
+
+    name: str = "tcp"
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Register the connection with the node."""
+        self._register(cast("Transport", transport), transport, self.name, self._certificate_name(transport))
 
     def _certificate_name(self, _transport: BaseTransport) -> str | None:
         return None
@@ -142,24 +178,6 @@ class TcpProtocol(asyncio.Protocol):
         turns.receive(self._connection, data, turns.now)
         if len(data) >= LARGE_BYTES:
             turns.took(self._connection, len(data))
-
-    def pause_writing(self) -> None:
-        """The peer does not read as fast as we send."""
-        self._set_writable(False)
-
-    def resume_writing(self) -> None:
-        """The peer has caught up."""
-        self._set_writable(True)
-
-    def _set_writable(self, flag: bool) -> None:
-        if self._connection is not None:
-            self._turns.node.writable(self._connection, flag, self._turns.begin())
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Tell the node."""
-        self._gate.leave()
-        if self._connection is not None:
-            self._turns.lost(self._connection, str(error) if error is not None else "closed by the peer")
 
 
 class TlsProtocol(TcpProtocol):

@@ -6,7 +6,6 @@ the borders of frames: "MQTT packets may span frames, and a frame may hold sever
 
 from __future__ import annotations
 
-import asyncio
 import http
 import logging
 from asyncio import BaseTransport, Transport
@@ -21,7 +20,7 @@ from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from folkmoot.runtime.loop import LARGE_BYTES, Handle, Turns
-from folkmoot.runtime.tcp import Gate, peer_info
+from folkmoot.runtime.tcp import ClientProtocol, Gate
 from folkmoot.runtime.tls import common_name
 
 __all__ = ["WebSocketProtocol", "WebSocketRules"]
@@ -47,18 +46,16 @@ def choose_mqtt(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Su
     return SUBPROTOCOL
 
 
-class WebSocketProtocol(asyncio.Protocol, Handle):
+class WebSocketProtocol(ClientProtocol, Handle):
     """One connection: a protocol to its transport, a handle to the node."""
 
-    __slots__ = ("_closing", "_connection", "_gate", "_name", "_rules", "_transport", "_turns", "_ws")
+    __slots__ = ("_closing", "_name", "_rules", "_transport", "_ws")
 
     def __init__(self, turns: Turns, gate: Gate, rules: WebSocketRules, name: str) -> None:
-        self._turns = turns
-        self._gate = gate
+        super().__init__(turns, gate)
         self._rules = rules
         self._name = name
         self._transport: Transport = cast("Transport", None)
-        self._connection: Any = None  # a Connection, once the node knows of it
         self._closing = False
         self._ws = ServerProtocol(
             subprotocols=[SUBPROTOCOL],
@@ -72,15 +69,8 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
     def connection_made(self, transport: BaseTransport) -> None:
         """Introduce the peer: its time until CONNECT begins now, with the upgrade in it."""
         self._transport = cast("Transport", transport)
-        if not self._gate.enter():
-            self._turns.node.counters.connections_refused += 1
-            self._transport.abort()
-            return
         certificate: Any = transport.get_extra_info("peercert")
-        info = peer_info(transport, self._name, common_name(certificate))
-        connection = self._turns.node.connect(self, info, self._turns.begin())
-        self._turns.open.add(connection.id)
-        self._connection = connection
+        self._register(self._transport, self, self._name, common_name(certificate))
 
     def data_received(self, data: bytes) -> None:
         """Take the payload out of the frames in a chunk and pass it on."""
@@ -129,24 +119,6 @@ class WebSocketProtocol(asyncio.Protocol, Handle):
         """The peer has ended its half: so do we."""
         self._ws.receive_eof()
         self._flush()
-
-    def pause_writing(self) -> None:
-        """The peer does not read as fast as we send."""
-        self._set_writable(False)
-
-    def resume_writing(self) -> None:
-        """The peer has caught up."""
-        self._set_writable(True)
-
-    def _set_writable(self, flag: bool) -> None:
-        if self._connection is not None:
-            self._turns.node.writable(self._connection, flag, self._turns.begin())
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Tell the node."""
-        self._gate.leave()
-        if self._connection is not None:
-            self._turns.lost(self._connection, str(error) if error is not None else "closed by the peer")
 
     # From the node
 
