@@ -14,7 +14,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode="markdown")
 
 @app.command()
 def heals(admin: list[str] = ADMIN, token: str | None = TOKEN, as_json: bool = JSON) -> int:
-    """List the receipts of the newest heals, at most 64, the newest last; every member has them all."""
+    """List the summaries of the newest heals, at most 64, the newest last; every member has them all."""
     found = connect(admin, token).heals()
     if as_json:
         print_json(found)
