@@ -1,4 +1,4 @@
-"""Receipts of heals that all members know."""
+"""Summaries of heals that all members know."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_operations_there_and_back(ops: list[tuple[int, bytes, bytes]]) -> None:
     assert decode_ops(P, data) == ops
     assert size_of(ops) == sum(len(key) + len(value) for _kind, key, value in ops)
     if ops:
-        with pytest.raises(ValueError, match="not of its partition"):
+        with pytest.raises(ValueError, match="of another partition"):
             decode_ops(P + 1, data)
 
 
@@ -312,13 +312,13 @@ def test_notices_there_and_back(
 def test_notices_stay_within_their_partition() -> None:
     start, end = partition_start(3), partition_end(3)
     for low, high in ((b"\0\3\0", end), (start, b"\0\4\1"), (end, start), (b"", b"\xff")):
-        with pytest.raises(ValueError, match="not of partition 3"):
+        with pytest.raises(ValueError, match="outside partition 3"):
             decode_pull(encode_pull(1, PullNotice(3, low, high, b"")), 8)
-        with pytest.raises(ValueError, match="not of partition 3"):
+        with pytest.raises(ValueError, match="outside partition 3"):
             decode_compare(encode_compare(1, CompareNotice(0, 3, low, high, 1, b"")), 8)
-        with pytest.raises(ValueError, match="not of partition 3"):
+        with pytest.raises(ValueError, match="outside partition 3"):
             decode_page(encode_page(1, PageNotice(3, low, high, True, [])), 8)
-    with pytest.raises(ValueError, match="does not belong there"):
+    with pytest.raises(ValueError, match="outside its range"):
         decode_page(encode_page(1, PageNotice(3, start, end, False, [(b"\0\4\3x", b"v" * 16)])), 8)
     for body in (encode_sequences(1, [(8, 1)]), u64(1) + encode_report(Report(8, Holding(0, 0, 0, []), 0))):
         with pytest.raises(ValueError, match="partition 8"):

@@ -50,7 +50,7 @@ class ClusterStatus(ABC):
 
     @abstractmethod
     def heals(self) -> list[dict[str, object]]:
-        """Return the reports about healed splits, the newest last."""
+        """Return the summaries of heals, the newest last."""
 
     @abstractmethod
     def known(self, node_id: str) -> bool:
@@ -113,7 +113,7 @@ class OwnStatus(ClusterStatus):
         return self._node.safe_to_stop(node_id)
 
     def heals(self) -> list[dict[str, object]]:
-        """Return the receipts of heals."""
+        """Return the summaries of heals."""
         return self._node.heals()
 
     def known(self, node_id: str) -> bool:

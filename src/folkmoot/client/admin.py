@@ -65,7 +65,7 @@ class AdminClient:
         return self._list("partitions")
 
     def heals(self) -> list[dict[str, Any]]:
-        """Return the reports about healed splits that the node has, the newest last."""
+        """Return the summaries of heals that the node knows, the newest last."""
         return self._list("heals")
 
     def where_client(self, client_id: str) -> dict[str, Any]:

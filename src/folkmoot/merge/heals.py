@@ -1,4 +1,4 @@
-"""The receipts of heals that a node knows: its own and those of all others, so that each can tell of all.
+"""The summaries of heals that a node knows: its own and those of all others, so that each can tell of all.
 
 A node that has merged tells all that are connected; to one that connects it tells all that it knows. Owns the list and
 its bytes, on the wire and in the store.
@@ -32,7 +32,7 @@ class Heals:
         self._node_id = node_id
 
     def note(self, own: list[dict[str, object]]) -> None:
-        """Take the receipts of this node that are not known yet."""
+        """Take the summaries of this node that are not known yet."""
         for fields in own[-HEALS_MAX:]:
             named = {**fields, "node": self._node_id}
             if self._add(named):

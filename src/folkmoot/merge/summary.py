@@ -1,4 +1,4 @@
-"""Receipts: what a heal did with a partition, or with all that a node led; for the log and for people."""
+"""Summaries of heals: what a heal did with a partition, or with all of a node; for the log and for people."""
 
 from __future__ import annotations
 

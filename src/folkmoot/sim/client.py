@@ -1,6 +1,6 @@
-"""A model client of MQTT 3.1, 3.1.1 and 5: correct by construction, so that whatever goes wrong is the node's doing.
+"""A model client of MQTT 3.1, 3.1.1 and 5: correct by construction, so that every fault is the node's.
 
-Owns one client id's connections and its half of the session state. What it sees, it tells the oracle.
+Owns one client id's connections and its half of the session state. It reports everything that it sees to the oracle.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _QUIET_US = 50 * MILLISECOND  # longer than a password check
 
 
 class Request:
-    """A SUBSCRIBE or UNSUBSCRIBE that was not answered yet."""
+    """A SUBSCRIBE or UNSUBSCRIBE without an answer so far."""
 
     def __init__(self, subs: list[Sub], filters: list[bytes], sent_us: int) -> None:
         self.subs = subs
@@ -62,7 +62,7 @@ class Request:
 class Client(Caller):
     """One client: it keeps a connection while `wanted`, and reconnects when it is lost.
 
-    `hasty` switches its habits of waiting off: it acknowledges and reconnects at once.
+    `hasty` switches its pauses off: it acknowledges and reconnects at once.
     """
 
     def __init__(self, world: World, rng: Rng, network: Network, site: Site, oracle: Oracle, profile: Profile) -> None:
@@ -80,17 +80,17 @@ class Client(Caller):
         self.life: Life | None = None
         self.online = False  # CONNACK came and the connection stands
         self.wanted = False
-        self.host: Host | None = None  # where it went last
-        self.next_host: Host | None = None  # where it goes next, whatever its habits
+        self.host: Host | None = None  # its last host
+        self.next_host: Host | None = None  # its next host, whatever its habits
         self.hasty = False
         self.make_will: Callable[[Client], Message | None] = lambda _client: None
         self._framer = Framer(_PACKET_BYTES_MAX)
         self._links: list[Link] = []  # those that a node may still have
-        self._alone = False  # no node has another one since CONNACK
-        self._must_clean = False  # its half of the session is gone, the other may not be
+        self._alone = False  # since CONNACK no node has another connection of it
+        self._must_clean = False  # its half of the session is gone, the other half may exist
         self._reconnect_set = False
         self._quiet_us = 0  # no CONNECT before
-        self._asked_us = 0  # when PINGREQ was sent; 0: answered
+        self._asked_us = 0  # when PINGREQ was sent; 0: it was answered
 
     @property
     def name(self) -> str:
@@ -105,13 +105,13 @@ class Client(Caller):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of its doing is unfinished."""
+        """Whether the client has nothing under way."""
         return self.online and self.outflow.idle and self.inflow.idle and not self.requests
 
     # Connecting
 
     def connect(self, clean: bool = False) -> None:
-        """Open a connection and send CONNECT; an open one stays behind, for the node to close (takeover)."""
+        """Open a connection and send CONNECT; an open one remains, for the node to close (takeover)."""
         profile = self.profile
         clean = clean or profile.clean or self._must_clean
         if self.world.now < self._quiet_us:
@@ -186,7 +186,7 @@ class Client(Caller):
         self._must_clean = False
         self._alone = not [link for link in self._links if link is not self.link and self._is_rival(link)]
         if self.profile.version == V31 and not life.clean:
-            # MQTT 3.1 has no session present flag: a client believes in the session that it remembers.
+            # MQTT 3.1 has no session present flag: a client assumes the session that it remembers.
             packet.session_present = self.record is not None and self.record.durable and not self.record.ended
         # A session that ended with its connection is forgotten here, even if another CONNECT has made a new one there.
         present = packet.session_present and self.record is not None and self.record.durable
@@ -206,7 +206,7 @@ class Client(Caller):
             self.world.later(keep_alive * SECOND // 2, self._keep_alive, self.current, keep_alive)
 
     def _is_rival(self, link: Link) -> bool:
-        """Whether a node may still have a connection, or a CONNECT of it is on its way that nobody has answered."""
+        """Whether a node may still have a connection, or a CONNECT of it without an answer is under way."""
         waits = not link.client_id and link.opened_us + _BELATED_US > self.world.now
         return link.ended_us == NEVER or waits
 
@@ -226,7 +226,7 @@ class Client(Caller):
     # Disconnecting
 
     def disconnect(self, code: int, expiry_s: int | None) -> None:
-        """Say DISCONNECT and close; `code` and the new session expiry only mean something in MQTT 5."""
+        """Send DISCONNECT and close; `code` and the new session expiry have a meaning in MQTT 5 only."""
         life = self.life
         if not self.online or life is None:
             self.drop()
@@ -247,7 +247,7 @@ class Client(Caller):
         self.drop()
 
     def drop(self) -> None:
-        """Close the connection without a word."""
+        """Close the connection without DISCONNECT."""
         link = self.link
         answered = self.online
         self._lose()
@@ -259,11 +259,12 @@ class Client(Caller):
 
     def _lose(self) -> None:
         if self.link is not None and not self.online and self._must_clean:
-            # The node may still be busy with that CONNECT; overtaking it, the next one would lose its session to it.
+            # The node may still handle that CONNECT; if the next one overtook it, it would lose its session to the
+            # older one.
             self._quiet_us = self.world.now + _QUIET_US
         record = self.record
         if self.link is not None and not self.online and record is not None and record.expiry_low_s < NEVER_EXPIRES_S:
-            # That CONNECT may have begun a new session in the place of one that had expired.
+            # That CONNECT may have begun a new session in place of an expired one.
             self._must_clean = True
         self.online = False
         self.link = None
@@ -335,7 +336,7 @@ class Client(Caller):
         link.from_caller(encode(packet, self.profile.version))
 
     def link_data(self, link: Link, data: bytes) -> None:
-        """Take bytes from the node, unless they come over a connection that was left behind."""
+        """Take bytes from the node, unless they come over an abandoned connection."""
         if link is not self.link:
             return
         try:
@@ -374,7 +375,7 @@ class Client(Caller):
             self.fault(f"unexpected {packet}")
 
     def received(self, packet: Publish, late: bool = False) -> None:
-        """Hand a message to the application, which is the oracle. late: at PUBREL."""
+        """Pass a message to the application, which is the oracle. late: at PUBREL."""
         assert self.record is not None, "an accepted connection has a session"
         self.oracle.received(self.record, self.current, packet, late)
 
@@ -384,6 +385,6 @@ class Client(Caller):
         self.oracle.held(self.record, self.current, packet)
 
     def fault(self, text: str) -> None:
-        """The node broke a rule of the protocol."""
+        """Report that the node broke a rule of the protocol."""
         link = self.link.name if self.link is not None else "no link"
         self.world.violate("protocol", f"{self.name} over {link}: {text}")

@@ -1,7 +1,7 @@
 """A writer of transactions: stages rows at any node, commits them, is killed in between and does it again.
 
-Owns what it has to say next. Its messages are in the ledger as all others are, and judged like them: sent when a commit
-is asked for the first time, acknowledged when a node answers it, and applied once, whatever is repeated.
+Owns its next step. Its messages are in the ledger like all others, and are judged like them: sent when a commit is
+asked for the first time, acknowledged when a node answers it, and applied once, whatever is repeated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from folkmoot.store.transaction import PUBLISHER_PREFIX, home_of
 __all__ = ["Committer", "committers"]
 
 _OWN: Final = 0x7472616E73
-"""What makes the randomness of transactions its own: other parts of a run draw what they drew without them."""
+"""Gives transactions their own randomness: all other draws of a run are the same with and without them."""
 
 _PATIENCE_US: Final = 2 * SECOND
 _PAUSE_US: Final = 100 * MILLISECOND
@@ -40,7 +40,7 @@ def committers(network: Network, site: Site, oracle: Oracle, topics: list[bytes]
 
 
 class _Order:
-    """Something that a node is asked to do; `numbers` behind the partition."""
+    """A request to a node; `numbers` behind the partition."""
 
     def __init__(self, committer: Committer, what: int, numbers: list[int], key: bytes) -> None:
         self.committer = committer
@@ -50,18 +50,18 @@ class _Order:
 
 
 class _Try:
-    """One sending of an order: what the node knows it by."""
+    """One sending of a request: the handle that the node knows it by."""
 
     def __init__(self, order: _Order) -> None:
         self.order = order
 
     def ended(self, call: Call) -> None:
-        """The call that the node has made of it is over."""
+        """The node's call for it has ended."""
         self.order.committer.answer(self, call.answer)
 
 
 class Committer(Caller):
-    """One app. `idle` when nothing of a transaction is left to be done."""
+    """One app. `idle` when no transaction is unfinished."""
 
     def __init__(
         self, rng: Rng, network: Network, site: Site, oracle: Oracle, app: str, topics: list[bytes], partitions: int
@@ -76,9 +76,9 @@ class Committer(Caller):
         self.home = home_of(app.encode(), partitions)
         self.number = 0
         self.hasty = False
-        self._rows: list[Message] = []  # of the transaction in hand, in order
-        self._orders: list[_Order] = []  # that are left of it
-        self._parts: list[str] = []  # that this driver has named
+        self._rows: list[Message] = []  # of the current transaction, in order
+        self._orders: list[_Order] = []  # its remaining requests
+        self._parts: list[str] = []  # named by this driver
         self._committing = False  # a commit of it has been sent, by this driver or an earlier one
         self._driver = 0
         self._tries = 0
@@ -91,7 +91,7 @@ class Committer(Caller):
         """Whether there is nothing left to do."""
         return not self._orders
 
-    # -- what it does -------------------------------------------------------------------------------------------------
+    # -- actions ------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
         """Begin a transaction, or die and begin it again."""
@@ -115,7 +115,7 @@ class Committer(Caller):
         return ledger.publish(PUBLISHER_PREFIX + self.app, packet, once=True)
 
     def _start(self) -> None:
-        """A driver begins: it stages the rows in parts and chunks, and what does not win, then commits."""
+        """Start a driver: it stages the rows in parts and chunks, and some that do not win, then commits."""
         rng = self.rng
         self._driver += 1
         self._orders = []
@@ -144,7 +144,7 @@ class Committer(Caller):
         self._orders.append(_Order(self, STAGE, [self.number, chunk, len(rows)], key))
 
     def _die(self) -> None:
-        """The driver dies; the next one does the same again, perhaps after Spark has aborted for the first."""
+        """Kill the driver; the next one does the same again, perhaps after Spark has aborted for the first."""
         self.world.mark("driver killed")
         self._out = None
         if self.rng.chance(1, 2):
@@ -152,14 +152,14 @@ class Committer(Caller):
                 self._try(_Order(self, ABORT, [self.number], part.encode()), self._pick(failed=False))
         self._start()
 
-    # -- how it is said -----------------------------------------------------------------------------------------------
+    # -- sending ------------------------------------------------------------------------------------------------------
 
     def _pick(self, *, failed: bool) -> Host:
         self._last = self.site.pick(self.rng, ROAMING, self._last, failed=failed)
         return self._last
 
     def _send(self, *, failed: bool = False) -> None:
-        """Send what is next, to some node, and wait only so long."""
+        """Send the next request to some node, and wait for a bounded time."""
         order = self._orders[0]
         host = self._pick(failed=failed)
         if order.what == COMMIT:
@@ -189,7 +189,7 @@ class Committer(Caller):
             self.answer(sent, found)
 
     def answer(self, sent: _Try, answer: Answer | None) -> None:
-        """A node has answered; None: nobody can, for now."""
+        """Take the answer of a node; None: no node can answer now."""
         self.world.after(self.rng.below(_LATENCY_US), self._heard, sent, answer)
 
     def _late(self, sent: _Try) -> None:
@@ -221,7 +221,7 @@ class Committer(Caller):
             self._send(failed=True)
 
     def _refused(self, answer: Answer) -> None:
-        """What was staged is gone: so it may be when too much was lost, and then the driver begins anew."""
+        """The staged rows are gone, as is allowed when too much was lost: the driver begins anew."""
         if not self.oracle.ledger.trouble.torn(0):
             self.world.violate("A1", f"{self.app}: transaction {self.number}: {answer.text}")
             return
@@ -238,7 +238,7 @@ class Committer(Caller):
         self.number += 1
         self._rows = []
 
-    # -- the caller of links that no bytes go over --------------------------------------------------------------------
+    # -- the caller of links without bytes ----------------------------------------------------------------------------
 
     def _link(self, host: Host) -> Link:
         link = self._links.get(host.name)

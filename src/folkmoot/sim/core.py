@@ -1,4 +1,4 @@
-"""What a host needs of a node: the calls of `folkmoot.node.Node`. A test may put something else in its place."""
+"""The interface that a host needs of a node: the calls of `folkmoot.node.Node`. Tests may replace the node."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["Core", "PeerConnection", "PeerCore"]
 
 
 class Core(Protocol):
-    """A node by itself; see `folkmoot.node.Node` for the meaning of each call."""
+    """A single node; see `folkmoot.node.Node` for the meaning of each call."""
 
     streams: Streams
 
     def open(self, now: int) -> None:
-        """Restore what the store has."""
+        """Restore the state in the store."""
 
     def connect(self, handle: object, info: PeerInfo, now: int) -> Connection:
         """A client's connection came in."""
@@ -47,14 +47,14 @@ class Core(Protocol):
         """Return the next deadline."""
 
     def stop(self, now: int) -> None:
-        """Say goodbye."""
+        """Begin to stop."""
 
     def drain(self, now: int) -> Effects:
         """End the turn."""
 
 
 class PeerCore(Core, Protocol):
-    """A node among others."""
+    """A node of a cluster."""
 
     def peer_connected(self, handle: object, address: str, outgoing: bool, now: int) -> PeerConnection:
         """A connection to another node stands, dialled to `address` or accepted from there."""
@@ -69,14 +69,14 @@ class PeerCore(Core, Protocol):
         """A connection to another node is gone."""
 
     def dial_failed(self, address: str, why: str, refused: bool, now: int) -> None:
-        """Nobody could be reached at an address; `refused`: its machine says that nobody listens."""
+        """A dial has failed; `refused`: the machine at the address has no listener."""
 
     def stalled(self, what: str, since_us: int, now: int) -> None:
-        """The disk or the loop stands still since then; 0: it goes on."""
+        """The disk or the loop has been standing still since then; 0: it works again."""
 
 
 class PeerConnection(Protocol):
-    """What a node makes of a connection to another one."""
+    """A node's state of a connection to another one."""
 
     handle: object
 

@@ -1,8 +1,8 @@
-"""A disk that tells the truth late: batches become durable in order after a drawn delay, and a crash loses the rest.
+"""A disk that reports late: batches become durable in order after a drawn delay, and a crash loses the rest.
 
-Owns what survives a crash. The fault model: a batch is durable whole or not at all; of the batches that were handed
-over and not yet reported durable, a prefix survives a crash, its length drawn (one that is torn in the middle has a
-wrong checksum, and the store drops it with all that follow); what was reported durable survives. A full disk stops
+Owns what survives a crash. The fault model: a batch is durable as a whole or not at all. Of the batches that were
+handed over and not yet reported durable, a prefix of drawn length survives a crash (one that is torn in the middle has
+a wrong checksum, and the store drops it with all that follow). Everything reported durable survives. A full disk stops
 syncing until there is room. `bad`: durable rows that cannot be read any more.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["Disk"]
 
 
 class Disk:
-    """The disk of one node; `store` is what is durable and what the node reads.
+    """The disk of one node; `store` holds what is durable and what the node reads.
 
     `on_written(token)` is called for the newest batch of each sync, in token order.
     """
@@ -42,7 +42,7 @@ class Disk:
         self._waiting: list[Batch] = []
         self._syncing: list[Batch] = []
         self._reporting: list[int] = []
-        self._life = 0  # a crash ends the events of the life before
+        self._life = 0  # a crash cancels the events of the earlier life
 
     @property
     def idle(self) -> bool:
@@ -51,7 +51,7 @@ class Disk:
 
     @property
     def slow(self) -> bool:
-        """Whether it stands still, or would if something were written."""
+        """Whether it stands still, or would if there were something to write."""
         return self.stall_until_us > self._world.now
 
     def submit(self, batch: Batch) -> None:
@@ -63,11 +63,11 @@ class Disk:
         self._start()
 
     def fill(self) -> None:
-        """No room any more: nothing becomes durable until `free`."""
+        """Fill the disk: nothing becomes durable until `free`."""
         self.full = True
 
     def free(self) -> None:
-        """Room again."""
+        """Make room again."""
         self.full = False
         self._start()
 
@@ -93,7 +93,7 @@ class Disk:
         self._life += 1
 
     def wipe(self) -> None:
-        """Lose everything: another disk is put in."""
+        """Lose everything: the disk is replaced."""
         assert self.idle, "a disk is replaced while nobody writes"
         self.store = MemoryStore()
         self.bad.clear()
@@ -102,7 +102,7 @@ class Disk:
         if self._syncing or not self._waiting:
             return
         if self.full:
-            self.syncing_since_us = min(self.syncing_since_us, self._world.now)  # it tries, and nothing comes of it
+            self.syncing_since_us = min(self.syncing_since_us, self._world.now)  # it tries without success
             return
         self._syncing = self._waiting
         self._waiting = []
@@ -122,7 +122,7 @@ class Disk:
             self._world.mark("group commit")
         self._syncing = []
         self.syncing_since_us = NEVER
-        # The core reads rows before it is told that they are durable: a worker thread commits, a loop tells.
+        # The core reads rows before it learns that they are durable: a worker thread commits, a loop reports.
         self._reporting.append(token)
         self._world.after(self._rng.below(MILLISECOND // 5), self._report, self._life)
         self._start()
@@ -141,7 +141,7 @@ class Disk:
             self._mend(batch)
 
     def _mend(self, batch: Batch) -> None:
-        """What is written anew, or removed, is not damaged any more."""
+        """Rows that are written anew, or removed, are not damaged any more."""
         for kind, key, value in batch.ops:
             if kind == DELETE_RANGE:
                 for bad in [bad for bad in self.bad if key <= bad < value]:
@@ -155,7 +155,7 @@ class Disk:
 
 
 class _Checked(Reader):
-    """What the node reads: the store, as far as its checksums are right."""
+    """The node's view of the store: rows with a wrong checksum raise."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

@@ -152,9 +152,8 @@ class SessionRecord:
         self.possible: dict[bytes, list[Sub]] = {}  # by topic; forgotten when a subscription changes
         self.replays: dict[tuple[str, int, bool], int] = {}  # (stream, partition, QoS > 0) -> the next place in the log
         self.replayed: dict[tuple[str, int, bool], int] = {}  # as `replays`, by the session before, if it may be joined
-        self.began_without_copy = (
-            False  # began where nobody had a copy of the session before, which may be joined to it later
-        )
+        # It began where no node had a copy of the earlier session, which may be merged into it later.
+        self.began_without_copy = False
         self.replayer = False  # subscribes to streams and nothing else
 
     @property

@@ -114,7 +114,7 @@ class DiskFaults:
         if not in_sync(self.site.running, view, partition):
             return None
         rows = rows_of(host, partition)
-        if outvoted:  # retained messages are read from followers too, before anybody compares them
+        if outvoted:  # retained messages are read from followers too, before copies are compared
             rows = [row for row in rows if row[0][2] != RETAINED]
         if not rows:
             return None

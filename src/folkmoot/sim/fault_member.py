@@ -31,7 +31,7 @@ class MemberFaults(Acting):
         self._evicted: list[
             tuple[Host, int]
         ] = []  # machines that are to be started again, with the life that ends then
-        self._lost: dict[str, bool] = {}  # ids that will never come back, and whether somebody was told to forget them
+        self._lost: dict[str, bool] = {}  # ids that will never come back, and whether a node was told to forget them
 
     def actions(self) -> list[tuple[int, str, Action]]:
         """Return (weight, name, action) of each fault."""

@@ -1,4 +1,4 @@
-"""The receiving half of a model client: acknowledges in order, and hands each QoS 2 message on once.
+"""The receiving half of a model client: acknowledges in order, and passes each QoS 2 message on once.
 
 Owns the packet ids of QoS 2 flows, which are session state and outlive connections (MQTT 5 sections 4.3.3, 4.4), and
 checks what a client can check of a server: Receive Maximum, packet ids, topic aliases, maximum packet size.

@@ -25,7 +25,7 @@ class Ledger:
         self.trouble = trouble
         self.messages: list[Message] = []
         self.by_payload: dict[bytes, Message] = {}
-        self.clears: dict[bytes, list[Message]] = {}  # empty retained messages, by topic: their payload names nobody
+        self.clears: dict[bytes, list[Message]] = {}  # empty retained messages, by topic: their payload identifies none
         self.retained: dict[bytes, list[Message]] = {}  # everything published with RETAIN, by topic
         self.lanes: dict[tuple[str, bytes, int], Lane] = {}
         self.records: list[SessionRecord] = []
@@ -85,16 +85,16 @@ class Ledger:
         if self.trouble.alone:
             return False
         first = message.attempts[0]
-        if message.qos:  # it was not answered, and its publisher went elsewhere: docs/limits.md
+        if message.qos:  # it had no answer, and its publisher used another node: docs/limits.md
             moved = later.attempts[0].link is not first.link and message.acked_us > first.link.ended_us
             return moved and self.trouble.has_lost_link(first.sent_us - SECOND, self.world.now)
         if self.trouble.failed(first.link.server.name, first.sent_us - SECOND, self.world.now):
-            return True  # it waited at a node that stood still, and its publisher went elsewhere
-        sent = later.attempts[0]  # or that one waited for it, until its connection ended
+            return True  # it waited at a stopped node, and its publisher used another one
+        sent = later.attempts[0]  # or the later one waited for it, until its connection ended
         return sent.link.ended_us < NEVER and self.trouble.disturbed(sent.sent_us, sent.link.ended_us)
 
     def was_full(self, since_us: int, until_us: int) -> bool:
-        """Whether some node's disk was full at some moment between the two."""
+        """Whether the disk of some node was full at some moment between the two."""
         for host in self.hosts:
             if host.full_since_us <= until_us:
                 return True

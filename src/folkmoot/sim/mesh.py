@@ -19,7 +19,7 @@ __all__ = ["Mesh"]
 
 _DIAL_AGAIN_US: Final = 250 * MILLISECOND
 _DIAL_PATIENCE_US: Final = 3 * SECOND
-"""A system that hears nothing asks again, and after this time gives up."""
+"""The operating system of a caller tries again, and gives up after this time."""
 
 
 class Mesh:
@@ -41,7 +41,7 @@ class Mesh:
         self._listening[address] = peering
         peering.mesh = self
 
-    # What stands between machines
+    # Reachability
 
     def passes(self, source: Host, target: Host) -> bool:
         """Whether bytes get from one machine to another."""
@@ -50,12 +50,12 @@ class Mesh:
         return (source.name, target.name) not in self._cut
 
     def cut(self, source: Host, target: Host) -> None:
-        """Let nothing through in one direction."""
+        """Block one direction."""
         self._cut[source.name, target.name] = True
         self.update()
 
     def mend(self, source: Host, target: Host) -> None:
-        """Let bytes through again in one direction."""
+        """Unblock one direction."""
         if self._cut.pop((source.name, target.name), False):
             self.update()
 
@@ -65,13 +65,13 @@ class Mesh:
         return not self._cut
 
     def update(self) -> None:
-        """Apply to all connections what now stands between their machines."""
+        """Apply the present state between the machines to all their connections."""
         self.wires = [wire for wire in self.wires if not wire.over or wire.ways[0].bytes or wire.ways[1].bytes]
         for wire in self.wires:
             wire.update()
 
     def heal(self) -> None:
-        """Remove everything that stands between machines; who still believes in a broken connection learns better."""
+        """Remove all blocks; the ends of a broken connection learn that it is broken."""
         self._cut.clear()
         self.slow_us.clear()
         self.update()
@@ -83,7 +83,7 @@ class Mesh:
     # Dialling
 
     def dial(self, caller: Peering, address: str) -> None:
-        """Open a connection for a node; both ends hear of it, or the caller why not."""
+        """Open a connection for a node; both ends learn of it, or the caller why it failed."""
         self.world.later(self._latency(), self._arrive, caller, caller.host.life, address, self.world.now)
 
     def _arrive(self, caller: Peering, life: int, address: str, since_us: int) -> None:
@@ -117,7 +117,7 @@ class Mesh:
         return 10 + self._rng.below(self.latency_us)
 
     def delay(self, wire: Wire, side: int) -> int:
-        """Draw how long something takes from this side to the other."""
+        """Draw the latency from this side to the other."""
         # One draw for both: a quarter of what a quiet cluster costs was draws.
         drawn = self._rng.below(100 * self.latency_us)
         delay = 10 + drawn // 100
@@ -130,7 +130,7 @@ class Mesh:
         return delay
 
     def send(self, wire: Wire, side: int, data: bytes) -> None:
-        """Put bytes on their way, in one piece or several."""
+        """Send bytes, in one piece or several."""
         self.world.trace.mix(data)
         way = wire.ways[1 - side]
         start = 0

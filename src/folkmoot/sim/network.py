@@ -32,14 +32,14 @@ class Caller(ABC):
 
     @abstractmethod
     def link_closed(self, link: Link) -> None:
-        """The connection is gone, or never came to be."""
+        """The connection is gone, or was never established."""
 
 
 class Server(ABC):
     """The node's end of all its links.
 
-    `away`: why nothing gets through to it for now, bits of `folkmoot.sim.pipe`: STOPPED (the process hangs, its machine
-    still takes connections and bytes), CUT (the machine is off or cut off).
+    `away`: why no bytes reach it for now, bits of `folkmoot.sim.pipe`: STOPPED (the process hangs, its machine still
+    accepts connections and bytes), CUT (the machine is off or cut off).
     """
 
     away = 0
@@ -63,7 +63,7 @@ class Server(ABC):
 
 
 class Link:
-    """One connection between a client and a node, with what the simulator knows about it and neither end does."""
+    """One connection between a client and a node, with facts that neither end knows."""
 
     def __init__(self, network: Network, number: int, caller: Caller, server: Server, latency_us: int) -> None:
         self.network = network
@@ -78,20 +78,20 @@ class Link:
         self.server_open = False
         self.congested = False
         self.troubled = False  # ever clogged or congested: messages may have been dropped by a limit
-        self.reset_on_send = False  # the peer has forgotten this connection and says so when it hears of it
+        self.reset_on_send = False  # the peer has forgotten this connection, and answers its bytes with a reset
         self.sent_bytes = 0  # by the client
         self.read_bytes = 0  # by the node
         self.first_turn = 0  # the turn (of all hosts') that gave the first output for this link: the CONNACK
         self.turn = 0  # the newest such turn
         self.fenced_turn = NEVER  # after this turn the node must be silent here (A6)
-        self.client_id = ""  # for whom a CONNACK came through it
+        self.client_id = ""  # the client whose CONNACK came through it
         self.opened_us = network.world.now
         self.cut_us = NEVER  # the first moment at which either side stopped
-        self.ended_us = NEVER  # when the node knew
-        self.expelled = False  # the node has ended it of its own accord
+        self.ended_us = NEVER  # when the node knew it
+        self.expelled = False  # the node has ended it by itself
         self.crashed = False  # the node's process died under it
-        self.connection: object = None  # what the node made of it
-        self.session: object = None  # the record of the session that is served over it, see the oracle
+        self.connection: object = None  # the node's object for it
+        self.session: object = None  # the record of the session on it, see the oracle
 
     def from_caller(self, data: bytes) -> None:
         """Send bytes from the client to the node."""
@@ -138,7 +138,7 @@ class Link:
             world.after(server_us, self.notify_server, "reset")
 
     def cut(self) -> None:
-        """Remember the first moment at which the connection stopped to be one."""
+        """Remember the first moment at which the connection did not work."""
         self.cut_us = min(self.cut_us, self.network.world.now)
 
     def notify_caller(self) -> None:
@@ -157,7 +157,7 @@ class Link:
             self.server.link_lost(self, reason)
 
     def stop(self, why: int, on: bool) -> None:
-        """The node's process stops (STOPPED: nobody reads) or its machine is cut off (CUT: nothing passes)."""
+        """The node's process stops (STOPPED: it reads nothing) or its machine is cut off (CUT: nothing passes)."""
         self.to_node.hold(why, on)
         if why == CUT:
             self.to_client.hold(why, on)
@@ -215,7 +215,7 @@ class Network:
         if link.to_node.dead:
             return
         if link.server.away:
-            # A hanging process accepts when it goes on; to a machine that is cut off the caller's system tries again.
+            # A hanging process accepts when it continues; a caller's system tries a machine that is cut off again.
             link.stop(link.server.away, on=True)
             self.world.later(_RETRY_US, self._accept, link)
             return

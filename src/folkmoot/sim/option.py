@@ -1,6 +1,6 @@
-"""What a run is asked for: seed, length, number of nodes, and what differs from what the seed would draw.
+"""The options of a run: seed, length, number of nodes, and differences from what the seed would draw.
 
-Owns the text of the command that repeats a run. Values only, so that they can go to other processes.
+Owns the text of the command that repeats a run. Plain values, so that they can go to other processes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from folkmoot.sim.swarm import ASKED_FOR, CLUSTER_FAULTS, FAULTS, FEATURES, LATE
 __all__ = ["NAMES", "Options", "UnknownOption"]
 
 NAMES = FEATURES + LATER + FAULTS + CLUSTER_FAULTS + ASKED_FOR
-"""All that a seed switches on or off."""
+"""Everything that a seed switches on or off."""
 
 GROUPS = {"features": FEATURES + LATER, "faults": FAULTS + CLUSTER_FAULTS + ASKED_FOR}
-"""Words for many of them."""
+"""Words for groups of them."""
 
 
 class UnknownOption(ValueError):
-    """A feature, a fault or a number that there is not."""
+    """An unknown feature, fault or number."""
 
 
 class Options:
@@ -36,7 +36,7 @@ class Options:
         self.numbers: dict[str, int] = {}
 
     def switch(self, names: str, *, on: bool) -> None:
-        """Switch features and faults on or off: names separated by commas, or a group; the last word on a name counts.
+        """Switch features and faults on or off: names separated by commas, or a group; the last one counts.
 
         Raises UnknownOption.
         """
@@ -62,7 +62,7 @@ class Options:
         self.numbers[name] = int(value)
 
     def shape(self, swarm: Swarm) -> None:
-        """Change what the seed has drawn."""
+        """Apply the differences to what the seed has drawn."""
         for name in self.on:
             swarm.on[name] = True
         for name in self.off:
@@ -71,7 +71,7 @@ class Options:
             setattr(swarm, name, value)
 
     def copy(self) -> Options:
-        """Return the same options once more."""
+        """Return a copy of the options."""
         other = Options(self.seed, self.steps, self.nodes)
         other.on = list(self.on)
         other.off = list(self.off)

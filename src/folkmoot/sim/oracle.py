@@ -23,7 +23,7 @@ _REPLAY = b"$stream/"
 
 
 class Oracle:
-    """What the clients of a run report to."""
+    """Receives the reports of all clients of a run."""
 
     def __init__(self, ledger: Ledger, watchers: list[str]) -> None:
         self.ledger = ledger
@@ -37,7 +37,7 @@ class Oracle:
     # Connections
 
     def connecting(self, life: Life) -> None:
-        """CONNECT is about to be sent; with clean start, the session that there is ends now or never again counts."""
+        """CONNECT is about to be sent; with clean start, the present session ends now or never counts again."""
         self.ledger.connecting(life)
         if life.clean:
             self._end(life.client_id)
@@ -63,7 +63,7 @@ class Oracle:
             self._end(record.client_id)
 
     def _end(self, client_id: str) -> None:
-        """From now on nothing is owed to the session that the client has."""
+        """Owe nothing to the client's session from now on."""
         record = self.ledger.current.get(client_id)
         if record is not None:
             for sub in record.subs.values():
@@ -106,7 +106,7 @@ class Oracle:
         record.possible.clear()
         if name.startswith(_REPLAY):
             record.replayer = True
-            record.replays = {}  # it begins at its start, also where the session before may still be joined
+            record.replays = {}  # it begins at its start, also where the earlier session may still be joined
         return sub
 
     def subscribed(self, record: SessionRecord, sub: Sub, code: int) -> None:
@@ -129,7 +129,7 @@ class Oracle:
             sub.until_us = min(sub.until_us, self.world.now)
 
     def unsubscribed(self, record: SessionRecord, name: bytes, sent_us: int) -> None:
-        """UNSUBACK came for what was sent then: new messages do not match any more what was subscribed until then."""
+        """UNSUBACK came: later messages do not match the earlier subscription any more."""
         for sub in record.every:
             if sub.name == name and sub.until_us <= sent_us and record.subs.get(name) is not sub:
                 sub.gone_us = min(sub.gone_us, self.world.now)
@@ -143,7 +143,7 @@ class Oracle:
             self.deliveries.held(record, link, message, packet.dup)
 
     def received(self, record: SessionRecord, link: Link, packet: Publish, late: bool = False) -> None:
-        """A client handed a message to its application. late: at PUBREL."""
+        """A client passed a message to its application. late: at PUBREL."""
         if record.replayer:
             self.streams.replayed(record, packet)
             return

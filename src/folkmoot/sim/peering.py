@@ -1,6 +1,6 @@
-"""A host's part in the cluster: carries bytes and news between its node and the connections to other machines.
+"""A host's part in the cluster: carries bytes and events between its node and the connections to other machines.
 
-Does what the runtime's peer driver does. Owns which connections the present life of the node has.
+Does what the runtime's peer driver does. Owns the connections of the node's present life.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["Peering"]
 
 
 class Peering:
-    """The peer connections of one host. News for a process that hangs waits until it goes on."""
+    """The peer connections of one host. Events for a hanging process wait until it continues."""
 
     def __init__(self, host: Host, address: str) -> None:
         self.host = host
         self.address = address
         self.mesh: Mesh | None = None
         self.ends: list[End] = []
-        self._waiting: list[End] = []  # taken by the system, the process has not looked yet
+        self._waiting: list[End] = []  # accepted by the system, not by the process yet
 
     @property
     def node(self) -> PeerCore:
@@ -33,7 +33,7 @@ class Peering:
         assert self.host.node is not None, "a node that is down has no peers"
         return cast("PeerCore", self.host.node)
 
-    # News from the mesh
+    # Events of the mesh
 
     def accepted(self, end: End) -> None:
         """Another machine's connection came in: the system has taken it."""
@@ -63,12 +63,12 @@ class Peering:
         self.host.set_turn()
 
     def refused(self, life: int, address: str, why: str) -> None:
-        """A machine said that nobody listens at an address."""
+        """The machine at an address has no listener."""
         if life == self.host.life:
             self.host.tell(self._failed, address, why, True)
 
     def timed_out(self, life: int, address: str) -> None:
-        """Nothing was heard from an address."""
+        """An address did not answer."""
         if life == self.host.life:
             self.host.tell(self._failed, address, "timed out", False)
 
@@ -76,10 +76,10 @@ class Peering:
         self.node.dial_failed(address, why, refused, self.host.clock())
         self.host.set_turn()
 
-    # News from a wire
+    # Events of a wire
 
     def received(self, end: End, data: bytes) -> None:
-        """Bytes came: never while the process hangs, because the pipe to it is held."""
+        """Bytes came; never while the process hangs, because the pipe to it is held."""
         self.host.bytes_in += len(data)
         self.node.peer_received(cast("PeerConnection", end.peer), data, self.host.clock())
         self.host.set_turn()
@@ -104,7 +104,7 @@ class Peering:
         self.node.peer_lost(cast("PeerConnection", end.peer), why, self.host.clock())
         self.host.set_turn()
 
-    # What the node wants
+    # Effects of the node
 
     def carry_out(self, dials: list[str], outputs: list[PeerConnection], closes: list[PeerConnection]) -> None:
         """Dial, send and close."""
@@ -130,15 +130,15 @@ class Peering:
     # Life and death
 
     def die(self, *, silent: bool) -> None:
-        """The process is gone: its system says so to all (not `silent`), or the machine is gone too."""
+        """The process is gone: its system tells all others (not `silent`), or the machine is gone too."""
         for end in self.ends + self._waiting:
             end.open = False
-            end.wire.ways[end.side].block(paused=False)  # nobody is there: the system answers what comes
+            end.wire.ways[end.side].block(paused=False)  # without a process the system answers
             way = end.wire.ways[1 - end.side]
             if silent:
                 continue
             if self.host.rng.chance(1, 2):
-                # What the process has left unread turns its goodbye into a reset, which overtakes what it has sent.
+                # Bytes that the process has not read turn its close into a reset, which overtakes what it has sent.
                 way.kill()
                 end.wire.refuse(end.side)
             else:

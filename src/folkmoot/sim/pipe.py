@@ -17,7 +17,7 @@ CUT: Final = 8  # nothing comes through between the two machines
 
 
 class Pipe:
-    """Chunks arrive in order, and wait as long as `held` says why they must; `deliver` gets each, None is the end.
+    """Chunks arrive in order, and wait while `held` has a reason; `deliver` gets each, None is the end.
 
     `busy`: whether bytes in flight keep the world from being quiet, see `World.after`.
     """
@@ -64,7 +64,7 @@ class Pipe:
             self._schedule(0, self._pump)
 
     def kill(self) -> None:
-        """Lose what is in flight and all that is still sent."""
+        """Lose the bytes in flight and all that are sent later."""
         self.dead = True
         self._chunks.clear()
         self._arrived = 0

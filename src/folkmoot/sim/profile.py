@@ -25,7 +25,8 @@ class Profile:
         self.uses_aliases = False
         self.window = 20  # QoS 1 and 2 messages that it has in flight
         self.ack_us = 0  # waits up to this long before it acknowledges
-        self.late = False  # hands a QoS 2 message on at PUBREL, as many do, and not at PUBLISH (MQTT 5, figure 4.3)
+        # passes a QoS 2 message on at PUBREL, as many clients do, and not at PUBLISH (MQTT 5, figure 4.3)
+        self.late = False
         self.reconnect_us = 50_000  # tries again within this time
         self.will_topic = b""  # empty: no will
         self.will_qos = 2
@@ -34,7 +35,7 @@ class Profile:
         self.username: str | None = None
         self.password: bytes | None = None
         self.publishes: list[bytes] = []  # topics
-        self.filters: list[bytes] = []  # what it may subscribe to
+        self.filters: list[bytes] = []  # filters for its subscriptions
 
     @property
     def v5(self) -> bool:
@@ -55,5 +56,5 @@ class Profile:
 
     @property
     def delay_s(self) -> int:
-        """How long after it has gone something may still be done by itself: its will, the end of its session."""
+        """Return how long after the disconnect something may happen by itself: its will, the end of its session."""
         return max(self.will_delay_s, self.expiry_s if self.expiry_s < NEVER_EXPIRES_S else 0)

@@ -5,9 +5,9 @@
     publish NAME TOPIC TEXT QOS [retain]                   TEXT `-` is an empty payload
     move NAME HOST     drop NAME     disconnect NAME       (move: connects there, wherever it is; drop: without a word)
     crash HOST...      start HOST... wipe HOST             (crash: at once; wipe: its disk, while it is down)
-    leave HOST...                                          (told to leave for good; whoever has left is off)
+    leave HOST...                                          (told to leave for good; its process ends when it has left)
     hang HOST          continue HOST
-    dark HOST          light HOST                          (cut off from everybody)
+    dark HOST          light HOST                          (cut off from all others)
     cut HOST HOST      mend HOST HOST                      (one way)
     split HOST... | HOST... [| HOST...]                    mend-all
     reset HOST HOST    slow HOST HOST TIME
@@ -59,7 +59,7 @@ def parse_steps(lines: list[tuple[int, str]]) -> list[tuple[int, list[str]]]:
 
 
 class Script:
-    """Plays steps on a simulation, whose own clients stay away."""
+    """Plays steps on a simulation, whose own clients do nothing."""
 
     def __init__(self, simulation: Simulation, steps: list[tuple[int, list[str]]]) -> None:
         self.simulation = simulation
@@ -160,7 +160,7 @@ class Script:
         client.outflow.publish(self.simulation.ledger.publish(client.name, packet, once=False))
 
     def step_move(self, words: list[str]) -> None:
-        """Connect a client elsewhere, without a goodbye to where it is."""
+        """Connect a client elsewhere, without a DISCONNECT at its present node."""
         client = self._client(words[0])
         client.next_host = self._host(words[1])
         if client.link is not None and not client.online:
@@ -169,13 +169,13 @@ class Script:
             client.connect()
 
     def step_drop(self, words: list[str]) -> None:
-        """Let a client close its connection without a word; it stays away until it moves or all heals."""
+        """Close a client's connection without DISCONNECT; it stays away until it moves or all heals."""
         client = self._client(words[0])
         client.wanted = False
         client.drop()
 
     def step_disconnect(self, words: list[str]) -> None:
-        """Let a client say goodbye; it stays away until it moves or all heals."""
+        """Disconnect a client; it stays away until it moves or all heals."""
         client = self._client(words[0])
         client.wanted = False
         client.disconnect(0, None)
@@ -215,13 +215,13 @@ class Script:
         self._host(words[0]).go_on()
 
     def step_dark(self, words: list[str]) -> None:
-        """Cut a machine off from everybody."""
+        """Cut a machine off from all others."""
         host = self._host(words[0])
         self.simulation.trouble.isolate(host)
         host.darken(on=True)
 
     def step_light(self, words: list[str]) -> None:
-        """Let a machine be heard again."""
+        """Connect a machine again."""
         self._host(words[0]).darken(on=False)
 
     def step_full(self, words: list[str]) -> None:
@@ -248,13 +248,13 @@ class Script:
     # Links between machines
 
     def step_cut(self, words: list[str]) -> None:
-        """Let nothing through from one machine to another."""
+        """Block the direction from one machine to another."""
         first, second = self._host(words[0]), self._host(words[1])
         self.simulation.trouble.weaken([first, second])
         self._mesh.cut(first, second)
 
     def step_mend(self, words: list[str]) -> None:
-        """Let bytes through again."""
+        """Unblock a direction."""
         self._mesh.mend(self._host(words[0]), self._host(words[1]))
 
     def step_split(self, words: list[str]) -> None:
@@ -263,7 +263,7 @@ class Script:
         self._faults.apply_split(sides)
 
     def step_mend_all(self, _words: list[str]) -> None:
-        """Mend everything between machines."""
+        """Remove all blocks between machines."""
         self._mesh.heal()
 
     def step_reset(self, words: list[str]) -> None:
@@ -275,7 +275,7 @@ class Script:
                 wire.reset(0, 0)
 
     def step_slow(self, words: list[str]) -> None:
-        """Make one way slower."""
+        """Make one direction slower."""
         self.simulation.trouble.disturb()
         self._mesh.slow_us[words[0], words[1]] = self._time(words[2])
 
@@ -300,7 +300,7 @@ class Script:
         if self.simulation.heal():
             self.simulation.judge()
 
-    # What applications have got
+    # What applications have received
 
     def _has(self, name: str, payload: str) -> bool:
         numbers = [m.number for m in self.simulation.ledger.messages if m.payload == payload.encode()]
@@ -350,4 +350,4 @@ _STEPS = {
     "expect": 2,
     "expect-not": 2,
 }
-"""Every step, and how many words it needs."""
+"""Every step, and its number of words."""

@@ -1,7 +1,7 @@
 """Makes a failing run shorter: fewer steps, features, faults, clients, as long as the same promise breaks.
 
-Another length is the beginning of the same run; anything else is another run of the same kind, which may fail too.
-Zeller and Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002. Owns the search; `run` runs.
+A shorter length is the beginning of the same run; any other change makes another run of the same kind, which may fail
+too. Zeller and Hildebrandt: Simplifying and Isolating Failure-Inducing Input, 2002. Owns the search; `run` runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RUNS_MAX = 150
 class Shrinker:
     """Searches for a smaller failing run.
 
-    `run`: runs options and returns the promise that broke, empty if none did. `tell` hears of every step forward.
+    `run`: runs options and returns the broken promise, empty if there is none. `tell` is called for every success.
     """
 
     def __init__(self, run: Callable[[Options], str], tell: Callable[[str], None]) -> None:

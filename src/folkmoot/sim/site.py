@@ -1,6 +1,7 @@
-"""The machines of a run and the way to them: what a client or a load balancer in front of the cluster chooses.
+"""The machines of a run, and the choice among them by a client or by a load balancer in front of the cluster.
 
-A balancer knows who accepts connections and nothing else. Owns the list of hosts, also of those that have not joined.
+A balancer knows which machines accept connections and nothing else. Owns the list of hosts, including those that have
+not joined.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from folkmoot.sim.host import Host
 
 __all__ = ["BALANCED", "FAITHFUL", "ROAMING", "Site", "peer_address"]
 
-FAITHFUL = "faithful"  # goes where it was, as long as it is accepted there
-ROAMING = "roaming"  # goes anywhere, also where nobody listens
-BALANCED = "balanced"  # goes where the balancer sends it: round robin over those that accept
+FAITHFUL = "faithful"  # uses its last node, as long as it is accepted there
+ROAMING = "roaming"  # uses any node, also one that does not listen
+BALANCED = "balanced"  # uses the node of the balancer: round robin over those that accept
 
 
 def peer_address(number: int) -> str:
@@ -40,12 +41,12 @@ class Site:
         return [host for host in self.hosts if host.node is not None]
 
     def pick(self, rng: Rng, habit: str, last: Host | None, *, failed: bool) -> Host:
-        """Choose a host for a client; `failed`: the last attempt, at `last`, came to nothing."""
+        """Choose a host for a client; `failed`: the last attempt, at `last`, failed."""
         if len(self.hosts) == 1:
             return self.hosts[0]
         if habit == FAITHFUL and last is not None and not failed:
             return last
-        if habit == ROAMING and failed and last is not None:  # by chance it might not come to one that runs for minutes
+        if habit == ROAMING and failed and last is not None:  # by chance it might miss the running ones for minutes
             return self.hosts[(self.hosts.index(last) + 1) % len(self.hosts)]
         if habit == ROAMING:
             return self.hosts[rng.below(len(self.hosts))]

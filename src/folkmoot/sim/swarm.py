@@ -1,7 +1,6 @@
 """Swarm testing: each seed switches features on and off and draws its own limits, so that no feature hides another.
 
-Source: Groce et al., Swarm Testing, ISSTA 2012. Owns the drawing of what a run is like; the drawing of what happens in
-it is the workload's.
+Source: Groce et al., Swarm Testing, ISSTA 2012. Owns the draws that describe a run; the workload draws its actions.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ FEATURES = (
 )
 
 LATER = ("transactions",)
-"""Features that were learned later: drawn without the generator, so that a seed goes on being the run that it was."""
+"""Features that were added later: drawn without the generator, so that a seed remains the same run."""
 
 FAULTS = (
     "clock steps",
@@ -82,23 +81,23 @@ CLUSTER_FAULTS = (
 )
 
 ASKED_FOR = ("lost links",)
-"""Faults of a cluster that no seed draws: they came later, and seeds stay what they are."""
+"""Faults of a cluster that no seed draws: they were added later, and seeds remain the same runs."""
 
 SPLITTING = ("flapping", "one-way splits", "splits", "swizzles")
-"""Faults after which the checkers must forgive much: a run has either some of them or none."""
+"""Faults after which the checkers must excuse much: a run has either some of them or none."""
 
 Shape = Callable[["Swarm"], None]
 
 
 class Swarm:
-    """What one run is like: `has(name)` for the features and faults above, and the numbers that were drawn.
+    """The description of one run: `has(name)` for the features and faults above, and the drawn numbers.
 
     `shape` may change what was drawn; the limits of the node are drawn after it.
     """
 
     def __init__(self, rng: Rng, shape: Shape | None = None, nodes: int = 1) -> None:
         self.nodes = nodes
-        calm = rng.chance(1, 12)  # now and then a run without any fault, to tell apart what faults have to do with
+        calm = rng.chance(1, 12)  # now and then a run without any fault, to isolate the effect of faults
         self.on: dict[str, bool] = {}
         for name in FEATURES:
             self.on[name] = rng.chance(2, 3)
@@ -121,14 +120,14 @@ class Swarm:
         self.replicas = 1
         self.majority = False
         self.spares = 0  # machines that may join later
-        self.lean = False  # before everything heals, those that live must serve everybody
+        self.lean = False  # before everything heals, the live nodes must serve all clients
         self.mesh_latency_us = 0  # between machines; 0: as to clients
         self.planted: list[str] = []  # bugs of the nodes, by tests of the checkers
-        # How often nodes talk when nothing happens; most of what a quiet cluster costs.
+        # How often nodes send heartbeats; most of the cost of a quiet cluster.
         self.heartbeat_us = 100 * MILLISECOND
         self.ack_delay_us = 25 * MILLISECOND
         self.digest_us = 100 * MILLISECOND
-        # How copies are made: what is small in a run must take time and many pages now and then
+        # How copies are made: a copy, small in a run, must sometimes take time and many pages
         self.page_bytes = 1 << 18
         self.copy_bytes_per_s = 64 << 20
         self.recent_bytes_max = 32 << 20
@@ -158,8 +157,8 @@ class Swarm:
         cluster.partitions = common.partitions
         cluster.split_policy = "majority" if self.majority else "available"
         cluster.planted = self.planted
-        cluster.history_epochs = 2 if self.rounds == 1 else 16  # nobody may need more than what is remembered
-        # Short, as the faults are: others lead what a full disk leads, and give it back.
+        cluster.history_epochs = 2 if self.rounds == 1 else 16  # no node may need more than what is remembered
+        # Short, as the faults are: other nodes lead the partitions of a full disk, and give them back.
         cluster.full_wait_us = 200 * MILLISECOND
         cluster.full_hold_us = SECOND
         cluster.heartbeat_us = self.heartbeat_us
@@ -181,7 +180,7 @@ class Swarm:
         self.spares = rng.between(0, 1) if self.on["joins"] else 0
         self.lean = rng.chance(1, 2)
         self.fault_every = rng.between(8, 50)
-        # Slower than for one node: faults of a cluster last for seconds, and between them it must be able to recover.
+        # Slower than for one node: faults of a cluster last for seconds, and it must be able to recover between them.
         self.pace_us = [5, 20, 60][rng.below(3)] * MILLISECOND
         self.rounds = rng.between(1, 2)
         self.heartbeat_us = [100, 150, 240][rng.below(3)] * MILLISECOND
@@ -191,7 +190,7 @@ class Swarm:
         self.copy_bytes_per_s = [64 << 20, 4 << 20][rng.below(2)]
         self.recent_bytes_max = [32 << 20, 5_000][rng.below(2)]
         if self.on["bit flips"] or self.on["bad checksums"]:
-            self.digest_us = 100 * MILLISECOND  # damage is found by looking: all of it must be seen within a healing
+            self.digest_us = 100 * MILLISECOND  # comparisons find damage: they must cover everything within a healing
 
     def has(self, name: str) -> bool:
         """Whether the feature or fault `name` is on."""
@@ -199,7 +198,7 @@ class Swarm:
 
     @property
     def names(self) -> list[str]:
-        """All that can be switched on or off in this run."""
+        """Everything that can be switched on or off in this run."""
         return list(self.on)
 
     def _config(self, rng: Rng) -> NodeConfig:

@@ -1,7 +1,7 @@
-"""What happened in a run: owns the digest of everything and the last lines of it; never decides anything.
+"""The record of a run: owns the digest of everything and the last lines; never decides anything.
 
-Every line and every byte that crosses a border (network, disk) goes into the digest, so two runs with the same
-digest did the same. Lines are kept as values and become text only when somebody reads them.
+Every line and every byte that crosses a border (network, disk) goes into the digest, so two runs with the same digest
+did the same. Lines are kept as values, and formatted when they are read.
 """
 
 from __future__ import annotations
@@ -58,6 +58,6 @@ class Trace:
 
 
 def shorten(value: object) -> str:
-    """Return `value` as text of a bounded length: payloads are long and their heads say who they are."""
+    """Return `value` as text of limited length: payloads are long, and their first bytes identify them."""
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 400 else f"{text[:380]}... ({len(text)} characters)"

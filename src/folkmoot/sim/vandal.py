@@ -41,7 +41,7 @@ class Vandals:
         self._rng = rng
         self._network = network
         self._site = site
-        self._trouble = trouble  # who is not let in yet when a cluster is in trouble, is not listened to
+        self._trouble = trouble  # in a troubled cluster a connection may not be admitted, and its bytes are not read
         self._count = 0
         self._kinds: list[Callable[[int], tuple[bytes, bool]]] = [
             self._noise,

@@ -1,7 +1,7 @@
 """A connection between two machines of the cluster: two pipes and two ends, each of which may know less than the other.
 
-Owns the bytes in flight and who believes the connection to stand. Like TCP: bytes come in order or the connection is
-lost; what is sent into a way that is cut waits; who writes to an end that is gone hears so when a way back is open.
+Owns the bytes in flight, and which end takes the connection for open. Like TCP: bytes come in order or the connection
+is lost; bytes for a blocked direction wait; a write to an end that is gone is answered as soon as a way back is open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["End", "Wire"]
 
 
 class End:
-    """One machine's end; `peer` is what its node made of it."""
+    """One machine's end; `peer` is its node's object for it."""
 
     def __init__(self, wire: Wire, side: int, owner: Peering) -> None:
         self.wire = wire
@@ -57,14 +57,14 @@ class Wire:
         self.mesh = mesh
         self.number = number
         self.ends = (End(self, 0, dialler), End(self, 1, acceptor))
-        # The pipe to a side, by side. Nobody reads before both know of the connection.
+        # The pipe to a side, by side. Neither side reads before both know of the connection.
         self.ways = (Pipe(mesh.world, self._to_dialler, busy=False), Pipe(mesh.world, self._to_acceptor, busy=False))
         for way in self.ways:
             way.hold(PAUSED, on=True)
         self.update()
 
     def update(self) -> None:
-        """Take over what now stands between the two machines."""
+        """Apply the present state between the two machines."""
         hosts = (self.ends[0].owner.host, self.ends[1].owner.host)
         for side in (0, 1):
             way = self.ways[side]
@@ -95,7 +95,7 @@ class Wire:
             end.owner.writable(end, flag=False)
 
     def lose(self, side: int, why: str) -> None:
-        """Let the end at `side` know that the connection is gone; the bytes towards it are lost."""
+        """Tell the end at `side` that the connection is gone; the bytes towards it are lost."""
         end = self.ends[side]
         self.ways[side].kill()
         if end.open:
@@ -133,7 +133,7 @@ class Wire:
                 other.owner.writable(other, flag=True)
 
     def refuse(self, side: int) -> None:
-        """Nobody is at this end: its system tells the sender so (RST), unless that gets lost on its way."""
+        """This end has no process: its system answers the sender (RST), unless that gets lost."""
         hosts = (self.ends[0].owner.host, self.ends[1].owner.host)
         if self.ends[1 - side].open and self.mesh.passes(hosts[side], hosts[1 - side]):
             self.mesh.world.later(self.mesh.delay(self, side), self._refused, 1 - side)
