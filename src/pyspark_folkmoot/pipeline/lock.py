@@ -127,6 +127,6 @@ def _taken(state: Path, held: str) -> str:
     except (ValueError, KeyError, TypeError):
         holder = "another process"
     return (
-        f"the state folder {state} is in use by {holder}: a pipeline has one driver. Stop that one, or give this pipeline "
-        "another 'state' and other tables"
+        f"the state folder {state} is in use by {holder}: a pipeline has one driver. Stop that one, or give "
+        "this pipeline another 'state' and other tables"
     )
