@@ -289,7 +289,7 @@ def test_faults_of_a_run_are_told(spark: SparkSession, node: StreamNode, tmp_pat
     told = "\n".join(said)
     assert "sink 'out' failed in its first batch: " in told
     assert 'expectation \'positive\' of \'high\' does not hold (value > 0): {"place":"a","value":-2.0}' in told
-    assert "say 'otherwise: drop'" in told
+    assert "use 'otherwise: drop'" in told
     found = report(write(tmp_path, node, text))
     assert found is not None
     assert found["run"]["state"] == "failed"

@@ -123,10 +123,10 @@ def _unwritable(state: Path, error: OSError) -> PipelineProblem:
 def _taken(state: Path, held: str) -> str:
     try:
         found = json.loads(held)
-        who = f"process {found['pid']} on {found['host']} ({found['purpose']}, since {found['since']})"
+        holder = f"process {found['pid']} on {found['host']} ({found['purpose']}, since {found['since']})"
     except (ValueError, KeyError, TypeError):
-        who = "another process"
+        holder = "another process"
     return (
-        f"the state folder {state} is in use by {who}: a pipeline has one driver. Stop that one, or give this pipeline "
-        "another 'state' and other tables"
+        f"the state folder {state} is in use by {holder}: a pipeline has one driver. Stop that one, or give "
+        "this pipeline another 'state' and other tables"
     )

@@ -342,7 +342,7 @@ def _sink_kind(value: Any) -> str:
     return _kind(value, found, "<delta>")
 
 
-# The tags are in brackets so that nobody takes them for keys of the file: they come up in the places of errors.
+# The tags are in brackets to distinguish them from keys of the file: they occur in the locations of errors.
 AnySource = Annotated[
     Annotated[StreamSource, Tag("<stream>")]
     | Annotated[TableSource, Tag("<table>")]
