@@ -109,7 +109,7 @@ def test_full_disks_are_named_with_what_they_cost(capsys: pytest.CaptureFixture[
     assert [line for line in heading(picture) if line.startswith("DISK")] == [
         "DISK FULL on b: its 2 partitions refuse what must be stored",
         "DISK FULL on c: others lead, it follows as long as its reserve lasts",
-        "DISK FULL on d: it is out, and comes back when there is room",
+        "DISK FULL on d: it is not a member, and comes back when there is room",
     ]
     rows = run(picture, capsys, "partitions").splitlines()
     assert ["refuses" in row for row in rows] == [False, False, True, True]
@@ -145,8 +145,8 @@ def test_copies_that_are_away_and_those_that_are_lost_are_named() -> None:
     picture.losses.missing = {0: ["c", "d"], 1: ["c", "d"]}
     picture.losses.past = [Loss(5, 9, ["x"]), Loss(1_700_000_000_000_000, 122, ["e"])]
     lines = heading(picture)
-    assert "COPIES MISSING: 2 partitions go on without what they had, which is only on c and d (away)" in lines
-    assert "last loss: 2023-11-14T22:13:20Z 122 partitions lost what only e had" in lines
+    assert "COPIES MISSING: 2 partitions go on without their older data, which is only on c and d (away)" in lines
+    assert "last loss: 2023-11-14T22:13:20Z 122 partitions lost data that only e had" in lines
 
 
 def test_orders_that_cost_something_need_force(capsys: pytest.CaptureFixture[str]) -> None:

@@ -432,9 +432,9 @@ def test_the_wrong_kind_of_connection_is_named(serving: Serving) -> None:
     assert "TLS" in said("-p", port["mqtts"])
     assert "TLS" in said("-p", port["mqtt"], "--cafile", CA)
     assert "--cafile FILE" in said("--url", f"mqtts://localhost:{port['mqtts']}")
-    assert "is no WebSocket" in said("-p", port["mqtt"], "--ws")
+    assert "has no MQTT over WebSocket" in said("-p", port["mqtt"], "--ws")
     assert "--ws-path" in said("-p", port["ws"], "--ws", "--ws-path", "/elsewhere")
-    assert "no MQTT broker" in said("-p", port["admin"])
+    assert "not an MQTT broker" in said("-p", port["admin"])
     # Another way to write 127.0.0.1, which the certificate does not have.
     assert "--insecure" in said("-h", "127.1", "-p", port["mqtts"], "--cafile", CA)
     assert main(["pub", "-t", "a", "-m", "x", "-h", "127.1", "-p", port["mqtts"], "--cafile", CA, "--insecure"]) == 0

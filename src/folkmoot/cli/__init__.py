@@ -1,6 +1,6 @@
-"""The command line: owns parsing of arguments and printing; never decides anything about MQTT.
+"""The command line: parses arguments and prints results; contains no rule of MQTT.
 
-The parsing library is imported inside `main`, so that `folkmoot --version` answers in a few milliseconds.
+The parsing library is imported inside `main`, so that `folkmoot --version` takes only a few milliseconds.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ __all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line `arguments` (without the program's name; default: the process's) and return its exit status.
+    """Run a command line and return its exit status; `arguments` (default: those of the process) omit the program name.
 
-    0 is success, 1 a command that found something wrong, 2 a wrong argument or setting, 130 Ctrl-C.
+    Exit status: 0 success, 1 failure, 2 wrong arguments or settings, 130 Ctrl-C.
     """
     from folkmoot.cli.version import stale_sources, version_line
 
@@ -22,7 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stale = stale_sources()
     if stale:
         print(
-            f"warning: compiled before {stale[0]} was changed: run `make build`, or set PYTHONPATH=src", file=sys.stderr
+            f"warning: {stale[0]} has changed since it was compiled: run `make build`, or set PYTHONPATH=src",
+            file=sys.stderr,
         )
     if words == ["--version"]:
         print(version_line())

@@ -1,4 +1,4 @@
-"""What the commands that ask a cluster share: options, the client, tables that are not cut off."""
+"""What the commands that query a cluster share: options, the client, JSON output, and text for names and sizes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ admin_option = click.option(
     envvar="FOLKMOOT_URL",
     show_envvar=True,
     metavar="HOST:PORT",
-    help="Admin address of a node; several, by repeating or with commas, are tried in turn.",
+    help="Admin address of a node; several addresses (repeat, or use commas) are tried in turn.",
 )
 url_option = click.option(
     "--admin",
@@ -44,16 +44,16 @@ url_option = click.option(
     default=URL_DEFAULT,
     envvar="FOLKMOOT_URL",
     show_envvar=True,
-    help="Admin address of a node; several with commas.",
+    help="Admin address of a node; several, separated by commas, are tried in turn.",
 )
 token_option = click.option(
-    "--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="The nodes' admin token, if they have one."
+    "--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="Admin token of the nodes, if they have one."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def connect(admin: Sequence[str], token: str | None) -> AdminClient:
-    """A client of the nodes at these addresses; Refusal when one is no address."""
+    """Return a client of the nodes at these addresses; raises Refusal for an invalid address."""
     from folkmoot.client.admin import AdminClient
 
     try:
@@ -63,22 +63,22 @@ def connect(admin: Sequence[str], token: str | None) -> AdminClient:
 
 
 def note(url: str, why: str) -> None:
-    """Say that a node was asked and another one answers."""
+    """Print a note that a node was skipped, and why."""
     print(f"note: {url} {why}; the next one is asked", file=sys.stderr)
 
 
 def print_json(found: Any) -> None:
-    """Print what was answered, as one line."""
+    """Print an answer as one line of JSON."""
     print(json.dumps(found, ensure_ascii=False))
 
 
 def named(nodes: list[str]) -> str:
-    """Nodes with commas, or a dash for none."""
+    """Return node names separated by commas, or a dash for none."""
     return ", ".join(nodes) or "-"
 
 
 def size_text(size: int) -> str:
-    """A number of bytes for people."""
+    """Return a number of bytes as text with a binary unit."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB"):
         if amount < 1024:

@@ -1,9 +1,9 @@
-"""The list of commands: owns their names and one-line summaries, and turns errors into exit statuses.
+"""The list of commands: their names and one-line summaries; turns errors into exit statuses.
 
 A command is a `click.command()` or a `click.group()` in `folkmoot/cli/NAME.py` and is listed in `COMMANDS`. Its module
-is imported when it runs and not before: `folkmoot --help` prints the summaries below and imports no command. Heavy
-imports of a command belong inside its function. A command returns its exit status (or None for 0) and raises `Refusal`
-with a text that says what to do. What a node does not need is in an extra: `EXTRAS` says which.
+is imported only when it runs: `folkmoot --help` prints the summaries below and imports no command. Heavy imports of a
+command belong inside its function. A command returns its exit status (or None for 0) and raises `Refusal` with a text
+that says what to do. `EXTRAS` lists the packages that only some commands need, with the extra that installs each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["COMMANDS", "EXTRAS", "Command", "build", "run"]
 
 
 class Command:
-    """One entry of the list: its name, where it is ("module:attribute"), and what `--help` says of it."""
+    """One entry of the list: the name, the place ("module:attribute"), and the summary for `--help`."""
 
     def __init__(self, name: str, place: str, summary: str) -> None:
         self.name = name
@@ -30,7 +30,7 @@ class Command:
         self.summary = summary
 
     def load(self) -> click.Command:
-        """Import the command; Refusal that names the extra to install when a package of one is missing."""
+        """Import the command; raises Refusal naming the extra to install if a package of an extra is missing."""
         try:
             module = importlib.import_module(self.module)
         except ModuleNotFoundError as error:
@@ -44,38 +44,40 @@ class Command:
         return found
 
 
-# What a command may import that a node does not need: the module, its package, and the extra of Folkmoot that has it.
+# Imports of commands that a node does not need: the module, its package, and the extra of Folkmoot that installs it.
 EXTRAS: Final = {"paho": ("paho-mqtt", "tools")}
 
 
-# In the order of `folkmoot --help`: what runs a node, what talks to one, what tests and measures.
+# In the order of `folkmoot --help`: running nodes, talking to nodes, testing and measuring.
 COMMANDS: Final = (
     Command("serve", "folkmoot.cli.serve:serve", "Run a node."),
     Command("cluster", "folkmoot.cli.cluster:cluster", "Run a cluster of several nodes on this machine."),
     Command("config", "folkmoot.cli.config:config", "Check a configuration file, or explain its fields."),
-    Command("status", "folkmoot.cli.status:status", "Show the nodes of a cluster and how its data is."),
-    Command("partitions", "folkmoot.cli.partitions:partitions", "List who leads, follows and fills each partition."),
-    Command("where", "folkmoot.cli.where:where", "Say which nodes have a client's session or a topic."),
-    Command("safe-to-stop", "folkmoot.cli.safe:safe_to_stop", "Say whether a node can be stopped now (exit status)."),
-    Command("heals", "folkmoot.cli.heals:heals", "List what was merged after splits of the network."),
-    Command("leave", "folkmoot.cli.leave:leave", "Have a node hand over what it has and leave for good."),
-    Command("evict", "folkmoot.cli.evict:evict", "Put a node out of the cluster now."),
-    Command("forget", "folkmoot.cli.forget:forget", "Expect a node that is away no more."),
-    Command("table", "folkmoot.cli.table:table", "Print sessions, subscriptions, queues, ... of the whole cluster."),
+    Command("status", "folkmoot.cli.status:status", "Show the nodes of a cluster and the state of its data."),
+    Command(
+        "partitions", "folkmoot.cli.partitions:partitions", "List the leader, followers and learners of partitions."
+    ),
+    Command("where", "folkmoot.cli.where:where", "Show which nodes have a client's session or a topic."),
+    Command("safe-to-stop", "folkmoot.cli.safe:safe_to_stop", "Check whether a node can be stopped now (exit status)."),
+    Command("heals", "folkmoot.cli.heals:heals", "List what was merged after network splits."),
+    Command("leave", "folkmoot.cli.leave:leave", "Make a node hand over its partitions and leave for good."),
+    Command("evict", "folkmoot.cli.evict:evict", "Remove a node from the view now."),
+    Command("forget", "folkmoot.cli.forget:forget", "Forget an absent node that will not come back."),
+    Command("table", "folkmoot.cli.table:table", "Print a table of the cluster: sessions, queues, ..."),
     Command("stream", "folkmoot.cli.stream:stream", "List the streams of a node, or read one."),
-    Command("pipeline", "folkmoot.cli.pipeline:pipeline", "Run, check or look at a pipeline of Spark."),
-    Command("transactions", "folkmoot.cli.transactions:transactions", "List the apps that publish by transactions."),
-    Command("report", "folkmoot.cli.ready:report", "Report on availability or the fleet, from the events, with Spark."),
+    Command("pipeline", "folkmoot.cli.pipeline:pipeline", "Run, check or inspect a Spark pipeline."),
+    Command("transactions", "folkmoot.cli.transactions:transactions", "List the apps that publish with transactions."),
+    Command("report", "folkmoot.cli.ready:report", "Report on availability or the fleet, with Spark."),
     Command("pub", "folkmoot.cli.pub:pub", "Publish messages."),
-    Command("sub", "folkmoot.cli.sub:sub", "Subscribe and print what comes."),
+    Command("sub", "folkmoot.cli.sub:sub", "Subscribe and print messages."),
     Command("passwd", "folkmoot.cli.passwd:passwd", "Add, change or remove a user in a password file."),
-    Command("simulate", "folkmoot.cli.simulate:simulate", "Simulate a node with faults, and check every promise."),
+    Command("simulate", "folkmoot.cli.simulate:simulate", "Simulate nodes with faults, and check every promise."),
     Command("bench", "folkmoot.cli.bench:bench", "Put load on a broker and measure it."),
 )
 
 
 class LazyCommand(click.Command):
-    """A command that is known by its summary until it runs."""
+    """A command that is not imported until it runs; until then only its summary is known."""
 
     def __init__(self, entry: Command) -> None:
         super().__init__(name=entry.name, help=entry.summary)
@@ -84,7 +86,7 @@ class LazyCommand(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Import the command and let it parse `args`; the context that comes back belongs to the real command."""
+        """Import the command and let it parse `args`; the returned context belongs to the imported command."""
         real = self.entry.load()
         if not real.help:
             real.help = self.entry.summary
@@ -92,10 +94,10 @@ class LazyCommand(click.Command):
 
 
 def build() -> click.Group:
-    """The root command with every entry of `COMMANDS` in it."""
+    """Return the root command with every entry of `COMMANDS`."""
     group = Root(
         name="folkmoot",
-        help="An MQTT broker made of equal nodes, with streams that Spark can read again.",
+        help="An MQTT broker made of equal nodes, with stored streams that Spark can read.",
         params=[VERSION],
         no_args_is_help=True,
         result_callback=finish,
@@ -110,12 +112,12 @@ class Root(click.Group):
     """The group of all commands: `--help` lists them in the order of `COMMANDS`."""
 
     def list_commands(self, _context: click.Context) -> list[str]:
-        """The names, as they were added."""
+        """Return the names in the order in which they were added."""
         return list(self.commands)
 
 
 def print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    """Answer `--version` and stop."""
+    """Print the version line and exit."""
     if wanted:
         from folkmoot.cli.version import version_line
 
@@ -129,18 +131,18 @@ VERSION: Final = click.Option(
     is_eager=True,
     expose_value=False,
     callback=print_version,
-    help="Say version, Python, compiled or pure.",
+    help="Print the version, the Python version, and whether it is compiled.",
 )
 
 
 def finish(result: object, **_parameters: object) -> None:
-    """Make the integer that a command returned the exit status."""
+    """Exit with the integer that a command returned."""
     if isinstance(result, int):
         click.get_current_context().exit(result)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return the exit status; a `FolkmootError` is one line on stderr and no traceback."""
+    """Run the command line and return the exit status; print a `FolkmootError` as one line without a traceback."""
     try:
         build().main(args=list(arguments), prog_name="folkmoot")
     except FolkmootError as error:

@@ -1,4 +1,4 @@
-"""`folkmoot bench`: flags become a workload, its figures a table or JSON; `folkmoot.client.load` makes the load."""
+"""`folkmoot bench`: turns options into a workload and prints its figures; `folkmoot.client.load` makes the load."""
 
 from __future__ import annotations
 
@@ -23,33 +23,39 @@ CLEAR_LINE: Final = "\r\033[K"
 
 
 @click.command()
-@click.option("--url", help="Broker, mqtt://[user:password@]HOST[:PORT].")
-@click.option("--host", default="127.0.0.1", help="Broker's host, without --url.")
-@click.option("--port", "-p", type=int, default=1883, help="Broker's port, without --url.")
+@click.option("--url", help="URL of the broker: mqtt://[USER:PASSWORD@]HOST[:PORT].")
+@click.option("--host", default="127.0.0.1", help="Host of the broker, unless --url is given.")
+@click.option("--port", "-p", type=int, default=1883, help="Port of the broker, unless --url is given.")
 @click.option(
-    "--workload", "-w", default="pairs", metavar="NAME", help="pairs, fan-in, fan-out, connect, idle or retained."
+    "--workload",
+    "-w",
+    default="pairs",
+    metavar="NAME",
+    help="Workload: pairs, fan-in, fan-out, connect, idle or retained.",
 )
-@click.option("--pairs", type=int, help="Pairs of a publisher and a subscriber (pairs; 1).")
-@click.option("--publishers", type=int, help="Publishers (fan-in; 10).")
-@click.option("--subscribers", type=int, help="Subscribers (fan-out; 50).")
-@click.option("--connections", type=int, help="Connections: at a time (connect; 20), or in all (idle; 1000).")
-@click.option("--qos", "-q", type=int, default=0, help="0, 1 or 2, for publishing and subscribing.")
-@click.option("--window", type=int, help="Messages that a publisher has outstanding (100).")
-@click.option("--payload", type=int, default=64, help="Bytes of payload.")
-@click.option("--rate", type=float, help="Messages (or connects) a second in all; not given: as fast as they go.")
-@click.option("--seconds", "-s", type=float, default=5.0, help="How long to measure.")
+@click.option("--pairs", type=int, help="Number of publisher and subscriber pairs (pairs; 1).")
+@click.option("--publishers", type=int, help="Number of publishers (fan-in; 10).")
+@click.option("--subscribers", type=int, help="Number of subscribers (fan-out; 50).")
+@click.option(
+    "--connections", type=int, help="Number of connections: at a time (connect; 20), or in total (idle; 1000)."
+)
+@click.option("--qos", "-q", type=int, default=0, help="QoS for publishing and subscribing: 0, 1 or 2.")
+@click.option("--window", type=int, help="Maximum number of outstanding messages per publisher (100).")
+@click.option("--payload", type=int, default=64, help="Payload size in bytes.")
+@click.option("--rate", type=float, help="Total messages (or connects) per second; without it, as many as possible.")
+@click.option("--seconds", "-s", type=float, default=5.0, help="Duration of the measurement in seconds.")
 @click.option(
     "--messages",
     "-n",
     type=int,
     default=0,
-    help="Measure this many messages (connects, retained messages) and not a time.",
+    help="Measure this many messages (connects, retained messages) instead of a duration.",
 )
-@click.option("--version", "-V", type=int, default=4, help="Protocol: 4 is MQTT 3.1.1, 5 is MQTT 5.0.")
-@click.option("--persistent", is_flag=True, help="Subscribers with sessions that survive.")
-@click.option("--sample", type=int, help="Time one message in so many (101; with --rate 1).")
-@click.option("--pid", type=int, help="The broker's process, for its CPU time and memory.")
-@click.option("--spin", is_flag=True, help="Never sleep: steadier figures, on a core of its own.")
+@click.option("--version", "-V", type=int, default=4, help="Protocol version: 4 for MQTT 3.1.1, 5 for MQTT 5.0.")
+@click.option("--persistent", is_flag=True, help="Use persistent sessions for the subscribers.")
+@click.option("--sample", type=int, help="Measure the latency of one message in this many (101; with --rate 1).")
+@click.option("--pid", type=int, help="Process id of the broker, to measure its CPU time and memory.")
+@click.option("--spin", is_flag=True, help="Never sleep: steadier figures, but needs its own core.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
 def bench(
     url: str | None,
@@ -73,11 +79,11 @@ def bench(
     spin: bool,
     as_json: bool,
 ) -> int:
-    """Put load on a broker, any MQTT broker, and measure it.
+    """Put load on any MQTT broker and measure it.
 
-    The load is a closed loop: a publisher has at most its window of messages outstanding, and goes on when they were
-    received (and, with QoS 1 and 2, acknowledged). With `--rate` messages are due at fixed times, and their latency
-    counts from then. Exit status 1 if anything was lost, refused or out of order.
+    The load is a closed loop: a publisher has at most a window of outstanding messages, and continues when they have
+    been received (and, with QoS 1 and 2, acknowledged). With --rate, messages are due at fixed times, and latency
+    counts from the due time. The exit status is 1 if a message was lost, refused or out of order.
     """
     from folkmoot.client.load import run_load
     from folkmoot.client.workload import Span, Target
@@ -104,9 +110,9 @@ def workload_of(
     window: int | None = None,
     sample: int | None = None,
 ) -> Workload:
-    """Return the workload of this shape with the numbers given, the usual ones for the others.
+    """Return the workload of this shape with the given numbers, and defaults for the others.
 
-    Raises `Refusal` for a number that the shape does not have, `WorkloadError` for a shape or number that is wrong.
+    Raises `Refusal` for a number that the shape does not use, `WorkloadError` for an invalid shape or number.
     """
     from folkmoot.client.workload import SHAPES, Workload, WorkloadError
 
@@ -118,7 +124,7 @@ def workload_of(
     for other, given in numbers.items():
         if given is not None and other != name:
             does = f"--{name}" if name else "none of these numbers"
-            raise Refusal(f"--{other} says nothing to --workload {shape}, which takes {does}")
+            raise Refusal(f"--{other} does not apply to --workload {shape}, which takes {does}")
     count = numbers.get(name) or count
     shapes: dict[str, dict[str, Any]] = {
         "pairs": {"publishers": count, "subscribers": count},
@@ -126,7 +132,7 @@ def workload_of(
         "fan-out": {"subscribers": count},
         "connect": {"connections": count},
         "idle": {"connections": count},
-        # The pair beside it must not be held up by its own window, and is timed at a rate.
+        # The pair beside it must not be limited by its own window, and publishes at a fixed rate.
         "retained": {"rate": 2000.0, "window": 1000},
     }
     fields = shapes[shape]
@@ -138,7 +144,7 @@ def workload_of(
 
 @contextmanager
 def progress_of(title: str) -> Iterator[Callable[[str, float, int], None]]:
-    """A line on stderr, shown on a terminal only: a function of phase, share done and operations."""
+    """Yield a function (phase, share done, operations) that updates a progress line on stderr, on a terminal only."""
     shown = sys.stderr.isatty()
 
     def update(phase: str, share: float, operations: int) -> None:
@@ -153,7 +159,7 @@ def progress_of(title: str) -> Iterator[Callable[[str, float, int], None]]:
 
 
 def print_result(result: LoadResult, target: Target) -> None:
-    """Print what went wrong, and the figures as a table if there are any."""
+    """Print the failures, and the figures as a table if there are any."""
     for text in result.texts:
         click.secho(f"  {text}", fg="red")
     if not result.seconds:

@@ -1,4 +1,4 @@
-"""A node as a child process: starting it, passing on what it says line by line, and its end."""
+"""A node as a child process: starts it, forwards its output line by line, and waits for its end."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Child", "Say"]
 LINE_BYTES_MAX: Final = 65_536
 
 Say = Callable[[str, str], None]
-"""`say(name, line)` writes one line of a node."""
+"""`say(name, line)` writes one line of a node's log."""
 
 
 class Child:
     """One `folkmoot serve`. `ready` is called with the words of its line `ready`, `say` with every line of its log.
 
-    It has a process group of its own: Ctrl-C on the terminal reaches the parent, and the parent decides.
+    The process has its own session: Ctrl-C on the terminal reaches only the parent, which decides what to do.
     """
 
     def __init__(self, name: str, arguments: Sequence[str], ready: Callable[[Child, dict[str, str]], None], say: Say):
@@ -30,7 +30,7 @@ class Child:
         self._process: asyncio.subprocess.Process | None = None
 
     async def run(self) -> int:
-        """Start the node and wait for its end; return its exit status, negative for a signal."""
+        """Start the node, wait for its end, and return its exit status (negative for a signal)."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "folkmoot", "serve"),
@@ -47,7 +47,7 @@ class Child:
         return await self._process.wait()
 
     async def _lines(self, source: asyncio.StreamReader, take: Callable[[str], None]) -> None:
-        """Pass on whole lines; one without end is cut, so that it costs no memory."""
+        """Forward complete lines; a line above `LINE_BYTES_MAX` is split, which bounds the memory."""
         rest = b""
         while data := await source.read(LINE_BYTES_MAX):
             *lines, rest = (rest + data).split(b"\n")
@@ -68,15 +68,15 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The number of the process; 0 when none runs."""
+        """The process id; 0 if no process runs."""
         return 0 if self._process is None or self._process.returncode is not None else self._process.pid
 
     def stop(self) -> None:
-        """Ask the node to end; a second time, to end at once."""
+        """Ask the node to stop; the second time, to stop at once."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the node without asking."""
+        """Kill the node."""
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:

@@ -1,7 +1,7 @@
-"""paho's client with the QoS 2 flows as the standard has them: owns what paho 2.2 leaves out; connects nowhere itself.
+"""paho's client with the QoS 2 flows as the standard requires them: adds what paho 2.2 leaves out.
 
 It overrides three methods that paho does not document. `tests/integration/test_pub_sub.py` fails if a later paho
-renames them; a refused message would then be told as 0x92 and not with its reason.
+renames them; a refused message would then be reported as 0x92 instead of its reason.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ FAILURE = 0x80
 
 
 class Client(PahoClient):
-    """A client that ends refused messages, answers every PUBREL, and can stop listening (`stopped_reading`)."""
+    """A client that ends refused messages, answers every PUBREL, and can ignore new messages (`stopped_reading`)."""
 
     stopped_reading = False
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.pubrecs: dict[int, Properties] = {}  # what PUBREC said of a message that PUBCOMP is to end
+        self.pubrecs: dict[int, Properties] = {}  # properties of PUBREC, until PUBCOMP ends the message
 
     @property
     def half_received(self) -> bool:
-        """Whether there are QoS 2 messages that have come and are not released yet."""
+        """Whether QoS 2 messages have arrived and are not released yet."""
         return bool(self._in_messages)
 
     def _handle_pubrec(self) -> MQTTErrorCode:
-        """End a message that PUBREC refuses; paho does not look at the code and sends PUBREL."""
+        """End a message that PUBREC refuses; paho ignores the code and sends PUBREL."""
         packet = self._in_packet["packet"]
         # [MQTT-4.3.3-4]
         if self._protocol != MQTTv5 or len(packet) < 3:
@@ -57,7 +57,7 @@ class Client(PahoClient):
     def _handle_pubrel(self) -> MQTTErrorCode:
         """Answer also the PUBREL of a message that an earlier process received.
 
-        With acknowledgements by hand paho answers none that it does not know: the session's window would shrink.
+        With manual acknowledgements, paho does not answer an unknown PUBREL: the window of the session would shrink.
         """
         number = int.from_bytes(self._in_packet["packet"][:2], "big")
         if number not in self._in_messages:
@@ -66,5 +66,5 @@ class Client(PahoClient):
         return super()._handle_pubrel()
 
     def _handle_publish(self) -> MQTTErrorCode:
-        """Leave a message to the session, when we are about to go."""
+        """Leave a message to the session if this client is about to disconnect."""
         return MQTTErrorCode.MQTT_ERR_SUCCESS if self.stopped_reading else super()._handle_publish()

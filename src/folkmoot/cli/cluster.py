@@ -14,58 +14,58 @@ from folkmoot.cli.place import Hold, find_places, left_out
 
 __all__ = ["cluster"]
 
-# What differs between the nodes, or is told to all of them already: the same for each would be taken, and be wrong.
+# Options that differ between the nodes, or that all nodes get already: one value for all nodes would be wrong.
 OWN: Final = {
     "node_id": "the nodes are called n1, n2 and so on",
-    "data": "each node has a folder of its own in the --data before the --",
-    "admin": "each node has a port of its own; --admin-port before the -- chooses the first",
-    "peer": "each node has a port of its own, which its line `ready` tells",
-    "advertise": "each node has an address of its own",
-    "replicas": "it stands before the --",
+    "data": "each node has its own folder below the --data before the --",
+    "admin": "each node has its own port; --admin-port before the -- sets the first one",
+    "peer": "each node has its own port, which its line `ready` shows",
+    "advertise": "each node has its own address",
+    "replicas": "put it before the --",
 }
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(min=1, max=64), default=3, help="How many nodes.")
+@click.option("--nodes", type=click.IntRange(min=1, max=64), default=3, help="Number of nodes.")
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
     default=Path("folkmoot-cluster"),
-    help="Folder with a folder for each node.",
+    help="Folder with one subfolder per node.",
 )
-@click.option("--replicas", type=click.IntRange(min=1, max=16), default=3, help="Copies of everything that is stored.")
+@click.option("--replicas", type=click.IntRange(min=1, max=16), default=3, help="Number of copies of all stored data.")
 @click.option(
     "--port",
     type=click.IntRange(min=0, max=65_535),
     default=0,
-    help="MQTT port of the first node, the others have the next ones; 0: any.",
+    help="MQTT port of the first node; the others get the next ports; 0: any free port.",
 )
 @click.option(
     "--admin-port",
     type=click.IntRange(min=0, max=65_535),
     default=0,
-    help="Admin port of the first node, the others have the next ones; 0: any.",
+    help="Admin port of the first node; the others get the next ports; 0: any free port.",
 )
-@click.option("--restart", is_flag=True, help="Start a node again when it has died.")
-@click.argument("arguments", nargs=-1, metavar="[-- OPTIONS]", help="What each `folkmoot serve` is told besides.")
+@click.option("--restart", is_flag=True, help="Restart a node that has died.")
+@click.argument("arguments", nargs=-1, metavar="[-- OPTIONS]", help="Additional options for each `folkmoot serve`.")
 def cluster(
     nodes: int, data: Path, replicas: int, port: int, admin_port: int, restart: bool, arguments: tuple[str, ...]
 ) -> int:
-    """Run a cluster of N nodes on loopback until Ctrl-C, which stops them all.
+    """Run a cluster of N nodes on loopback until Ctrl-C, which stops all of them.
 
-    Node K has its data in DATA/nK, and the same ports as last time if they are free. Standard output says where each
-    node serves, and when all have found together; standard error is one log, with the name of the node before each
-    line. When a node dies the others go on.
+    Node K keeps its data in DATA/nK, and uses the same ports as last time if they are free. Standard output shows the
+    addresses of each node, and when all nodes have formed the cluster. Standard error is one log, with the name of the
+    node before each line. When a node dies, the others continue.
     """
     for option, first in (("--port", port), ("--admin-port", admin_port)):
         if first + nodes - 1 > 65_535:
-            raise Refusal(f"{option} {first}: the last port is 65535, and {nodes} nodes need as many from there on")
+            raise Refusal(f"{option} {first}: the last port is 65535, and {nodes} nodes need {nodes} ports")
     if port and admin_port and abs(port - admin_port) < nodes:
         raise Refusal(f"--port {port} and --admin-port {admin_port}: {nodes} nodes need {nodes} ports of each kind")
     from folkmoot.cli.local import LocalCluster
     from folkmoot.cli.serve import serve
 
-    # Wrong options are told once, and not by each node.
+    # Wrong options are reported once, not by each node.
     given = serve.make_context("folkmoot serve", list(arguments)).params
     for name, why in OWN.items():
         if given[name] is not None:
@@ -75,7 +75,7 @@ def cluster(
         places = find_places(data, nodes, {"mqtt": port, "admin": admin_port})
         if absent := left_out(data, nodes):
             names = ", ".join(absent)
-            print(f"note: {names} not started, though {data} has data of it: the others wait for it", file=sys.stderr)
+            print(f"note: {names} not started, but {data} has its data: the other nodes wait for it", file=sys.stderr)
 
         async def run() -> int:
             return await LocalCluster(data, places, replicas, arguments, restart).run()

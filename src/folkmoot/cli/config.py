@@ -1,6 +1,6 @@
-"""`folkmoot config`: check a configuration file and the files it names, explain its fields.
+"""`folkmoot config`: checks a configuration file and the files that it names, and explains its fields.
 
-The rules are in `folkmoot.config`; the files are opened by those who use them when a node starts.
+The rules are in `folkmoot.config`. The modules that open the files when a node starts read them here too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def config() -> None:
 @config.command("check")
 @click.argument("file", type=click.Path(path_type=Path), help="A configuration file (TOML).")
 def check_file(file: Path) -> int:
-    """Say whether a node could start with FILE and the variables FOLKMOOT_..., and if not, all that is wrong.
+    """Check whether a node could start with FILE and the variables FOLKMOOT_...; if not, list every error.
 
-    Certificates, keys, passwords and the token are read too. Nothing is started, made or changed.
+    The command also reads certificates, keys, passwords and the token. It starts, creates and changes nothing.
     """
     settings = load(file, os.environ)
     found = unusable(settings)
@@ -40,7 +40,7 @@ def check_file(file: Path) -> int:
 
 
 def cluster_text(settings: Settings) -> str:
-    """What the node will be part of."""
+    """Describe the cluster to which the node will belong."""
     cluster = settings.cluster
     if cluster.listen is None:
         return "no cluster"
@@ -49,8 +49,8 @@ def cluster_text(settings: Settings) -> str:
 
 
 def unusable(settings: Settings) -> list[str]:
-    """One sentence for each file that can be read and does not hold what it should."""
-    # Here and not above: `config explain` needs neither the runtime nor the HTTP server.
+    """Return one sentence for each file that the settings name and that has invalid content."""
+    # Imported here, because `config explain` needs neither the runtime nor the HTTP server.
     from folkmoot.admin.app import read_token
     from folkmoot.config.convert import cluster_config
     from folkmoot.runtime.tls import Certificates
@@ -88,6 +88,6 @@ def unusable(settings: Settings) -> list[str]:
 @config.command("explain")
 @click.argument("field", default="", help='A field or a section, such as "limits.receive_max" or "streams".')
 def explain_field(field: str) -> int:
-    """Say what FIELD means, what is valid and what its default is; without FIELD, all of them."""
+    """Explain FIELD: its meaning, its valid values and its default; without FIELD, explain all fields."""
     print(explain(field), end="")
     return 0

@@ -1,6 +1,7 @@
-"""The options by which `pub` and `sub` connect: owns their names, and what they must fulfil together.
+"""The connection options of `pub` and `sub`: their names, and the checks on their combinations.
 
-The names are those of mosquitto_pub and mosquitto_sub. Connects nowhere, see `link`. A password is never printed.
+The names are those of mosquitto_pub and mosquitto_sub. This module opens no connection, see `link`. It never prints a
+password.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ __all__ = ["LEVELS_MAX", "PASSWORD_VARIABLE", "Connection", "ConnectionOptions",
 
 PASSWORD_VARIABLE: Final = "FOLKMOOT_PASSWORD"  # noqa: S105 - a name and no password
 SESSION_NEVER_ENDS: Final = 0xFFFFFFFF
-# A topic of 65,535 bytes has no more levels: whether the broker takes them is its own matter.
+# A topic of 65,535 bytes has at most this many levels; the broker may have a lower limit.
 LEVELS_MAX: Final = 65_536
 
 VERSIONS: Final = {
@@ -41,7 +42,7 @@ VERSIONS: Final = {
 
 
 class ConnectionOptions:
-    """What the command line says of the connection: the attributes are the options, with their defaults."""
+    """The connection options of the command line: one attribute per option, with its default."""
 
     host: str | None = None
     port: int | None = None
@@ -82,7 +83,7 @@ NAMES: Final = tuple(get_type_hints(ConnectionOptions))
 
 
 def option(name: str, *flags: str, panel: str = "Connection", **more: Any) -> Callable[[Callable[..., int]], Any]:
-    """The option of attribute `name`, which stands in a panel of its own in the help."""
+    """Return the option for attribute `name`; the help lists it under the title `panel`."""
     default = getattr(ConnectionOptions, name)
     shown = default not in ("", (), False)
     return click.option(
@@ -97,31 +98,37 @@ def option(name: str, *flags: str, panel: str = "Connection", **more: Any) -> Ca
 
 
 OPTIONS: Final = (
-    option("host", "-h", "--host", help="The broker's host (127.0.0.1)."),
+    option("host", "-h", "--host", help="Host of the broker (127.0.0.1)."),
     option(
         "port",
         "-p",
         "--port",
         type=click.IntRange(min=1, max=65535),
         metavar="PORT",
-        help="Its port (1883; 8883 with TLS).",
+        help="Port of the broker (1883; 8883 with TLS).",
     ),
-    option("url", "-L", "--url", metavar="URL", help="Instead: mqtt(s)|ws(s)://[USER@]HOST[:PORT][/TOPIC]."),
-    option("version", "-V", "--protocol-version", metavar="5|311|31", help="The version of MQTT."),
-    option("client_id", "-i", "--id", help="The client id; without one the broker makes it."),
-    option("id_prefix", "-I", "--id-prefix", help="The client id: this and the number of the process."),
-    option("username", "-u", "--username", help="The user's name."),
+    option(
+        "url",
+        "-L",
+        "--url",
+        metavar="URL",
+        help="URL instead of host and port: mqtt(s)|ws(s)://[USER@]HOST[:PORT][/TOPIC].",
+    ),
+    option("version", "-V", "--protocol-version", metavar="5|311|31", help="MQTT version."),
+    option("client_id", "-i", "--id", help="Client id; without it, the broker assigns one."),
+    option("id_prefix", "-I", "--id-prefix", help="Prefix of the client id; the process id follows."),
+    option("username", "-u", "--username", help="User name."),
     option(
         "password",
         "-P",
         "--pw",
-        help=f"The password; other users of the machine see it, {PASSWORD_VARIABLE} is better.",
+        help=f"Password; other users of the machine can see it, so prefer {PASSWORD_VARIABLE}.",
     ),
     option(
         "password_file",
         "--password-file",
         type=click.Path(path_type=Path),
-        help="File whose first line is the password.",
+        help="File with the password in its first line.",
     ),
     option(
         "keepalive_s",
@@ -129,21 +136,21 @@ OPTIONS: Final = (
         "--keepalive",
         type=click.IntRange(min=0, max=65535),
         metavar="SECONDS",
-        help="Seconds of silence before a ping.",
+        help="Keep alive in seconds.",
     ),
     option(
         "persistent",
         "-c",
         "--persistent",
         is_flag=True,
-        help="Take up the session of this client id, and leave one that stays.",
+        help="Resume the session of this client id, and keep it after the end.",
     ),
     option(
         "session_expiry",
         "-x",
         "--session-expiry",
         metavar="SECONDS",
-        help="How long the session outlives us; -1: ever.",
+        help="Seconds for which the session outlives the connection; -1: no end.",
     ),
     option(
         "properties",
@@ -151,7 +158,7 @@ OPTIONS: Final = (
         "--property",
         multiple=True,
         metavar="COMMAND NAME VALUE",
-        help="A property: of connect, publish, subscribe, unsubscribe, disconnect or will.",
+        help="MQTT 5 property of connect, publish, subscribe, unsubscribe, disconnect or will.",
     ),
     option(
         "timeout_s",
@@ -159,40 +166,44 @@ OPTIONS: Final = (
         "--timeout",
         type=click.FloatRange(min=0.001),
         metavar="SECONDS",
-        help="Stop after so many seconds (status 27).",
+        help="Stop after this many seconds (exit status 27).",
     ),
-    option("bind", "-A", "--bind", metavar="ADDRESS", help="Connect from this address."),
-    option("debug", "-d", "--debug", is_flag=True, help="Say on stderr what is sent and received."),
+    option("bind", "-A", "--bind", metavar="ADDRESS", help="Local address to connect from."),
+    option("debug", "-d", "--debug", is_flag=True, help="Print the packets sent and received on stderr."),
     option("quiet", "--quiet", is_flag=True, help="Print no errors."),
-    option("ws", "--ws", is_flag=True, panel="WebSocket and TLS", help="Speak MQTT over WebSocket."),
+    option("ws", "--ws", is_flag=True, panel="WebSocket and TLS", help="Use MQTT over WebSocket."),
     option("ws_path", "--ws-path", panel="WebSocket and TLS", help="Path of the WebSocket."),
-    option("tls", "--tls", is_flag=True, panel="WebSocket and TLS", help="Use TLS, trusting who the system trusts."),
+    option(
+        "tls", "--tls", is_flag=True, panel="WebSocket and TLS", help="Use TLS with the CA certificates of the system."
+    ),
     option(
         "cafile",
         "--cafile",
         type=click.Path(path_type=Path),
         panel="WebSocket and TLS",
-        help="Use TLS, trusting these (PEM).",
+        help="Use TLS with these CA certificates (PEM).",
     ),
-    option("cert", "--cert", type=click.Path(path_type=Path), panel="WebSocket and TLS", help="Our certificate (PEM)."),
+    option(
+        "cert", "--cert", type=click.Path(path_type=Path), panel="WebSocket and TLS", help="Client certificate (PEM)."
+    ),
     option(
         "key",
         "--key",
         type=click.Path(path_type=Path),
         panel="WebSocket and TLS",
-        help="The private key of --cert (PEM).",
+        help="Private key of --cert (PEM).",
     ),
     option(
         "insecure",
         "--insecure",
         is_flag=True,
         panel="WebSocket and TLS",
-        help="Accept a certificate of another host name.",
+        help="Accept a certificate for another host name.",
     ),
     option("will_topic", "--will-topic", panel="Will", help="Topic of the will."),
-    option("will_payload", "--will-payload", panel="Will", help="Its payload."),
-    option("will_qos", "--will-qos", type=click.IntRange(min=0, max=2), panel="Will", help="Its QoS."),
-    option("will_retain", "--will-retain", is_flag=True, panel="Will", help="Whether it is retained."),
+    option("will_payload", "--will-payload", panel="Will", help="Payload of the will."),
+    option("will_qos", "--will-qos", type=click.IntRange(min=0, max=2), panel="Will", help="QoS of the will."),
+    option("will_retain", "--will-retain", is_flag=True, panel="Will", help="Retain the will."),
 )
 
 
@@ -208,9 +219,9 @@ class Will:
 
 
 class Connection:
-    """What to connect to and how, checked. Refusal for options that contradict each other or name nothing usable.
+    """The checked connection settings. Raises Refusal for options that are invalid or contradict each other.
 
-    `program` is part of the client id where version 3 needs one, `environment` the process's variables.
+    `program` becomes part of the client id if version 3 needs one; `environment` has the variables of the process.
     """
 
     def __init__(self, options: ConnectionOptions, program: str, environment: Mapping[str, str] = os.environ) -> None:
@@ -220,7 +231,7 @@ class Connection:
         self.v5 = self.version == MQTTProtocolVersion.MQTTv5
         self.properties = parse_properties(options.properties)
         if self.properties and not self.v5:
-            raise Refusal(f"-D needs version 5, and -V says {options.version}: leave one of them out")
+            raise Refusal(f"-D needs version 5, but -V is {options.version}: omit one of them")
         self.address = address_of(options)
         self.ws_path = options.ws_path if options.ws_path.startswith("/") else f"/{options.ws_path}"
         self.bind = options.bind
@@ -235,9 +246,10 @@ class Connection:
         self.tls = tls_of(options) if self.address.tls else None
 
     def receive_singly(self) -> None:
-        """Have the broker send QoS 2 messages one by one, if the session is to outlive us and nothing else was said.
+        """Let the broker send QoS 2 messages one by one if the session outlives the connection, unless -D sets a limit.
 
-        What has been answered with PUBREC when we leave is lost to the session; with one on the way nothing is.
+        A message that is answered with PUBREC when this client ends is lost to the session; with a single message under
+        way, none is lost.
         """
         if self.v5 and self.session_expiry_s > 0:
             connect = self.properties.setdefault("connect", new_properties(PacketTypes.CONNECT))
@@ -246,7 +258,7 @@ class Connection:
 
 
 def connected(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options of the connection: they arrive as its first argument, a `ConnectionOptions`."""
+    """Add the connection options to a command, which gets them as its first argument, a `ConnectionOptions`."""
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> int:
@@ -259,49 +271,49 @@ def connected(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def address_of(options: ConnectionOptions) -> Address:
-    """Where the broker is: by the URL, or by host, port and the kind of connection."""
+    """Return the address of the broker: from the URL, or from host, port and kind of connection."""
     tls = options.tls or options.cafile is not None or options.cert is not None
     if options.url is None:
         if options.insecure and not tls:
-            raise Refusal("--insecure is about TLS: give --cafile FILE or --tls too")
+            raise Refusal("--insecure needs TLS: add --cafile FILE or --tls")
         return Address.of(options.host or "127.0.0.1", options.port, websocket=options.ws, tls=tls)
     if options.host is not None or options.port is not None:
-        raise Refusal("--url has host and port: leave -h and -p out")
+        raise Refusal("--url contains host and port: omit -h and -p")
     address = parse_url(options.url)
     if (tls or options.insecure) and not address.tls:
-        raise Refusal("the options of TLS need --url mqtts://... or wss://...")
+        raise Refusal("the TLS options need --url mqtts://... or wss://...")
     if options.ws and not address.websocket:
         raise Refusal("--ws needs --url ws://... or wss://...")
     return address
 
 
 def client_id_of(options: ConnectionOptions, program: str, v5: bool) -> str:
-    """The client id; empty where the broker is to make one, which version 3.1 cannot and 3.1.1 need not."""
+    """Return the client id, or "" if the broker assigns one, which 3.1 cannot do and 3.1.1 need not."""
     if options.client_id is not None and options.id_prefix is not None:
-        raise Refusal("-i is the client id and -I its beginning: give one of them")
+        raise Refusal("-i is the client id and -I is its prefix: give only one of them")
     if options.id_prefix is not None:
         return text_bytes("-I", f"{options.id_prefix}{os.getpid()}").decode()
     if options.client_id:
         return text_bytes("-i", options.client_id).decode()
     if options.persistent:
-        raise Refusal("-c takes up the session of a client id: give it with -i")
+        raise Refusal("-c resumes the session of a client id: give the client id with -i")
     # At most 23 characters: MQTT 3.1 allows no more.
     return "" if v5 else f"folkmoot-{program}-{secrets.token_hex(4)}"
 
 
 def session_expiry_of(options: ConnectionOptions, v5: bool, properties: dict[str, Properties]) -> int:
-    """Seconds that the session outlives the connection, also put into the properties of CONNECT (version 5)."""
+    """Return the session expiry in seconds, and add it to the properties of CONNECT (version 5)."""
     always = SESSION_NEVER_ENDS if options.persistent else 0
     if not v5:
         if options.session_expiry is not None:
-            raise Refusal("-x needs version 5: leave out -V, or -x")
+            raise Refusal("-x needs version 5: omit -V or -x")
         return always
     connect = properties.get("connect")
     given = getattr(connect, "SessionExpiryInterval", None)
     if options.session_expiry is None:
         seconds = always if given is None else int(given)
     elif given is not None:
-        raise Refusal("-x and -D connect session-expiry-interval say the same: give one of them")
+        raise Refusal("-x and -D connect session-expiry-interval set the same property: give only one of them")
     else:
         seconds = parse_expiry(options.session_expiry)
     if given is None and seconds:
@@ -311,30 +323,30 @@ def session_expiry_of(options: ConnectionOptions, v5: bool, properties: dict[str
 
 
 def parse_expiry(text: str) -> int:
-    """The seconds of -x: a whole number, or -1 for a session without an end."""
+    """Return the seconds of -x: a whole number, or -1 for a session that never expires."""
     if text in ("-1", "∞", "never"):
         return SESSION_NEVER_ENDS
     if not text.isascii() or not text.isdigit() or int(text) > SESSION_NEVER_ENDS:
-        raise Refusal(f"-x {text}: a number of seconds up to {SESSION_NEVER_ENDS} is needed, or -1 for no end")
+        raise Refusal(f"-x {text}: give a number of seconds up to {SESSION_NEVER_ENDS}, or -1 for no end")
     return int(text)
 
 
 def credentials_of(
     options: ConnectionOptions, address: Address, environment: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
-    """User name and password: from the options or the URL, the password also from a file or the environment."""
+    """Return user name and password, from options or URL; the password also from a file or the environment."""
     if options.username is not None and address.username is not None:
-        raise Refusal("-u and --url both name a user: give one of them")
+        raise Refusal("-u and --url both contain a user name: give only one of them")
     username = options.username if options.username is not None else address.username
     ways = {"-P": options.password, "--password-file": options.password_file, "--url": address.password}
     given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
-        raise Refusal(f"the password is given by {' and '.join(given)}: give it once")
+        raise Refusal(f"the password is given with {' and '.join(given)}: give it once")
     password = options.password if options.password is not None else address.password
     if options.password_file is not None:
         password = read_password(options.password_file)
     if password is not None and username is None:
-        raise Refusal("a password needs a user: give -u USER")
+        raise Refusal("a password needs a user name: give -u USER")
     if password is None and username is not None:
         password = environment.get(PASSWORD_VARIABLE)
     for name, text in (("-u", username), ("the password", password)):
@@ -343,7 +355,7 @@ def credentials_of(
 
 
 def read_password(file: Path) -> str:
-    """The first line of `file`; Refusal when it cannot be read or is empty."""
+    """Return the first line of `file`; raises Refusal if the file cannot be read or the line is empty."""
     try:
         with file.open(encoding="utf-8") as lines:
             password = lines.readline().rstrip("\r\n")
@@ -352,12 +364,12 @@ def read_password(file: Path) -> str:
     except UnicodeDecodeError:
         raise Refusal(f"--password-file {file}: it is not UTF-8 text") from None
     if not password:
-        raise Refusal(f"--password-file {file}: its first line is empty, and must be the password")
+        raise Refusal(f"--password-file {file}: the first line is empty, but must be the password")
     return password
 
 
 def will_of(options: ConnectionOptions, properties: Properties | None) -> Will | None:
-    """The will, if one is wanted."""
+    """Return the will, or None without will options."""
     if options.will_topic is None:
         if options.will_payload or options.will_qos or options.will_retain or properties is not None:
             raise Refusal("a will needs a topic: give --will-topic TOPIC")
@@ -367,27 +379,27 @@ def will_of(options: ConnectionOptions, properties: Properties | None) -> Will |
         raise Refusal(f"--will-topic {options.will_topic}: {fault}")
     payload = options.will_payload.encode("utf-8", "surrogateescape")
     if len(payload) > 65_535:
-        raise Refusal(f"--will-payload: {len(payload)} bytes are too many, MQTT takes 65535")
+        raise Refusal(f"--will-payload: {len(payload)} bytes exceed the limit of MQTT, 65535")
     return Will(options.will_topic, payload, options.will_qos, options.will_retain, properties)
 
 
 def tls_of(options: ConnectionOptions) -> ssl.SSLContext:
-    """The TLS context; Refusal when a file of it is missing or no certificate."""
+    """Return the TLS context; raises Refusal for a file that is missing or invalid."""
     if options.key is not None and options.cert is None:
-        raise Refusal("--key belongs to a certificate: give --cert FILE too")
+        raise Refusal("--key needs a certificate: add --cert FILE")
     for name, file in (("--cafile", options.cafile), ("--cert", options.cert), ("--key", options.key)):
         if file is not None and not os.access(file, os.R_OK):
-            raise Refusal(f"{name} {file}: there is no such file, or it cannot be read")
+            raise Refusal(f"{name} {file}: no such file, or it cannot be read")
     try:
         context = ssl.create_default_context(cafile=None if options.cafile is None else str(options.cafile))
     except ssl.SSLError:
-        raise Refusal(f"--cafile {options.cafile}: it has no certificate in PEM form") from None
+        raise Refusal(f"--cafile {options.cafile}: the file has no certificate in PEM format") from None
     context.check_hostname = not options.insecure
     if options.cert is not None:
         try:
             context.load_cert_chain(options.cert, options.key)
         except ssl.SSLError:
             raise Refusal(
-                f"--cert {options.cert}: certificate and private key (--key) do not fit, or are not in PEM form"
+                f"--cert {options.cert}: certificate and private key (--key) do not match, or are not in PEM format"
             ) from None
     return context

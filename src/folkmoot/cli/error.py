@@ -1,4 +1,4 @@
-"""The exception by which a command says "this cannot be done, and here is what to do"; owns no printing."""
+"""The exception of a command that cannot do what was asked; its text says why, and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Refusal"]
 
 
 class Refusal(FolkmootError):
-    """A command refuses: `str(error)` is printed on stderr after `error:` and the process exits with `status`."""
+    """A command refuses: `folkmoot` prints the text on stderr after `error:` and exits with `status`."""
 
     def __init__(self, text: str, status: int = 2) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""`folkmoot evict`: have the others go on without a node, now."""
+"""`folkmoot evict`: removes a node from the view at once."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ __all__ = ["evict"]
 
 
 @click.command()
-@click.argument("node", help="The member that is to go.")
-@click.option("--force", is_flag=True, help="Also when it has the only copies, or no majority is left.")
+@click.argument("node", help="The member to remove.")
+@click.option("--force", is_flag=True, help="Evict even if the node has the only copies, or no majority is left.")
 @admin_option
 @token_option
 def evict(node: str, force: bool, admin: tuple[str, ...], token: str | None) -> int:
-    """Put NODE out of the view, as if it had died: the others lead what it led and copy what it had.
+    """Remove NODE from the view, as if it had died: the others lead its partitions and copy its data.
 
-    For a node that answers and does harm. It keeps its data, and is taken in again when it is started anew. Refused
-    (status 2) when NODE has the only copy of something, or no majority is left where the split policy asks for one.
+    Use this for a node that answers but does harm. The node keeps its data, and becomes a member again after a restart.
+    The command is refused (status 2) if NODE has the only copy of a partition, or if the split policy requires a
+    majority and none is left.
     """
     connect(admin, token).evict(node, force)
-    print(f"{node}: the others go on without it as soon as they have agreed; `folkmoot status` shows it")
+    print(f"{node}: the others go on without it as soon as they have agreed; see `folkmoot status`")
     return 0

@@ -1,4 +1,4 @@
-"""`folkmoot forget`: have the cluster expect a node no more."""
+"""`folkmoot forget`: removes an absent node from the known nodes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["forget"]
 
 
 @click.command()
-@click.argument("node", help="The node that will not come back.")
-@click.option("--force", is_flag=True, help="Also when it runs, or has the only copies of something.")
+@click.argument("node", help="The absent node that will not come back.")
+@click.option("--force", is_flag=True, help="Forget even if the node runs, or has the only copies of a partition.")
 @admin_option
 @token_option
 def forget(node: str, force: bool, admin: tuple[str, ...], token: str | None) -> int:
-    """Expect NODE no more: it was a member, is away, and will not come back with its data.
+    """Forget NODE: it was a member, is absent, and will not come back with its data.
 
-    Until then it counts for a majority, for `safe-to-stop`, and deletions are remembered for it. If it comes back all
-    the same, it joins as a new node. Refused (status 2) when NODE runs and is heard, or when it has the only copies of
-    something: with --force these are lost.
+    Until it is forgotten, it counts for majorities and for `safe-to-stop`, and the cluster keeps deletions for it. If
+    it does come back, it joins as a new node. The command is refused (status 2) if NODE runs and is heard, or if it
+    has the only copies of a partition; with --force these are lost.
     """
     connect(admin, token).forget(node, force)
-    print(f"{node}: forgotten as soon as the others have agreed; `folkmoot status` shows it no more then")
+    print(f"{node}: forgotten as soon as the others have agreed; `folkmoot status` then no longer shows it")
     return 0

@@ -1,4 +1,4 @@
-"""Rows as aligned columns on the terminal: owns widths; never cuts a cell, and never sends control characters."""
+"""Rows as aligned columns on the terminal: never truncates a cell, and never sends control characters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["Grid"]
 
 
 class Grid:
-    """Rows under titles, two spaces apart; without titles the rows stand alone.
+    """Rows below titles, with two spaces between columns; the titles are optional.
 
-    The lines are as long as they must be: a wrapped line can be read, cut columns cannot. `right` names the titles
-    whose cells stand at the right of their column, as figures do.
+    Lines are as long as necessary: a wrapped line can be read, a truncated column cannot. `right` lists the titles of
+    the right-aligned columns, such as numbers.
     """
 
     def __init__(self, *titles: str, right: Collection[str] = ()) -> None:
@@ -23,12 +23,12 @@ class Grid:
         self.loud = [bool(titles)] * len(self.rows)
 
     def add(self, *cells: str, loud: bool = False) -> None:
-        """Add a row; a loud one is bold on a terminal, as the titles are."""
+        """Add a row; a loud row is bold on a terminal, as the titles are."""
         self.rows.append([printable(cell) for cell in cells])
         self.loud.append(loud)
 
     def lines(self) -> list[str]:
-        """The rows as text, without spaces at their ends."""
+        """Return the rows as text, without trailing spaces."""
         columns = max(map(len, self.rows), default=0)
         widths = [max(cells_of(row[at]) for row in self.rows if at < len(row)) for at in range(columns)]
         found = []
@@ -47,14 +47,14 @@ class Grid:
 
 
 def printable(text: str) -> str:
-    """`text` with escapes for what would move the cursor or colour the terminal: names may come from clients."""
+    """Return `text` with control characters escaped, because names may come from clients."""
     if text.isprintable():
         return text
     return "".join([one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text])
 
 
 def cells_of(text: str) -> int:
-    """How many cells of a terminal `text` takes: wide characters of East Asia two, combining ones none."""
+    """Return the width of `text` in terminal cells: two for wide East Asian characters, none for combining ones."""
     if text.isascii():
         return len(text)
     return sum([0 if combining(one) else 2 if east_asian_width(one) in ("W", "F") else 1 for one in text])

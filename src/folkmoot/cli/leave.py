@@ -1,4 +1,4 @@
-"""`folkmoot leave`: have a node hand over what it has and go for good, and watch it do so."""
+"""`folkmoot leave`: makes a node hand over its partitions and leave for good, and shows the progress."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ AWAY: Final = "away"
 
 
 @click.command()
-@click.argument("node", help="The member that is to leave.")
-@click.option("--wait/--no-wait", default=True, help="Wait until it has left, and show how far it is.")
+@click.argument("node", help="The member to leave.")
+@click.option("--wait/--no-wait", default=True, help="Wait until the node has left, and show its progress.")
 @admin_option
 @token_option
 def leave(node: str, wait: bool, admin: tuple[str, ...], token: str | None) -> int:
-    """Have NODE hand over what it leads and keeps to the others, and leave the cluster; its process ends with status 0.
+    """Make NODE hand over its partitions and leave the cluster; its process then ends with status 0.
 
-    Clients notice nothing until the end, when those of NODE are told to connect elsewhere. While another node is away
-    NODE keeps what it has. Exit status 0 when it has left (or, with --no-wait, was told to), 1 when it has not, 2 when
-    the order was refused.
+    Clients notice nothing until the end, when the clients of NODE are told to connect elsewhere. While another node is
+    absent, NODE keeps its partitions. The exit status is 0 if NODE has left (with --no-wait: was told to leave), 1 if
+    it has not left, and 2 if the order was refused.
     """
     from folkmoot.client.problem import Unreachable
 
@@ -49,7 +49,7 @@ def leave(node: str, wait: bool, admin: tuple[str, ...], token: str | None) -> i
             print(f"{node} has left: nothing depends on it any more")
             return 0
         began = began or entry["state"] == "leaving"
-        if not began and time.monotonic() - asked_s > AGAIN_S:  # the node that took the order may have died with it
+        if not began and time.monotonic() - asked_s > AGAIN_S:  # the node that took the order may have died
             client.leave(node)
             asked_s = time.monotonic()
         line, over = progress(found, entry, began)
@@ -69,7 +69,7 @@ def leave(node: str, wait: bool, admin: tuple[str, ...], token: str | None) -> i
 
 
 def progress(found: dict[str, Any], entry: dict[str, Any], began: bool) -> tuple[str, bool]:
-    """How far a node is that leaves, and whether it will come no further by itself."""
+    """Return the progress of a leaving node as text, and whether it cannot make more progress by itself."""
     node = entry["id"]
     if entry["state"] == AWAY:
         return f"{node} is away: it goes on when it comes back. If it does not: folkmoot forget {node}", True

@@ -1,6 +1,6 @@
-"""How `folkmoot sub` prints a message: owns the four forms (payload, with topic, JSON, -F); prints nothing itself.
+"""The four output formats of `folkmoot sub`: payload, topic and payload, JSON, and -F; prints nothing itself.
 
-The letters of -F are mosquitto_sub's (its manual, section Output format).
+The letters of -F are those of mosquitto_sub (see its manual, section Output format).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from folkmoot.client.entry import rfc3339
 
 __all__ = ["LETTERS", "PROPERTIES", "Received", "Template", "json_line", "payload_line", "topic_line"]
 
-# paho's attribute: our name in JSON, the name in the standard as mosquitto_sub writes it
+# attribute of paho: name in our JSON, name in the JSON of mosquitto_sub
 PROPERTIES: Final = {
     "PayloadFormatIndicator": ("payload_format_indicator", "payload-format-indicator"),
     "MessageExpiryInterval": ("message_expiry_interval", "message-expiry-interval"),
@@ -41,7 +41,7 @@ TIMES: Final = b"aAbBcCdDeFgGhHIjmMnprRsStTuUVwWxXyYzZ"
 
 
 class Received:
-    """A message as it came: `topic` (an alias resolved), payload, flags, properties by paho's names, and when."""
+    """A received message: topic (aliases resolved), payload, flags, properties by paho's names, and time of arrival."""
 
     def __init__(self, message: MQTTMessage, topic: str, time_ns: int) -> None:
         self.topic = topic
@@ -57,7 +57,7 @@ class Received:
         }
 
     def property_bytes(self, name: str) -> bytes:
-        """A property as bytes to print; empty where the message has none."""
+        """Return a property as bytes to print; empty if the message does not have it."""
         value = self.properties.get(name, b"")
         if name == "UserProperty":
             return " ".join(f"{key}:{text}" for key, text in value or []).encode()
@@ -66,7 +66,10 @@ class Received:
         return bytes(value) if isinstance(value, bytes | bytearray) else str(value).encode()
 
     def property_object(self, plain: str | None) -> dict[str, Any]:
-        """The properties as they stand in JSON: with our names, or (`plain` is the key of user properties) others."""
+        """Return the properties for JSON: with our names, or, if `plain` is given, with those of Mosquitto.
+
+        plain: the key of user properties.
+        """
         index = 0 if plain is None else 1
         found: dict[str, Any] = {}
         for name, value in self.properties.items():
@@ -82,17 +85,17 @@ class Received:
 
 
 def payload_line(received: Received) -> bytes:
-    """The payload."""
+    """Return the payload."""
     return received.payload
 
 
 def topic_line(received: Received) -> bytes:
-    """Topic and payload; `(null)` for an empty payload, as mosquitto_sub -v has it."""
+    """Return topic and payload; `(null)` for an empty payload, as in mosquitto_sub -v."""
     return received.topic.encode() + b" " + (received.payload or b"(null)")
 
 
 def json_line(received: Received) -> bytes:
-    """One JSON object, with the names of `folkmoot stream read --json`: `payload` if UTF-8, else `payload_base64`."""
+    """Return a JSON object as `folkmoot stream read --json` does: `payload` if it is UTF-8, else `payload_base64`."""
     found: dict[str, Any] = {
         "time": rfc3339(received.time_ns // 1000),
         "time_us": received.time_ns // 1000,
@@ -110,7 +113,7 @@ def json_line(received: Received) -> bytes:
 
 
 def mosquitto_json(received: Received, parsed: bool) -> bytes:
-    """The object of %j, or (`parsed`) of %J, where a payload that is JSON stands as what it says and not as text."""
+    """Return the object of %j, or of %J (`parsed`), in which a JSON payload is a JSON value and not text."""
     second = received.time_ns // 1_000_000_000
     local = time.localtime(second)
     micros = received.time_ns // 1000 % 1_000_000
@@ -136,17 +139,17 @@ def mosquitto_json(received: Received, parsed: bool) -> bytes:
 
 
 def strftime(received: Received, pattern: str) -> bytes:
-    """The local time of arrival."""
+    """Return the local time of arrival."""
     return time.strftime(pattern, time.localtime(received.time_ns // 1_000_000_000)).encode()
 
 
 def seconds(received: Received) -> bytes:
-    """The time of arrival in seconds since 1970, with nanoseconds."""
+    """Return the time of arrival in seconds since 1970, with nanoseconds."""
     return b"%d.%09d" % divmod(received.time_ns, 1_000_000_000)
 
 
 def of_property(name: str) -> Callable[[Received], bytes]:
-    """What prints the property `name`."""
+    """Return the function that prints the property `name`."""
     return lambda received: received.property_bytes(name)
 
 
@@ -177,25 +180,25 @@ LETTERS: Final[dict[bytes, Piece]] = {
 
 
 class Template:
-    """A text of -F; Refusal for a letter that it does not know."""
+    """A format of -F; raises Refusal for an unknown letter."""
 
     def __init__(self, text: str) -> None:
         data = text.encode("utf-8", "surrogateescape")
         self.pieces: list[Piece] = [self.piece(found) for found in ITEM.finditer(data)]
 
     def __call__(self, received: Received) -> bytes:
-        """The line of a message, without a line's end."""
+        """Return the line for a message, without a line end."""
         return b"".join([piece(received) for piece in self.pieces])
 
     def piece(self, found: re.Match[bytes]) -> Piece:
-        """What prints one item of the text."""
+        """Return the function that prints one item of the format."""
         letter, of_time, escape = found["letter"], found["time"], found["escape"]
         if letter is not None:
             if letter == b"%":
                 return constant(b"%")
             if letter not in LETTERS:
                 known = ", ".join(f"%{name.decode()}" for name in LETTERS)
-                raise Refusal(f"-F {show(found[0])}: there are {known} and %%")
+                raise Refusal(f"-F {show(found[0])}: unknown; valid are {known} and %%")
             return fitted(LETTERS[letter], found["flags"], int(found["width"] or 0), found["most"])
         if of_time is not None:
             if of_time == b"@":
@@ -203,29 +206,29 @@ class Template:
             if of_time == b"N":
                 return lambda received: b"%09d" % (received.time_ns % 1_000_000_000)
             if of_time not in TIMES:
-                raise Refusal(f"-F {show(found[0])}: after @ stands a letter of strftime, N (nanoseconds) or @")
+                raise Refusal(f"-F {show(found[0])}: after @ write a letter of strftime, N (nanoseconds) or @")
             return lambda received: strftime(received, "%" + of_time.decode())
         if escape is not None:
             if escape != b"\\" and escape not in ESCAPES:
-                raise Refusal(f"-F {show(found[0])}: there are \\0 \\a \\e \\n \\r \\t \\v and \\\\")
+                raise Refusal(f"-F {show(found[0])}: unknown; valid are \\0 \\a \\e \\n \\r \\t \\v and \\\\")
             return constant(ESCAPES.get(escape, escape))
         if found["rest"] is not None:
-            raise Refusal(f"-F ends with {show(found[0])}: write it twice for the character itself")
+            raise Refusal(f"-F ends with {show(found[0])}: write the character twice to print it")
         return constant(found["plain"])
 
 
 def show(item: bytes) -> str:
-    """A piece of -F for a message."""
+    """Return an item of -F as text for a message."""
     return item.decode("utf-8", "replace")
 
 
 def constant(data: bytes) -> Piece:
-    """What prints `data` whatever the message."""
+    """Return a function that prints `data` for every message."""
     return lambda _received: data
 
 
 def fitted(piece: Piece, flags: bytes, width: int, most: bytes | None) -> Piece:
-    """`piece` cut to `most` bytes and filled up to `width`: with zeros (flag 0), on the right side (flag -)."""
+    """Return `piece` cut to `most` bytes and padded to `width`, with zeros (flag 0) or on the right (flag -)."""
     if not width and most is None:
         return piece
     fill = b"0" if b"0" in flags and b"-" not in flags else b" "

@@ -1,6 +1,6 @@
-"""One client connection of `pub` and `sub`: owns connecting, waiting, ending, and what is said when that fails.
+"""One client connection of `pub` and `sub`: connects, waits, disconnects, and explains failures.
 
-Drives paho-mqtt in the caller's thread: nothing happens between two turns, so that Ctrl-C, a full window or a broken
+It drives paho-mqtt in the thread of the caller: nothing happens between two turns, so Ctrl-C, a full window or a broken
 pipe need no locks. It never decides what is published or printed.
 """
 
@@ -38,9 +38,9 @@ TIMED_OUT: Final = 27  # as mosquitto_sub
 CONNECT_S: Final = 10.0
 GOODBYE_S: Final = 2.0
 READ_BYTES: Final = 65_536
-TURN_S: Final = 1.0  # the longest wait, so that keep alive is looked after
+TURN_S: Final = 1.0  # the longest wait, so that keep alive works
 
-# Lost with one of these, it makes no sense to come back: the broker said so, or somebody else has our client id.
+# After one of these, reconnecting makes no sense: the broker says so, or another client uses our client id.
 FINAL_CODES: Final = (
     codes.PROTOCOL_ERROR,
     codes.MALFORMED_PACKET,
@@ -56,27 +56,27 @@ ADVICE: Final = {
     codes.CLIENT_IDENTIFIER_NOT_VALID: "give another client id with -i",
     codes.BAD_USER_NAME_OR_PASSWORD: f"give -u USER, and the password with --password-file or in {PASSWORD_VARIABLE}",
     codes.NOT_AUTHORIZED: f"give -u USER, and the password with --password-file or in {PASSWORD_VARIABLE}",
-    codes.BAD_AUTHENTICATION_METHOD: "leave -D connect authentication-method out",
+    codes.BAD_AUTHENTICATION_METHOD: "omit -D connect authentication-method",
     codes.SERVER_BUSY: "try again later",
     codes.SERVER_UNAVAILABLE: "try again later",
     codes.SESSION_TAKEN_OVER: "another client uses the same client id: give another one with -i",
     codes.QOS_NOT_SUPPORTED: "give a lower QoS with -q or --will-qos",
-    codes.RETAIN_NOT_SUPPORTED: "leave -r and --will-retain out",
+    codes.RETAIN_NOT_SUPPORTED: "omit -r and --will-retain",
 }
 
-# What paho raises when the bytes it reads are no MQTT.
+# What paho raises when the bytes that it reads are not MQTT.
 NONSENSE: Final = (MQTTException, LookupError, ValueError, TypeError, struct.error)
 
 
 class TimedOut(Refusal):
-    """The time of -W is over."""
+    """The timeout of -W has expired."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, TIMED_OUT)
 
 
 class Lost(Refusal):
-    """The connection is gone, or was refused with `code` (-1 where the broker gave none)."""
+    """The connection was lost, or refused with `code` (-1 if the broker sent none)."""
 
     def __init__(self, text: str, code: int = -1) -> None:
         super().__init__(text, 1)
@@ -84,16 +84,16 @@ class Lost(Refusal):
 
     @property
     def for_good(self) -> bool:
-        """Whether connecting again makes no sense."""
+        """Whether reconnecting makes no sense."""
         return self.code in FINAL_CODES
 
 
 class Link:
-    """A client of the broker that `connection` names.
+    """A client of the broker of `connection`.
 
     `on_message(message)`, `on_publish(number, code, properties)`, `on_suback(number, codes, properties)` and
-    `on_unsuback(...)` are called inside of `turn`; what they raise comes out of it. After `open` the properties of
-    CONNACK are in `granted`, and `session_present` is as the broker said.
+    `on_unsuback(...)` are called within `turn`, which lets their exceptions pass. After `open`, `granted` has the
+    properties of CONNACK, and `session_present` its flag.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -109,7 +109,7 @@ class Link:
         self.client = self.build()
 
     def build(self) -> Client:
-        """The paho client with all that must be set before it connects."""
+        """Return the paho client with everything that must be set before it connects."""
         wanted = self.connection
         client = Client(
             CallbackAPIVersion.VERSION2,
@@ -118,11 +118,11 @@ class Link:
             protocol=wanted.version,
             transport="websockets" if wanted.address.websocket else "tcp",
             reconnect_on_failure=False,
-            # A message counts as received when it is printed, and no earlier.
+            # A message counts as received only when it is printed.
             manual_ack=True,
         )
         client.connect_timeout = self.patience(CONNECT_S)
-        client.max_inflight_messages = 0  # whoever publishes keeps to a window
+        client.max_inflight_messages = 0  # the publisher keeps to its own window
         client.ws_set_options(wanted.ws_path)
         if wanted.tls is not None:
             client.tls_set_context(wanted.tls)
@@ -148,9 +148,9 @@ class Link:
         return client
 
     def open(self, again: bool = False) -> None:
-        """Connect (or, `again`, come back with what is not acknowledged) and wait for CONNACK. Raises Lost, TimedOut.
+        """Connect, or reconnect (`again`) and resend what is not acknowledged; wait for CONNACK. Raises Lost, TimedOut.
 
-        Coming back, version 5 keeps the session if there is one; that is paho's "clean start on the first only".
+        A reconnect with version 5 keeps the session, if there is one: paho calls this "clean start on the first only".
         """
         wanted, self.granted, self.end = self.connection, None, None
         try:
@@ -173,14 +173,15 @@ class Link:
         while self.granted is None:
             if time.monotonic() >= until:
                 raise Lost(
-                    f"{wanted.address} took the connection and said nothing for {CONNECT_S:g} s: is it an MQTT broker?"
+                    f"{wanted.address} accepted the connection, but did not answer within {CONNECT_S:g} s: "
+                    "is it an MQTT broker?"
                 )
             self.turn(until - time.monotonic())
 
     def turn(self, wait_s: float = TURN_S, also: Sequence[int] = ()) -> bool:
-        """Wait at most `wait_s` seconds for the broker, or for one of the files `also`; send and receive once.
+        """Wait at most `wait_s` seconds for the broker or for one of the files `also`; send and receive once.
 
-        Returns whether one of `also` can be read. Raises Lost and TimedOut.
+        Returns whether one of `also` is readable. Raises Lost and TimedOut.
         """
         self.check_time()
         sock: Any = self.client.socket()
@@ -199,7 +200,7 @@ class Link:
             self.client.loop_misc()
         except NONSENSE as error:
             raise Lost(
-                f"{self.connection.address} sent something that is no MQTT "
+                f"{self.connection.address} sent something that is not MQTT "
                 f"({type(error).__name__}: {error}): is it an MQTT broker?"
             ) from error
         if self.client.socket() is None:
@@ -207,7 +208,7 @@ class Link:
         return any(file in readable for file in also)
 
     def close(self) -> None:
-        """Say goodbye, so that the broker sends no will; never raises, takes at most two seconds."""
+        """Send DISCONNECT, so that the broker publishes no will; never raises, takes at most two seconds."""
         with suppress(OSError, Refusal, *NONSENSE):
             self.deadline = None
             properties = self.connection.properties.get("disconnect") if self.connection.v5 else None
@@ -219,9 +220,9 @@ class Link:
                 self.turn(0.1)
 
     def settle(self) -> None:
-        """Let the QoS 2 messages that are half received come in, and no others; never raises, at most two seconds.
+        """Complete the QoS 2 messages that are half received, and no others; never raises, takes at most two seconds.
 
-        They are ours already: whoever takes up the session will not get them again.
+        This client owns them already: the next client of the session will not get them again.
         """
         self.client.stopped_reading = True
         self.deadline = None
@@ -231,23 +232,23 @@ class Link:
                 self.turn(0.1)
 
     def granted_value(self, name: str, default: int) -> int:
-        """A number of CONNACK's properties, `default` where the broker said nothing."""
+        """Return a number from the properties of CONNACK; `default` if the broker did not send it."""
         return int(getattr(self.granted, name, default))
 
     def patience(self, most_s: float) -> float:
-        """`most_s`, or what -W leaves of it."""
+        """Return `most_s`, or the rest of the timeout of -W if that is less."""
         left = most_s if self.deadline is None else self.deadline - time.monotonic()
         return max(min(most_s, left), 0.001)
 
     def check_time(self, what: str = "") -> None:
-        """Raise TimedOut when the time of -W is over."""
+        """Raise TimedOut if the timeout of -W has expired."""
         if self.deadline is not None and time.monotonic() >= self.deadline:
             raise TimedOut(f"timed out{what} after the {self.connection.timeout_s:g} s of -W")
 
     def answered(
         self, _client: PahoClient, _data: Any, flags: Any, code: ReasonCode, properties: Properties | None
     ) -> None:
-        """CONNACK has come."""
+        """Handle CONNACK."""
         if code.value >= 0x80:
             advice = advise(code.value, properties)
             self.end = Lost(
@@ -261,7 +262,7 @@ class Link:
     def ended(
         self, _client: PahoClient, _data: Any, flags: Any, code: ReasonCode, properties: Properties | None
     ) -> None:
-        """The connection is closed: by DISCONNECT, or without a word."""
+        """Handle the end of the connection, with or without a DISCONNECT."""
         if self.end is not None:
             return
         if flags.is_disconnect_packet_from_server:
@@ -271,34 +272,36 @@ class Link:
             self.end = self.lost(code.value)
 
     def lost(self, code: int = -1) -> Lost:
-        """What to say of a connection that ended without a DISCONNECT; `code` is paho's idea of it."""
+        """Return the error for a connection that ended without DISCONNECT; `code` is what paho makes of it."""
         address = self.connection.address
         if code == codes.KEEP_ALIVE_TIMEOUT:
             return Lost(f"{address} did not answer a ping in {self.connection.keepalive_s} s: the connection is lost")
         if code == codes.PROTOCOL_ERROR:
             version = self.connection.version.name[5:]
-            return Lost(f"{address} sent something that is no MQTT {version}: try another -V, or is it no MQTT broker?")
+            return Lost(
+                f"{address} sent something that is not MQTT {version}: try another -V, or is it not an MQTT broker?"
+            )
         if self.granted is None:
             tls = "" if self.connection.tls is not None else "TLS (--cafile), "
             return Lost(
                 f"{address} closed the connection without an answer: "
-                f"does it want {tls}another version (-V), or is it no MQTT broker?"
+                f"does it require {tls}another version (-V), or is it not an MQTT broker?"
             )
         return Lost(f"the connection to {address} is lost")
 
 
 def ignore(*_arguments: object) -> None:
-    """Take no notice."""
+    """Do nothing."""
 
 
 def drain(_client: PahoClient, _data: Any, sock: Any) -> None:
-    """Read what is still coming until the broker closes, as paho is about to close the socket.
+    """Read until the broker closes the connection; paho calls this before it closes the socket.
 
-    A socket that is closed with bytes unread resets the connection, and the broker may lose what it has not read
-    itself: our last acknowledgements, and the DISCONNECT that keeps it from publishing the will.
+    Closing a socket with unread bytes resets the connection, and the broker may lose what it has not read yet: our last
+    acknowledgements, and the DISCONNECT that prevents the will.
     """
     until = time.monotonic() + GOODBYE_S
-    # Below TLS and WebSocket: nothing of it is for us any more.
+    # Below TLS and WebSocket: the content no longer matters.
     with suppress(OSError), socket.socket(fileno=os.dup(sock.fileno())) as raw:
         raw.shutdown(socket.SHUT_WR)
         while (left := until - time.monotonic()) > 0:
@@ -308,19 +311,19 @@ def drain(_client: PahoClient, _data: Any, sock: Any) -> None:
 
 
 def say(_client: PahoClient, _data: Any, _level: int, text: str) -> None:
-    """Print a line of -d."""
+    """Print a debug line (-d)."""
     print(text, file=sys.stderr)
 
 
 def outcome(code: int, properties: Properties | None) -> str:
-    """A reason code as `0x87 Not authorized`, with the broker's reason string if it gave one."""
+    """Return a reason code as `0x87 Not authorized`, with the reason string if the broker sent one."""
     text = f"0x{code:02X} {codes.name(code)}"
     given = getattr(properties, "ReasonString", None)
     return f"{text} ({given})" if given else text
 
 
 def advise(code: int, properties: Properties | None) -> str:
-    """What to do about a refused or ended connection, as `: do this`; empty where there is nothing to say."""
+    """Return the advice for a refused or ended connection, as `: do this`; empty if there is none."""
     server = getattr(properties, "ServerReference", None)
     if server:
         return f": connect to {server}"
@@ -328,7 +331,7 @@ def advise(code: int, properties: Properties | None) -> str:
 
 
 def why_not(error: Exception, connection: Connection) -> str:
-    """What to say when no connection came about."""
+    """Return the error text for a connection that could not be made."""
     address, host = connection.address, connection.address.host
     if isinstance(error, ConnectionRefusedError):
         return f"nobody listens at {address}: start a node (folkmoot serve), or give the right -h and -p"
@@ -336,22 +339,24 @@ def why_not(error: Exception, connection: Connection) -> str:
         return f"the host {host!r} is unknown: check -h"
     if isinstance(error, ssl.SSLCertVerificationError):
         named = "hostname" in error.verify_message.lower() or "ip address" in error.verify_message.lower()
-        advice = "connect by the name in it, or give --insecure" if named else "give who signed it with --cafile FILE"
+        advice = "connect by the name in it, or give --insecure" if named else "give its CA with --cafile FILE"
         return f"the certificate of {address} is not accepted ({error.verify_message}): {advice}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS with {address} failed ({error.reason or error}): is it the port for TLS, does it want --cert?"
+        return f"TLS with {address} failed ({error.reason or error}): is it the port for TLS, does it require --cert?"
     if isinstance(error, WebsocketConnectionError):
-        return f"{address} is no WebSocket for MQTT at {connection.ws_path}: check the port and --ws-path"
+        return f"{address} has no MQTT over WebSocket at {connection.ws_path}: check the port and --ws-path"
     if isinstance(error, TimeoutError):
-        return f"{address} does not answer: check -h and -p, and whether a firewall is between"
+        return f"{address} does not answer: check -h and -p, and any firewall in between"
     if isinstance(error, ConnectionError):
-        return f"{address} closed the connection at once: does it want TLS (--cafile, mqtts://) or another port?"
+        return (
+            f"{address} closed the connection at once: does it require TLS (--cafile, mqtts://), or is it another port?"
+        )
     return f"no connection to {address}: {error}"
 
 
 @contextmanager
 def stopping() -> Iterator[None]:
-    """Inside of it SIGTERM ends the command as Ctrl-C does, with a goodbye to the broker; the status is 143."""
+    """Let SIGTERM end the command as Ctrl-C does, with DISCONNECT to the broker; the exit status is 143."""
 
     def stop(number: int, _frame: object) -> None:
         raise SystemExit(128 + number)

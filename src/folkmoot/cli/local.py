@@ -1,4 +1,4 @@
-"""Several nodes of one cluster as children of this process: starting, watching, starting again, stopping all."""
+"""The nodes of a cluster as child processes: starts, watches, restarts and stops them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["LocalCluster"]
 STOP_S: Final = 15.0
 POLL_S: Final = 0.2
 AGAIN_S: Final = 0.5
-# A node that dies at once, again and again, is given more and more time to find things better.
+# The pause before a restart grows while a node dies again and again right after its start.
 RESTART_S: Final = 1.0
 RESTART_S_MAX: Final = 30.0
 STEADY_S: Final = 60.0
 
 
 class LocalCluster:
-    """The nodes at `places`, with data in `folder`/NAME; `run` returns the exit status when all have ended."""
+    """The nodes at `places`, with data in `folder`/NAME; `run` returns the exit status when all nodes have ended."""
 
     def __init__(
         self, folder: Path, places: Sequence[Place], replicas: int, arguments: Sequence[str], restart: bool
@@ -41,7 +41,7 @@ class LocalCluster:
         self._failed = False
 
     def _words(self, place: Place, arguments: Sequence[str]) -> list[str]:
-        """What `folkmoot serve` is told for one node."""
+        """Return the arguments of `folkmoot serve` for one node."""
         words = ["--node-id", place.name, "--data", str(self._folder / place.name)]
         words += ["--mqtt", place.address("mqtt"), "--admin", place.address("admin"), "--peer", place.address("peer")]
         for other in self._places:
@@ -50,7 +50,7 @@ class LocalCluster:
         return [*words, "--replicas", str(self._replicas), *arguments]
 
     async def run(self) -> int:
-        """Run until a signal, or until the last node has ended."""
+        """Run until a signal comes or the last node has ended."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._signalled)
@@ -65,7 +65,7 @@ class LocalCluster:
         return 1 if self._failed or not self._stop.is_set() else 0
 
     def _signalled(self) -> None:
-        """Stop all nodes; at a second signal, at once. One that comes right away is the same one, told twice."""
+        """Stop all nodes; at a second signal, at once. A second signal right after the first one does not count."""
         now = time.monotonic()
         if not self._stop.is_set():
             self._stop.set()
@@ -75,7 +75,7 @@ class LocalCluster:
                 child.stop()
 
     async def _keep(self, child: Child) -> None:
-        """Run one node, and run it again if that is wanted."""
+        """Run one node, and restart it if --restart is given."""
         pause_s = RESTART_S
         while not self._stop.is_set():
             begun = time.monotonic()
@@ -87,19 +87,19 @@ class LocalCluster:
                 return
             say(child.name, ended(status))
             if child.name not in self._was_ready:
-                # It never worked: a wrong setting, a port in use. What it said stands above.
+                # It never worked: a wrong setting, a port in use. Its log shows the reason.
                 self._failed = True
                 self._stop.set()
                 return
-            if not self._restart or status == 0:  # it has left, or somebody has stopped it
+            if not self._restart or status == 0:  # it has left the cluster, or was stopped
                 self._one_less(child, status)
                 return
             pause_s = RESTART_S if time.monotonic() - begun > STEADY_S else min(2 * pause_s, RESTART_S_MAX)
-            say(child.name, f"starts again in {pause_s:g} s")
+            say(child.name, f"restarts in {pause_s:g} s")
             await self._pause(pause_s)
 
     async def _pause(self, pause_s: float) -> None:
-        """Wait so long, or until all is to end."""
+        """Wait for this time, or until all nodes are to stop."""
         try:
             async with asyncio.timeout(pause_s):
                 await self._stop.wait()
@@ -109,20 +109,20 @@ class LocalCluster:
     def _one_less(self, child: Child, status: int) -> None:
         left = [other.name for other in self._children if other.pid]
         if left:
-            hint = " (with --restart it would be started again)" if status else ""
-            say(child.name, f"the others go on: {', '.join(left)}{hint}")
+            hint = " (with --restart it would be restarted)" if status else ""
+            say(child.name, f"the others continue: {', '.join(left)}{hint}")
         else:
-            say(child.name, "it was the last")
+            say(child.name, "it was the last node")
             self._failed = True
 
     def _ready(self, child: Child, words: dict[str, str]) -> None:
-        """A node serves: say where."""
+        """Print the addresses of a node that is ready."""
         self._was_ready.add(child.name)
         places = [f"{name}={place}" for name, place in words.items() if name != "node"]
         tell(f"{child.name} ready {' '.join(places)}", sys.stdout)
 
     async def _announce(self) -> None:
-        """Say when all nodes have found together, once."""
+        """Print one line when all nodes have formed the cluster."""
         waiting = list(self._places)
         while waiting:
             await asyncio.sleep(POLL_S)
@@ -130,7 +130,7 @@ class LocalCluster:
         tell(f"cluster ready nodes={len(self._places)} replicas={self._replicas} data={self._folder}", sys.stdout)
 
     async def _end_all(self) -> None:
-        """When it is time, ask all nodes to end, and end those that do not."""
+        """Wait for the stop event, stop all nodes, and kill those that do not end."""
         await self._stop.wait()
         for child in self._children:
             child.stop()
@@ -142,12 +142,12 @@ class LocalCluster:
 
 
 def say(name: str, line: str) -> None:
-    """Write a line of one node to the common log."""
+    """Write a line of one node to the shared log."""
     tell(f"{name} | {line}", sys.stderr)
 
 
 def tell(line: str, place: TextIO) -> None:
-    """Write a line; when nobody reads any more, the nodes go on all the same."""
+    """Write a line; if the reader is gone, the nodes continue."""
     try:
         print(line, file=place, flush=True)
     except BrokenPipeError:
@@ -155,7 +155,7 @@ def tell(line: str, place: TextIO) -> None:
 
 
 def ended(status: int) -> str:
-    """How a process ended, in words."""
+    """Return as text how a process ended."""
     if status >= 0:
         return f"has ended with status {status}"
     try:
@@ -165,7 +165,7 @@ def ended(status: int) -> str:
 
 
 async def healthy(port: int) -> bool:
-    """Whether a node has its data and serves, by its own word."""
+    """Whether a node reports that it has its data and serves."""
     try:
         reader, writer = await asyncio.open_connection(HOST, port)
     except OSError:

@@ -1,4 +1,4 @@
-"""`folkmoot partitions`: who leads, follows and fills each partition."""
+"""`folkmoot partitions`: the leader, followers and learners of each partition."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ __all__ = ["partitions"]
 
 
 @click.command()
-@click.option("--node", default="", show_default=False, help="Only those that this node has or gets.")
+@click.option(
+    "--node", default="", show_default=False, help="List only the partitions of which this node has or gets a copy."
+)
 @admin_option
 @token_option
 @json_option
 def partitions(node: str, admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
     """List the partitions.
 
-    "sequence" is that of the copy of the node that answers, and so is "state": open (it leads and serves), opening
-    (it takes over), elsewhere (another node leads); "refuses" is added where the disk of the leader is full.
+    "sequence" and "state" describe the answering node: open (it leads and serves), opening (it takes over), elsewhere
+    (another node leads). "refuses" is added if the disk of the leader is full.
     """
     client = connect(admin, token)
     found = client.partitions()

@@ -1,4 +1,4 @@
-"""`folkmoot passwd`: write a password file; the format and the hashing are in `folkmoot.config.password`."""
+"""`folkmoot passwd`: writes a password file; format and hashing are in `folkmoot.config.password`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["passwd"]
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path), help="The password file; made when it does not exist.")
-@click.argument("user", help="The user's name.")
+@click.argument("file", type=click.Path(path_type=Path), help="The password file; created if it does not exist.")
+@click.argument("user", help="The user name.")
 @click.option("--delete", is_flag=True, help="Remove the user.")
-@click.option("--stdin", is_flag=True, help="Read the password from standard input, up to the line's end.")
+@click.option("--stdin", is_flag=True, help="Read the password from the first line of standard input.")
 def passwd(file: Path, user: str, delete: bool, stdin: bool) -> int:
-    """Add USER to FILE or change the password; it is asked for twice, or read from standard input."""
+    """Add USER to FILE, or change the password, which is asked for twice or read from standard input."""
     users = PasswordFile.read(file) if file.exists() else PasswordFile()
     if delete:
         if not users.remove(user):
@@ -42,7 +42,7 @@ def passwd(file: Path, user: str, delete: bool, stdin: bool) -> int:
 
 
 def read_password(stdin: bool) -> bytes:
-    """The password, never echoed; Refusal when it is empty or the repetition differs."""
+    """Return the password, never echoed; raises Refusal if it is empty or the repetition differs."""
     if stdin or not sys.stdin.isatty():
         password = sys.stdin.readline().rstrip("\r\n")
     else:

@@ -1,7 +1,7 @@
-"""`folkmoot pipeline`: run, check, explain, look at and rebuild the pipeline in a YAML file.
+"""`folkmoot pipeline`: runs, checks, explains, inspects and rebuilds the pipeline in a YAML file.
 
-Owns arguments and printing. What a pipeline is lives in `pyspark_folkmoot.pipeline`, which is imported when a command
-runs; Spark only when it must analyse or run something.
+This module parses arguments and prints. `pyspark_folkmoot.pipeline` does the rest; it is imported when a command runs,
+and Spark only when something must be analysed or run.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ INSTALL: Final = "pip install 'folkmoot[spark]'"
 
 @click.group(no_args_is_help=True)
 def pipeline() -> None:
-    """Run, check or look at a pipeline of Spark."""
+    """Run, check or inspect a Spark pipeline."""
 
 
-file_argument = click.argument("file", type=click.Path(path_type=Path), help="The pipeline: a YAML file.")
-master_option = click.option("--master", help="Where Spark runs, instead of spark.master of the file.")
-syntax_option = click.option("--syntax", is_flag=True, help="Only what can be seen without Spark: no columns, no SQL.")
+file_argument = click.argument("file", type=click.Path(path_type=Path), help="The pipeline file (YAML).")
+master_option = click.option("--master", help="Master URL of Spark, instead of spark.master in the file.")
+syntax_option = click.option("--syntax", is_flag=True, help="Check without Spark: no columns and no SQL.")
 
 
 @pipeline.command("run")
 @file_argument
 @master_option
-@click.option("--once", is_flag=True, help="Take what is there and end, whatever 'trigger' says.")
+@click.option("--once", is_flag=True, help="Process the available records and end, regardless of 'trigger'.")
 @click.option("--package", is_flag=True, help="Send the code of Folkmoot to the executors.")
 def run_command(file: Path, master: str | None, once: bool, package: bool) -> int:
-    """Run the pipeline until it is done, a query fails (status 1), or Ctrl-C or SIGTERM stop it."""
+    """Run the pipeline until it is done, a query fails (status 1), or Ctrl-C or SIGTERM stops it."""
     loaded = load(file)
     if once:
         loaded.model = loaded.model.model_copy(update={"trigger": "once"})
@@ -62,12 +62,12 @@ def run_command(file: Path, master: str | None, once: bool, package: bool) -> in
     from pyspark_folkmoot.pipeline.status import StatusFile, starting
 
     stages = Stages()
-    # The lock comes first: a second driver must not take Spark's log from the one that runs.
+    # Take the lock first: a second driver must not replace Spark's log of the running driver.
     with faults_told(loaded), starting(loaded) as lock:
         try:
             return run(loaded, master or loaded.model.spark.master, package, stop, lock, stages)
         except Exception:
-            # A signal to a whole group of processes ends Java too, and whatever it is asked from then on fails.
+            # A signal to the whole process group also ends Java, and all later calls to it fail.
             if not stop.is_set():
                 raise
             say("stopped before it ran")
@@ -76,10 +76,10 @@ def run_command(file: Path, master: str | None, once: bool, package: bool) -> in
 
 
 def run(loaded: Loaded, master: str, package: bool, stop: threading.Event, lock: StateLock, stages: Stages) -> int:
-    """Run in a session of its own; return the exit status."""
+    """Run the pipeline in its own Spark session; return the exit status."""
     spark = session(loaded, master, package, loaded.state / "spark.log")
     stages.end("Spark's session")
-    # Spark's session takes the signal for itself.
+    # Spark's session installs its own signal handler.
     catch_signals(stop)
     from pyspark_folkmoot.pipeline.engine import run_pipeline
 
@@ -93,7 +93,7 @@ def run(loaded: Loaded, master: str, package: bool, stop: threading.Event, lock:
 @file_argument
 @syntax_option
 def check(file: Path, syntax: bool) -> int:
-    """Check everything before anything starts; every fault with its line (status 2)."""
+    """Check the pipeline without starting it, and print every fault with its line (status 2)."""
     loaded = load(file)
     if not syntax:
         from pyspark_folkmoot.pipeline.reach import check_streams
@@ -101,10 +101,10 @@ def check(file: Path, syntax: bool) -> int:
         with faults_told(loaded):
             silent = check_streams(loaded)
         if silent:
-            say(f"the streams were not looked for: {silent}")
+            say(f"the streams were not checked: {silent}")
         analysed(loaded)
     counts = f"{len(loaded.graph.views)} views, {len(loaded.model.sinks)} sinks"
-    print(f"{file}: pipeline {loaded.model.name} is right: {counts}" + (" (without columns and SQL)" if syntax else ""))
+    print(f"{file}: pipeline {loaded.model.name} is valid: {counts}" + (" (without columns and SQL)" if syntax else ""))
     return 0
 
 
@@ -112,7 +112,7 @@ def check(file: Path, syntax: bool) -> int:
 @file_argument
 @syntax_option
 def explain(file: Path, syntax: bool) -> int:
-    """Print what will run: sources, views, steps, sinks, with columns, checkpoints and expectations."""
+    """Print what will run: sources, views, steps and sinks, with columns, checkpoints and expectations."""
     loaded = load(file)
     from pyspark_folkmoot.pipeline.explain import explain as text_of
 
@@ -124,7 +124,7 @@ def explain(file: Path, syntax: bool) -> int:
 @file_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(file: Path, as_json: bool) -> int:
-    """Show what the pipeline has done and how far behind it is; needs no Spark."""
+    """Show what the pipeline has done and how far it is behind, without Spark."""
     loaded = load(file)
     from pyspark_folkmoot.pipeline.report import report, report_text
 
@@ -138,12 +138,12 @@ def status(file: Path, as_json: bool) -> int:
 
 @pipeline.command("backfill")
 @file_argument
-@click.option("--sink", required=True, help="The Delta sink whose table is made anew.")
-@click.option("--from", "start", help="earliest or a TIME; without it where the source begins.")
-@click.option("--to", "end", help="A TIME; the pipeline goes on from there.")
+@click.option("--sink", required=True, help="The Delta sink whose table is rebuilt.")
+@click.option("--from", "start", help="Start: earliest or a TIME; without it, the start of the source.")
+@click.option("--to", "end", help="End: a TIME, from which the pipeline continues.")
 @master_option
 def backfill_command(file: Path, sink: str, start: str | None, end: str | None, master: str | None) -> int:
-    """Make the table of a sink anew from the stream, with a new checkpoint, and put it in the place of the old one."""
+    """Rebuild the table of a sink from the stream with a new checkpoint, and replace the old table."""
     from pyspark_folkmoot.pipeline.backfill import backfill, backfill_lock, check_range, sink_of
 
     loaded = load(file)
@@ -159,7 +159,7 @@ def backfill_command(file: Path, sink: str, start: str | None, end: str | None, 
 
 
 def load(file: Path) -> Loaded:
-    """The pipeline in `file`; all its faults on stderr and status 2."""
+    """Return the pipeline in `file`; on faults, print all of them on stderr and exit with status 2."""
     try:
         from pyspark_folkmoot.pipeline.loading import load_pipeline
     except ImportError as error:
@@ -170,7 +170,7 @@ def load(file: Path) -> Loaded:
 
 @contextmanager
 def faults_told(loaded: Loaded | None = None) -> Iterator[None]:
-    """Print faults as compilers do, `FILE:LINE: TEXT`, and end with status 2; all that is told is without secrets."""
+    """Print faults as compilers do, `FILE:LINE: TEXT`, and exit with status 2; mask secrets in every text."""
     from pyspark_folkmoot.option import OptionError
     from pyspark_folkmoot.pipeline.fault import Faults, PipelineProblem
 
@@ -190,7 +190,7 @@ def faults_told(loaded: Loaded | None = None) -> Iterator[None]:
 
 
 def analysed(loaded: Loaded) -> Any:
-    """What Spark's analyzer says of the pipeline; asked in a local session, wherever the pipeline runs."""
+    """Return the result of Spark's analyzer, from a local session, wherever the pipeline runs."""
     from pyspark_folkmoot.pipeline.analyse import analyse, known_schemas
 
     with faults_told(loaded):
@@ -204,7 +204,7 @@ def analysed(loaded: Loaded) -> Any:
 
 @contextmanager
 def spark_log(log: Path | None) -> Iterator[None]:
-    """Let the Java process that is started within write its log into a file, for as long as it lives."""
+    """Let the Java process that starts inside this context write its log into a file, for its whole life."""
     sys.stderr.flush()
     if log is not None and log.exists():
         log.replace(log.with_name(f"{log.name}.1"))
@@ -224,16 +224,16 @@ def spark_log(log: Path | None) -> Iterator[None]:
 
 
 def said_by(file: IO[bytes]) -> str:
-    """The end of what a process has written into a file."""
+    """Return the end of what a process has written into a file."""
     with os.fdopen(os.dup(file.fileno()), "rb") as copy:
         copy.seek(0)
         return copy.read()[-2000:].decode("utf-8", "replace")
 
 
 def session(loaded: Loaded, master: str, package: bool, log: Path | None = None, short: bool = False) -> SparkSession:
-    """A session with the settings of the file; Spark's own log goes into the file `log`, or nowhere.
+    """Return a session with the settings of the pipeline; Spark's log goes into the file `log`, or nowhere.
 
-    short: it will end soon, so that Java should start quickly and need not run fast.
+    short: the session ends soon, so Java should start quickly and need not run fast.
     """
     try:
         from py4j.protocol import Py4JError
@@ -242,7 +242,7 @@ def session(loaded: Loaded, master: str, package: bool, log: Path | None = None,
         from pyspark_folkmoot.session import JAVA_OPTIONS, SHORT_LIVED, spark_session
     except ImportError as error:
         raise Refusal(
-            f"{error.name} is missing, and Spark is needed here: {INSTALL} (`--syntax` does without)"
+            f"{error.name} is missing, but this command needs Spark: {INSTALL} (not needed with `--syntax`)"
         ) from None
     from pyspark_folkmoot.master import NoMaster, check_master
     from pyspark_folkmoot.pipeline.package import add_folder, add_package
@@ -257,9 +257,9 @@ def session(loaded: Loaded, master: str, package: bool, log: Path | None = None,
     }
     if short:
         conf.setdefault(JAVA_OPTIONS, SHORT_LIVED)
-    # Modules beside the file are what steps are made of: the workers import them as the driver does.
+    # Steps use modules beside the file: the workers import them as the driver does.
     add_folder(loaded.folder)
-    # What it has to say is told in better words, and is in the error log.
+    # Its messages are reported in clearer words, and are in the error log.
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     try:
         with spark_log(log):
@@ -272,7 +272,7 @@ def session(loaded: Loaded, master: str, package: bool, log: Path | None = None,
 
 
 def why_not(error: Exception, log: Path | None) -> str:
-    """Why there is no session: the innermost cause in Java, or else what Spark's log says first."""
+    """Return why there is no session: the innermost cause in Java, or the first error in Spark's log."""
     text = str(error)
     causes = re.findall(r"^Caused by: (?:[\w.$]+: )?(.*)", text, re.MULTILINE)
     if causes:
@@ -283,15 +283,15 @@ def why_not(error: Exception, log: Path | None) -> str:
 
 
 def end_session(spark: SparkSession) -> None:
-    """Stop Spark; one whose Java is gone has stopped already."""
+    """Stop Spark; a session without its Java process has stopped already."""
     try:
         spark.stop()
-    except Exception:  # noqa: BLE001 - nothing is left to be stopped
+    except Exception:  # noqa: BLE001 - nothing is left to stop
         return
 
 
 def catch_signals(stop: threading.Event) -> None:
-    """Let Ctrl-C and SIGTERM end the run at the borders of batches; a second one ends it at once."""
+    """Let Ctrl-C and SIGTERM end the run between batches; a second signal ends it at once."""
 
     def end(number: int, _frame: object) -> None:
         if stop.is_set():
@@ -303,5 +303,5 @@ def catch_signals(stop: threading.Event) -> None:
 
 
 def say(text: str) -> None:
-    """Print a line of a run."""
+    """Print a line of the run's log on stderr."""
     print(text, file=sys.stderr, flush=True)

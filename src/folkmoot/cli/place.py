@@ -1,4 +1,4 @@
-"""Ports of the nodes of a local cluster: the same at every start where they are free. Owns the file `ports.json`."""
+"""Ports of the nodes of a local cluster, the same at every start if they are free. Owns the file `ports.json`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from folkmoot.cli.error import Refusal
 __all__ = ["HOST", "Hold", "Place", "find_places", "fixed_ports", "left_out"]
 
 HOST: Final = "127.0.0.1"
-_PORT_MIN: Final = 20_000  # of those that this module picks
+_PORT_MIN: Final = 20_000  # lowest port that this module picks
 _TRIES: Final = 100
 KINDS: Final = ("mqtt", "admin", "peer")
-OPTIONS: Final = {"mqtt": "--port", "admin": "--admin-port"}  # where the first port of a kind can be asked for
+OPTIONS: Final = {"mqtt": "--port", "admin": "--admin-port"}  # options that set the first port of a kind
 
 
 class Place:
@@ -30,12 +30,12 @@ class Place:
         self.ports = ports
 
     def address(self, kind: str) -> str:
-        """The "HOST:PORT" for mqtt, admin or peer."""
+        """Return "HOST:PORT" for mqtt, admin or peer."""
         return f"{HOST}:{self.ports[kind]}"
 
 
 class Hold:
-    """A folder that this process alone runs a cluster in, until `close`; Refusal when another one does."""
+    """An exclusive lock on a folder, until `close`; raises Refusal if another process runs a cluster there."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -47,26 +47,26 @@ class Hold:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.close()
-            raise Refusal(f"a cluster runs in {folder} already: stop it first, or choose another --data") from None
+            raise Refusal(f"a cluster already runs in {folder}: stop it first, or choose another --data") from None
 
     def close(self) -> None:
-        """Let others run a cluster there."""
+        """Release the lock."""
         os.close(self._lock)
 
 
 def find_places(folder: Path, count: int, first: Mapping[str, int]) -> list[Place]:
-    """The places of nodes n1 to n`count`, written down for the next start.
+    """Return the places of nodes n1 to n`count`, and record them for the next start.
 
-    `first` has the port of n1 by kind (mqtt, admin), the other nodes have the next ones; Refusal when one is in use.
-    Kinds that it lacks, or has as 0, get the ports of the last start where these are free, else ports that the system
-    gives to no client: a port must still be free when a node that was killed is started again.
+    `first` has the port of n1 by kind (mqtt, admin); the other nodes get the next ports. Raises Refusal if one is in
+    use. A kind that is missing or 0 gets the ports of the last start if they are free, else ports outside the range
+    that the system gives to clients: a port must still be free when a killed node restarts.
     """
     last = read_ports(folder / "ports.json")
     held: list[socket.socket] = []
     names = [f"n{number + 1}" for number in range(count)]
     chosen: dict[str, dict[str, int]] = {name: {} for name in names}
     try:
-        # Those that were asked for come first: none of them is drawn for another node.
+        # Requested ports come first, so that none of them is drawn for another node.
         for kind in sorted(KINDS, key=lambda kind: not first.get(kind)):
             for number, name in enumerate(names):
                 asked = first.get(kind, 0) and first[kind] + number
@@ -76,7 +76,7 @@ def find_places(folder: Path, count: int, first: Mapping[str, int]) -> list[Plac
         for probe in held:
             probe.close()
     places = [Place(name, {kind: chosen[name][kind] for kind in KINDS}) for name in names]
-    # Nodes that are left out this time keep their ports for the next.
+    # Nodes that are not started this time keep their ports for the next time.
     last.update({place.name: place.ports for place in places})
     try:
         (folder / "ports.json").write_text(json.dumps(last, indent=1) + "\n", encoding="utf-8")
@@ -86,13 +86,13 @@ def find_places(folder: Path, count: int, first: Mapping[str, int]) -> list[Plac
 
 
 def left_out(folder: Path, count: int) -> list[str]:
-    """The nodes that have data in a folder and are not among the first `count`."""
+    """Return the nodes that have data in a folder and are not among the first `count`."""
     found = [path.name for path in folder.glob("n[1-9]*") if (path / "format").exists() and path.name[1:].isdigit()]
     return sorted([name for name in found if int(name[1:]) > count], key=lambda name: int(name[1:]))
 
 
 def left_over(folder: Path) -> str:
-    """Say which nodes of a cluster that was killed still run in a folder; "" when there is none."""
+    """Return a text that names the nodes of a killed cluster that still run in a folder; "" if there are none."""
     found: list[str] = []
     for lock in sorted(folder.glob("n[1-9]*/lock")):
         with lock.open("rb") as file:
@@ -104,11 +104,11 @@ def left_over(folder: Path) -> str:
 
 
 def take_port(wanted: int, held: list[socket.socket], option: str, folder: Path) -> int:
-    """A port that nobody listens on, `wanted` if possible; its socket goes to `held`, so that no other gets it too.
+    """Return a free port, `wanted` if possible; its socket is added to `held`, so that no other node gets the port.
 
-    `option` is the option that asked for `wanted`, if one did: then there is no other choice (Refusal).
-    The socket listens: with SO_REUSEADDR, without which ports of the last minute's connections are not free, another
-    one could be bound to the same port.
+    `option` is the option that requested `wanted`, if any: then no other port is tried (Refusal).
+    The socket listens, because SO_REUSEADDR would otherwise let another socket bind to the same port. SO_REUSEADDR is
+    needed, because ports of recent connections are not free without it.
     """
     for port in ([wanted] if wanted else []) + fixed_ports() + [0]:
         probe = socket.socket()
@@ -119,7 +119,7 @@ def take_port(wanted: int, held: list[socket.socket], option: str, folder: Path)
             probe.listen()
         except OSError as error:
             if option:
-                text = f"{HOST}:{port}: {error.strerror}; choose another {option}, or 0 for any that is free"
+                text = f"{HOST}:{port}: {error.strerror}; choose another {option}, or 0 for any free port"
                 raise Refusal(f"{text}{left_over(folder)}") from None
             continue
         return int(probe.getsockname()[1])
@@ -127,7 +127,7 @@ def take_port(wanted: int, held: list[socket.socket], option: str, folder: Path)
 
 
 def fixed_ports() -> list[int]:
-    """Ports to try that the system gives to nobody who does not name them: those below its range, in random order."""
+    """Return random ports below the range from which the system assigns ports to clients."""
     try:
         end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
@@ -137,7 +137,7 @@ def fixed_ports() -> list[int]:
 
 
 def read_ports(path: Path) -> dict[str, dict[str, int]]:
-    """The ports of the last start by node and kind; what cannot be read counts as none."""
+    """Return the ports of the last start by node and kind; an unreadable file counts as empty."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return {

@@ -1,7 +1,7 @@
-"""MQTT 5 properties on the command line: owns what `-D COMMAND NAME VALUE` may say (MQTT 5.0 section 2.2.2.2).
+"""MQTT 5 properties on the command line: the syntax of `-D COMMAND NAME VALUE` (MQTT 5.0 section 2.2.2.2).
 
-The form is Mosquitto's: `-D publish content-type text/plain`, and four words for `-D publish user-property KEY VALUE`.
-It never decides what a broker does with a property.
+The syntax is that of Mosquitto: `-D publish content-type text/plain`, or four words for a user property:
+`-D publish user-property KEY VALUE`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["PanelOption", "PropertyCommand", "join_words", "new_properties", "pa
 U32_MAX: Final = 0xFFFFFFFF
 VARINT_MAX: Final = 268_435_455
 
-# No argument of a process can contain it: what is joined by it is split in one way only.
+# No argument of a process can contain it, so joined words can be split unambiguously.
 JOINT: Final = "\0"
 
 COMMANDS: Final = {
@@ -34,7 +34,7 @@ COMMANDS: Final = {
 }
 MESSAGE: Final = ("publish", "will")
 
-# name: attribute of paho's Properties, what it takes ((least, most), "text", "binary" or "pair"), commands
+# name: attribute of paho's Properties, kind of value ((least, most), "text", "binary" or "pair"), commands
 PROPERTIES: Final[dict[str, tuple[str, tuple[int, int] | str, tuple[str, ...]]]] = {
     "payload-format-indicator": ("PayloadFormatIndicator", (0, 1), MESSAGE),
     "message-expiry-interval": ("MessageExpiryInterval", (0, U32_MAX), MESSAGE),
@@ -58,7 +58,7 @@ PROPERTIES: Final[dict[str, tuple[str, tuple[int, int] | str, tuple[str, ...]]]]
 
 
 class PanelOption(click.Option):
-    """An option that the help lists under a title of its own, `panel`."""
+    """An option that the help lists under the title `panel`."""
 
     def __init__(self, *declarations: Any, panel: str, **attributes: Any) -> None:
         super().__init__(*declarations, **attributes)
@@ -66,10 +66,10 @@ class PanelOption(click.Option):
 
 
 class PropertyCommand(click.Command):
-    """A command whose option -D takes three words, or four for a user property; click has no such options."""
+    """A command whose option -D takes three words, or four for a user property, which click does not support."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse `args` after the words of each -D were joined into one."""
+        """Join the words of each -D into one, then parse `args`."""
         counts = {}
         for param in self.params:
             for name in param.opts:
@@ -77,7 +77,7 @@ class PropertyCommand(click.Command):
         return super().parse_args(ctx, join_words(args, counts))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the options under the titles of their panels, those of the command itself first."""
+        """List the options by panel, the options of the command itself first."""
         panels: dict[str, list[tuple[str, str]]] = {"Options": []}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
@@ -89,9 +89,9 @@ class PropertyCommand(click.Command):
 
 
 def join_words(args: Sequence[str], counts: dict[str, int]) -> list[str]:
-    """Join the words after each `-D` into one; Refusal when there are too few.
+    """Join the words after each `-D` into one; raises Refusal if there are too few.
 
-    `counts` says how many words follow each option: the value of another option may well be `-D`.
+    `counts` has the number of values of each option, because the value of another option may be `-D`.
     """
     joined: list[str] = []
     at = 0
@@ -115,7 +115,7 @@ def join_words(args: Sequence[str], counts: dict[str, int]) -> list[str]:
 
 
 def split_option(word: str, counts: dict[str, int]) -> tuple[str, int]:
-    """The option of `word` that takes what follows ("" for none), and how many of its values are attached to it."""
+    """Return the option in `word` that takes values ("" for none), and the number of values attached to it."""
     if not word.startswith("-") or word in ("-", "--"):
         return word if word == "--" else "", 0
     if word.startswith("--"):
@@ -129,61 +129,61 @@ def split_option(word: str, counts: dict[str, int]) -> tuple[str, int]:
 
 
 def new_properties(packet_type: int) -> Properties:
-    """No properties yet, of a packet of this type (`PacketTypes`)."""
+    """Return empty properties for a packet of this type (`PacketTypes`)."""
     return Properties(packet_type)  # type: ignore[no-untyped-call]
 
 
 def parse_properties(options: Sequence[str]) -> dict[str, Properties]:
-    """The properties of each command that `-D` names; Refusal for a name, place or value that MQTT does not have.
+    """Return the properties by command; raises Refusal for a property or value that MQTT does not allow there.
 
-    Each option is its words joined, as `join_words` leaves them.
+    Each option is joined as by `join_words`.
     """
     found: dict[str, Properties] = {}
     for words in options:
         command, _, rest = words.partition(JOINT)
         name, _, value = rest.partition(JOINT)
         if command not in COMMANDS:
-            raise Refusal(f"-D {command}: the first word is one of {', '.join(COMMANDS)}")
+            raise Refusal(f"-D {command}: the first word must be one of {', '.join(COMMANDS)}")
         if name not in PROPERTIES or command not in PROPERTIES[name][2]:
             raise Refusal(f"-D {command} {name}: {advise(command, name)}")
         attribute, kind, _commands = PROPERTIES[name]
         properties = found.setdefault(command, new_properties(COMMANDS[command]))
         if attribute != "UserProperty" and hasattr(properties, attribute):
-            raise Refusal(f"-D {command} {name} is given twice: it can be sent once, leave one out")
+            raise Refusal(f"-D {command} {name} is given twice: it can be sent only once, omit one")
         setattr(properties, attribute, parse_value(f"-D {command} {name}", kind, value))
     return found
 
 
 def advise(command: str, name: str) -> str:
-    """What to write instead of a property that `command` does not have."""
+    """Return the advice for a property that `command` does not have."""
     valid = [known for known, (_attribute, _kind, commands) in PROPERTIES.items() if command in commands]
     near = get_close_matches(name, valid, n=1)
-    fault = f"belongs to {' and '.join(PROPERTIES[name][2])}" if name in PROPERTIES else "is no property"
+    fault = f"belongs to {' and '.join(PROPERTIES[name][2])}" if name in PROPERTIES else "is not a property"
     return f"{fault}; " + (f"did you mean {near[0]}?" if near else f"{command} has {', '.join(valid)}")
 
 
 def parse_value(option: str, kind: tuple[int, int] | str, value: str) -> object:
-    """`value` as paho wants it: int, str, bytes or a pair of str; Refusal naming `option` when it does not fit."""
+    """Return `value` as paho expects it (int, str, bytes or a pair of str); raises Refusal, naming `option`."""
     if isinstance(kind, tuple):
         least, most = kind
         if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
-            raise Refusal(f"{option} {value}: a whole number from {least} to {most} is needed")
+            raise Refusal(f"{option} {value}: give a whole number from {least} to {most}")
         return int(value)
     if kind == "pair":
         key, _joint, text = value.partition(JOINT)
         return text_bytes(option, key).decode(), text_bytes(option, text).decode()
     data = value.encode("utf-8", "surrogateescape") if kind == "binary" else text_bytes(option, value)
     if len(data) > 65_535:
-        raise Refusal(f"{option}: {len(data)} bytes are too many, MQTT takes 65535")
+        raise Refusal(f"{option}: {len(data)} bytes exceed the limit of MQTT, 65535")
     return data if kind == "binary" else data.decode()
 
 
 def text_bytes(option: str, text: str) -> bytes:
-    """`text` of the command line as UTF-8; Refusal naming `option` when it was none, or is too long for MQTT."""
+    """Return `text` as UTF-8; raises Refusal, naming `option`, if it is not valid UTF-8 or too long for MQTT."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
         raise Refusal(f"{option}: this is not valid UTF-8") from None
     if len(data) > 65_535:
-        raise Refusal(f"{option}: {len(data)} bytes are too many, MQTT takes 65535")
+        raise Refusal(f"{option}: {len(data)} bytes exceed the limit of MQTT, 65535")
     return data

@@ -1,4 +1,4 @@
-"""`folkmoot pub`: publish messages, wait until the broker has taken them, say which it refused."""
+"""`folkmoot pub`: publishes messages, waits for their acknowledgements, and reports refused ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READ_BYTES: Final = 65_536
 PACKET_BYTES_MAX: Final = 268_435_460  # MQTT 5.0 section 2.1.4: the largest remaining length and its header
 TURN_EVERY: Final = 64
 
-# What a receipt is made of (docs/receipts.md); the constants of the broker are compiled, and this command starts fast.
+# The properties of a receipt (docs/receipts.md), repeated here because importing the broker would slow the start.
 RECEIPT_PROPERTY: Final = "folkmoot-receipt"
 PLACE_PROPERTIES: Final = ("folkmoot-replicas", "folkmoot-epoch", "folkmoot-partition", "folkmoot-sequence")
 MORE_PROPERTY: Final = "folkmoot-more"
@@ -37,27 +37,35 @@ MORE_PROPERTY: Final = "folkmoot-more"
 
 @click.command(cls=PropertyCommand, context_settings={"help_option_names": ["--help"]})
 @connected
-@click.option("-t", "--topic", "topics", multiple=True, help="The topic; may be repeated, each gets every message.")
-@click.option("-m", "--message", help="The message.")
-@click.option("-f", "--file", type=click.Path(path_type=Path), help="Send what is in this file.")
+@click.option("-t", "--topic", "topics", multiple=True, help="Topic; repeatable, and every topic gets every message.")
+@click.option("-m", "--message", help="Send this message.")
+@click.option("-f", "--file", type=click.Path(path_type=Path), help="Send the content of this file.")
 @click.option("-l", "--stdin-line", "lines", is_flag=True, help="Send each line of stdin as a message.")
-@click.option("-s", "--stdin-file", "stdin", is_flag=True, help="Send all of stdin as one message.")
+@click.option("-s", "--stdin-file", "stdin", is_flag=True, help="Send the whole stdin as one message.")
 @click.option("-n", "--null-message", "null", is_flag=True, help="Send an empty message.")
 @click.option(
-    "-q", "--qos", type=click.IntRange(min=0, max=2), default=0, help="0, 1 (waits for PUBACK) or 2 (for PUBCOMP)."
+    "-q",
+    "--qos",
+    type=click.IntRange(min=0, max=2),
+    default=0,
+    help="QoS: 0, 1 (waits for PUBACK) or 2 (waits for PUBCOMP).",
 )
-@click.option("-r", "--retain", is_flag=True, help="Have the broker keep it as the topic's last value.")
+@click.option("-r", "--retain", is_flag=True, help="Let the broker retain the message.")
 @click.option(
     "-M",
     "--max-inflight",
     "window",
     type=click.IntRange(min=1, max=10_000),
     default=100,
-    help="Messages not yet acknowledged.",
+    help="Maximum number of unacknowledged messages.",
 )
-@click.option("--repeat", type=click.IntRange(min=1), default=1, help="Send the message so many times.")
+@click.option("--repeat", type=click.IntRange(min=1), default=1, help="Send the message this many times.")
 @click.option(
-    "--repeat-delay", "delay_s", type=click.FloatRange(min=0), default=0.0, help="Seconds between repeated messages."
+    "--repeat-delay",
+    "delay_s",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Pause between repeated messages in seconds.",
 )
 def pub(
     options: ConnectionOptions,
@@ -75,12 +83,12 @@ def pub(
 ) -> int:
     """Publish messages; the options are those of mosquitto_pub.
 
-    With QoS 1 and 2 it ends when the broker has acknowledged every message. A message without subscribers is no
-    error; one that the broker refuses is told with the reason. With -D publish user-property folkmoot-receipt 1 it
-    prints where each message was stored.
+    With QoS 1 and 2, the command ends when the broker has acknowledged every message. A message without subscribers is
+    not an error. A refused message is reported with the reason. With -D publish user-property folkmoot-receipt 1, the
+    command prints where each message was stored.
 
-    Exit status: 0 all sent (and acknowledged), 1 refused, lost or not connected, 2 wrong options, 27 the time of -W
-    is over, 130 Ctrl-C.
+    Exit status: 0 all messages sent (and acknowledged), 1 refused, lost or not connected, 2 wrong options, 27 timeout
+    (-W), 130 Ctrl-C.
     """
     from folkmoot.cli.link import Link, stopping
 
@@ -88,7 +96,7 @@ def pub(
         connection = Connection(options, "pub")
         source = Source(message, file, lines=lines, stdin=stdin, null=null)
         if lines and repeat > 1:
-            raise Refusal("--repeat sends one message again: it does not go with -l")
+            raise Refusal("--repeat cannot be combined with -l: omit one of them")
         publisher = Publisher(Link(connection), checked_topics([*topics, connection.address.topic]), qos, retain)
         publisher.quiet = options.quiet
         source.load()
@@ -104,7 +112,7 @@ def pub(
 
 
 def checked_topics(topics: list[str]) -> list[str]:
-    """The topics, without the empty one of a URL that has none; Refusal where one is no topic."""
+    """Return the topics, without an empty one from the URL; raises Refusal for an invalid topic."""
     *given, of_url = topics
     found = [*given, of_url] if of_url else given
     if not found:
@@ -116,13 +124,13 @@ def checked_topics(topics: list[str]) -> list[str]:
 
 
 class Source:
-    """Where the payloads come from: exactly one of -m, -f, -l, -s and -n."""
+    """The source of the payloads: exactly one of -m, -f, -l, -s and -n."""
 
     def __init__(self, message: str | None, file: Path | None, *, lines: bool, stdin: bool, null: bool) -> None:
         ways = {"-m": message is not None, "-f": file is not None, "-l": lines, "-s": stdin, "-n": null}
         given = [name for name, here in ways.items() if here]
         if len(given) != 1:
-            raise Refusal(f"what is to be sent? Give one of {', '.join(given or ways)}")
+            raise Refusal(f"the message is not defined. Give one of {', '.join(given or ways)}")
         self.message = message
         self.file = file
         self.lines = lines
@@ -130,7 +138,7 @@ class Source:
         self.payload = b""
 
     def load(self) -> None:
-        """Read what is there to be read before the broker is kept waiting."""
+        """Read the payload, unless it comes line by line; this happens before the connection is opened."""
         if self.message is not None:
             # As the shell gave it, even if it is not UTF-8.
             self.payload = self.message.encode("utf-8", "surrogateescape")
@@ -140,10 +148,10 @@ class Source:
             try:
                 self.payload = self.file.read_bytes()
             except OSError as error:
-                raise Refusal(f"-f {self.file}: {error.strerror}; name a file that can be read") from None
+                raise Refusal(f"-f {self.file}: {error.strerror}; give a file that can be read") from None
 
     def payloads(self, link: Link, repeat: int, delay_s: float) -> Iterator[bytes]:
-        """Every payload in turn; the connection is looked after while waiting for the next one."""
+        """Yield every payload; the connection is served during the pauses."""
         if self.lines:
             yield from read_lines(link, sys.stdin.fileno())
             return
@@ -155,7 +163,7 @@ class Source:
 
 
 def receipt_lines(topic: str, properties: Properties | None) -> list[str]:
-    """The receipt in an acknowledgement as text, a line for each partition; none where the broker gave none."""
+    """Return the receipt in an acknowledgement as lines, one per partition; none if the broker sent none."""
     lines: list[str] = []
     found: dict[str, str] = {}
     for name, value in getattr(properties, "UserProperty", []):
@@ -168,12 +176,12 @@ def receipt_lines(topic: str, properties: Properties | None) -> list[str]:
                 lines.append(f"receipt {topic}: {words}")
                 found.clear()
     if found:
-        lines.append(f"receipt {topic}: on no disk")  # only transient sessions have it, or nobody
+        lines.append(f"receipt {topic}: on no disk")  # only transient sessions got it, or no session
     return lines
 
 
 def read_lines(link: Link, file: int) -> Iterator[bytes]:
-    """The lines of `file` without their ends, as they come; what follows the last line's end is a line too."""
+    """Yield the lines of `file` without line ends, as they arrive; text after the last line end is a line too."""
     rest = b""
     while True:
         if not link.turn(also=[file]):
@@ -188,7 +196,7 @@ def read_lines(link: Link, file: int) -> Iterator[bytes]:
 
 
 class Publisher:
-    """Sends to all topics with a bounded number of messages on the way, and says what the broker refuses."""
+    """Sends to all topics with a bounded number of messages under way, and reports refused messages."""
 
     def __init__(self, link: Link, topics: list[str], qos: int, retain: bool) -> None:
         self.link = link
@@ -200,7 +208,7 @@ class Publisher:
         self.asks = any(name == RECEIPT_PROPERTY for name, _value in wishes)
         self.alias = int(getattr(self.properties, "TopicAlias", 0))
         if self.alias and len(topics) > 1:
-            raise Refusal("-D publish topic-alias stands for one topic: give one -t")
+            raise Refusal("-D publish topic-alias needs a single topic: give one -t")
         self.quiet = False
         self.window = 1
         self.waiting = 0
@@ -229,15 +237,15 @@ class Publisher:
             self.link.close()
 
     def keep_to(self, window: int) -> None:
-        """Take `window` and what CONNACK granted as bounds; Refusal where the broker does not do what is wanted."""
+        """Apply `window` and the limits of CONNACK; raises Refusal if the broker does not support an option."""
         most_qos = self.link.granted_value("MaximumQoS", 2)
         if self.qos > most_qos:
-            raise Refusal(f"the broker takes QoS {most_qos} at most: give -q {most_qos}", 1)
+            raise Refusal(f"the broker supports at most QoS {most_qos}: give -q {most_qos}", 1)
         if self.retain and not self.link.granted_value("RetainAvailable", 1):
-            raise Refusal("the broker keeps no retained messages: leave -r out", 1)
+            raise Refusal("the broker does not support retained messages: omit -r", 1)
         most_alias = self.link.granted_value("TopicAliasMaximum", 0)
         if self.alias > most_alias:
-            does = f"takes topic aliases up to {most_alias}" if most_alias else "takes no topic aliases"
+            does = f"accepts topic aliases up to {most_alias}" if most_alias else "accepts no topic aliases"
             raise Refusal(f"the broker {does}: change -D publish topic-alias", 1)
         # More than Receive Maximum is a protocol error. [MQTT-3.3.4-7]
         self.window = min(window, self.link.granted_value("ReceiveMaximum", 65_535)) if self.qos else window
@@ -248,34 +256,34 @@ class Publisher:
             self.check_size(topic, payload)
             while self.waiting >= self.window:
                 self.link.turn()
-            # After the first message the alias says the topic (section 3.3.2.3.4).
+            # After the first message, the alias stands for the topic (section 3.3.2.3.4).
             name = "" if self.alias and self.sent else topic
             self.waiting += 1
             self.sent += 1
             info = self.link.client.publish(name, payload, self.qos, self.retain, self.properties)
             if self.qos:
                 self.names[info.mid] = topic
-            # QoS 0 is not acknowledged: without this nobody would hear a DISCONNECT of the broker.
+            # QoS 0 has no acknowledgement: without this turn, a DISCONNECT of the broker would go unnoticed.
             if self.sent % TURN_EVERY == 0 or not self.link.client.is_connected():
                 self.link.turn(0.0)
 
     def check_size(self, topic: str, payload: bytes) -> None:
-        """Refuse a message that the protocol or this broker has no room for."""
+        """Raise Refusal for a message that is too large for the protocol or this broker."""
         most = self.link.granted_value("MaximumPacketSize", PACKET_BYTES_MAX)
         head = 5 + 2 + len(topic.encode()) + (2 if self.qos else 0)
         if self.link.connection.v5:
             head += 1 if self.properties is None else len(self.properties.pack())  # type: ignore[no-untyped-call]
         # [MQTT-3.2.2-15]
         if head + len(payload) > most:
-            raise Refusal(f"a message of {len(payload)} bytes is too large: packets may have {most} bytes", 1)
+            raise Refusal(f"a message of {len(payload)} bytes is too large: a packet may have at most {most} bytes", 1)
 
     def acknowledged(self, number: int, code: int, properties: Properties | None) -> None:
-        """The broker has taken a message or refused it (QoS 0: it is written)."""
+        """Handle the acknowledgement or refusal of a message (QoS 0: it is written)."""
         from folkmoot.cli.link import outcome
 
         self.waiting -= 1
         topic = self.names.pop(number, "")
-        # 0x10, no matching subscribers, is below and tells of a success.
+        # 0x10, no matching subscribers, is below this and is a success.
         if code < codes.UNSPECIFIED_ERROR:
             if self.asks and not self.quiet:
                 print("".join(f"{line}\n" for line in receipt_lines(topic, properties)), end="", flush=True)
@@ -286,14 +294,14 @@ class Publisher:
             print(f"error: {text}", file=sys.stderr)
 
     def finish(self) -> None:
-        """Wait until nothing is on the way."""
+        """Wait until no message is under way."""
         while self.waiting:
             self.link.turn()
-        # With QoS 0 nothing answers: the least is to hear what the broker has already said.
+        # QoS 0 has no answer: at least read what the broker has already sent.
         self.link.turn(0.0)
 
     def report(self) -> int:
-        """Say how much was refused, where it is more than one message; the exit status."""
+        """Report the number of refused messages if several were sent; return the exit status."""
         if self.refused and self.sent > 1 and not self.quiet:
             print(f"error: {self.refused} of {self.sent} messages were refused", file=sys.stderr)
         return 1 if self.refused else 0

@@ -1,4 +1,4 @@
-"""`folkmoot report availability|fleet`: the ready-made pipelines, run once over the stream of events."""
+"""`folkmoot report availability|fleet`: runs a ready-made pipeline once over the stream of events."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ __all__ = ["report", "availability", "fleet"]
 ROWS_SHOWN: Final = 40
 
 token_option = click.option(
-    "--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="The nodes' admin token, if they have one."
+    "--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="Admin token of the nodes, if they have one."
 )
-stream_option = click.option("--stream", default="events", help="The stream that keeps $events/#.")
+stream_option = click.option("--stream", default="events", help="Stream that stores $events/#.")
 out_option = click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Folder for the Delta tables and the plot; nothing is written without it.",
+    help="Folder for the Delta tables and the plot; without it, nothing is written.",
 )
-master_option = click.option("--master", default="local[*]", help="Spark's master.")
+master_option = click.option("--master", default="local[*]", help="Master URL of Spark.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print each row as JSON.")
 
 
 @click.group(no_args_is_help=True)
 def report() -> None:
-    """Report on availability or the fleet, from the events, with Spark."""
+    """Report on availability or the fleet, with Spark, from the stream of events."""
 
 
 @report.command()
@@ -42,18 +42,32 @@ def report() -> None:
 @out_option
 @master_option
 @click.option(
-    "--objective-ms", type=click.FloatRange(min=0.0), default=0.0, help="Instead of the objective of the nodes."
+    "--objective-ms",
+    type=click.FloatRange(min=0.0),
+    default=0.0,
+    help="Latency objective in milliseconds; 0 means the objective of the nodes.",
 )
 @click.option(
-    "--target", type=click.FloatRange(min=0.0, max=1.0), default=0.99, help="Share of messages to be within it."
+    "--target",
+    type=click.FloatRange(min=0.0, max=1.0),
+    default=0.99,
+    help="Required share of messages within the objective.",
 )
 @click.option(
-    "--client-group", default="", show_default=False, help="Pattern of client ids; its parentheses are the group."
+    "--client-group",
+    default="",
+    show_default=False,
+    help="Regular expression for client ids; its parentheses select the group.",
 )
 @click.option(
-    "--longest-s", type=click.IntRange(min=1), default=3600, help="Clients away for longer count as switched off."
+    "--longest-s",
+    type=click.IntRange(min=1),
+    default=3600,
+    help="Seconds of absence after which a client counts as switched off.",
 )
-@click.option("--mark", multiple=True, metavar="'TIME LABEL'", help="A line in the plot, such as a deployment.")
+@click.option(
+    "--mark", multiple=True, metavar="'TIME LABEL'", help="Line in the plot, such as a deployment; repeatable."
+)
 @json_option
 def availability(
     url: str,
@@ -68,9 +82,9 @@ def availability(
     mark: tuple[str, ...],
     as_json: bool,
 ) -> int:
-    """Say how available the cluster was to its users, by day and month, groups of clients and topics, and what cost it.
+    """Report the availability as users saw it, by day, month, client group and topic, and what reduced it.
 
-    Needs the extra `spark`, and a stream of events: `folkmoot serve --stream 'events=$events/#'`.
+    The command needs the extra `spark` and a stream of events: `folkmoot serve --stream 'events=$events/#'`.
     """
     from_spark = spark_part()
     wishes = from_spark.Wishes(target=target, longest_s=longest_s)
@@ -92,16 +106,21 @@ def availability(
 @out_option
 @master_option
 @click.option(
-    "--silent-s", type=click.IntRange(min=1), default=86_400, help="No sign for so long: the device is silent."
+    "--silent-s",
+    type=click.IntRange(min=1),
+    default=86_400,
+    help="Seconds without a sign after which a device counts as silent.",
 )
-@click.option("--storm", type=click.IntRange(min=1), default=100, help="So many clients in a minute can be a storm.")
+@click.option(
+    "--storm", type=click.IntRange(min=1), default=100, help="Clients per minute that count as a connection storm."
+)
 @json_option
 def fleet(
     url: str, token: str | None, stream: str, out: Path | None, master: str, silent_s: int, storm: int, as_json: bool
 ) -> int:
-    """Say which devices were seen, which are silent, how long connections last, who sends most, when all came at once.
+    """Report seen and silent devices, the duration of connections, the top senders, and connection storms.
 
-    Needs the extra `spark`, and a stream of events: `folkmoot serve --stream 'events=$events/#'`.
+    The command needs the extra `spark` and a stream of events: `folkmoot serve --stream 'events=$events/#'`.
     """
     from_spark = spark_part()
     source = from_spark.Source(url, stream, token, master)
@@ -111,7 +130,7 @@ def fleet(
 
 
 def spark_part() -> Any:
-    """The module that runs reports; Refusal where Spark is not installed."""
+    """Return the module that runs reports; raises Refusal if Spark is not installed."""
     try:
         from pyspark_folkmoot.ready import run
     except ImportError as error:
@@ -120,7 +139,7 @@ def spark_part() -> Any:
 
 
 def parsed_marks(texts: tuple[str, ...]) -> list[Any]:
-    """The marks that were given; Refusal where one is not `TIME LABEL`."""
+    """Return the marks; raises Refusal for one that is not `TIME LABEL`."""
     from pyspark_folkmoot.ready.timeline import parse_mark
 
     try:
@@ -130,7 +149,7 @@ def parsed_marks(texts: tuple[str, ...]) -> list[Any]:
 
 
 def group_pattern(pattern: str) -> str:
-    """A pattern with one pair of parentheses; Refusal otherwise."""
+    """Return the pattern; raises Refusal unless it has exactly one pair of parentheses."""
     import re
 
     try:
@@ -142,7 +161,7 @@ def group_pattern(pattern: str) -> str:
 
 
 def asked(run: Callable[[], dict[str, list[dict[str, Any]]]]) -> dict[str, list[dict[str, Any]]]:
-    """The result of a run; Refusal with Spark's reason in one line, not with the trace of two languages."""
+    """Return the result of a run; raises Refusal with Spark's reason in one line instead of a traceback."""
     try:
         return run()
     except Exception as error:
@@ -154,7 +173,7 @@ def asked(run: Callable[[], dict[str, list[dict[str, Any]]]]) -> dict[str, list[
 
 
 def show(tables: dict[str, list[dict[str, Any]]], as_json: bool) -> None:
-    """Print all tables, or their rows as JSON with the name of the table."""
+    """Print all tables, or their rows as JSON with the table name."""
     for name, rows in tables.items():
         if as_json:
             for row in rows:
@@ -168,7 +187,7 @@ def show(tables: dict[str, list[dict[str, Any]]], as_json: bool) -> None:
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
-    """Print rows with a column for each field that any of them has."""
+    """Print rows, with a column for each field that is set in at least one row."""
     columns = [name for name in rows[0] if any(row[name] is not None for row in rows)]
     grid = Grid(*columns, right=[name for name in columns if any(is_number(row[name]) for row in rows)])
     for row in rows:
@@ -177,12 +196,12 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a figure: bool is an int to Python, and none here."""
+    """Whether a value is a number; a bool does not count."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def cell(name: str, value: Any) -> str:
-    """A value for people: shares with five digits, seconds with one, a dash for null."""
+    """Return a value as text: shares with five digits, other numbers with one or two, a dash for null."""
     if value is None:
         return "-"
     if isinstance(value, float):

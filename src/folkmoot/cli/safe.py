@@ -1,4 +1,4 @@
-"""`folkmoot safe-to-stop`: whether a node can be stopped now without leaving too few copies of anything."""
+"""`folkmoot safe-to-stop`: checks whether a node can be stopped now and enough copies of all data remain."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ __all__ = ["safe_to_stop"]
 
 
 @click.command()
-@click.argument("node", help="The node that is to be stopped.")
+@click.argument("node", help="The node to stop.")
 @admin_option
 @token_option
 @json_option
 def safe_to_stop(node: str, admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
-    """Say whether NODE can be stopped: exit status 0 if so, 1 if not, 2 if nobody could tell.
+    """Check whether NODE can be stopped: exit status 0 for yes, 1 for no, 2 if no node could answer.
 
-    It can when every partition that it has stays open and keeps all its other copies. While one node is away, no other
-    can be stopped; one that will never come back is first to be forgotten (`folkmoot forget`).
+    NODE can be stopped if each of its partitions stays open and keeps all other copies. While one node is absent, no
+    other node can be stopped; if it will never come back, forget it first (`folkmoot forget`).
     """
     found = connect(admin, token).safe_to_stop(node)
     if as_json:

@@ -1,6 +1,6 @@
-"""Many seeds of the simulator: processes, progress, and what they came to; owns the loop over seeds and its end.
+"""Many seeds of the simulator: the loop over seeds, its processes, its progress and its results.
 
-It ends by itself after the last seed or when its time is over, and Ctrl-C gives what there is.
+It ends after the last seed or when its time is over. Ctrl-C prints the results so far.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ __all__ = ["print_marks", "run_in_process", "run_many"]
 
 SHOWN_FAILURES = 10
 CLEAR_LINE = "\r\033[K"
-"""What a line is printed after where the progress bar stands."""
+"""Clears the progress bar before a line is printed."""
 RUNS_PER_PROCESS = 1_000
-"""A process is replaced after so many runs, whatever they may have left in it."""
+"""A process is replaced after this many runs, to discard what they may have left in it."""
 
 RUN_CPU_S = 300.0
-"""Processor time after which a run is taken for one that never ends: a few seconds are usual."""
+"""Processor time after which a run counts as endless; a few seconds are usual."""
 
 
 class Tally:
-    """What the runs came to so far."""
+    """The results of the runs so far."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -43,7 +43,7 @@ class Tally:
         self._digest = blake2b(digest_size=12)
 
     def add(self, options: Options, result: Result) -> None:
-        """Count one run."""
+        """Add the result of one run."""
         self.runs += 1
         self._digest.update(result.digest.encode())
         self.events += result.events
@@ -57,14 +57,14 @@ class Tally:
 
     @property
     def line(self) -> str:
-        """The last line, as for one seed."""
+        """Return the last line of the output, in the format of a single seed."""
         return f"digest {self._digest.hexdigest()} events {self.events} violations {self.violations}"
 
 
 def run_in_process(options: Options) -> Result:
-    """Run one seed; in a process of its own for `run_many`.
+    """Run one seed; `run_many` calls this in another process.
 
-    One that takes too long breaks a promise like one that raises: the trace of the exception says where it was.
+    A run that takes too long counts as a violation, like one that raises: the traceback shows where it was.
     """
     signal.signal(signal.SIGPROF, _give_up)
     signal.setitimer(signal.ITIMER_PROF, RUN_CPU_S)
@@ -85,7 +85,7 @@ def _leave_interrupts_to_the_parent() -> None:
 def run_all(
     pool: ProcessPoolExecutor, runs: list[Options], jobs: int, until: float
 ) -> Iterator[tuple[Options, Result]]:
-    """Give the results in the order of the seeds; none is begun after `until` (monotonic seconds, 0: no end)."""
+    """Yield the results in the order of the seeds; start none after `until` (monotonic seconds, 0: no end)."""
     under_way: list[tuple[Options, Future[Result]]] = []
     left = iter(runs)
     while True:
@@ -101,14 +101,14 @@ def run_all(
 
 
 def run_many(options: Options, seeds: int, jobs: int, *, marks: bool, mix: bool = False, minutes: float = 0) -> int:
-    """Run many seeds with a progress bar; name those that found something."""
+    """Run many seeds with a progress bar; print the commands of those with violations."""
     runs = [options.with_seed(options.seed + number) for number in range(seeds)]
     if mix:
         runs = [run.mixed() for run in runs]
     tally = Tally()
     began = time.monotonic()
     stopped = ""
-    # Spawned, because a forked child would inherit the threads of whoever calls this.
+    # Spawned, because a forked child would inherit the threads of the caller.
     pool = ProcessPoolExecutor(
         min(jobs, seeds),
         mp_context=get_context("spawn"),
@@ -143,6 +143,6 @@ def _count(tally: Tally, results: Iterator[tuple[Options, Result]], seeds: int) 
 
 
 def print_marks(marks: dict[str, int]) -> None:
-    """Print how often each branch was reached, by name."""
+    """Print by name how often each branch was reached."""
     for name in sorted(marks):
         print(f"mark {marks[name]:8d} {name}")

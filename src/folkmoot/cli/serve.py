@@ -1,4 +1,4 @@
-"""`folkmoot serve`: flags become settings, settings become a running node; the running is in `folkmoot.runtime`."""
+"""`folkmoot serve`: turns options into settings and runs a node; `folkmoot.runtime` does the running."""
 
 from __future__ import annotations
 
@@ -19,45 +19,52 @@ __all__ = ["serve", "overrides"]
 
 @click.command()
 @click.option("--config", "-c", type=click.Path(path_type=Path), help="Configuration file (TOML).")
-@click.option("--node-id", help="Name of the node [node1; one of its own if it has peers].")
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the store [folkmoot-data].")
+@click.option("--node-id", help="Node id [node1; in a cluster, a generated one].")
+@click.option("--data", type=click.Path(path_type=Path), help="Data folder [folkmoot-data].")
 @click.option(
     "--mqtt",
     multiple=True,
     metavar="HOST:PORT",
-    help="Listen for MQTT over TCP [127.0.0.1:1883, if no listener is given].",
+    help="Listen for MQTT over TCP [127.0.0.1:1883, if no listener is configured].",
 )
 @click.option("--mqtts", multiple=True, metavar="HOST:PORT", help="Listen for MQTT over TLS.")
 @click.option("--ws", multiple=True, metavar="HOST:PORT", help="Listen for MQTT over WebSocket.")
-@click.option("--wss", multiple=True, metavar="HOST:PORT", help="Listen for MQTT over WebSocket and TLS.")
+@click.option("--wss", multiple=True, metavar="HOST:PORT", help="Listen for MQTT over WebSocket with TLS.")
 @click.option(
-    "--tls-certificate", "certificate", type=click.Path(path_type=Path), help="PEM file for --mqtts and --wss."
+    "--tls-certificate",
+    "certificate",
+    type=click.Path(path_type=Path),
+    help="PEM file with the certificate for --mqtts and --wss.",
 )
-@click.option("--tls-key", "key", type=click.Path(path_type=Path), help="PEM file with the certificate's private key.")
 @click.option(
-    "--tls-ca", "ca", type=click.Path(path_type=Path), help="PEM file with the signers of client certificates."
+    "--tls-key", "key", type=click.Path(path_type=Path), help="PEM file with the private key of the certificate."
 )
-@click.option("--admin", metavar="HOST:PORT", help="HTTP: streams, health, metrics [none].")
-@click.option("--stream", multiple=True, metavar="NAME=FILTER", help="Keep what matches FILTER, to be read again.")
-@click.option("--peer", metavar="HOST:PORT", help="Where other nodes connect; without it there is no cluster [none].")
-@click.option("--advertise", metavar="HOST:PORT", help="Where they are told to connect, if not to --peer.")
-@click.option("--seed", multiple=True, metavar="HOST:PORT", help="Peer address of a node to ask first.")
-@click.option("--replicas", type=int, metavar="N", help="Copies of everything that is stored [3].")
-@click.option("--zone", help="What fails together with this node [the node itself].")
-@click.option("--secret-file", type=click.Path(path_type=Path), help="File with the word that all nodes share.")
 @click.option(
-    "--durability", metavar="fsync|os", help="When a message is safe: on disk, or handed to the system [fsync]."
+    "--tls-ca", "ca", type=click.Path(path_type=Path), help="PEM file with the CA certificates for client certificates."
+)
+@click.option("--admin", metavar="HOST:PORT", help="Listen for HTTP: streams, health, metrics [none].")
+@click.option("--stream", multiple=True, metavar="NAME=FILTER", help="Store messages that match FILTER as stream NAME.")
+@click.option("--peer", metavar="HOST:PORT", help="Listen for other nodes; without it, there is no cluster [none].")
+@click.option("--advertise", metavar="HOST:PORT", help="Address that other nodes use, if different from --peer.")
+@click.option("--seed", multiple=True, metavar="HOST:PORT", help="Peer address of another node of the cluster.")
+@click.option("--replicas", type=int, metavar="N", help="Number of copies of all stored data [3].")
+@click.option("--zone", help="Failure domain of this node [the node itself].")
+@click.option("--secret-file", type=click.Path(path_type=Path), help="File with the shared secret of all nodes.")
+@click.option(
+    "--durability",
+    metavar="fsync|os",
+    help="When a message is durable: on disk, or given to the operating system [fsync].",
 )
 @click.option(
     "--salvage",
     is_flag=True,
     default=None,
-    help="After damage to the store: start with what was written before it, lose the rest.",
+    help="After damage to the store: start with what was written before it; the rest is lost.",
 )
-@click.option("--password-file", type=click.Path(path_type=Path), help="Users, from `folkmoot passwd`.")
-@click.option("--allow-anonymous/--no-anonymous", default=None, help="Whether clients may connect without a user name.")
-@click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error [info].")
-@click.option("--log-format", metavar="text|json", help="How the log is written [text].")
+@click.option("--password-file", type=click.Path(path_type=Path), help="Password file, written by `folkmoot passwd`.")
+@click.option("--allow-anonymous/--no-anonymous", default=None, help="Allow clients to connect without a user name.")
+@click.option("--log-level", metavar="LEVEL", help="Lowest level to log: debug, info, warning or error [info].")
+@click.option("--log-format", metavar="text|json", help="Format of the log [text].")
 def serve(
     config: Path | None,
     node_id: str | None,
@@ -86,9 +93,9 @@ def serve(
 ) -> int:
     """Run a node until Ctrl-C or SIGTERM.
 
-    Flags win over FOLKMOOT_ variables, those over the file. Listener flags may be repeated; with any of them the
-    listeners of the file are not used. Port 0 picks a free port. When it serves, one line `ready` on stdout names
-    the addresses. In brackets: what holds without flag, variable and file.
+    Options override FOLKMOOT_ variables, which override the file. Listener options can be repeated; if one is given,
+    the listeners of the file are ignored. Port 0 selects a free port. When the node serves, it prints one line `ready`
+    with its addresses on stdout. Defaults are in brackets.
     """
     listeners = {"mqtt": mqtt, "mqtts": mqtts, "ws": ws, "wss": wss}
     sections: dict[str, dict[str, Any]] = {
@@ -110,13 +117,13 @@ def serve(
     settings = load(config, os.environ, given)
     if found := unusable(settings):
         raise ConfigError(str(config) if config else "the configuration", found)
-    # Seeds in a file may change while the node runs; those of flags cannot.
+    # The seeds of a file may change while the node runs; those of options cannot.
     return run(settings, None if seed or config is None else partial(seeds_of, config, given))
 
 
 def run(settings: Settings, reread: Callable[[], list[str]] | None) -> int:
-    """Run a node with these settings, which finds others by the seeds."""
-    # Here and not above: wrong settings are told before the event loop and the store are loaded.
+    """Run a node with these settings; `reread` returns the current seeds of the file."""
+    # Imported here, so that wrong settings are reported before the event loop and the store are loaded.
     from folkmoot.admin.app import Admin
     from folkmoot.config.identity import with_own_id
     from folkmoot.discovery import Static
@@ -128,14 +135,14 @@ def run(settings: Settings, reread: Callable[[], list[str]] | None) -> int:
 
 
 def seeds_of(config: Path, given: dict[str, Any]) -> list[str]:
-    """Read the settings again, and return the seeds."""
+    """Read the settings again and return the seeds."""
     return [str(one) for one in load(config, os.environ, given).cluster.seeds]
 
 
 def overrides(
     sections: dict[str, dict[str, Any]], listeners: Mapping[str, Sequence[str]], streams: Sequence[str]
 ) -> dict[str, Any]:
-    """The flags that were given as nested tables of settings; Refusal for a stream without a filter."""
+    """Return the given options as nested tables of settings; raises Refusal for a stream without a filter."""
     tables: dict[str, Any] = {}
     for section, values in sections.items():
         given = {name: value for name, value in values.items() if value is not None}

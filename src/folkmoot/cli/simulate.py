@@ -1,4 +1,4 @@
-"""`folkmoot simulate`: run seeds and scenarios in the simulator and say what broke; owns printing and processes."""
+"""`folkmoot simulate`: runs seeds and scenarios in the simulator and prints violations."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ __all__ = ["simulate"]
 
 TAIL_LINES = 60
 LEAST = {"rounds": 1, "clients": 2, "topics": 1, "depth": 1, "spares": 0}
-"""What `--shrink` makes smaller, and how small."""
+"""The numbers that `--shrink` reduces, with their lower limits."""
 
 
 @click.command()
-@click.option(
-    "--seed", "--from", type=click.IntRange(min=0), default=1, help="The seed; everything in the run follows from it."
-)
-@click.option("--steps", type=click.IntRange(min=1), default=2_000, help="Actions of clients in the run.")
-@click.option("--nodes", type=click.IntRange(min=1, max=100), default=1, help="Nodes of the cluster.")
-@click.option("--seeds", type=click.IntRange(min=1), default=1, help="Run this many seeds, from --seed on.")
+@click.option("--seed", "--from", type=click.IntRange(min=0), default=1, help="Seed, which determines the whole run.")
+@click.option("--steps", type=click.IntRange(min=1), default=2_000, help="Number of client actions in the run.")
+@click.option("--nodes", type=click.IntRange(min=1, max=100), default=1, help="Number of nodes in the cluster.")
+@click.option("--seeds", type=click.IntRange(min=1), default=1, help="Number of seeds to run, beginning with --seed.")
 @click.option(
     "--with",
     "switch_on",
     default="",
     show_default=False,
-    help="Features and faults to switch on (after --without), separated by commas.",
+    help="Features and faults to enable, separated by commas; applied after --without.",
 )
 @click.option(
     "--without",
     "switch_off",
     default="",
     show_default=False,
-    help="Features and faults to switch off; `faults` is all faults.",
+    help="Features and faults to disable, separated by commas; `faults` means all faults.",
 )
-@click.option("--set", "assign", multiple=True, help="NAME=VALUE for a number that --verbose shows; may be repeated.")
+@click.option("--set", "assign", multiple=True, help="NAME=VALUE: set a number that --verbose shows; repeatable.")
 @click.option("--scenario", type=click.Path(dir_okay=False, path_type=Path), help="Run this file instead of a seed.")
-@click.option("--shrink", is_flag=True, help="Make a failing run shorter, and print its command.")
-@click.option("--trace", is_flag=True, help="Print every line of what happens.")
-@click.option("--verbose", is_flag=True, help="Say what the seed has drawn: features, faults, limits.")
-@click.option("--marks", is_flag=True, help="Count the rare branches that were reached.")
-@click.option("--mix", is_flag=True, help="With --seeds: draw nodes (to --nodes) and steps (to --steps) too.")
+@click.option("--shrink", is_flag=True, help="Reduce a failing run, and print its command.")
+@click.option("--trace", is_flag=True, help="Print every event.")
+@click.option("--verbose", is_flag=True, help="Print what the seed has drawn: features, faults, limits.")
+@click.option("--marks", is_flag=True, help="Print how often each rare branch was reached.")
+@click.option(
+    "--mix", is_flag=True, help="With --seeds: also draw the nodes (up to --nodes) and steps (up to --steps)."
+)
 @click.option(
     "--minutes",
     type=click.FloatRange(min=0),
     default=0,
-    help="With --seeds: begin no seed after this time; 0 is never.",
+    help="With --seeds: start no seed after this time; 0: no limit.",
 )
-@click.option("--jobs", type=click.IntRange(min=0), default=0, help="Processes for many seeds; 0 is one per core.")
+@click.option(
+    "--jobs", type=click.IntRange(min=0), default=0, help="Number of processes for many seeds; 0: one per core."
+)
 def simulate(
     seed: int,
     steps: int,
@@ -73,7 +75,7 @@ def simulate(
 ) -> int:
     """Run nodes with simulated clients, network, disks and faults, and check that every promise holds.
 
-    The last line is `digest HEX events N violations N`; the exit status is 1 if there was a violation.
+    The last line is `digest HEX events N violations N`. The exit status is 1 after a violation.
     """
     if scenario is not None:
         return run_one(read_scenario(scenario), f"folkmoot simulate --scenario {scenario}", trace, verbose, marks)
@@ -90,12 +92,12 @@ def simulate(
             return run_shrink(options)
         return run_one(Scenario(options, None), options.command, trace, verbose, marks)
     if trace or verbose or shrink:
-        raise Refusal("--trace, --verbose and --shrink are for one seed: leave --seeds out")
+        raise Refusal("--trace, --verbose and --shrink need a single seed: leave --seeds out")
     return run_many(options, seeds, jobs or os.cpu_count() or 1, marks=marks, mix=mix, minutes=minutes)
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Return the scenario in a file; raises Refusal when it cannot be read or understood."""
+    """Return the scenario in a file; raises Refusal if the file cannot be read or is invalid."""
     try:
         return parse_scenario(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -105,7 +107,7 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def run_one(scenario: Scenario, command: str, trace: bool, verbose: bool, marks: bool) -> int:
-    """Run one seed or scenario with all that there is to say about it."""
+    """Run one seed or scenario and print the full result."""
     simulation = scenario.simulation(print if trace else None)
     if verbose:
         print("\n".join(simulation.swarm.lines()))
@@ -123,7 +125,7 @@ def run_one(scenario: Scenario, command: str, trace: bool, verbose: bool, marks:
 
 
 def run_shrink(options: Options) -> int:
-    """Search for a smaller run that breaks the same promise, and show it."""
+    """Search for a smaller run that breaks the same promise, and run it."""
     swarm = options.simulation().swarm
     shrinker = Shrinker(promise_of, lambda text: print(text, flush=True))
     least = {name: value for name, value in LEAST.items() if vars(swarm)[name] > value}
@@ -136,6 +138,6 @@ def run_shrink(options: Options) -> int:
 
 
 def promise_of(options: Options) -> str:
-    """Run and return the promise that was broken first, empty if none was."""
+    """Run and return the first broken promise; "" if none is broken."""
     violations = options.simulation().run().violations
     return violations[0].promise if violations else ""

@@ -1,4 +1,4 @@
-"""`folkmoot status`: the cluster at a glance, as the node that answers sees it."""
+"""`folkmoot status`: an overview of the cluster, as the answering node sees it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from folkmoot.cli.grid import Grid
 __all__ = ["status", "heal_text", "summary"]
 
 OUTSIDE: Final = {
-    "waiting": "NOT TAKEN IN: it serves nobody yet, and knows nothing of the others",
-    "excluded": "LEFT OUT: the cluster goes on without it, and it serves nobody; ask another node about the cluster",
+    "waiting": "NOT TAKEN IN: this node serves no clients yet, and has no information about the others",
+    "excluded": "LEFT OUT: the cluster goes on without this node, which serves no clients; ask another node",
 }
 
 
@@ -22,10 +22,10 @@ OUTSIDE: Final = {
 @token_option
 @json_option
 def status(admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
-    """Show the view, the nodes, and how the data is.
+    """Show the view, the nodes, and the state of the data.
 
-    A node that is dead or hangs is passed over for the next address. "overload" goes from 0 to 10; "leads" and
-    "follows" count partitions, "fills" those whose copy is on its way to the node.
+    If a node is dead or hangs, the next address is tried. "overload" ranges from 0 to 10. "leads" and "follows" count
+    partitions; "fills" counts the partitions that are being copied to the node.
     """
     found = connect(admin, token).status()
     if as_json:
@@ -40,7 +40,7 @@ def status(admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
 
 
 def summary(found: dict[str, Any]) -> list[str]:
-    """The lines around the table; the first goes above it."""
+    """Return the lines around the table of nodes; the first line goes above it."""
     total = found["partitions"]
     if found["state"] in OUTSIDE:
         waits = [f"  {text}" for text in found["waits"].split("; ")] if found["state"] == "waiting" else []
@@ -50,11 +50,11 @@ def summary(found: dict[str, Any]) -> list[str]:
         few = f"{total['under_replicated']} of {total['total']} partitions have fewer than {found['replicas']} copies"
         lines.append(f"UNDER-REPLICATED: {few}")
     if found.get("apart"):
-        lines.append("BEGUN APART: most of the seeds have not been found; until then streams get no offsets")
+        lines.append("BEGUN APART: most of the seeds have not been found; until then, streams get no offsets")
     lines += missing_lines(found.get("copies_missing", []))
     if total["damaged"] or total["digest_different"]:
         bad = f"{total['damaged']} copies damaged, {total['digest_different']} digests different"
-        lines.append(f"DAMAGED: {bad}; they are copied anew")
+        lines.append(f"DAMAGED: {bad}; they are being copied again")
     if not found["writable"] and found["state"] == "member":
         lines.append(f"NOT WRITABLE: {found['waits']}")
     lines += disk_lines(found)
@@ -69,7 +69,7 @@ def summary(found: dict[str, Any]) -> list[str]:
 
 
 def head(found: dict[str, Any]) -> str:
-    """Who says so, and in which view."""
+    """Return the answering node, its view and its overload in one line."""
     node = f"{found['node']} (folkmoot {found['software']})"
     if found["state"] == "alone":
         return f"{node}: alone, without a cluster; {overload_text(found)}"
@@ -86,19 +86,19 @@ def head(found: dict[str, Any]) -> str:
 
 
 def overload_text(found: dict[str, Any]) -> str:
-    """The level of the cluster, and why this node is part of it."""
+    """Return the overload level of the cluster, and the reason at this node."""
     why = found.get("overload_why")
     return f"overload {found['overload']}{f' (here: {why})' if why else ''}"
 
 
 def disk_lines(found: dict[str, Any]) -> list[str]:
-    """A line for each node whose disk is full: what that costs."""
+    """Return a line for each node with a full disk: what that means."""
     lines = []
     for node in found["nodes"]:
         if not node["disk_full"]:
             continue
         if node["state"] == "away":
-            cost = "it is out, and comes back when there is room"
+            cost = "it is not a member, and comes back when there is room"
         elif node["leads"]:
             cost = f"its {node['leads']} partitions refuse what must be stored"
         else:
@@ -108,29 +108,29 @@ def disk_lines(found: dict[str, Any]) -> list[str]:
 
 
 def missing_lines(missing: list[dict[str, Any]]) -> list[str]:
-    """A line for each group of nodes that have the only copies of something and are away."""
+    """Return a line for each group of absent nodes that have the only copies of some partitions."""
     return [
-        f"COPIES MISSING: {len(one['partitions'])} partitions go on without what they had, which is only on "
+        f"COPIES MISSING: {len(one['partitions'])} partitions go on without their older data, which is only on "
         f"{' and '.join(one['nodes'])} (away)"
         for one in missing
     ]
 
 
 def loss_text(loss: dict[str, Any]) -> str:
-    """When what was lost for good, and with whom."""
+    """Return when which data was lost for good, and with which nodes."""
     from folkmoot.client.entry import rfc3339
 
     when = rfc3339(loss["time_us"])[:19] + "Z"
-    return f"{when} {loss['partitions']} partitions lost what only {' and '.join(loss['nodes'])} had"
+    return f"{when} {loss['partitions']} partitions lost data that only {' and '.join(loss['nodes'])} had"
 
 
 def feature_lines(features: dict[str, list[str]]) -> list[str]:
-    """A line for each feature that is off because some nodes do not have it."""
+    """Return a line for each feature that is off because some nodes do not support it."""
     return [f"OFF: {feature}, until {', '.join(nodes)} can do it too" for feature, nodes in features.items() if nodes]
 
 
 def setting_lines(differing: list[dict[str, str]]) -> list[str]:
-    """A line for each other member whose settings are not those of the node that answers."""
+    """Return a line for each other member with settings that differ from those of the answering node."""
     by_node: dict[str, list[str]] = {}
     for one in differing:
         by_node.setdefault(one["node"], []).append(f"{one['setting']} is {one['there']} there, {one['here']} here")
@@ -138,7 +138,7 @@ def setting_lines(differing: list[dict[str, str]]) -> list[str]:
 
 
 def partition_line(total: dict[str, Any]) -> str:
-    """The partitions and their digests in one line."""
+    """Return the partitions and their digests in one line."""
     opened = f"only {total['open']} open" if total["open"] else "none open"
     if total["open"] == total["total"]:
         opened = "all open"
@@ -149,14 +149,14 @@ def partition_line(total: dict[str, Any]) -> str:
 
 
 def copy_line(copy: dict[str, Any], moving: int) -> str:
-    """How far the copies are that nodes make of others' partitions."""
+    """Return the progress of all copies between nodes in one line."""
     left = f"{size_text(copy['all_left'])} to go at {size_text(copy['all_rate'])} a second"
     here = f"to this node {size_text(copy['bytes_done'])} done, {size_text(copy['bytes_left'])} to go"
     return f"copying: {moving} partitions get copies, {left}; {here}"
 
 
 def node_grid(found: dict[str, Any]) -> Grid:
-    """A row for each node, those that are away included."""
+    """Return a row for each node, including absent ones."""
     titles = ("clients", "sessions", "overload", "leads", "follows", "fills", "heard")
     grid = Grid("node", "zone", "state", "version", "address", *titles, right=titles)
     now_us = found["started_us"] + found["uptime_us"]
@@ -171,7 +171,7 @@ def node_grid(found: dict[str, Any]) -> Grid:
 
 
 def ago(time_us: int, now_us: int) -> str:
-    """How long ago, for people."""
+    """Return how long ago a time is, as text."""
     if not time_us:
         return "not since its start"
     seconds = max(now_us - time_us, 0) / 1e6
@@ -179,7 +179,11 @@ def ago(time_us: int, now_us: int) -> str:
 
 
 def heal_text(heal: dict[str, Any]) -> str:
+<<<<<<< HEAD
     """Return a heal summary as one line: when, then every figure that is not zero by its name."""
+=======
+    """Return a heal summary in one line: the time, then every figure that is not zero, with its name."""
+>>>>>>> refs/heads/adr
     from folkmoot.client.entry import rfc3339
 
     words = [figure_text(name, value) for name, value in heal.items() if name != "time_us" and value not in (0, [], {})]
@@ -188,7 +192,11 @@ def heal_text(heal: dict[str, Any]) -> str:
 
 
 def figure_text(name: str, value: Any) -> str:
+<<<<<<< HEAD
     """Return one figure of a heal summary in words: lists with commas, counts of what was dropped, seconds."""
+=======
+    """Return one figure of a heal summary as text: lists joined, counts with reasons, times in seconds."""
+>>>>>>> refs/heads/adr
     if isinstance(value, dict):
         value = " and ".join(f"{count} because {why}" for why, count in value.items())
     elif isinstance(value, list):

@@ -1,4 +1,4 @@
-"""`folkmoot stream`: list the streams of a node, and read one as lines of text or JSON."""
+"""`folkmoot stream`: lists streams, and reads one as lines of text or JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["stream"]
 
 POLL_S: Final = 0.2
-# A Ctrl-C that comes just before Python waits for the answer is seen when it has come: nobody should wait longer.
+# A Ctrl-C just before Python waits for an answer takes effect only after the answer, so the wait is short.
 WAIT_MS: Final = 1_000
 PATIENCE_S: Final = 10.0
 
@@ -35,7 +35,7 @@ def stream() -> None:
 
 
 token_option = click.option(
-    "--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="The node's admin token, if it has one."
+    "--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="Admin token of the nodes, if they have one."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -65,28 +65,28 @@ def list_streams(url: str, token: str | None, as_json: bool) -> int:
 
 @stream.command("read")
 @click.argument("name", help="The stream.")
-@click.option("--from", "start", default="earliest", help="earliest, latest, an OFFSET, or a TIME (RFC 3339).")
+@click.option("--from", "start", default="earliest", help="Start: earliest, latest, an OFFSET, or a TIME (RFC 3339).")
 @click.option(
     "--to",
     "end",
     default="",
     show_default=False,
-    help="Stop before this: latest, an OFFSET, or a TIME. [default: latest]",
+    help="End (exclusive): latest, an OFFSET, or a TIME. [default: latest]",
 )
-@click.option("--partition", type=click.IntRange(min=0), help="Only this stream partition.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--partition", type=click.IntRange(min=0), help="Read only this stream partition.")
+@click.option("--follow", "-f", is_flag=True, help="Continue with new records until Ctrl-C.")
 @url_option
 @token_option
 @json_option
 def read_stream(
     name: str, start: str, end: str, partition: int | None, follow: bool, url: str, token: str | None, as_json: bool
 ) -> int:
-    """Print the records of stream NAME in the order of their times.
+    """Print the records of stream NAME, ordered by time.
 
-    Without --json a line is: partition:offset, time, topic, payload, separated by tabs.
+    Without --json, a line has partition:offset, time, topic and payload, separated by tabs.
     """
     if follow and end:
-        raise Refusal("--follow goes on for ever and --to stops: give one of them")
+        raise Refusal("--follow never ends and --to ends: give only one of them")
     begin, stop = position("--from", start), position("--to", end or "latest")
     client = connect(url, token)
     info = client.describe(name)
@@ -104,7 +104,7 @@ def read_stream(
         if follow:
             go_on(client, name, {index: max(at[index], until[index]) for index in at}, show)
     except BrokenPipeError:
-        # The reader of our output has gone; Python would complain once more when it closes stdout.
+        # The reader of the output is gone; without this, Python would report it again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130
@@ -112,7 +112,7 @@ def read_stream(
 
 
 def connect(url: str, token: str | None) -> StreamClient:
-    """A client of the node at `url`; Refusal when that is no address."""
+    """Return a client of the nodes at `url`; raises Refusal for an invalid address."""
     from folkmoot.client.streams import StreamClient
 
     try:
@@ -122,7 +122,7 @@ def connect(url: str, token: str | None) -> StreamClient:
 
 
 def position(option: str, text: str) -> Position:
-    """The position that `text` says; Refusal naming `option` when it says none."""
+    """Return the position in `text`; raises Refusal, naming `option`, if it is invalid."""
     from folkmoot.client.position import Position
 
     try:
@@ -132,7 +132,7 @@ def position(option: str, text: str) -> Position:
 
 
 def check_offsets(begin: Position, stop: Position, info: StreamInfo) -> None:
-    """Refuse offsets between which nothing can ever be: what prints nothing looks like a stream without records."""
+    """Refuse an empty range of offsets, because no output would look like a stream without records."""
     from folkmoot.client.position import OFFSET
 
     if begin.kind != OFFSET:
@@ -159,7 +159,7 @@ def print_range(client: StreamClient, name: str, at: dict[int, int], until: dict
 
 
 def go_on(client: StreamClient, name: str, at: dict[int, int], show: Show) -> None:
-    """Print what comes, for ever: one stream partition by waiting at it, several by asking for all ends."""
+    """Print new records forever: wait at a single stream partition, poll the ends of several."""
     while True:
         sys.stdout.flush()
         if len(at) == 1:
@@ -184,7 +184,7 @@ def show_json(partition: int, entry: Entry) -> None:
 
 
 def show_text(partition: int, entry: Entry) -> None:
-    """Print a record as a line of text; a payload that is no text in hexadecimal."""
+    """Print a record as a line of text; a payload that is not UTF-8 in hexadecimal."""
     from folkmoot.client.entry import rfc3339
 
     record = entry.record
@@ -199,7 +199,7 @@ def show_text(partition: int, entry: Entry) -> None:
 
 
 def summary(info: StreamInfo) -> dict[str, object]:
-    """A stream as one JSON object."""
+    """Return a stream as one JSON object."""
     return {
         "name": info.name,
         "filter": info.filter,
@@ -213,7 +213,7 @@ def summary(info: StreamInfo) -> dict[str, object]:
 
 
 def row(info: StreamInfo) -> list[str]:
-    """A stream as a row of the table."""
+    """Return a stream as a row of the table."""
     from folkmoot.client.entry import rfc3339
     from folkmoot.config.unit import format_duration
 

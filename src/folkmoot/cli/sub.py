@@ -1,4 +1,4 @@
-"""`folkmoot sub`: subscribe, print what comes in one of several forms, come back when the connection is lost."""
+"""`folkmoot sub`: subscribes, prints messages in one of several formats, and reconnects after a lost connection."""
 
 from __future__ import annotations
 
@@ -35,20 +35,33 @@ PAUSE_MAX_S: Final = 30.0
 
 @click.command(cls=PropertyCommand, context_settings={"help_option_names": ["--help"]})
 @connected
-@click.option("-t", "--topic", "filters", multiple=True, help="Topic filter, also $share/GROUP/FILTER; repeatable.")
-@click.option("-q", "--qos", type=click.IntRange(min=0, max=2), default=0, help="The highest QoS to receive with.")
+@click.option("-t", "--topic", "filters", multiple=True, help="Topic filter, or $share/GROUP/FILTER; repeatable.")
+@click.option("-q", "--qos", type=click.IntRange(min=0, max=2), default=0, help="Maximum QoS of the subscriptions.")
 @click.option("-U", "--unsubscribe", multiple=True, help="Unsubscribe from this filter; repeatable.")
-@click.option("-T", "--filter-out", "without", multiple=True, help="Do not print what matches this; repeatable.")
-@click.option("-C", "--count", type=click.IntRange(min=1), help="End after so many messages.")
-@click.option("-E", "--exit-after-subscribe", "ready", is_flag=True, help="End when the broker has subscribed us.")
-@click.option("-R", "--no-retained", "fresh", is_flag=True, help="No retained messages.")
-@click.option("--retained-only", "retained", is_flag=True, help="Only retained messages; end at the first other one.")
+@click.option(
+    "-T", "--filter-out", "without", multiple=True, help="Do not print topics that match this filter; repeatable."
+)
+@click.option("-C", "--count", type=click.IntRange(min=1), help="End after this many messages.")
+@click.option(
+    "-E",
+    "--exit-after-subscribe",
+    "ready",
+    is_flag=True,
+    help="End when the broker has acknowledged the subscriptions.",
+)
+@click.option("-R", "--no-retained", "fresh", is_flag=True, help="Receive no retained messages.")
+@click.option(
+    "--retained-only",
+    "retained",
+    is_flag=True,
+    help="Print only retained messages, and end at the first other message.",
+)
 @click.option("--retain-as-published", "as_published", is_flag=True, help="Keep the retain flag of live messages.")
-@click.option("--no-local", is_flag=True, help="Nothing that this client id published itself.")
+@click.option("--no-local", is_flag=True, help="Receive no messages that this client id published.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the topic before the payload.")
-@click.option("-F", "--format", "template", metavar="TEXT", help="Print this; see docs/cli.md.")
+@click.option("-F", "--format", "template", metavar="TEXT", help="Print messages in this format; see docs/cli.md.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message, with its properties.")
-@click.option("-N", "--no-eol", "no_line_end", is_flag=True, help="Print no line's end after a message.")
+@click.option("-N", "--no-eol", "no_line_end", is_flag=True, help="Print no line end after a message.")
 def sub(
     options: ConnectionOptions,
     filters: tuple[str, ...],
@@ -66,12 +79,12 @@ def sub(
     as_json: bool,
     no_line_end: bool,
 ) -> int:
-    """Subscribe and print what comes; the options are those of mosquitto_sub.
+    """Subscribe and print messages; the options are those of mosquitto_sub.
 
-    A lost connection is taken up again. A message is acknowledged when it is printed.
+    The command reconnects after a lost connection. It acknowledges a message when it has printed it.
 
-    Exit status: 0 the end that was asked for (-C, -E, --retained-only, or the reader of the output is gone),
-    1 refused or not connected, 2 wrong options, 27 the time of -W is over, 130 Ctrl-C.
+    Exit status: 0 requested end (-C, -E, --retained-only, or the reader of the output is gone), 1 refused or not
+    connected, 2 wrong options, 27 timeout (-W), 130 Ctrl-C.
     """
     from folkmoot.cli.link import Link, stopping
 
@@ -92,7 +105,7 @@ def sub(
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output has gone; Python would complain once more when it closes stdout.
+        # The reader of the output is gone; without this, Python would report it again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Refusal as error:
@@ -103,11 +116,11 @@ def sub(
 
 
 def form_of(verbose: bool, template: str | None, as_json: bool) -> Callable[[Received], bytes]:
-    """The form in which messages are printed."""
+    """Return the function that formats messages."""
     from folkmoot.cli import line
 
     if as_json and (template is not None or verbose):
-        raise Refusal("--json says all of a message: leave -F and -v out")
+        raise Refusal("--json prints the whole message: omit -F and -v")
     if template is not None:
         return line.Template(template)
     if as_json:
@@ -116,7 +129,7 @@ def form_of(verbose: bool, template: str | None, as_json: bool) -> Callable[[Rec
 
 
 class Subscription:
-    """What to subscribe to and how: filters, options, and what is not printed. Refusal for a filter that is none."""
+    """Filters, subscription options, and topics not to print. Raises Refusal for an invalid filter."""
 
     def __init__(self, filters: Sequence[str], without: Sequence[str], unsubscribe: Sequence[str], qos: int) -> None:
         for name, given in (("-t", filters), ("-T", without), ("-U", unsubscribe)):
@@ -130,7 +143,7 @@ class Subscription:
         self.options: list[tuple[str, int]] | list[tuple[str, SubscribeOptions]] = []
 
     def add_topic_of(self, connection: Connection) -> None:
-        """Take the topic of the URL too; without any filter there must be a session that may have some."""
+        """Add the topic of the URL; without any filter, there must be a session that may have subscriptions."""
         topic = connection.address.topic
         if topic:
             if fault := check_filter(text_bytes("--url", topic), LEVELS_MAX):
@@ -140,32 +153,32 @@ class Subscription:
             raise Refusal("nothing to subscribe to: give -t FILTER")
 
     def set_options(self, connection: Connection, *, fresh: bool, as_published: bool, no_local: bool) -> None:
-        """Work out the subscription options; version 3 has the QoS and no more."""
+        """Set the subscription options; version 3 has only the QoS."""
         if not connection.v5:
             if as_published or no_local:
-                raise Refusal("--retain-as-published and --no-local need version 5: leave out -V, or these")
+                raise Refusal("--retain-as-published and --no-local need version 5: omit them, or -V")
             self.options = [(text, self.qos) for text in self.filters]
             return
         handling = RETAIN_NEVER if fresh else RETAIN_ALWAYS
         if no_local and any(split_share(text.encode()) for text in self.filters):
-            raise Refusal("--no-local is forbidden with $share: leave it out")  # [MQTT-3.8.3-4]
+            raise Refusal("--no-local is not allowed with $share: omit it")  # [MQTT-3.8.3-4]
         self.options = [(text, SubscribeOptions(self.qos, no_local, as_published, handling)) for text in self.filters]
 
     def hides(self, topic: str) -> bool:
-        """Whether -T says not to print this topic."""
+        """Whether -T excludes this topic."""
         data = topic.encode()
         return any(matches(text, data) for text in self.without)
 
 
 class Printer:
-    """Writes messages to stdout, each whole and at once."""
+    """Writes each message to stdout as a whole and at once."""
 
     def __init__(self, form: Callable[[Received], bytes], line_end: bytes) -> None:
         self.form = form
         self.line_end = line_end
 
     def __call__(self, received: Received) -> None:
-        """Print a message; when this returns it has left the process. Raises BrokenPipeError, Refusal (disk full)."""
+        """Print a message and flush it. Raises BrokenPipeError, Refusal (disk full)."""
         try:
             sys.stdout.buffer.write(self.form(received) + self.line_end)
             sys.stdout.buffer.flush()
@@ -176,7 +189,7 @@ class Printer:
 
 
 class Subscriber:
-    """One run of `folkmoot sub`: from connecting to the end that was asked for."""
+    """One run of `folkmoot sub`, from connecting to the requested end."""
 
     def __init__(self, link: Link, wanted: Subscription, printer: Callable[[Received], None]) -> None:
         self.link = link
@@ -196,7 +209,7 @@ class Subscriber:
         link.on_unsuback = self.unsubscribed
 
     def run(self) -> None:
-        """Connect, subscribe, print until the end; a lost connection is taken up again."""
+        """Connect, subscribe, and print until the end; reconnect after a lost connection."""
         from folkmoot.cli.link import Lost
 
         try:
@@ -227,7 +240,7 @@ class Subscriber:
         self.done = self.done or (self.ready and not self.unanswered)
 
     def come_back(self, lost: Lost) -> None:
-        """Connect again and again, with longer and longer pauses, and subscribe anew where the session is gone."""
+        """Reconnect, with growing pauses between attempts, and subscribe again if the session is gone."""
         from folkmoot.cli.link import Lost as LostAgain
 
         self.note(f"{lost}; connecting again")
@@ -249,7 +262,7 @@ class Subscriber:
             self.subscribe()
 
     def receive(self, message: MQTTMessage) -> None:
-        """Print a message and acknowledge it; after the end neither, so that a session that stays keeps it."""
+        """Print a message and acknowledge it; after the end do neither, so that a persistent session keeps it."""
         from folkmoot.cli.line import Received
 
         if self.done:
@@ -265,14 +278,14 @@ class Subscriber:
         self.link.client.ack(message.mid, message.qos)
 
     def topic_of(self, message: MQTTMessage) -> str:
-        """The topic of a message, or what the topic alias stood for before (section 3.3.2.3.4)."""
+        """Return the topic of a message, or the topic of its alias (section 3.3.2.3.4)."""
         alias = getattr(message.properties, "TopicAlias", 0)
         if alias and message.topic:
             self.aliases[alias] = message.topic
         return message.topic or self.aliases[alias]
 
     def subscribed(self, _number: int, found: list[int], properties: Properties | None) -> None:
-        """SUBACK: say what was refused; nothing left is an error."""
+        """Handle SUBACK: report refused filters; raises Refusal if all of them were refused."""
         from folkmoot.cli.link import outcome
 
         self.unanswered -= 1
@@ -290,7 +303,7 @@ class Subscriber:
         self.done = self.done or (self.ready and not self.unanswered)
 
     def unsubscribed(self, _number: int, found: list[int], properties: Properties | None) -> None:
-        """UNSUBACK: say what was not unsubscribed."""
+        """Handle UNSUBACK: report filters that were not unsubscribed."""
         from folkmoot.cli.link import outcome
 
         self.unanswered -= 1
@@ -302,6 +315,6 @@ class Subscriber:
         self.done = self.done or (self.ready and not self.unanswered)
 
     def note(self, text: str, kind: str = "note") -> None:
-        """Say something on stderr, unless --quiet."""
+        """Print a line on stderr, unless --quiet is given."""
         if not self.quiet:
             print(f"{kind}: {text}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`folkmoot table`: the state of the cluster as rows: sessions, subscriptions, queues, and so on."""
+"""`folkmoot table`: prints the state of the cluster as rows: sessions, subscriptions, queues and so on."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ PATIENCE_S: Final = 10.0
 
 
 @click.command()
-@click.argument("name", default="", help="sessions, subscriptions, queues, retained, streams or partitions.")
+@click.argument("name", default="", help="The table: sessions, subscriptions, queues, retained, streams or partitions.")
 @url_option
-@click.option("--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="The nodes' admin token.")
-@click.option("--json", "as_json", is_flag=True, help="Print each row as JSON, as the HTTP API gives it.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a head line.")
-@click.option("--payload", is_flag=True, help="With the payloads (of retained, as base64).")
+@click.option("--token", envvar="FOLKMOOT_TOKEN", show_envvar=True, help="Admin token of the nodes, if they have one.")
+@click.option("--json", "as_json", is_flag=True, help="Print each row as JSON, in the format of the HTTP API.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header line.")
+@click.option("--payload", is_flag=True, help="Include the payloads (table retained; base64).")
 def table(name: str, url: str, token: str | None, as_json: bool, as_csv: bool, payload: bool) -> int:
-    """Print a table of the cluster's state, or without a name, which tables and columns there are.
+    """Print a table of the state of the cluster; without NAME, list the tables and their columns.
 
-    The rows of a partition are of one moment; partitions are read one after the other.
+    The rows of one partition are a consistent snapshot; partitions are read one after the other.
     """
     from folkmoot.client.column import TABLES, columns_of
 
@@ -43,9 +43,9 @@ def table(name: str, url: str, token: str | None, as_json: bool, as_csv: bool, p
     if name not in TABLES:
         raise Refusal(f"there is no table {name!r}; there are: {', '.join(TABLES)}")
     if as_json and as_csv:
-        raise Refusal("give one of --json and --csv")
+        raise Refusal("give only one of --json and --csv")
     if payload and name != "retained":
-        raise Refusal("--payload is for the table retained")
+        raise Refusal("--payload is only for the table retained")
     client = connect(url, token)
     columns = columns_of(name, payload)
     try:
@@ -60,13 +60,13 @@ def table(name: str, url: str, token: str | None, as_json: bool, as_csv: bool, p
         else:
             show(columns, rows_of(client, name, payload))
     except BrokenPipeError:
-        # The reader of our output has gone; Python would complain once more when it closes stdout.
+        # The reader of the output is gone; without this, Python would report it again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def connect(url: str, token: str | None) -> TableClient:
-    """A client of the nodes at `url`; Refusal when that is no address."""
+    """Return a client of the nodes at `url`; raises Refusal for an invalid address."""
     from folkmoot.client.table import TableClient
 
     try:
@@ -76,13 +76,13 @@ def connect(url: str, token: str | None) -> TableClient:
 
 
 def rows_of(client: TableClient, name: str, payload: bool) -> Iterator[dict[str, Any]]:
-    """All rows, part by part."""
+    """Yield all rows, part by part."""
     for part in client.parts(name):
         yield from client.rows(name, part, payload)
 
 
 def describe(as_json: bool) -> int:
-    """Print the tables and what their columns mean."""
+    """Print the tables with their columns and meanings."""
     from folkmoot.client.column import TABLES, columns_of
 
     found = [(name, column) for name in TABLES for column in columns_of(name, payload=True)]
@@ -98,7 +98,7 @@ def describe(as_json: bool) -> int:
 
 
 def show(columns: list[Column], rows: Iterator[dict[str, Any]]) -> None:
-    """Print rows for people, as wide as they are."""
+    """Print rows as an aligned table, without truncation."""
     figures = [column.name for column in columns if column.kind in ("integer", "long")]
     grid = Grid(*[column.name for column in columns], right=figures)
     for row in rows:
@@ -107,7 +107,7 @@ def show(columns: list[Column], rows: Iterator[dict[str, Any]]) -> None:
 
 
 def text(column: Column, value: Any) -> str:
-    """A value as text: times as RFC 3339, lists with spaces, nothing for null."""
+    """Return a value as text: times as RFC 3339, lists with spaces, "" for null."""
     from folkmoot.client.entry import rfc3339
 
     if value is None:

@@ -1,4 +1,4 @@
-"""`folkmoot transactions`: the apps that publish by transactions, as Spark does, and how far each is."""
+"""`folkmoot transactions`: the apps that publish with transactions, as Spark does, and their progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE_S = 5.0
 @token_option
 @json_option
 def transactions(context: click.Context, admin: tuple[str, ...], token: str | None, as_json: bool) -> int | None:
-    """List the apps that publish by transactions: the last number committed, what waits, what is staged."""
+    """List the apps that publish with transactions: last committed number, waiting messages, staged data."""
     if context.invoked_subcommand is not None:
         return None
     apps, complete = connect(admin, token).apps()
@@ -48,7 +48,7 @@ def transactions(context: click.Context, admin: tuple[str, ...], token: str | No
 
 
 def row(entry: dict[str, Any], now_us: int) -> list[str]:
-    """The cells of one app."""
+    """Return the cells of one app."""
     last = entry["last"]
     return [
         entry["app"],
@@ -63,7 +63,7 @@ def row(entry: dict[str, Any], now_us: int) -> list[str]:
 
 
 def age_text(time_us: int | None, now_us: int) -> str:
-    """How long ago something was, a dash for never."""
+    """Return how long ago a time is, as text; a dash for never."""
     if time_us is None:
         return "-"
     seconds = max(now_us - time_us, 0) // 1_000_000
@@ -74,14 +74,14 @@ def age_text(time_us: int | None, now_us: int) -> str:
 
 
 @transactions.command()
-@click.argument("name", metavar="APP", help="The app, as the list shows it.")
+@click.argument("name", metavar="APP", help="The app, as shown in the list.")
 @admin_option
 @token_option
 def forget(name: str, admin: tuple[str, ...], token: str | None) -> int:
-    """Forget APP and what it has staged: should it come back, its numbers begin anew.
+    """Forget APP and what it has staged; if it comes back, its numbers begin anew.
 
-    Refused (status 2) while committed messages of it wait to be published. A Spark query that goes on after that
-    publishes a batch again that it repeats: forget only what is over.
+    The command is refused (status 2) while committed messages of APP wait to be published. A Spark query that continues
+    afterwards publishes a repeated batch again: forget an app only when it has ended.
     """
     connect(admin, token).forget(name)
     print(f"{name}: forgotten")
@@ -89,7 +89,7 @@ def forget(name: str, admin: tuple[str, ...], token: str | None) -> int:
 
 
 def connect(admin: Sequence[str], token: str | None) -> TransactionClient:
-    """A client of the nodes at these addresses; Refusal when one is no address."""
+    """Return a client of the nodes at these addresses; raises Refusal for an invalid address."""
     from folkmoot.client.transactions import TransactionClient
 
     try:

@@ -1,4 +1,4 @@
-"""The address of a broker as a URL: owns `mqtt(s)|ws(s)://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC]`; connects nowhere."""
+"""The address of a broker as a URL: `mqtt(s)|ws(s)://[USER[:PASSWORD]@]HOST[:PORT][/TOPIC]`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from folkmoot.cli.error import Refusal
 
 __all__ = ["Address", "parse_url"]
 
-# For each scheme: whether WebSocket, whether TLS, and the usual port.
+# For each scheme: WebSocket, TLS, and the default port.
 SCHEMES: Final = {
     "mqtt": (False, False, 1883),
     "mqtts": (False, True, 8883),
@@ -20,7 +20,7 @@ FORM: Final = "write mqtt://[USER@]HOST[:PORT][/TOPIC], or mqtts, ws, wss"
 
 
 class Address:
-    """Where a broker is and how it is spoken to; `topic` is what the URL says of it, "" without one."""
+    """Host, port and kind of connection of a broker; `topic` is that of the URL, "" if it has none."""
 
     def __init__(self, host: str, port: int, *, websocket: bool, tls: bool) -> None:
         self.host = host
@@ -33,21 +33,21 @@ class Address:
 
     @classmethod
     def of(cls, host: str, port: int | None, *, websocket: bool, tls: bool) -> Address:
-        """The address with the usual port where none is given."""
+        """Return the address, with the default port if none is given."""
         usual = next(entry[2] for entry in SCHEMES.values() if entry[:2] == (websocket, tls))
         return cls(host, usual if port is None else port, websocket=websocket, tls=tls)
 
     def __str__(self) -> str:
-        """The address as a URL without user, password and topic: fit for messages."""
+        """Return the address as a URL without user, password and topic, safe for messages."""
         scheme = next(name for name, entry in SCHEMES.items() if entry[:2] == (self.websocket, self.tls))
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{scheme}://{host}:{self.port}"
 
 
 def parse_url(url: str) -> Address:
-    """The address that `url` says; Refusal when it is none. The topic is taken as it stands, `#` included.
+    """Return the address in `url`; raises Refusal if it is invalid. The topic is taken literally, `#` included.
 
-    A password is never repeated in a message, not even in one about a wrong URL.
+    No message repeats a password, not even one about an invalid URL.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in SCHEMES:
@@ -66,7 +66,7 @@ def parse_url(url: str) -> Address:
 
 
 def split_place(place: str) -> tuple[str, int | None]:
-    """Host and port of `HOST`, `HOST:PORT` or `[IPV6]:PORT`."""
+    """Return host and port of `HOST`, `HOST:PORT` or `[IPV6]:PORT`."""
     host, colon, port = place.partition("]:") if place.startswith("[") else place.partition(":")
     host = host.strip("[]")
     if not host:
@@ -74,5 +74,5 @@ def split_place(place: str) -> tuple[str, int | None]:
     if not colon:
         return host, None
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise Refusal(f"--url: the port is no number from 1 to 65535 (an IPv6 address stands in brackets): {FORM}")
+        raise Refusal(f"--url: the port is not a number from 1 to 65535 (put an IPv6 address in brackets): {FORM}")
     return host, int(port)

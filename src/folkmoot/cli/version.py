@@ -1,4 +1,4 @@
-"""What runs: owns the answer of `folkmoot --version`; never imports more than it must."""
+"""The answer of `folkmoot --version`; imports as little as possible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import folkmoot
 
 __all__ = ["build_note", "is_compiled", "stale_sources", "version_line"]
 
-# Any module of the pure half answers for all of it: they are compiled as one unit or not at all.
+# Any module of the pure half will do: all of them are compiled as one unit, or none is.
 WITNESS = "folkmoot.kernel.limits"
 
 
@@ -23,15 +23,15 @@ def is_compiled() -> bool:
 
 
 def build_note() -> str:
-    """Why the installed package is pure, as its build wrote it down; empty when it is compiled or run from sources."""
+    """Return why the build left the package pure; "" if it is compiled or runs from sources."""
     note = Path(folkmoot.__file__).with_name("build.txt")
     return note.read_text(encoding="utf-8").strip() if note.is_file() else ""
 
 
 def stale_sources() -> list[str]:
-    """The sources that have changed since `make build` compiled them, as paths; empty for any other install.
+    """Return the paths of sources that have changed since `make build`; empty for any other installation.
 
-    Reads the manifest that the build leaves beside the package: lines of a SHA-256 and a path.
+    Reads the manifest that the build writes beside the package: lines with a SHA-256 and a path.
     """
     tree = Path(folkmoot.__file__).parent.parent
     manifest = tree / "native-sources.txt"
@@ -42,12 +42,12 @@ def stale_sources() -> list[str]:
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file as hex; empty when it is gone."""
+    """Return the SHA-256 of a file as hex; "" if the file is gone."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def version_line() -> str:
-    """One line: version, Python, compiled or pure (with the reason where one is known)."""
+    """Return one line: version, Python, compiled or pure (with the reason if known)."""
     flavour = "compiled" if is_compiled() else "pure"
     note = "" if flavour == "compiled" else build_note()
     python = f"{platform.python_implementation()} {platform.python_version()}"

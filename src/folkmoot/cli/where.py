@@ -1,4 +1,4 @@
-"""`folkmoot where`: which nodes have a client's session or a topic's retained message."""
+"""`folkmoot where`: shows which nodes have a client's session or a topic's retained message."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ __all__ = ["where"]
 
 
 @click.command()
-@click.argument("client_id", default="", metavar="[CLIENT_ID]", help="The client whose session is meant.")
+@click.argument("client_id", default="", metavar="[CLIENT_ID]", help="The client id of the session.")
 @click.option(
-    "--topic", default="", show_default=False, help="The topic whose retained message is meant, instead of a client."
+    "--topic", default="", show_default=False, help="The topic of a retained message, instead of a client id."
 )
 @admin_option
 @token_option
 @json_option
 def where(client_id: str, topic: str, admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
-    """Say in which partition CLIENT_ID or a topic is, who leads and follows it, and who has the connection.
+    """Show the partition of CLIENT_ID or of a topic, its leader and followers, and the node with the connection.
 
-    Where something is follows from its name, whether it exists or not. Which node has the connection only the leader
-    knows: give the addresses of several nodes, and it is asked too.
+    The partition follows from the name, whether the session or message exists or not. Only the leader knows which node
+    has the connection: give the addresses of several nodes, so that the leader is asked too.
     """
     if bool(client_id) == bool(topic):
         raise Refusal("give a client id, or --topic TOPIC")
@@ -32,8 +32,8 @@ def where(client_id: str, topic: str, admin: tuple[str, ...], token: str | None,
         print_json(found)
         return 0
     print(f"{found['kind']} {found['name']}: partition {found['partition']}")
-    print(f"leader     {found['leader'] or 'none: nobody who is here can serve it'}")
+    print(f"leader     {found['leader'] or 'none: no member can serve it'}")
     print(f"followers  {named(found['followers'])}")
     if found["kind"] == "client":
-        print(f"connected  {found['owner'] or 'no node, as far as the nodes that were asked know'}")
+        print(f"connected  {found['owner'] or 'no node, as far as the queried nodes know'}")
     return 0

@@ -340,7 +340,7 @@ def test_what_needs_no_spark_runs_without_it(loaded: Loaded, tmp_path: Path) -> 
         return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
 
     for words, told in (
-        (("check", "--syntax"), "pipeline p is right"),
+        (("check", "--syntax"), "pipeline p is valid"),
         (("explain", "--syntax"), "view  v <- number on a/{b}"),
         (("status",), "pipeline p: stopped"),
     ):
