@@ -128,7 +128,7 @@ GOOD = packet("t", b"x")
         (GOOD + GOOD + packet("a/+/b", b""), 400, "wildcard", 2),
         (b"\x30\x04\x00\x02\xff\xfe", 400, "UTF-8", 0),
         (packet("/".join("abcdefgh" * 20), b""), 400, "levels", 0),
-        (GOOD + b"\xc0\x00", 400, "no PUBLISH", 1),
+        (GOOD + b"\xc0\x00", 400, "not a PUBLISH", 1),
         (GOOD[:-1], 400, "not whole", 0),
         (b"\x36" + GOOD[1:], 400, "QoS 3", 0),
         (with_property(topic_alias=1), 400, "topic alias", 0),
