@@ -15,11 +15,7 @@ __all__ = ["heals"]
 @token_option
 @json_option
 def heals(admin: tuple[str, ...], token: str | None, as_json: bool) -> int:
-<<<<<<< HEAD
-    """List the summaries of the newest heals, at most 64, the newest last; every member has them all."""
-=======
     """List the summaries of the newest heals, at most 64, newest last; every member has all of them."""
->>>>>>> refs/heads/adr
     found = connect(admin, token).heals()
     if as_json:
         print_json(found)

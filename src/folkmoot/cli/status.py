@@ -179,11 +179,7 @@ def ago(time_us: int, now_us: int) -> str:
 
 
 def heal_text(heal: dict[str, Any]) -> str:
-<<<<<<< HEAD
-    """Return a heal summary as one line: when, then every figure that is not zero by its name."""
-=======
     """Return a heal summary in one line: the time, then every figure that is not zero, with its name."""
->>>>>>> refs/heads/adr
     from folkmoot.client.entry import rfc3339
 
     words = [figure_text(name, value) for name, value in heal.items() if name != "time_us" and value not in (0, [], {})]
@@ -192,11 +188,7 @@ def heal_text(heal: dict[str, Any]) -> str:
 
 
 def figure_text(name: str, value: Any) -> str:
-<<<<<<< HEAD
-    """Return one figure of a heal summary in words: lists with commas, counts of what was dropped, seconds."""
-=======
     """Return one figure of a heal summary as text: lists joined, counts with reasons, times in seconds."""
->>>>>>> refs/heads/adr
     if isinstance(value, dict):
         value = " and ".join(f"{count} because {why}" for why, count in value.items())
     elif isinstance(value, list):

@@ -1,7 +1,7 @@
-"""The plan for one message: who gets it beside what is done at once, as tasks of partitions and as nodes.
+"""The plan for one message: the tasks of partitions, and the nodes, that remain beside what is done at once.
 
-Publishing and outbox publishing make it of a route, each without what it does at once itself. It is executed by one of
-three: forwarded to other nodes (`forward_sender`), put into the outbox of a partition (`outbox`), or delivered here.
+Publishing and outbox publishing make it from a route, each without what it does at once itself. One of three parts
+executes it: `forward_sender` sends it to other nodes, `outbox` stores it for them, or it is delivered here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Plan"]
 class Plan:
     """tasks: by partition, in the order in which they were added; nodes: by id, the groups of which a member gets it.
 
-    All transient subscribers of a node in `nodes` get the message; whoever plans for groups alone says so (TO_GROUPS).
+    All transient subscribers of a node in `nodes` get the message; a plan for groups alone has the flag TO_GROUPS.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Plan:
         return len(self.tasks) + len(self.nodes)
 
     def is_empty(self) -> bool:
-        """Whether nobody else gets the message."""
+        """Whether nothing remains to be done."""
         return not self.tasks and not self.nodes
 
     def add_task(self, partition: int, bits: int) -> Task:

@@ -222,7 +222,7 @@ class _Assigner:
         return best
 
     def _within(self, complete: list[_Copy]) -> list[_Copy]:
-        """Return the copies without those of nodes that began apart from a cluster, which may have had readers."""
+        """Return the copies without those from a minority bootstrap: the rest of the cluster may have had readers."""
         return [copy for copy in complete if copy.node_id not in self.minority_bootstrap]
 
     def _groups(self, partition: int, complete: list[_Copy]) -> list[_Group]:

@@ -152,7 +152,8 @@ def _tops(proposal: Proposal) -> list[View]:
     """Return the views that this one succeeds: one, or after a split one per component.
 
     A view is behind another if a node that has installed it is a member of the later one. Restarted nodes report old
-    views. Those count only when no node serves, or when the nodes that serve began apart from them.
+    views. Those count only when no node serves, or when a minority of the seeds began the view
+    of the nodes that serve.
     """
     found: dict[int, View] = {}
     holders: dict[int, list[str]] = {}
@@ -179,7 +180,7 @@ def _tops(proposal: Proposal) -> list[View]:
 
 
 def _within(tops: list[View]) -> list[View]:
-    """Return the views that were not begun apart, if there are any: members of the others are newcomers to them."""
+    """Return the views that no minority of the seeds began, if there are any: the others' members are new to them."""
     return [top for top in tops if not top.minority_bootstrap] or tops
 
 

@@ -77,9 +77,10 @@ class View:
     by id of absent nodes the epochs of the last views in which they were, one per side of a split. forgotten: (id,
     epoch of the order) of nodes that an operator had forgotten; one that is a member of such a view starts over with
     it. crowded: ids of members whose disks are full: they lead nothing that another replica with room can lead. losses:
-    which copies are absent or lost. doubtful: ids of absent nodes that may be alive, as the proposer sees it. yielded:
-    per partition the learners whose newest changes were told to nobody, with that copy's epoch and sequence. apart:
-    begun from nothing where most of the seeds did not answer: they may be a cluster that it does not know.
+    which copies are absent or lost. doubtful: ids of absent nodes that may be alive, as the proposer sees it.
+    uncommitted_tails: per partition the learners whose newest changes were never acknowledged, with the copy's epoch
+    and sequence. minority_bootstrap: begun without most of the seeds, which may be a cluster that this one does not
+    know.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Suffixes: the changes that follow a copy's position, asked for with its report and sent in frames.
 
-Who lacks them is a follower that joins, one with a gap, or a new leader that adopts the longest copy; who sends them
-has them in memory (`recent`), and knows that the copy is a prefix of its own.
+A follower that joins or has a gap lacks them, or a new leader that adopts the longest copy. The sender has them in
+memory (`recent`), and knows that the receiver's copy is a prefix of its own.
 """
 
 from __future__ import annotations

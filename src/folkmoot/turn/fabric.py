@@ -17,8 +17,8 @@ class Fabric:
     others: ids of the other members of the view; leaders: per partition the id of the node that leads it (empty: no
     copy is sound; leaderless: there is such a partition); open: per partition, whether its leader takes requests;
     since: per partition, the view in which its leader got it, or opens it anew; holds: per partition, whether this
-    node's copy is complete; full: nodes without room on their disks; muted: members to which messages were lost;
-    features: what all members can do; out: messages to send, in order, as (node id, kind, body); planted: bugs of
+    node's copy is complete; full: nodes without room on their disks; out_of_sync: members that miss messages of this
+    node; features: what all members can do; out: messages to send, in order, as (node id, kind, body); planted: bugs of
     tests, none else.
     """
 
