@@ -25,7 +25,7 @@ def test_figures_are_shown_as_precise_as_they_are_needed() -> None:
     assert cell("gaps", 3) == "3"
 
 
-@pytest.mark.parametrize(("mark", "text"), [("2026-03-01", "has no label"), ("noon deployed", "is no time")])
+@pytest.mark.parametrize(("mark", "text"), [("2026-03-01", "has no label"), ("noon deployed", "is not a time")])
 def test_a_mark_is_a_time_and_a_label(mark: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "availability", "--mark", mark]) == 2
     said = capsys.readouterr().err
