@@ -36,5 +36,5 @@ def test_a_problem_says_what_the_node_says() -> None:
 
 
 def test_who_answers_with_something_else_is_perhaps_no_node() -> None:
-    with pytest.raises(BadAnswer, match="no JSON object: is this the admin address of a Folkmoot node"):
+    with pytest.raises(BadAnswer, match="is this the admin address of a Folkmoot node"):
         answer(502, b"<html>Bad Gateway</html>").checked({400: BadQuestion})
