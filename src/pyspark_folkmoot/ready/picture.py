@@ -213,7 +213,7 @@ def _clients(panel: Any, rows: Sequence[Row], axis: Axis, width_s: int, limits: 
                 place, row["clients"], wide, bottom=base, align="edge", color=colour, label=None if number else label
             )
     begun = [row for row in every if row["longest_s"] is not None]
-    texts = [f"up to {duration(row['longest_s'])}" for row in begun]
+    texts = [f"≤ {duration(row['longest_s'])}" for row in begun]
     middles = [(_seconds(row) + width_s / 2 - limits[0]) / (limits[1] - limits[0]) for row in begun]
     room = place_labels(middles, texts, CHARACTER, lanes=1)
     for row, text, label in zip(begun, texts, room, strict=True):
