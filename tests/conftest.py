@@ -172,7 +172,7 @@ def shared_spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def spark(shared_spark: SparkSession) -> Iterator[SparkSession]:
-    """The shared Spark; what a file of tests has left in it (queries that run, views, tables in memory) does not stay."""
+    """The shared Spark; what a file of tests has left in it (queries, views, tables in memory) does not stay."""
     yield shared_spark
     for query in shared_spark.streams.active:
         query.stop()
