@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ import pytest
 from folkmoot.cli.version import is_compiled, stale_sources, version_line
 from tests.harness.fixture import box, make
 from tests.harness.selection import (
-    LONG_IN_THE_LOOP,
     changed_files,
     changed_packages,
     in_order,
@@ -92,12 +92,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def wanted(item: pytest.Item) -> bool:
         package = package_of(item.path)
-        if not in_half(config, package):
+        if not in_half(config, package) or (inner_loop and item.get_closest_marker("slow")):
             return False
-        if inner_loop and package not in changed_packages(changed_files()):
-            if item.get_closest_marker("slow") or item.path.stem in LONG_IN_THE_LOOP:
-                return False
-        return SOAK or item.nodeid in config.args or not soak_reason(item, is_compiled())
+        changed = inner_loop and package in changed_packages(changed_files())
+        return SOAK or changed or item.nodeid in config.args or not soak_reason(item, is_compiled())
 
     chosen = [item for item in items if wanted(item)]
     if len(chosen) < len(items):
@@ -170,12 +168,14 @@ def shared_spark() -> Iterator[SparkSession]:
 
     session = spark_session("tests", master="local[2]", conf={"spark.sql.shuffle.partitions": "2", **CHECKPOINTS})
     yield session
-    session.stop()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its sockets; the test that happens to be the last one may have none
+        session.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def spark(shared_spark: SparkSession) -> Iterator[SparkSession]:
-    """The shared Spark; what a test has left in it (queries that run, views, tables in memory) does not stay."""
+    """The shared Spark; what a file of tests has left in it (queries, views, tables in memory) does not stay."""
     yield shared_spark
     for query in shared_spark.streams.active:
         query.stop()

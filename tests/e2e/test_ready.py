@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +23,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 S = 1_000_000
 NOON = 1_763_726_400 * S  # 2025-11-21 12:00 UTC
 MIDNIGHT = NOON + 12 * 3600 * S
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_partition(spark: SparkSession) -> Iterator[None]:
+    """The reports sort and join a few rows many times."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "1")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
 class Tale:

@@ -19,13 +19,18 @@ SEVERAL_PURE = ("simulated_cluster", "spec")
 """Folders of tests that test several packages of the pure half together."""
 
 
-INTERPRETED_IN_SOAK = {
-    "simulated_cluster": "whole clusters: digests of simulated runs are equal, compiled and interpreted"
-}
-"""Folders of the pure half whose tests `make test` runs compiled only, and why."""
+WHOLE_CLUSTERS = "whole clusters: digests of simulated runs are equal, compiled and interpreted"
+LONG_RUNS = "more than ten seconds each, interpreted: random runs and every moment of a crash"
 
-LONG_IN_THE_LOOP = ("test_durability", "test_outbox", "test_reconnect", "test_replication", "test_node")
-"""Files of the pure half that take over ten seconds interpreted: `make quick` takes those of changed packages."""
+INTERPRETED_IN_SOAK = {
+    "simulated_cluster": WHOLE_CLUSTERS,
+    "test_durability": LONG_RUNS,
+    "test_node": LONG_RUNS,
+    "test_outbox": LONG_RUNS,
+    "test_reconnect": LONG_RUNS,
+    "test_replication": LONG_RUNS,
+}
+"""Folders and files of the pure half whose tests `make test` runs compiled only, and why."""
 
 
 @cache
@@ -57,7 +62,9 @@ def soak_reason(item: pytest.Item, compiled: bool) -> str:
     for name in names:
         for mark in item.iter_markers(name):
             return str(mark.args[0])
-    return "" if compiled else INTERPRETED_IN_SOAK.get(package_of(item.path), "")
+    if compiled:
+        return ""
+    return INTERPRETED_IN_SOAK.get(item.path.stem) or INTERPRETED_IN_SOAK.get(package_of(item.path), "")
 
 
 @cache

@@ -14,7 +14,8 @@ MARKS = ("soak", "soak_interpreted")
 def reasons(path: Path) -> list[str]:
     """The reasons of the marks in a file of tests."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if "mark.soak" in text else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MARKS:
             assert isinstance(node.args[0], ast.Constant), f"{path}: the reason is a text"
             found.append(str(node.args[0].value))
