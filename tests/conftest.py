@@ -42,10 +42,8 @@ hypothesis.settings.load_profile("project")
 # Half of the processor time of a short Spark program goes into the optimising compiler of the JVM, which pays off only
 # in programs that run for minutes. Every Spark that a test starts, in whatever process, does without it.
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# On a machine that is busy with other tests a Python worker may take longer to start than the 15 s that Spark gives it.
-PATIENT = "-Dspark.python.authenticate.socketTimeout=120s"
 EXECUTORS = f'"-Dspark.executor.extraJavaOptions={SHORT_LIVED}"'
-os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED} {PATIENT} {EXECUTORS}")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED} {EXECUTORS}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED)
 
