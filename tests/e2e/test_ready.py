@@ -26,7 +26,7 @@ MIDNIGHT = NOON + 12 * 3600 * S
 @pytest.fixture(scope="module", autouse=True)
 def one_partition(spark: SparkSession) -> Iterator[None]:
     """The reports sort and join a few rows many times."""
-    before = spark.conf.get("spark.sql.shuffle.partitions")
+    before = str(spark.conf.get("spark.sql.shuffle.partitions"))
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     yield
     spark.conf.set("spark.sql.shuffle.partitions", before)
