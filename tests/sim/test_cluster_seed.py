@@ -80,7 +80,7 @@ def test_five_nodes_break_no_promise(first: int) -> None:
 @pytest.mark.skipif(not is_compiled(), reason="it takes many seeds, and all runs are the same interpreted")
 def test_five_nodes_reach_what_is_rare() -> None:
     left = set(RARE)
-    for seed in (*RARE_SEEDS, *range(1, 301)):
+    for seed in [*RARE_SEEDS, *range(1, 301)]:
         result = Simulation(seed, STEPS, shape=united, nodes=5).run()
         assert result.violations == []
         left -= result.marks.keys()
