@@ -73,7 +73,8 @@ def test_a_kill_costs_what_its_clients_have_missed(spark: SparkSession, tmp_path
     assert days[("topics", "plant")]["messages"] == 20
     assert days[("topics", "plant")]["p50_us"] > 0
     assert DeltaTable(str(tmp_path / "out" / "costs")).to_pyarrow_table().num_rows == len(found["costs"])
-    hit = [row for row in found["timeline"] if row["kind"] == "clients" and row["name"] == "(all)"]
+    timeline = DeltaTable(str(tmp_path / "out" / "timeline")).to_pyarrow_table().to_pylist()
+    hit = [row for row in timeline if row["kind"] == "clients" and row["name"] == "(all)"]
     assert sum(row["gaps"] for row in hit) == sum(row["gaps"] for row in found["costs"])
     assert (tmp_path / "out" / "availability.png").stat().st_size > 10_000
     devices = {row["client"]: row for row in fleet["devices"]}

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from folkmoot.cluster.config import ClusterConfig
 from folkmoot.config import Settings
-from folkmoot.peer.config import ClusterConfig
 from folkmoot.sim import Simulation, parse_scenario
 from folkmoot.sim.check_copy import CopyChecker
 from folkmoot.sim.host import Host
@@ -145,8 +145,8 @@ SHOWN_BY = {"early_ack": 13, "no_barrier": 11, "outbox_forgotten": 14, "own_tail
 
 def seeds_until(bug: Planted) -> int:
     """A seed that breaks a promise because of the bug: without it the same run is clean; 0 if there is none."""
-    seeds: list[int] = [SHOWN_BY.get(bug.name, 1), *range(1, bug.seeds + 1)]
-    for seed in seeds:
+    order: list[int] = [SHOWN_BY.get(bug.name, 1), *range(1, bug.seeds + 1)]
+    for seed in order:
         if broken(bug, seed) and not broken(bug, seed, healthy=True):
             return seed
     return 0
