@@ -99,6 +99,17 @@ def test_an_unknown_command_is_told_the_nearest(capsys: pytest.CaptureFixture[st
     assert re.search(r"No such command 'sevre'.*Did you mean.*'serve'", capsys.readouterr().err)
 
 
+def test_ctrl_c_ends_a_command_without_a_word(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("folkmoot.cli.status.connect", interrupted)
+    monkeypatch.setattr("folkmoot.cli.stream.connect", interrupted)
+    for arguments in (["status"], ["stream", "list"]):
+        assert main(arguments) == 130
+    assert "".join(capsys.readouterr()).strip() == ""
+
+
 def test_a_compiled_tree_knows_which_sources_have_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "folkmoot"
     package.mkdir()

@@ -44,6 +44,9 @@ class Command:
         return found
 
 
+INTERRUPTED: Final = 130
+"""Exit status after Ctrl-C, as shells report a process that SIGINT has ended."""
+
 # Imports of commands that a node does not need: the module, its package, and the extra of Folkmoot that installs it.
 EXTRAS: Final = {"paho": ("paho-mqtt", "tools")}
 
@@ -114,6 +117,13 @@ class Root(click.Group):
     def list_commands(self, _context: click.Context) -> list[str]:
         """Return the names in the order in which they were added."""
         return list(self.commands)
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run a command; Ctrl-C ends it with status 130, where click itself would say "Aborted!" and exit with 1."""
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            context.exit(INTERRUPTED)
 
 
 def print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:

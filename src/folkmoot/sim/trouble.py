@@ -130,7 +130,6 @@ class Trouble:
 
     def lose_link(self) -> None:
         """Record that a node has dropped its messages for a live one."""
-        self._lost_links.append(Span(self.world.now, NEVER, {}, {}))
         self.disturb()
         span = Span(self.world.now, NEVER, None, {}, 0)
         self._lost_links.append(span)
