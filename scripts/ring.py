@@ -40,9 +40,9 @@ of the members; a view follows it as fast as copies are filled.
 
 - **Most** is the load of the fullest node, in replicas and in leaderships, divided by a fair share. The bound is 5 %
   above the fair share, or the next whole partition.
-- **Comes: copies** is the number of copies that nodes receive when a node joins, against the least possible number,
-  which is the fair share of the new node. Below 1.00 the new node gets less than its share, as the bound allows.
-- **Goes: copies** is the same when a node leaves, against the copies that it had, which must move in any case.
+- **Comes: copies** compares the number of copies that nodes receive when a node joins with the least possible number,
+  which is the fair share of the new node. Below 1.00, the new node gets less than its share, as the bound allows.
+- **Goes: copies** compares the same number when a node leaves with the copies that it had, which must move anyway.
 - **Leaders** is the number of partitions that change their leader: when a node joins, against its fair share; when a
   node leaves, against what it led. No data moves for that, because a leader always has the copy. It costs a pause of
   one takeover for each partition.
@@ -51,9 +51,9 @@ of the members; a view follows it as fast as copies are filled.
 |---|---|---|---|---|---|---|---|---|
 {rows}
 
-The node that leaves is the last one of a cluster with one node more. The bound on the fullest node is the reason why
-more copies move than the least possible number, and so are zones: with fewer zones than nodes a copy may have to make
-room for another one.
+The node that leaves is the last one of a cluster with one more node. More copies move than the least possible number
+for two reasons: the bound on the fullest node, and zones. With fewer zones than nodes, a copy may have to make room for
+another one.
 
 The placement of 4,096 partitions on 200 nodes takes <!-- figure: views.ring.200x4096_ms -->-<!-- end --> ms of
 computing ([measured](../BENCHMARKS.md#view-changes)). Only the node that proposes a view computes it, when members

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from folkmoot.cluster.config import ClusterConfig
 from folkmoot.config import Settings
+from folkmoot.peer.config import ClusterConfig
 from folkmoot.sim import Simulation, parse_scenario
 from folkmoot.sim.check_copy import CopyChecker
 from folkmoot.sim.host import Host

@@ -105,7 +105,7 @@ class ClusterSettings(Section):
     secret_file: Path | None = Field(
         None,
         description=(
-            "File with a word of at least 16 characters that all nodes share; a node without it is refused. Required "
+            "File with a secret of at least 16 characters that all nodes share; a node without it is refused. Required "
             "if an address above is not loopback. It authenticates nodes, but encrypts nothing: see `tls`."
         ),
     )
