@@ -52,7 +52,7 @@ __all__ = ["Merge", "Unit"]
 
 _NAMED: Final = (SUBSCRIPTION, QUEUE, RELEASED, RECEIVED, CURSOR)  # the client id stands behind its length
 _PLAIN: Final = (SESSION, WILL, SENT)
-_PARTITION_ORIGIN: Final = b"\0p"  # of a MARK: the outbox of a partition, see `broker.mark`
+_PARTITION_ORIGIN: Final = b"\0p"  # of a MARK: the outbox of a partition, see `partition.mark`
 _LAST: Final = b"\xff"
 _SWEEP_ROWS: Final = 16_384  # in one step, where next to nothing is done with each
 
