@@ -76,7 +76,7 @@ def client_of(key: bytes) -> bytes | None:
 
 
 class Merge:
-    """The merge of one branch into the rows of the side that goes on; `steps` fill units, receipt and homes.
+    """The merge of one branch into the rows of the side that goes on; `steps` fills `units`, `summary` and `homes`.
 
     mine: the side that goes on. theirs: the other one; a row of 16 bytes is one that has not changed since the fork.
     first_number: from here on no outbox has numbers. homes: clients whose connections may stay at one side only: at
