@@ -61,9 +61,9 @@ class Broker:
         )
         self._waking = self.cluster.waking  # these two are asked for each chunk of bytes
         self._ingress = self.protocol.ingress
-        self._connections = 0
-        self._trimming = False
-        self._excused_us = 0
+        self._connections = 0  # since the start: the number of the newest one
+        self._trimming = False  # retention is removing records of streams, a page per turn
+        self._excused_us = 0  # when the clients were last excused for silence, because this server stood still
 
     def open(self) -> None:
         """Restore what the store has, on a node alone; raises CorruptStore or StoreError."""
@@ -107,7 +107,7 @@ class Broker:
             return
         if connection.stash is not None and connection.state == OPEN:
             if connection.relay is not None:
-                connection.relay.let_overtake()
+                connection.relay.let_overtake()  # its messages need not wait for each other any more
             self.protocol.ingress.unstash(connection)  # it sent that before it ended
             if connection.state == OPEN:
                 self.protocol.ingress.goodbye(connection)
@@ -169,7 +169,7 @@ class Broker:
 
     def committed(self, token: int) -> None:
         """All batches up to `token` are committed: do what waited for that."""
-        revocable = self.state.revocable
+        revocable = self.state.revocable  # rows that `take_back` would remove; committed ones stay
         while revocable and revocable[0][0] <= token:
             revocable.popleft()
         for turn in self.turn.commits.commit_through(token):
@@ -287,7 +287,7 @@ class Broker:
         return batch
 
     def know(self) -> None:
-        """Look whether all subscriptions of the cluster are known, and continue what waited for that."""
+        """Look whether all subscriptions of the cluster are known, and continue what waited for that (A5)."""
         known = self.delivery.interest.is_complete()
         news = known != self.state.routes_known
         self.state.routes_known = known
@@ -321,6 +321,7 @@ class Broker:
                 self.protocol.ingress.unstash(connection)
 
     def _unfeed(self) -> None:
+        """Wake feeds whose sessions take messages again; handle rows that cannot be read, and sessions that ended."""
         if self.partition.queue.unfed:
             for session in self.partition.queue.unfed:
                 self.query.feeds.unpark(session)

@@ -23,7 +23,7 @@ _COUNTS: Final = 3
 
 
 class Heals:
-    """All receipts that are known, oldest first; `changed`: since the last look, so that they are to be stored."""
+    """All summaries that are known, oldest first; `changed`: since the last look, so that they are to be stored."""
 
     def __init__(self, node_id: str) -> None:
         self.known: list[dict[str, object]] = []
@@ -39,7 +39,7 @@ class Heals:
                 self.fresh.append(named)
 
     def learn(self, data: bytes) -> None:
-        """Take receipts from another node or from the store; raises ValueError."""
+        """Take summaries from another node or from the store; raises ValueError."""
         for fields in decode_heals(data):
             self._add(fields)
 
@@ -58,13 +58,13 @@ class Heals:
 
 
 def _name_of(fields: dict[str, object]) -> tuple[int, str]:
-    """Return what no two receipts have in common: when, and at which node."""
+    """Return what no two summaries have in common: when, and at which node."""
     time_us = fields.get("time_us", 0)
     return (time_us if isinstance(time_us, int) else 0, str(fields.get("node", "")))
 
 
 def encode_heals(heals: list[dict[str, object]]) -> bytes:
-    """Return receipts as bytes; values are numbers, texts, lists of texts, and numbers by name."""
+    """Return summaries as bytes; values are numbers, texts, lists of texts, and numbers by name."""
     parts: list[bytes] = [varint(len(heals))]
     for fields in heals:
         parts.append(varint(len(fields)))

@@ -52,7 +52,7 @@ __all__ = ["Merge", "Unit"]
 
 _NAMED: Final = (SUBSCRIPTION, QUEUE, RELEASED, RECEIVED, CURSOR)  # the client id stands behind its length
 _PLAIN: Final = (SESSION, WILL, SENT)
-_PARTITION_ORIGIN: Final = b"\0p"  # of a MARK: the outbox of a partition, see `broker.mark`
+_PARTITION_ORIGIN: Final = b"\0p"  # of a MARK: the outbox of a partition, see `partition.mark`
 _LAST: Final = b"\xff"
 _SWEEP_ROWS: Final = 16_384  # in one step, where next to nothing is done with each
 
@@ -76,7 +76,7 @@ def client_of(key: bytes) -> bytes | None:
 
 
 class Merge:
-    """The merge of one branch into the rows of the side that goes on; `steps` fill units, receipt and homes.
+    """The merge of one branch into the rows of the side that goes on; `steps` fills `units`, `summary` and `homes`.
 
     mine: the side that goes on. theirs: the other one; a row of 16 bytes is one that has not changed since the fork.
     first_number: from here on no outbox has numbers. homes: clients whose connections may stay at one side only: at

@@ -53,7 +53,7 @@ THEIRS: Final = 2
 _NEVER_S: Final = 0xFFFFFFFF
 _CURSOR_STREAM: Final = 1
 _UNKNOWN: Final = 1 << 62  # the position of a replay that has not begun
-# What a replay of a stream adds to a record, in this order, each with its value: see `broker.replay`.
+# What a replay of a stream adds to a record, in this order, each with its value: see `feed.replay`.
 _PARTITION_PROPERTY: Final = b"\x26\0\x12folkmoot-partition"
 _OFFSET_PROPERTY: Final = b"\x26\0\x0ffolkmoot-offset"
 _TIME_PROPERTY: Final = b"\x26\0\x0dfolkmoot-time"

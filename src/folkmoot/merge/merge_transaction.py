@@ -1,9 +1,9 @@
 """What becomes of the transactions of one app in two branches of its home: the rule for its rows as one unit.
 
-Only one side of a split goes on with transactions (`broker.transaction`), but the other one may have got a change of it
-in time, or have made one that it could not tell anybody: so of each number the side counts that has published further,
-and a number that only one side has committed stays committed. What is staged and not committed is kept from both sides.
-docs/adr/0010.
+Only one side of a split goes on with transactions (`delivery.transaction`), but the other one may have got a change of
+it in time, or have made one that it could not tell anybody: so of each number the side counts that has published
+further, and a number that only one side has committed stays committed. What is staged and not committed is kept from
+both sides. docs/adr/0010.
 """
 
 from __future__ import annotations

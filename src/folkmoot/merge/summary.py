@@ -44,7 +44,7 @@ class HealSummary:
         self.dropped[why] = self.dropped.get(why, 0) + count
 
     def add(self, other: HealSummary) -> None:
-        """Add the counts of another receipt."""
+        """Add the counts of another summary."""
         self.partitions += other.partitions
         self.sessions += other.sessions
         self.sessions_taken += other.sessions_taken

@@ -168,7 +168,7 @@ def cluster() -> list[Family]:
         counter("cluster_messages_sent", "messages", "Messages forwarded to other nodes: one per partition or node"),
         counter("cluster_messages_received", "messages", "Messages that other nodes have forwarded to this one"),
         counter("cluster_requests_repeated", "requests", "Repeated requests of other nodes, not applied again"),
-        counter("cluster_messages_void", "messages", "Messages of other nodes, ignored because a split has healed since"),
+        counter("cluster_messages_void", "messages", "Messages of other nodes, void because a split has healed since"),
         gauge("cluster_member", "flag", "1 while this node is a member of the cluster's view"),
         gauge("cluster_may_serve", "flag", "0 while the split policy forbids this node to serve, or it has no view"),
         gauge("cluster_settings_differ", "settings", "Settings of other members that differ and must not"),

@@ -57,7 +57,7 @@ class ClusterNode:
         self.fabric = fabric
         self.broker = broker
         self.features = config.features
-        # A process that was silent for this long may have been put out together with a dead one (`doubt_us`).
+        # A process that was silent for this long may have been put out together with a dead one (`Planner.survey`).
         self.stood_us = 3 * config.heartbeat_us
         zone = config.zone if config.zone else fabric.node_id
         self.me = Member(fabric.node_id, incarnation, config.peer_address, zone, ACTIVE, 1, 1, version)

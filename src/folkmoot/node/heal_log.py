@@ -1,4 +1,4 @@
-"""The receipts of heals on one node: stored, sent to all nodes, received from all nodes."""
+"""The summaries of heals on one node: stored, sent to all nodes, received from all nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HealLog"]
 
 
 class HealLog:
-    """The receipts of heals that one node knows."""
+    """The summaries of heals that one node knows."""
 
     def __init__(self, node_id: str, state: State, peers: Peers, replication: Replication) -> None:
         self.heals = Heals(node_id)
@@ -23,23 +23,23 @@ class HealLog:
         self._replication = replication
 
     def open(self) -> None:
-        """Read the stored receipts; raises CorruptStore."""
+        """Read the stored summaries; raises CorruptStore."""
         read_heals(self._state.reader, self.heals)
 
     def greet(self, node_id: str) -> None:
-        """Send all receipts to a node that has connected."""
+        """Send all summaries to a node that has connected."""
         if self.heals.known:
             self._peers.send(node_id, HEALS, encode_heals(self.heals.known))
 
     def learn(self, node_id: str, body: bytes) -> None:
-        """Take the receipts that a node sends."""
+        """Take the summaries that a node sends."""
         try:
             self.heals.learn(body)
         except ValueError as fault:
             self._state.event(ERROR, "peer_nonsense", {"node": node_id, "why": str(fault)})
 
     def step(self) -> None:
-        """Store new receipts, and send this node's own to the others."""
+        """Store new summaries, and send this node's own to the others."""
         self.heals.note(self._replication.heals)
         if self.heals.fresh:
             body = encode_heals(self.heals.fresh)

@@ -1,4 +1,4 @@
-"""Rows of a node's own: the newest view that it has installed, and the receipts of heals.
+"""Rows of a node's own: the newest view that it has installed, and the summaries of heals.
 
 By them a restarted node knows which nodes to expect, and what was merged before.
 """
@@ -38,7 +38,7 @@ def put_view(writer: Writer, view: View) -> None:
 
 
 def read_heals(reader: Reader, heals: Heals) -> None:
-    """Read the stored receipts into `heals`; raises CorruptStore."""
+    """Read the stored summaries into `heals`; raises CorruptStore."""
     value = reader.get(_HEALS_KEY)
     if value is not None:
         try:

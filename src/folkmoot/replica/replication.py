@@ -1,8 +1,10 @@
 """Replication at one node: a change goes to all followers of its partition, and is committed when all replicas have it.
 
-Primary-backup replication with acknowledgements of all replicas (Lin et al.: PacificA, 2008). Composes the parts:
-replica_states (what is here), lead (followers), takeover, copies in both directions, comparisons. Owns the turns: the
-changes of a turn leave with it, and durable changes are reported.
+Primary-backup replication with acknowledgements of all replicas (Lin et al.: PacificA, 2008). Makes the parts, and
+passes calls and messages on to them: `replica_states` has what is here, `role` takes the roles of a view, `turn` sends
+the changes of a turn and reports durable ones, `lead` knows the followers, `takeover` begins to lead, `merging` and
+`offer` join branches after a split, `copy` and `source` fill copies, `gap` asks for missed changes, `digest` compares
+copies, `drop` removes them. Decides itself whether a change of a leader is applied (`_shipped`).
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ from folkmoot.store.writer import Writer
 
 __all__ = ["Replication"]
 
-_ANY_SEQ: Final = 1 << 62
+_ANY_SEQ: Final = 1 << 62  # above every sequence
 
 
 class Replication:
@@ -86,8 +88,8 @@ class Replication:
         self.turns = Turns(self.replica_states, self.lead)
         self.dropped_frames = 0
         self._early = Early()
-        self._again = False
-        self._untidy = False
+        self._again = False  # a view took effect at the end of a turn: another turn is needed
+        self._untidy = False  # what is kept for absent nodes may be superfluous now
 
     # -- for the node -------------------------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 """The oracle: receives everything that clients see and passes it to the checkers of the promises.
 
-Owns the order in which facts are registered and judged. docs/limits.md has the promises A1 to A9.
+Owns the order in which facts are registered and judged. docs/limits.md has the promises.
 """
 
 from __future__ import annotations

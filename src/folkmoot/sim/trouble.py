@@ -1,8 +1,8 @@
 """The ledger of faults: when and how the cluster was disturbed or split, and how many more failures it may take.
 
-The promises hold for the loss of RF - 1 nodes at once (ARCHITECTURE.md), so faults ask here first. Splits, and faults
-beyond the budget, are recorded; checkers look them up where a promise is weaker then. Times are those of the world in
-microseconds.
+The promises hold for the loss of `replicas` - 1 nodes at once (docs/limits.md), so faults ask here first. Splits, and
+faults beyond the budget, are recorded; checkers look them up where a promise is weaker then. Times are those of the
+world in microseconds.
 """
 
 from __future__ import annotations

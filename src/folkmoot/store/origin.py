@@ -1,6 +1,6 @@
 """Origins: where a queue row came from, as far as it matters when the two sides of a split are merged.
 
-A row that was written by a request has the name of the requester (`broker.mark`) and the number of the request: both
+A row that was written by a request has the name of the requester (`partition.mark`) and the number of the request: both
 sides may have applied it, one of them without having acknowledged it. A row that was written by the leader of its
 publisher's own partition is `AT_HOME`: it can be undone as long as it was not acknowledged. All other rows (of wills,
 replays, retained messages) have no origin.
