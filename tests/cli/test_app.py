@@ -99,7 +99,9 @@ def test_an_unknown_command_is_told_the_nearest(capsys: pytest.CaptureFixture[st
     assert re.search(r"No such command 'sevre'.*Did you mean.*'serve'", capsys.readouterr().err)
 
 
-def test_ctrl_c_ends_a_command_without_a_word(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_a_command_without_a_word(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_arguments: object) -> None:
         raise KeyboardInterrupt
 
