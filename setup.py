@@ -170,24 +170,24 @@ class Objects:
     def take(self, key: str, target: str) -> bool:
         """Put the kept object in its place; False when there is none."""
         self.used.add(key)
-        kept = self.folder / f"{key}.o"
-        if not kept.is_file():
-            return False
         Path(target).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(kept, target)
+        try:
+            shutil.copyfile(self.folder / f"{key}.o", target)
+        except FileNotFoundError:
+            return False
         return True
 
     def keep(self, key: str, made: str) -> None:
         """Keep an object that was compiled; all of it or nothing, should the build be stopped."""
-        part = self.folder / f"{key}.part"
+        part = self.folder / f"{key}.{os.getpid()}"
         shutil.copyfile(made, part)
         part.replace(self.folder / f"{key}.o")
 
     def prune(self) -> None:
-        """Remove what this build did not use."""
-        for path in self.folder.iterdir():
+        """Remove the objects that this build did not use. Another build of this tree may be doing the same."""
+        for path in self.folder.glob("*.o"):
             if path.stem not in self.used:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
 
 def is_included(path: Path) -> bool:
@@ -263,7 +263,7 @@ if __name__ == "__main__":
         REASON = pure_reason()
         if not REASON:
             extensions = native_modules()
-        elif os.environ.get("FOLKMOOT_NATIVE"):
+        elif os.environ.get("FOLKMOOT_NATIVE", "") not in ("", "0"):
             sys.exit(f"folkmoot: cannot compile: {REASON}")
         else:
             say(f"NOT COMPILED, this will be a pure Python install, several times slower: {REASON}")

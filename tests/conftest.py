@@ -106,8 +106,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """No test of the pure half among those that were named is no fault."""
-    if session.config.getoption("--pure-half") and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+    """No test of the pure half among those that were named is no fault; without any names there must be some."""
+    config = session.config
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    chosen = named or config.getoption("keyword") or config.getoption("markexpr")
+    if chosen and config.getoption("--pure-half") and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         session.exitstatus = pytest.ExitCode.OK
 
 

@@ -43,6 +43,24 @@ def test_a_compiler_that_fails_is_a_missing_one(tmp_path: Path) -> None:
     assert "no C compiler that finds Python.h" in reason(CC=str(compiler))
 
 
+def test_two_builds_of_one_tree_do_not_disturb_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setup = build_file()
+    monkeypatch.setattr(setup, "ROOT", tmp_path)
+    first, second = setup.Objects(["cc"]), setup.Objects(["cc"])
+    made = tmp_path / "made.o"
+    made.write_bytes(b"code")
+    for key in ("shared", "old"):
+        first.keep(key, str(made))
+    part = first.folder / "late.1"
+    part.write_bytes(b"half of it")
+    assert second.take("shared", str(tmp_path / "temp" / "shared.o"))
+    second.prune()
+    assert part.exists(), "the other build is writing it"
+    assert not first.take("old", str(tmp_path / "temp" / "old.o")), "it is compiled again"
+    assert first.take("shared", str(tmp_path / "temp" / "again.o"))
+    assert (tmp_path / "temp" / "again.o").read_bytes() == b"code"
+
+
 @pytest.mark.parametrize("command", ["--version", "--name"])
 def test_asking_for_metadata_compiles_nothing(command: str) -> None:
     run = subprocess.run(
