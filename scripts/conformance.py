@@ -25,14 +25,14 @@ SHORTENED = 4  # tests or files that a cell names; the rest is counted
 INTRODUCTION = """\
 # Conformance
 
-Every normative statement of MQTT 5.0 and MQTT 3.1.1, by its number, with the tests that prove it and the places in the
-code that name it. Made by `scripts/conformance.py` from the tests themselves: `make check` fails when this page, a test
-or a reason is missing. The words are ours and few; the standards are the authority
-([5.0](https://docs.oasis-open.org/mqtt/mqtt/v5.0/mqtt-v5.0.html),
+This page lists every normative statement of MQTT 5.0 and MQTT 3.1.1, by its number, with the tests that prove it and
+the places in the code that name it. `scripts/conformance.py` writes the page from the tests themselves: `make check`
+fails when the page is out of date, or when a test or a reason is missing. The short wording is ours; the standards are
+the authority ([5.0](https://docs.oasis-open.org/mqtt/mqtt/v5.0/mqtt-v5.0.html),
 [3.1.1](https://docs.oasis-open.org/mqtt/mqtt/v3.1.1/mqtt-v3.1.1.html)).
 
-Besides these tests, the rules of `tests/harness/rule.py` watch every packet that the server sends in any of them:
-order, reserved bits, reason codes, packet identifiers, Receive Maximum, Maximum Packet Size, topic aliases.
+In addition to these tests, the rules of `tests/harness/rule.py` check every packet that the server sends in any of
+them: order, reserved bits, reason codes, packet identifiers, Receive Maximum, Maximum Packet Size, topic aliases.
 """
 
 
