@@ -15,11 +15,12 @@ from folkmoot.membership.divergence import YES, has_change
 from folkmoot.membership.holding import COMPLETE, NONE, PARTIAL, Holding
 from folkmoot.membership.member_state import HoldingsSource
 from folkmoot.membership.membership import Membership
-from folkmoot.membership.view import View, counter_of
+from folkmoot.membership.view import View
 from folkmoot.membership.view_format import decode_view, encode_view
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import HEARTBEAT
 from folkmoot.peer.member import ACTIVE, Member
+from folkmoot.store.epoch import counter_of
 
 MS = 1000
 S = 1_000_000

@@ -6,9 +6,10 @@ import pytest
 
 from folkmoot.membership.heartbeat import Heartbeat, decode_heartbeat, encode_heartbeat
 from folkmoot.membership.proposal import Prepare, Promise, encode_prepare, encode_promise, encode_refuse
-from folkmoot.membership.view import COUNTER_MAX, View, counter_of, is_sane
+from folkmoot.membership.view import View
 from folkmoot.peer.kind import COMMIT, HEARTBEAT, PREPARE, PROMISE, REFUSE
 from folkmoot.peer.member import ACTIVE, JOINING
+from folkmoot.store.epoch import COUNTER_MAX, counter_of, is_sane
 from tests.membership.simulated_membership import MS, S, SimulatedMembership, recover
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from folkmoot.channel.forward_sender import first_number
 from folkmoot.kernel.pack import u64
-from folkmoot.membership.view import COUNTER_MAX, View, counter_of, make_epoch, tag_of
+from folkmoot.membership.view import View
 from folkmoot.membership.view_format import decode_view, encode_view
 from folkmoot.peer.member import ACTIVE, JOINING, LEAVING, Member
+from folkmoot.store.epoch import COUNTER_MAX, counter_of, make_epoch, tag_of
 from folkmoot.store.origin import NUMBER_BITS
 
 

@@ -8,9 +8,10 @@ from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.membership.assign import assign
 from folkmoot.membership.ring import Ring
-from folkmoot.membership.view import View, make_epoch
+from folkmoot.membership.view import View
 from folkmoot.merge.stamp import STAMPS_MAX, Stamp, Stamps, encode_stamp, read_stamps
 from folkmoot.store.batch import DELETE, DELETE_RANGE, PUT, Batch
+from folkmoot.store.epoch import make_epoch
 from folkmoot.store.key import (
     MERGED,
     RETAINED,

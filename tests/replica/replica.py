@@ -15,13 +15,14 @@ from folkmoot.kernel.clock import MILLISECOND, SECOND
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.assign import assign
 from folkmoot.membership.ring import Ring
-from folkmoot.membership.view import View, make_epoch
+from folkmoot.membership.view import View
 from folkmoot.membership.view_format import decode_view, encode_view
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import SHIP
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.replica.replication import Replication
 from folkmoot.store.batch import Batch
+from folkmoot.store.epoch import make_epoch
 from folkmoot.store.key import META, QUEUE, kind_prefix, partition_end, partition_start, plain_key
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer

@@ -14,7 +14,7 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.pack import u64
 from folkmoot.kernel.rng import Rng
 from folkmoot.membership.holding import COMPLETE, DAMAGED, NONE, Holding
-from folkmoot.membership.view import View, make_epoch
+from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import DURABLE, OPENED, PULL, SHIP
 from folkmoot.peer.member import ACTIVE, Member
@@ -22,6 +22,7 @@ from folkmoot.replica.copy import _Copy
 from folkmoot.replica.notice import PullNotice, decode_sequences
 from folkmoot.replica.replication import Replication
 from folkmoot.store.batch import Batch
+from folkmoot.store.epoch import make_epoch
 from folkmoot.store.key import HISTORY, QUEUE, history_key, kind_of, kind_prefix, partition_end, partition_start
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.reader import Reader, Snapshot

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from folkmoot.membership.view import View, make_epoch
+from folkmoot.membership.view import View
 from folkmoot.node import Node, NodeConfig
 from folkmoot.peer.member import ACTIVE, Member
 from folkmoot.session.connection import Connection, PeerInfo
@@ -16,6 +16,7 @@ from folkmoot.sim import Simulation
 from folkmoot.sim.host import Host
 from folkmoot.sim.network import Link
 from folkmoot.sim.swarm import Shape
+from folkmoot.store.epoch import make_epoch
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.reader import Reader
 from folkmoot.streams.table import Streams

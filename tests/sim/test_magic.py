@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from folkmoot.kernel.clock import MILLISECOND, SECOND
-from folkmoot.membership.view import View, counter_of, make_epoch
+from folkmoot.membership.view import View
 from folkmoot.node import NodeConfig
 from folkmoot.sim import Simulation
 from folkmoot.sim.swarm import CLUSTER_FAULTS, FAULTS, FEATURES, Swarm
 from folkmoot.store.batch import Batch
+from folkmoot.store.epoch import counter_of, make_epoch
 from folkmoot.store.reader import Reader
 from tests.sim.magic import SIMULATIONS, Face, Magic, MagicHost, Turn, magic_simulation
 

@@ -10,7 +10,6 @@ from folkmoot.kernel.rng import Rng
 from folkmoot.membership.holding import Holding
 from folkmoot.membership.member_state import HoldingsSource
 from folkmoot.membership.membership import Membership
-from folkmoot.membership.view import counter_of
 from folkmoot.merge.heals import Heals
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.member import ACTIVE, Member
@@ -21,6 +20,7 @@ from folkmoot.session.relay import Remote
 from folkmoot.session.session import Session
 from folkmoot.status.cluster_picture import ClusterPicture
 from folkmoot.status.status import NodeStatus
+from folkmoot.store.epoch import counter_of
 from folkmoot.store.memory import MemoryStore
 from folkmoot.store.writer import Writer
 from folkmoot.turn.state import Identity, State

@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import Final
 
 from folkmoot.kernel.pack import get_varint, varint
-from folkmoot.membership.view import counter_of
 from folkmoot.session.connection import Connection
+from folkmoot.store.epoch import counter_of
 from folkmoot.store.message import Message
 from folkmoot.store.origin import NUMBER_BITS
 from folkmoot.turn.ack_tracker import AckTracker

@@ -32,10 +32,11 @@ from folkmoot.membership.proposal import (
     promised_epoch,
 )
 from folkmoot.membership.quorum import count_of, is_majority
-from folkmoot.membership.view import COUNTER_MAX, View, counter_of, is_sane, make_epoch
+from folkmoot.membership.view import View
 from folkmoot.peer.cursor import Cursor
 from folkmoot.peer.kind import COMMIT, INSTALLED, PREPARE, PROMISE, REFUSE
 from folkmoot.peer.member import Member
+from folkmoot.store.epoch import COUNTER_MAX, counter_of, is_sane, make_epoch
 
 __all__ = ["Ballot", "installed_epoch"]
 

@@ -17,9 +17,10 @@ from folkmoot.membership.heartbeat import EXCLUDED, MEMBER, WAITING, Request
 from folkmoot.membership.holding import Holding
 from folkmoot.membership.quorum import is_majority
 from folkmoot.membership.room import Room
-from folkmoot.membership.view import View, counter_of
+from folkmoot.membership.view import View
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.member import LEAVING, Member
+from folkmoot.store.epoch import counter_of
 
 __all__ = ["STATES", "HoldingsSource", "MemberState"]
 

@@ -27,11 +27,12 @@ from folkmoot.membership.heartbeat import (
 )
 from folkmoot.membership.member_state import STATES, HoldingsSource, MemberState
 from folkmoot.membership.planner import Planner, departs, drained, is_gone, unsatisfied
-from folkmoot.membership.view import View, is_sane
+from folkmoot.membership.view import View
 from folkmoot.membership.watchdog import Watchdog
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.kind import COMMIT, HEARTBEAT, INSTALLED, PREPARE, PROMISE, REFUSE
 from folkmoot.peer.member import Member
+from folkmoot.store.epoch import is_sane
 
 __all__ = ["Membership"]
 

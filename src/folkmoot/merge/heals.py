@@ -105,7 +105,7 @@ def _value(cursor: Cursor) -> object:
     if kind == _NAMES:
         return [cursor.text() for _ in range(cursor.count(_ITEMS_MAX))]
     if kind != _COUNTS:
-        raise ValueError(f"a receipt has a value of kind {kind}")
+        raise ValueError(f"the summary of a heal has a value of kind {kind}")
     counts: dict[str, int] = {}
     for _ in range(cursor.count(_ITEMS_MAX)):
         name = cursor.text()

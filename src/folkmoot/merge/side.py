@@ -5,8 +5,9 @@ from __future__ import annotations
 from folkmoot.kernel.pack import get_u64
 from folkmoot.membership.divergence import YES, has_change, shared
 from folkmoot.membership.holding import Holding
-from folkmoot.membership.view import View, counter_of
+from folkmoot.membership.view import View
 from folkmoot.merge.stamp import Stamp, decode_stamp
+from folkmoot.store.epoch import counter_of
 from folkmoot.store.key import MARK, QUEUE, STAMP, plain_key, stamped_key_of
 from folkmoot.store.origin import NUMBER_BITS, name_of, number_of
 from folkmoot.store.writer import VERSION_BYTES, version_of

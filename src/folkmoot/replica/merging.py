@@ -14,7 +14,6 @@ from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
 from folkmoot.membership.divergence import YES, includes
 from folkmoot.membership.holding import COMPLETE, Holding, later
-from folkmoot.membership.view import counter_of
 from folkmoot.merge.merge import Merge
 from folkmoot.merge.merged import decode_mark, encode_mark, mark_key
 from folkmoot.merge.side import Side, foreign_homes, fork_of
@@ -26,6 +25,7 @@ from folkmoot.replica.offer import AskNotice, OfferNotice, encode_ask
 from folkmoot.replica.page import read_page
 from folkmoot.replica.replica_states import MERGING, OPEN, ReplicaStates
 from folkmoot.store.batch import PUT
+from folkmoot.store.epoch import counter_of
 from folkmoot.store.key import (
     CHUNK,
     HISTORY,

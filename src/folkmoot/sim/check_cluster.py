@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from folkmoot.membership.view import View, counter_of
+from folkmoot.membership.view import View
 from folkmoot.sim.host import Host
 from folkmoot.sim.inside import Seen, difference, installed_view, leading, view_of
 from folkmoot.sim.machine import Machine
 from folkmoot.sim.trouble import Trouble
 from folkmoot.sim.world import World
 from folkmoot.store.batch import PUT, Batch
+from folkmoot.store.epoch import counter_of
 from folkmoot.store.key import META, kind_of
 from folkmoot.store.writer import VERSION_BYTES
 

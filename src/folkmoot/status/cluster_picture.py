@@ -5,7 +5,7 @@ from __future__ import annotations
 from folkmoot.kernel.feature import lacking
 from folkmoot.membership.holding import DAMAGED
 from folkmoot.membership.membership import Membership
-from folkmoot.membership.view import View, counter_of
+from folkmoot.membership.view import View
 from folkmoot.merge.heals import Heals
 from folkmoot.node.load import own_load
 from folkmoot.node.node import Node
@@ -15,6 +15,7 @@ from folkmoot.peer.member import Member
 from folkmoot.peer.peers import Peers
 from folkmoot.replica.replication import Replication
 from folkmoot.status.picture import AlonePicture, Picture
+from folkmoot.store.epoch import counter_of
 from folkmoot.turn.state import State
 
 __all__ = ["ClusterPicture", "picture_of"]
