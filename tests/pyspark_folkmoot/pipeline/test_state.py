@@ -349,7 +349,7 @@ def test_what_needs_no_spark_runs_without_it(loaded: Loaded, tmp_path: Path) -> 
         assert told in found.stdout
     found = ask("check")
     assert found.returncode == 2
-    assert "is missing, and Spark is needed here: pip install 'folkmoot[spark]'" in found.stderr
+    assert "is missing, but this command needs Spark: pip install 'folkmoot[spark]'" in found.stderr
 
 
 def test_upkeep_keeps_the_numbers_of_batches(tmp_path: Path) -> None:
