@@ -20,7 +20,9 @@ STOP_TIMEOUT: Final = "30s"
 """How long `query.stop()` waits for the query's thread; Spark's default is unlimited. Tasks that can be interrupted end
 much earlier; a task that hangs in a system call or waits for unreachable nodes could block the stop forever."""
 
-JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+"""Options of Java that stand before those of `spark.driver.extraJavaOptions`, which belong to the user."""
+
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for sessions of a few minutes, in which the optimizing compiler would use most of the CPU time."""
 

@@ -37,6 +37,7 @@ class HttpTransport:
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._closing = False
+        self._limit: asyncio.TimerHandle | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -56,7 +57,12 @@ class HttpTransport:
             return
         self._closing = True
         if close_in_order(self._transport) is not None:
-            asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+            self._limit = asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+
+    def lost(self) -> None:
+        """Forget the time limit: the connection has ended."""
+        if self._limit is not None:
+            self._limit.cancel()
 
 
 class HttpConnection(HttpToolsProtocol):
@@ -76,9 +82,15 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Close idle connections if there are too many."""
-        super().connection_made(HttpTransport(transport))  # type: ignore[arg-type]
+        self._in_order = HttpTransport(transport)
+        super().connection_made(self._in_order)  # type: ignore[arg-type]
         self.idle_s = self.loop.time()
         self._server.crowd()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the time limit of a connection that was being closed."""
+        self._in_order.lost()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Receive a part of a request, up to the limit of its head; the same chunk may have a part of the body."""

@@ -9,19 +9,21 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
 from folkmoot.config.unit import Address
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.limits import Limits
-from folkmoot.runtime.drain import LINGER_S
 from folkmoot.runtime.loop import Turns
 from folkmoot.runtime.tcp import Gate, TcpProtocol, TlsProtocol, listen
 from folkmoot.runtime.tls import Certificates
 from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
 
 __all__ = ["Listener", "open_listeners"]
+
+# While a TLS connection is being closed, uvloop discards what its peer still sends, without a limit in bytes.
+TLS_SHUTDOWN_S: Final = 2.0
 
 
 class Listener:
@@ -41,7 +43,7 @@ class Listener:
         if self.certificates is not None:
             options["ssl"] = self.certificates.context
             options["ssl_handshake_timeout"] = limits.connect_timeout_us / SECOND
-            options["ssl_shutdown_timeout"] = LINGER_S
+            options["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
         factory = protocol_factory(self.settings, turns, gate, limits)
         self._server = await turns.loop.create_server(factory, sock=self._socket, backlog=4096, **options)
         self._socket = None  # the server's now
