@@ -44,7 +44,7 @@ BUGS = [
     Planted("gaps", "followers apply changes over a gap", 10, KILLS),
     Planted(
         "own_tail",
-        "a new leader keeps to its own changes",
+        "a new leader keeps only its own changes",
         35,
         ("power loss", "mass crashes"),
         sync_us=100_000,
@@ -55,7 +55,7 @@ BUGS = [
     ),
     Planted(
         "partial_counts",
-        "a copy that is being filled counts as whole",
+        "a copy that is being filled counts as complete",
         10,
         ("peer resets", "crashes"),
         recent_bytes_max=300,
@@ -66,12 +66,14 @@ BUGS = [
     ),
     Planted("deaf_digests", "copies that differ are left as they are", 10, ("bit flips",)),
     Planted("clears_kept", "a retained message is cleared at its leader only", 10, KILLS),
-    Planted("unmarked", "what is asked again is applied again", 10, KILLS),
-    Planted("unfenced", "a client comes in before its older connection is fenced", 10, ("slow links",), fault_every=4),
-    Planted("outbox_forgotten", "a new leader does not go on with what was promised", 30, KILLS),
+    Planted("unmarked", "repeated requests are applied again", 10, KILLS),
+    Planted(
+        "unfenced", "a client is admitted before its older connection is fenced", 10, ("slow links",), fault_every=4
+    ),
+    Planted("outbox_forgotten", "a new leader does not continue with outbox entries", 30, KILLS),
     Planted(
         "chunk_kept",
-        "messages of a transaction are promised, and their chunk goes later",
+        "messages of a transaction get outbox entries, and their chunk is removed later",
         10,
         KILLS,
         transactions=1,
@@ -80,7 +82,7 @@ BUGS = [
         fault_every=4,
     ),
     Planted("wills_twice", "a will stays stored when it is published", 15, KILLS),
-    Planted("unasked", "a new leader does not ask who is connected", 10, KILLS),
+    Planted("unasked", "a new leader does not ask which clients are connected", 10, KILLS),
     Planted(
         "no_barrier",
         "SUBACK does not wait for the other nodes",

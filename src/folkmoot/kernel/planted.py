@@ -43,9 +43,9 @@ class Planted:
         self.early_ack: bool = "early_ack" in names  # followers confirm what is not on their disks
         self.any_epoch: bool = "any_epoch" in names  # followers take changes of leaders that were deposed
         self.gaps: bool = "gaps" in names  # followers apply changes over a gap
-        self.own_tail: bool = "own_tail" in names  # a new leader keeps to its own changes
+        self.own_tail: bool = "own_tail" in names  # a new leader keeps only its own changes
         self.untouched: bool = "untouched" in names  # pages of a copy overwrite newer changes
-        self.partial_counts: bool = "partial_counts" in names  # a copy that is being filled counts as whole
+        self.partial_counts: bool = "partial_counts" in names  # a copy that is being filled counts as complete
         self.deaf_digests: bool = "deaf_digests" in names  # copies that differ are left as they are
         self.clears_kept: bool = "clears_kept" in names  # a retained message is cleared at its leader only
         self.no_stamps: bool = "no_stamps" in names  # changes during a split are not dated

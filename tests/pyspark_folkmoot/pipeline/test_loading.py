@@ -73,7 +73,7 @@ CASES = [
     ("${TOKEN}", "${TOKNE}", 2, "'${TOKNE}' is not set in the environment"),
     ("${TOKEN}", "${a b}", 2, "names no variable"),
     ("cluster: {url", "cluster: {ulr", 2, "no key 'ulr'; did you mean 'url'?"),
-    ("127.0.0.1:8080", "http://[", 2, "no address of a node"),
+    ("127.0.0.1:8080", "http://[", 2, "not an address of a node"),
     ("    stream: nyc\n", "    stream: nyc\n    start: earlyest\n", 6, "start is where to begin"),
     ("    stream: nyc\n", "", 4, "one of 'stream' and 'streams'"),
     ("    stream: nyc\n", "    streams: [a, b]\n    start: {0: 1}\n", 6, "offsets are of one stream"),

@@ -42,7 +42,11 @@ def test_a_mark_is_a_time_and_a_label() -> None:
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("2026-03-01T12:00:00Z", "has no label"), ("noon deployed", "no time"), ("2026-03-01T12:00:00 x", "no time zone")],
+    [
+        ("2026-03-01T12:00:00Z", "has no label"),
+        ("noon deployed", "not a time"),
+        ("2026-03-01T12:00:00 x", "no time zone"),
+    ],
 )
 def test_a_mark_that_is_none_says_what_is_missing(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
