@@ -41,7 +41,8 @@ hypothesis.settings.load_profile("project")
 
 # Half of the processor time of a short Spark program goes into the optimising compiler of the JVM, which pays off only
 # in programs that run for minutes. Every Spark that a test starts, in whatever process, does without it.
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Its code cache is not the smaller one that Java takes then: the shared Spark would fill that.
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 EXECUTORS = f'"-Dspark.executor.extraJavaOptions={SHORT_LIVED}"'
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{SHORT_LIVED} {EXECUTORS}")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIVED)
