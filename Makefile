@@ -21,7 +21,7 @@ FROM ?= 1
 ARGS ?=
 SOAK_S ?= 7200
 
-.PHONY: help run test test-pure quick soak check format build lock bench sim torture clients clean distclean
+.PHONY: help run test test-pure quick soak check format build classes prepared lock bench sim torture clients clean distclean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z.-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -50,10 +50,17 @@ lock:  ## Write requirements-dev.lock anew after a change of pyproject.toml; ARG
 build: .venv  ## Compile the pure half into build/native (an unchanged tree is not compiled again)
 	@$(BIN)/python scripts/native.py
 
-run: build  ## The demonstration: flights of New York through the broker into Delta tables, with kills; ARGS=--full for the year
+# Both use one core most of the time.
+prepared: .venv
+	@$(MAKE) -j2 build classes
+
+classes: .venv  ## Store Spark's classes in .venv, so that Spark starts faster
+	@$(SOURCES) $(BIN)/python -m folkmoot pipeline prepare
+
+run: prepared  ## The demonstration: flights of New York through the broker into Delta tables, with kills; ARGS=--full for the year
 	@$(NATIVE) $(BIN)/python -m folkmoot.demo $(ARGS)
 
-test: build clients  ## All tests but those of `make soak`, compiled and interpreted; ARGS choose: ARGS="tests/mqtt -k topic"
+test: prepared clients  ## All tests but those of `make soak`, compiled and interpreted; ARGS choose: ARGS="tests/mqtt -k topic"
 	@$(MAKE) test-pure
 	@echo "== tests, compiled"
 	@$(NATIVE) $(PYTEST) --durations=25 --durations-min=5 $(ARGS)
@@ -66,7 +73,7 @@ quick: .venv  ## While working: the pure half interpreted and what has changed, 
 	@$(SOURCES) $(PYTEST) -q --pure-half --inner-loop $(ARGS)
 
 soak: export FOLKMOOT_SOAK := 1
-soak: build clients  ## Every test, with all seeds, compiled and interpreted (hours); ARGS choose
+soak: prepared clients  ## Every test, with all seeds, compiled and interpreted (hours); ARGS choose
 	@$(MAKE) test-pure
 	@echo "== tests, compiled"
 	@$(NATIVE) $(PYTEST) --session-timeout=$(SOAK_S) --durations=25 --durations-min=5 $(ARGS)
@@ -94,7 +101,7 @@ sim: build  ## Simulate many clusters with all faults: FROM=1 SEEDS=200 NODES=5 
 	@$(NATIVE) $(BIN)/python -m folkmoot simulate --mix --nodes $(NODES) --from $(FROM) --seeds $(SEEDS) --steps $(STEPS) \
 		--jobs $(WORKERS) $(ARGS)
 
-torture: build  ## Rounds of kill -9 of nodes, executors and the driver of a pipeline, then gaps and duplicates are counted; ARGS are passed on
+torture: prepared  ## Rounds of kill -9 of nodes, executors and the driver of a pipeline, then gaps and duplicates are counted; ARGS are passed on
 	@$(NATIVE) $(BIN)/python -m folkmoot.torture $(ARGS)
 
 clients:  ## Install other people's MQTT clients for the tests where we may (root on Debian, npm)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pyspark_folkmoot.class_archive import archive_option
 from pyspark_folkmoot.java import java_home
 from pyspark_folkmoot.master import check_master
 
@@ -26,8 +27,8 @@ JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 """Java options for sessions of a few minutes, in which the optimizing compiler would use most of the CPU time.
 
-Without that compiler Java reserves 48 MB for compiled code. A session fills that in a few minutes of different queries, and
-then tasks fail: it gets what Java reserves otherwise."""
+Without that compiler Java reserves only 48 MB for compiled code. A session fills that in a few minutes of different
+queries, and then tasks fail: it gets what Java reserves otherwise."""
 
 ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -66,7 +67,11 @@ def spark_session(
         settings["spark.driver.bindAddress"] = "127.0.0.1"
         # The default of 200 is meant for clusters: on one machine most of the tasks would be empty.
         settings["spark.sql.shuffle.partitions"] = str(max(2, os.cpu_count() or 2))
-    for key, value in {**settings, **(conf or {})}.items():
+    settings |= conf or {}
+    options = settings.get(JAVA_OPTIONS, "")
+    if "Archive" not in options:  # Java takes one archive
+        settings[JAVA_OPTIONS] = f"{archive_option(home)} {options}".strip()
+    for key, value in settings.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if quiet:
