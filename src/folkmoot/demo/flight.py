@@ -16,7 +16,7 @@ from pathlib import Path
 
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["Event", "events", "weather_columns"]
+__all__ = ["Event", "events"]
 
 _FLIGHT_NUMBERS = ("flight", "dep_delay", "arr_delay", "air_time", "distance")
 _WEATHER_NUMBERS = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "precip", "pressure", "visib")
@@ -29,11 +29,6 @@ class Event:
         self.time = time
         self.topic = topic
         self.payload = payload
-
-
-def weather_columns() -> tuple[str, ...]:
-    """Return the names of the measured values of a weather reading."""
-    return _WEATHER_NUMBERS
 
 
 def events(months: range) -> list[Event]:
