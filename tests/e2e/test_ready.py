@@ -25,13 +25,25 @@ NOON = 1_763_726_400 * S  # 2025-11-21 12:00 UTC
 MIDNIGHT = NOON + 12 * 3600 * S
 
 
+# The reports sort and join a few rows many times: to plan them anew after each step, and to compile each expression, would
+# take most of the time.
+FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
 @pytest.fixture(scope="module", autouse=True)
-def one_partition(spark: SparkSession) -> Iterator[None]:
-    """The reports sort and join a few rows many times."""
-    before = str(spark.conf.get("spark.sql.shuffle.partitions"))
-    spark.conf.set("spark.sql.shuffle.partitions", "1")
+def few_rows(spark: SparkSession) -> Iterator[None]:
+    """Settings of the shared Spark for these tests."""
+    before = {key: spark.conf.get(key) for key in FEW_ROWS}
+    for key, value in FEW_ROWS.items():
+        spark.conf.set(key, value)
     yield
-    spark.conf.set("spark.sql.shuffle.partitions", before)
+    for key, old in before.items():
+        spark.conf.set(key, str(old))
 
 
 class Tale:
