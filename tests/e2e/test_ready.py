@@ -25,8 +25,8 @@ NOON = 1_763_726_400 * S  # 2025-11-21 12:00 UTC
 MIDNIGHT = NOON + 12 * 3600 * S
 
 
-# The reports sort and join a few rows many times: to plan them anew after each step, and to compile each expression, would
-# take most of the time.
+# The reports sort and join a few rows many times: to plan them anew after each step, and to compile each expression,
+# would take most of the time.
 FEW_ROWS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
