@@ -13,7 +13,9 @@ BIN := $(VENV)/bin
 NATIVE := PYTHONPATH=$(CURDIR)/build/native
 SOURCES := PYTHONPATH=$(CURDIR)/src
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
-WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
+CORES ?= $(shell nproc 2>/dev/null || echo 2)
+# One more than cores: many tests wait for processes.
+WORKERS ?= $(shell echo $$(($(CORES) + 1)))
 SEEDS ?= 200
 STEPS ?= 300
 NODES ?= 5
@@ -99,7 +101,7 @@ bench: build clients  ## Measure against Mosquitto; ARGS are passed on
 
 sim: build  ## Simulate many clusters with all faults: FROM=1 SEEDS=200 NODES=5 STEPS=300 ARGS=--marks; Ctrl-C tells what it has
 	@$(NATIVE) $(BIN)/python -m folkmoot simulate --mix --nodes $(NODES) --from $(FROM) --seeds $(SEEDS) --steps $(STEPS) \
-		--jobs $(WORKERS) $(ARGS)
+		--jobs $(CORES) $(ARGS)
 
 torture: prepared  ## Rounds of kill -9 of nodes, executors and the driver of a pipeline, then gaps and duplicates are counted; ARGS are passed on
 	@$(NATIVE) $(BIN)/python -m folkmoot.torture $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -192,14 +193,20 @@ class Driver:
 
     def kill(self) -> None:
         """kill -9 of Python, the JVM and all workers, at once."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.log.close()
 
+    def told(self) -> str:
+        """The end of its log."""
+        return Path(self.log.name).read_text(encoding="utf-8")[-3000:]
 
-def wait_for_rows(table: Path, count: int) -> None:
+
+def wait_for_rows(driver: Driver, table: Path, count: int) -> None:
     until = time.monotonic() + 300
     while time.monotonic() < until:
+        assert driver.process.poll() is None, driver.told()
         if (table / "_delta_log").exists() and DeltaTable.is_deltatable(str(table)) and len(payloads(table)) >= count:
             return
         time.sleep(0.05)
@@ -214,7 +221,7 @@ def test_killed_drivers_and_nodes_leave_each_message_exactly_once(
     for number, wanted in enumerate((4_000, 14_000)):
         driver = Driver(node, tmp_path)
         try:
-            wait_for_rows(table, wanted)
+            wait_for_rows(driver, table, wanted)
             node.stop()
             node.start()
         finally:
