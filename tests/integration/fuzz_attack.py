@@ -12,7 +12,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from tests.fuzz.program import CLOSE, HALF_CLOSE, RESET, Program, draw
+from tests.integration.fuzz_program import CLOSE, HALF_CLOSE, RESET, Program, draw
 
 __all__ = ["Attack"]
 

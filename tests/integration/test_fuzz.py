@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.attacker import Attack
-from tests.fuzz.program import KINDS, draw
-from tests.fuzz.watch import Watch, quantile
 from tests.harness.soak import SOAK
+from tests.integration.fuzz_attack import Attack
+from tests.integration.fuzz_program import KINDS, draw
+from tests.integration.fuzz_watch import Watch, quantile
 from tests.integration.serving import Serving, await_true, tls_arguments
 
 pytestmark = [pytest.mark.slow]
