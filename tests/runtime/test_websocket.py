@@ -11,8 +11,8 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S
+from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.loop import Turns
-from folkmoot.runtime.tcp import Gate
 from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
 from tests.runtime.fake import FakeLoop, FakeNode, FakeTransport
 
@@ -29,7 +29,10 @@ class Bench:
         loop: Any = self.loop
         self.turns = Turns(node, loop)
         self.transport = FakeTransport()
-        self.protocol = WebSocketProtocol(self.turns, Gate(10), WebSocketRules("/mqtt", MESSAGE_MAX), "ws")
+        gate = Gate(10, 10, self.loop.time)
+        arrival = gate.enter("127.0.0.1")
+        assert arrival is not None
+        self.protocol = WebSocketProtocol(self.turns, gate, arrival, WebSocketRules("/mqtt", MESSAGE_MAX), "ws")
         made: Any = self.transport
         self.transport.protocol = self.protocol
         self.protocol.connection_made(made)

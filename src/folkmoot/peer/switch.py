@@ -29,7 +29,7 @@ from folkmoot.peer.peer import CLOSED, GREETING, OPEN, PROVING, RESUMING, PeerCh
 
 __all__ = ["HANDSHAKES_MAX", "LINKS_MAX", "Switch"]
 
-HANDSHAKES_MAX: Final = 256  # accepted connections without a proof yet; beyond it the oldest is closed
+HANDSHAKES_MAX: Final = 128  # accepted connections without a proof yet; beyond it the oldest is closed
 LINKS_MAX: Final = 1024
 REASON_BYTES_MAX: Final = 300
 
