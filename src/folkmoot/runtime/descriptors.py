@@ -68,14 +68,14 @@ class Spare:
 
 def available(count: int) -> bool:
     """Return whether this process could open `count` files now."""
-    opened: list[int] = []
+    held: list[int] = []
     try:
         for _ in range(count):
-            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))  # noqa: PERF401 - those before an error too
+            held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))  # noqa: PERF401 - those before an error too
     except OSError:
         return False
     finally:
-        for descriptor in opened:
+        for descriptor in held:
             os.close(descriptor)
     return True
 
