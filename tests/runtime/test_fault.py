@@ -151,7 +151,7 @@ class Bench:
 
 def client_script(bench: Bench) -> Iterator[None]:
     """All that happens to the connection of a client; a step ends where other things may happen."""
-    protocol, transport = bench.protocol, bench.transport
+    protocol = bench.protocol
     say = protocol.data_received
     yield
     if protocol._connection is None:
@@ -210,7 +210,7 @@ def client_script(bench: Bench) -> Iterator[None]:
 
 def peer_script(bench: Bench) -> Iterator[None]:
     """All that happens to a connection of a peer."""
-    protocol, transport = bench.protocol, bench.transport
+    protocol = bench.protocol
     node: Any = bench.node
     yield
     if protocol._peer is None:

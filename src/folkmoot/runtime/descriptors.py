@@ -12,9 +12,10 @@ from typing import Final
 
 __all__ = ["Descriptors", "Spare", "available", "raise_limit"]
 
-# Tables that the store keeps open, at most and at least; beside them logs, the manifest, and tables being written.
+# Tables that the store keeps open, at most and at least: RocksDB keeps one in each of 64 shards of its cache. Beside
+# them it has logs, the manifest, and tables that are being written.
 TABLES_MAX: Final = 256
-TABLES_MIN: Final = 32
+TABLES_MIN: Final = 64
 STORE_FILES: Final = 64
 # Standard streams, the loop, listeners, files that are read again; spare ones.
 OTHER_FILES: Final = 96

@@ -87,6 +87,7 @@ class RocksStore(Reader):
 
     def __init__(self, folder: Path, options: RocksOptions, create: bool) -> None:
         self.folder = folder
+        self.sleep: Callable[[float], None] = time.sleep
         self.relieve: Callable[[], None] = _nothing  # releases descriptors that are kept for this case
         self.torn_bytes = 0  # of an unfinished write, removed when the store was opened
         self._options = options
@@ -148,7 +149,7 @@ class RocksStore(Reader):
                 if not isinstance(fault, DescriptorsGone):
                     raise fault from error
             self.relieve()
-            time.sleep(pause_s)
+            self.sleep(pause_s)
         try:
             return read()
         except Exception as error:
