@@ -32,9 +32,9 @@ _NUMBERS: Final = (
     *("messages_acknowledged", "messages_kept", "outbox_kept", "overload", "partition", "partitions", "queued"),
     *("retained", "retained_cleared", "retained_kept", "seconds", "sessions", "sessions_ended", "sessions_taken"),
     *("sockets_max", "start", "stream_chunks", "subscribed", "time_us", "took_us", "total", "unsubscribed", "version"),
-    *("view", "waited_us"),
+    *("connections_max", "limit", "reserved", "view", "waited_us", "waiting"),
 )
-_LISTS: Final = ("for", "from", "members", "nodes", "reasons", "seeds", "silent")
+_LISTS: Final = ("for", "from", "members", "nodes", "reasons", "seeds", "silent", "trace")
 TYPES: Final[dict[str, type]] = {
     **dict.fromkeys(_TEXT, str),
     **dict.fromkeys(_NUMBERS, int),

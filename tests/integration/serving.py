@@ -52,7 +52,9 @@ class Serving:
             self.process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=errors, text=True)
         assert self.process.stdout is not None
         words: list[str] = []
-        if select.select([self.process.stdout], [], [], START_S)[0]:
+        ready = select.poll()  # this process may have more descriptors than `select` takes
+        ready.register(self.process.stdout, select.POLLIN)
+        if ready.poll(START_S * 1000):
             words = self.process.stdout.readline().split()
         if words[:1] != ["ready"]:
             self.kill()

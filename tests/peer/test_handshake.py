@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from folkmoot.kernel.clock import SECOND
-from folkmoot.peer.frame import CLOSE, HELLO, PROOF, frame
-from folkmoot.peer.handshake import Hello, common_wire, nonce, proof, read_hello
+from folkmoot.peer.frame import CHALLENGE, CLOSE, HELLO, PROOF, RESUME, frame
+from folkmoot.peer.handshake import DIALLER, LISTENER, PROVES, Hello, common_wire, nonce, proof, read_hello
 from folkmoot.peer.member import ACTIVE, Member
-from folkmoot.peer.peer import CLOSED, OPEN, PROVING, RESUMING
+from folkmoot.peer.peer import CHALLENGED, CLOSED, INTRODUCING, OPEN, PROVING, RESUMING
 from folkmoot.peer.switch import HANDSHAKES_MAX
 from tests.peer.lines import Line, Net, Site, config_of
 
@@ -36,8 +36,6 @@ def hello() -> Hello:
     made.features = ["merge", "zip"]
     made.settings = {"cluster.replicas": "3", "streams": "a=b"}
     made.cluster, made.partitions = "folkmoot", 256
-    made.nonce = bytes(range(16))
-    made.has_secret = True
     return made
 
 
@@ -48,8 +46,8 @@ def test_a_hello_is_read_as_it_was_written() -> None:
 
 
 def vars_of(one: Hello) -> list[object]:
-    names = "wire_min wire_max node_id incarnation run address zone software features settings cluster partitions nonce"
-    return [getattr(one, name) for name in [*names.split(), "has_secret"]]
+    names = "wire_min wire_max node_id incarnation run address zone software features settings cluster partitions"
+    return [getattr(one, name) for name in names.split()]
 
 
 def test_fields_of_later_versions_are_ignored() -> None:
@@ -66,7 +64,6 @@ def test_fields_of_later_versions_are_ignored() -> None:
         (lambda one: setattr(one, "node_id", "n" * 65), "node id"),
         (lambda one: setattr(one, "node_id", "a b"), "other characters"),
         (lambda one: setattr(one, "incarnation", 0), "incarnation"),
-        (lambda one: setattr(one, "nonce", b"short"), "nonce"),
         (lambda one: setattr(one, "zone", "line\nbreak"), "printable"),
         (lambda one: setattr(one, "software", "s" * 256), "too long"),
     ],
@@ -147,22 +144,97 @@ def test_nodes_of_another_cluster_are_refused(name: str, value: object, word: st
     b = net.start("b", config=other)
     meet(a, b, net)
     assert word in b.reasons("peer_refused")
-    assert word in a.reasons("peer_refuses")
+    assert word in a.reasons("peer_refused")
     assert a.changes == b.changes == []
 
 
-def test_a_listener_says_nothing_about_the_secret_to_a_stranger() -> None:
-    net, _a, b = strangers(SECRET, SECRET)
+TELLING = (b"folkmoot", b"n1-secret-id", b"rack", b"0.9.7", b"cluster.", b"b:1", b"majority")
+
+
+def frames_of(data: bytes) -> list[tuple[int, bytes]]:
+    found = []
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        found.append((data[4], data[5 : 4 + size]))
+        data = data[4 + size :]
+    return found
+
+
+def kind_at(data: bytes, position: int) -> int:
+    """The kind of the frame in which a byte lies."""
+    for kind, body in frames_of(data):
+        if position < len(body) + 5:
+            return kind
+        position -= len(body) + 5
+    raise AssertionError("behind the last frame")
+
+
+NONCE = bytes(range(16))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0\0\0\x05",
+        frame(HELLO, hello().encode()),
+        frame(PROOF, bytes(32)),
+        frame(RESUME, bytes(32)),
+        frame(CLOSE, b"\1go away"),
+        frame(CHALLENGE, b"short"),
+        frame(CHALLENGE, NONCE),
+        frame(CHALLENGE, NONCE) + frame(PROOF, bytes(32)),
+        frame(CHALLENGE, NONCE) + frame(PROOF, b""),
+        frame(CHALLENGE, NONCE) + frame(PROOF, proof(b"a guess of 16 bytes", PROVES, NONCE, NONCE)),
+        frame(CHALLENGE, NONCE) + frame(HELLO, hello().encode() + bytes(32)),
+        frame(CHALLENGE, NONCE) + frame(RESUME, bytes(32)),
+        frame(CHALLENGE, NONCE) + frame(CHALLENGE, NONCE),
+        frame(CHALLENGE, NONCE) + b"\xff" * 8,
+    ],
+)
+def test_a_stranger_learns_nothing(sent: bytes) -> None:
+    """Neither id, address, zone, version nor settings, whatever it sends; and if it sends no challenge, not a word."""
+    net = Net()
+    config = config_of(SECRET)
+    config.split_policy = "majority"
+    b = net.start("b", config=config, member=Member("n1-secret-id", 1, "b:1", "rack", ACTIVE, 1, 1, "0.9.7"))
     peer = b.peers.connected(None, "stranger:1", False, net.now)
-    stranger = hello()
-    b.peers.received(peer, frame(HELLO, stranger.encode()), net.now)
-    assert peer.state == PROVING
-    sent = peer.take_output()
-    assert len(sent) == 4 + int.from_bytes(sent[:4], "big"), "its HELLO and nothing else"
-    assert sent[4] == HELLO
-    b.peers.received(peer, frame(PROOF, bytes(32)), net.now)
+    b.peers.received(peer, sent, net.now)
+    net.now += b.config.handshake_us
+    b.peers.wake(net.now)
     assert peer.state == CLOSED
-    assert peer.take_output()[4] == CLOSE
+    told = peer.take_output()
+    first, *others = frames_of(told)
+    assert first == (CHALLENGE, peer.nonce)
+    assert len(peer.nonce) == 16
+    assert [kind for kind, _ in others] in ([], [CLOSE])
+    assert not others or sent.startswith(frame(CHALLENGE, NONCE))
+    assert [word for word in TELLING if word in told and word != b"cluster."] == []
+    for _, body in others:
+        assert body[1:] in CLOSING_WORDS
+
+
+CLOSING_WORDS = (
+    b"its secret is another one: cluster.secret_file must have the same content on all nodes",
+    b"it has no secret, and this cluster has one: set cluster.secret_file there",
+    b"it did not finish its handshake in time",
+    b"its bytes are not frames of Folkmoot, or longer than allowed",
+    *[b"it sent a frame of kind %d at the wrong time" % kind for kind in (HELLO, RESUME, CHALLENGE)],
+)
+
+
+def test_a_listener_that_does_not_know_the_secret_learns_nothing() -> None:
+    """A node dials what its seeds name: somebody else may answer there."""
+    net, a, _b = strangers(SECRET, SECRET)
+    peer = a.peers.connected(None, "seed:1", True, net.now)
+    a.peers.received(peer, frame(CHALLENGE, NONCE), net.now)
+    a.peers.received(peer, frame(HELLO, hello().encode() + bytes(32)), net.now)
+    assert peer.state == CLOSED
+    kinds = [kind for kind, _ in frames_of(peer.take_output())]
+    assert kinds == [CHALLENGE, PROOF, CLOSE]
+    net.turn(a)
+    assert "cluster.secret_file" in a.reasons("peer_refused")
 
 
 def test_a_proof_of_another_connection_is_worth_nothing() -> None:
@@ -171,8 +243,8 @@ def test_a_proof_of_another_connection_is_worth_nothing() -> None:
     assert line is not None
     said = bytes(line.ends[1].coming)
     net.settle()
-    assert line.ends[0].peer.said
-    proofs = frame(PROOF, proof(SECRET, b"D", line.ends[0].peer.said, line.ends[0].peer.heard))
+    here = line.ends[0].peer
+    proofs = frame(PROOF, proof(SECRET, PROVES, here.nonce, here.peer_nonce))
     again = b.peers.connected(None, "thief:1", False, net.now)
     b.peers.received(again, said, net.now)
     assert again.state == PROVING
@@ -180,17 +252,53 @@ def test_a_proof_of_another_connection_is_worth_nothing() -> None:
     assert again.state == CLOSED, "the nonce was another one"
 
 
-def test_a_proof_sent_back_is_worth_nothing() -> None:
-    one, two = hello().encode(), hello().encode() + b"\xc8\x00\x00"
-    assert proof(SECRET, b"D", one, two) != proof(SECRET, b"L", one, two)
-    assert proof(SECRET, b"D", one, two) != proof(SECRET, b"D", two, one)
+@pytest.mark.parametrize("dialled_first", [True, False])
+def test_a_node_is_not_made_to_answer_itself(dialled_first: bool) -> None:
+    """A seed's address that a stranger has taken over: it dials back, and lets the node compute the proof for it."""
+    net, a, _b = strangers(SECRET, SECRET)
+    dialled = a.peers.connected(None, "seed:1", True, net.now)
+    accepted = a.peers.connected(None, "stranger:1", False, net.now)
+    first, second = (dialled, accepted) if dialled_first else (accepted, dialled)
+    a.peers.received(first, frame(CHALLENGE, second.nonce + b"more"), net.now)
+    assert first.state == CLOSED
+    a.peers.received(second, frame(CHALLENGE, first.nonce), net.now)
+    for kind, body in frames_of(dialled.take_output()):
+        if kind == PROOF:
+            a.peers.received(accepted, frame(PROOF, body), net.now)
+    assert HELLO not in [kind for kind, _ in frames_of(accepted.take_output())]
+
+
+def test_a_mac_is_worth_nothing_in_another_place() -> None:
+    one, two, text = bytes(16), NONCE, hello().encode()
+    macs = [
+        proof(SECRET, label, *nonces, text)
+        for label in (PROVES, DIALLER, LISTENER)
+        for nonces in ((one, two), (two, one))
+    ]
+    assert len(set(macs)) == 6
     # RFC 2104: HMAC-SHA256 of a text that is written down here, computed in another way.
     import hashlib
 
     key = SECRET.ljust(64, b"\0")
-    text = b"folkmoot peer 1 D" + len(one).to_bytes(4, "big") + one + two
-    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key) + text).digest()
-    assert proof(SECRET, b"D", one, two) == hashlib.sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest()
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key) + b"folkmoot peer 2 L" + one + two + text).digest()
+    outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest()
+    assert proof(SECRET, LISTENER, one, two, text) == outer
+
+
+def test_without_a_secret_there_is_nothing_to_prove() -> None:
+    net, a, b = strangers(b"", b"")
+    line = meet(a, b, net)
+    assert [end.peer.state for end in line.ends] == [OPEN, OPEN]
+    assert proof(b"", PROVES, NONCE, NONCE) == b""
+
+
+def test_a_stranger_does_not_keep_a_starting_node_waiting() -> None:
+    net, _a, b = strangers(SECRET, SECRET)
+    for data in (frame(CLOSE, b"\1no"), frame(CHALLENGE, NONCE) + frame(PROOF, bytes(32))):
+        peer = b.peers.connected(None, "stranger:1", False, net.now)
+        b.peers.received(peer, data, net.now)
+        assert peer.state == CLOSED
+    assert b.peers.refused_us == 0
 
 
 def test_an_echo_is_not_taken_for_a_node() -> None:
@@ -207,14 +315,14 @@ def test_nonces_differ_and_depend_on_the_secret() -> None:
     seen = {nonce(secret, seed, count) for secret in (SECRET, b"") for count in range(100)}
     assert len(seen) == 200
     net, a, _b = strangers(SECRET, SECRET)
-    said = [a.peers.connected(None, "x:1", True, net.now).said for _ in range(3)]
+    said = [a.peers.connected(None, "x:1", True, net.now).nonce for _ in range(3)]
     assert len(set(said)) == 3
 
 
 def test_a_stranger_cannot_have_much_kept() -> None:
     net, _a, b = strangers(SECRET, SECRET)
     peer = b.peers.connected(None, "stranger:1", False, net.now)
-    b.peers.received(peer, (4096).to_bytes(4, "big") + bytes([HELLO]), net.now)
+    b.peers.received(peer, (4096).to_bytes(4, "big") + bytes([CHALLENGE]), net.now)
     for _ in range(4000):
         b.peers.received(peer, b"x", net.now)
         assert peer.reader.held_bytes() <= 4100
@@ -245,7 +353,7 @@ def test_a_handshake_that_takes_too_long_is_ended(stage: int) -> None:
         net.deliver(line, 1, 1 << 20)
         net.deliver(line, 0, 1 << 20)
     peer = line.ends[1].peer
-    assert peer.state == (0, PROVING, RESUMING)[stage]
+    assert peer.state == (CHALLENGED, PROVING, INTRODUCING)[stage]
     line.half_dead = True
     net.now += b.config.handshake_us - 1
     net.wake()
@@ -281,8 +389,9 @@ def test_a_changed_byte_never_lets_anybody_in(position: int, mask: int, to_liste
         start = passed
         passed += len(end.coming)
         if start <= position < passed:
+            # Behind the last HELLO a RESUME may follow at once, which is not covered.
+            proved = end.peer.state >= RESUMING or kind_at(bytes(end.coming), position - start) == RESUME
             end.coming[position - start] ^= mask
-            proved = end.peer.state >= RESUMING
         net.deliver(line, 1, 1 << 20)
         net.deliver(line, 0, 1 << 20)
     if position >= passed or proved:

@@ -8,7 +8,7 @@ from typing import Any
 from folkmoot.kernel.clock import NEVER
 from folkmoot.kernel.event import Event
 from folkmoot.metrics.counters import Counters, Histograms
-from folkmoot.session.connection import PeerInfo
+from folkmoot.session.connection import NEW, OPEN, PeerInfo
 from folkmoot.store.batch import Batch
 
 __all__ = ["FakeConnection", "FakeEffects", "FakeLoop", "FakeNode", "FakeTransport"]
@@ -23,6 +23,7 @@ class FakeConnection:
         self.info = info
         self.out: list[bytes] = []
         self.reading_paused = False
+        self.state = NEW
         self.said = -1
         self.bytes_out = 1
 
@@ -56,6 +57,7 @@ class FakeNode:
         self.due = NEVER
         self.turns = 0
         self.echo = True
+        self.greets = True  # the first bytes are a whole CONNECT
         self.counters = Counters()
         self.histograms = Histograms()
 
@@ -70,6 +72,7 @@ class FakeNode:
 
     def receive(self, connection: FakeConnection, data: bytes, now: int) -> None:
         self.calls.append(("receive", connection.id, bytes(data)))
+        connection.state = OPEN if self.greets else NEW
         if self.echo:
             if not connection.out:
                 self.effects.outputs.append(connection)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from folkmoot.kernel.errors import FolkmootError, StoreError
+from folkmoot.kernel.errors import StoreError
 from folkmoot.runtime import commit
 from folkmoot.runtime.commit import CommitListener, Committer, WriteTarget
 from folkmoot.runtime.rocks import StoreFull
@@ -85,7 +85,7 @@ class Told(CommitListener):
     def unstuck(self) -> None:
         self.what.append("unstuck")
 
-    def failed(self, error: FolkmootError) -> None:
+    def failed(self, error: Exception) -> None:
         self.what.append(f"failed: {error}")
 
 

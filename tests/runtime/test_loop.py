@@ -6,8 +6,9 @@ import pytest
 
 from folkmoot.kernel.event import INFO, Event
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S
+from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.loop import LARGE_BYTES, TURN_BYTES_MAX, WAKE_S_MAX, Turns
-from folkmoot.runtime.tcp import Gate, TcpProtocol
+from folkmoot.runtime.tcp import TcpProtocol
 from folkmoot.store.batch import Batch
 from tests.runtime.fake import FakeLoop, FakeNode, FakeTransport
 
@@ -23,10 +24,12 @@ class Bench:
         self.turns = Turns(node, loop)
         self.batches: list[Batch] = []
         self.turns.submit = self.batches.append
-        self.gate = Gate(100)
+        self.gate = Gate(100, 100, self.loop.time)
 
     def connected(self) -> tuple[TcpProtocol, FakeTransport]:
-        protocol, transport = TcpProtocol(self.turns, self.gate), FakeTransport()
+        arrival = self.gate.enter("127.0.0.1")
+        assert arrival is not None
+        protocol, transport = TcpProtocol(self.turns, self.gate, arrival), FakeTransport()
         made: Any = transport
         transport.protocol = protocol
         protocol.connection_made(made)
@@ -320,17 +323,3 @@ def test_flow_control_is_told_to_the_node(bench: Bench) -> None:
     protocol.pause_writing()
     protocol.resume_writing()
     assert bench.node.named("writable") == [(1, False), (1, True)]
-
-
-def test_a_socket_too_many_is_refused_and_makes_room_when_it_is_gone(bench: Bench) -> None:
-    bench.gate.sockets_max = 1
-    (first, _), (second, transport) = bench.connected(), bench.connected()
-    assert transport.calls == ["abort"]
-    assert len(bench.node.connections) == 1
-    assert bench.gate.refused == 1
-    second.pause_writing()  # a transport may still say something
-    second.connection_lost(None)
-    assert bench.node.named("lost") == []
-    first.connection_lost(None)
-    _, third = bench.connected()
-    assert third.calls == []

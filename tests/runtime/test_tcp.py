@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from folkmoot.runtime.tcp import KEEPALIVE_IDLE_S, Gate, ListenError, listen
+from folkmoot.runtime.tcp import KEEPALIVE_IDLE_S, ListenError, listen
 
 
 def test_accepted_sockets_inherit_what_was_set_once() -> None:
@@ -40,14 +40,3 @@ def test_a_port_is_shared_only_when_asked() -> None:
 def test_a_host_that_does_not_exist_is_named() -> None:
     with pytest.raises(ListenError, match=r"cannot listen on no\.such\.invalid:1883"):
         listen("no.such.invalid", 1883)
-
-
-def test_the_gate_counts() -> None:
-    gate = Gate(2)
-    assert [gate.enter() for _ in range(3)] == [True, True, False]
-    gate.leave()
-    assert not gate.enter(), "the third is still there"
-    gate.leave()
-    gate.leave()
-    assert gate.enter()
-    assert gate.refused == 2

@@ -11,9 +11,9 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S
+from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.loop import Turns
-from folkmoot.runtime.tcp import Gate
-from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
+from folkmoot.runtime.websocket import FRAMES_MAX, HEAD_BYTES_MAX, WebSocketProtocol, WebSocketRules
 from tests.runtime.fake import FakeLoop, FakeNode, FakeTransport
 
 MESSAGE_MAX = 1000
@@ -29,7 +29,10 @@ class Bench:
         loop: Any = self.loop
         self.turns = Turns(node, loop)
         self.transport = FakeTransport()
-        self.protocol = WebSocketProtocol(self.turns, Gate(10), WebSocketRules("/mqtt", MESSAGE_MAX), "ws")
+        gate = Gate(10, 10, self.loop.time)
+        arrival = gate.enter("127.0.0.1")
+        assert arrival is not None
+        self.protocol = WebSocketProtocol(self.turns, gate, arrival, WebSocketRules("/mqtt", MESSAGE_MAX), "ws")
         made: Any = self.transport
         self.transport.protocol = self.protocol
         self.protocol.connection_made(made)
@@ -228,3 +231,146 @@ def test_an_end_without_closing_handshake_is_an_end() -> None:
     bench = Bench().handshake()
     bench.protocol.eof_received()
     assert "close" in bench.transport.calls
+
+
+def pongs(bench: Bench) -> list[bytes]:
+    return [bytes(e.data) for e in bench.events if isinstance(e, Frame) and e.opcode is Opcode.PONG]
+
+
+def greeted() -> Bench:
+    """A client whose CONNECT is complete."""
+    bench = Bench().handshake()
+    bench.client.send_binary(b"connect")
+    bench.exchange()
+    return bench
+
+
+def test_a_ping_before_connect_is_answered_after_it() -> None:
+    bench = Bench()
+    bench.node.greets = False
+    bench.handshake()
+    for number in range(1000):
+        bench.client.send_ping(b"%d" % number)
+        bench.exchange()
+    assert pongs(bench) == []
+    assert bench.node.named("receive") == []
+    bench.node.greets = True
+    bench.client.send_binary(b"connect")
+    bench.exchange()
+    assert pongs(bench) == [b"999"]
+
+
+def test_one_pong_waits_for_a_client_that_does_not_read() -> None:
+    bench = greeted()
+    bench.protocol.pause_writing()
+    for number in range(1000):
+        bench.client.send_ping(b"%d" % number)
+        bench.exchange()
+    assert pongs(bench) == []
+    bench.protocol.resume_writing()
+    bench.exchange()
+    assert pongs(bench) == [b"999"]
+
+
+def test_pings_of_one_read_are_answered_once() -> None:
+    bench = greeted()
+    for number in range(100):
+        bench.client.send_ping(b"%d" % number)
+    bench.exchange()
+    assert pongs(bench) == [b"99"]
+
+
+def test_no_pong_follows_close() -> None:
+    bench = greeted()
+    bench.protocol.close()
+    bench.exchange()
+    bench.protocol.data_received(Frame(Opcode.PING, b"x").serialize(mask=True))
+    bench.protocol.resume_writing()
+    bench.exchange()
+    assert pongs(bench) == []
+
+
+def test_payload_reaches_the_node_before_its_frame_is_complete() -> None:
+    """So the limits of the node count it: nothing is held here, whatever the framing."""
+    bench = Bench()
+    bench.node.greets = False
+    bench.handshake()
+    data = Frame(Opcode.BINARY, bytes(MESSAGE_MAX)).serialize(mask=True)
+    bench.protocol.data_received(data[:500])
+    assert len(bench.received()) == 500 - 8
+    bench.protocol.data_received(data[500:-1])
+    assert len(bench.received()) == MESSAGE_MAX - 1
+
+
+def test_fragments_of_one_read_reach_the_node_in_one_piece() -> None:
+    bench = greeted()
+    before = len(bench.node.named("receive"))
+    for number in range(20):
+        bench.client.send_binary(b"%d" % number)
+    bench.exchange()
+    assert len(bench.node.named("receive")) == before + 1
+
+
+def test_many_frames_before_connect_are_refused() -> None:
+    bench = Bench()
+    bench.node.greets = False
+    bench.handshake()
+    bench.protocol.data_received(Frame(Opcode.PING, b"").serialize(mask=True) * (FRAMES_MAX + 1))
+    bench.exchange()
+    assert bench.client.close_code == 1008
+
+
+def test_many_frames_are_taken_over_several_turns_while_reading_is_paused() -> None:
+    bench = greeted()
+    small = Frame(Opcode.BINARY, b"x").serialize(mask=True)
+    bench.protocol.data_received(small * (2 * FRAMES_MAX + 100))
+    bench.protocol.data_received(small * 5)  # was on its way
+    assert bench.transport.calls == ["pause"]
+    assert len(bench.received()) == len(b"connect") + FRAMES_MAX
+    bench.protocol.resume_reading()  # the node would read on
+    assert bench.transport.calls == ["pause"]
+    bench.loop.iterate()
+    bench.loop.iterate()
+    assert len(bench.received()) == len(b"connect") + 2 * FRAMES_MAX + 105
+    assert bench.transport.calls[-1] == "resume"
+
+
+def test_reading_that_the_node_has_paused_is_not_resumed_by_frames() -> None:
+    bench = greeted()
+    bench.protocol.data_received(Frame(Opcode.BINARY, b"x").serialize(mask=True) * (FRAMES_MAX + 1))
+    bench.protocol.pause_reading()
+    bench.loop.iterate()
+    assert "resume" not in bench.transport.calls
+    bench.protocol.resume_reading()
+    assert bench.transport.calls[-1] == "resume"
+
+
+def test_frames_that_wait_are_forgotten_with_their_connection() -> None:
+    bench = greeted()
+    bench.protocol.data_received(Frame(Opcode.BINARY, b"x").serialize(mask=True) * (FRAMES_MAX + 1))
+    bench.protocol.connection_lost(None)
+    before = bench.received()
+    bench.loop.iterate()
+    assert bench.received() == before
+
+
+@pytest.mark.parametrize("step", [1000, HEAD_BYTES_MAX + 100])
+def test_the_head_of_the_upgrade_is_bounded_as_a_whole(step: int) -> None:
+    bench = Bench()
+    head = b"GET /mqtt HTTP/1.1\r\n" + b"Cookie: abcdefgh\r\n" * (HEAD_BYTES_MAX // 18 + 1)
+    sent = 0
+    while not bench.transport.calls and sent < 2 * HEAD_BYTES_MAX:
+        piece = head[sent : sent + step] or b"x"
+        bench.protocol.data_received(piece)
+        sent += len(piece)
+    assert HEAD_BYTES_MAX < sent <= HEAD_BYTES_MAX + 1000 + step
+    assert bench.transport.written[0].startswith(b"HTTP/1.1 431 ")
+    assert bench.transport.calls == ["eof", "resume"]
+
+
+def test_what_follows_the_upgrade_in_one_piece_is_taken() -> None:
+    bench = Bench()
+    bench.client.send_request(bench.client.connect())
+    request = b"".join(bench.client.data_to_send())
+    bench.protocol.data_received(request + Frame(Opcode.BINARY, b"early").serialize(mask=True))
+    assert bench.received() == b"early"

@@ -85,7 +85,9 @@ class Broker:
         self.state.connections[connection.id] = connection
         self.state.counters.connections += 1
         self.state.counters.connections_opened += 1
-        self.state.timers.set(now + self.state.limits.connect_timeout_us, TIMER_CONNECT, connection.id)
+        # The time of its TLS handshake counts.
+        patience_us = max(self.state.limits.connect_timeout_us - info.waited_us, 0)
+        self.state.timers.set(now + patience_us, TIMER_CONNECT, connection.id)
         return connection
 
     def receive(self, connection: Connection, data: bytes) -> None:

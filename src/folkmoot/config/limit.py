@@ -30,7 +30,16 @@ class LimitSettings(Section):
         10 * SECOND,
         ge=SECOND // 10,
         le=3600 * SECOND,
-        description="Time from the connection to a complete CONNECT. A slower handshake only occupies a socket.",
+        description="Time from the accept to a complete CONNECT, TLS included. A slower client only occupies a socket.",
+    )
+    handshakes_per_address_max: int = Field(
+        1024,
+        ge=1,
+        description=(
+            "Connections of one address (one network of 64 bits, with IPv6) whose CONNECT is not complete, TLS "
+            "handshake included; at most half of all sockets. Beyond it, one that has waited for over a second is "
+            "closed for a new one, or else the new one is. All clients behind a proxy have its address."
+        ),
     )
     connect_bytes_max: Size = Field(
         65_536,

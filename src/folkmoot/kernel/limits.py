@@ -14,6 +14,7 @@ class Limits:
         # Connections
         self.connections_max: int = 1_000_000
         self.connect_timeout_us: int = 10 * SECOND  # a slower handshake only occupies a socket
+        self.handshakes_per_address_max: int = 1024  # connections of one address without a complete CONNECT
         self.connect_bytes_max: int = 65_536  # bounds what an unknown peer can make the node buffer
         self.keep_alive_max_s: int = 65_535  # a client that requests more gets this as Server Keep Alive
         self.keep_alive_default_s: int = 0  # for a client that requests 0 (none); 0 = none

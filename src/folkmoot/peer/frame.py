@@ -15,6 +15,7 @@ from typing import Final
 from folkmoot.kernel.pack import U16, get_u32, u32, u64, varint
 
 __all__ = [
+    "CHALLENGE",
     "CLOSE",
     "DATA",
     "FRAME_BYTES_MAX",
@@ -32,13 +33,14 @@ __all__ = [
     "message_head",
 ]
 
-HELLO: Final = 1  # id, versions, settings: folkmoot.peer.handshake
+HELLO: Final = 1  # id, versions, settings: folkmoot.peer.handshake, as the next one and CHALLENGE
 PROOF: Final = 2  # of knowing the secret
 RESUME: Final = 3  # the state of the link: folkmoot.peer.link
 DATA: Final = 4  # messages; without any it only acknowledges
 PING: Final = 5  # a time of the sender, u64; returned at once as PONG
 PONG: Final = 6
 CLOSE: Final = 7  # the last frame: a code, u8, and a reason in UTF-8
+CHALLENGE: Final = 8  # the first frame: a nonce
 
 FRAME_BYTES_MAX: Final = 1 << 30
 """What a peer that has proved itself may announce; memory is taken only as the bytes arrive."""

@@ -1,16 +1,28 @@
-"""How two nodes introduce themselves: HELLO, the wire version, and the proof that both know the secret.
+"""How two nodes introduce themselves: the proof that both know the secret, then HELLO and the wire version.
 
-Owns the bytes and the rules of HELLO and PROOF; `folkmoot.peer.peers` owns the connections. HELLO:
+Owns the bytes and the rules of CHALLENGE, PROOF and HELLO; `folkmoot.peer.peers` owns the connections.
+
+    both        CHALLENGE   a nonce of 16 bytes
+    dialler     PROOF       a MAC over both nonces
+    listener    HELLO       its introduction, and a MAC over it and both nonces
+    dialler     HELLO       the same of its own
+
+So a stranger learns nothing of a node before it has proved that it knows the secret: 16 random bytes are all that it
+gets. HELLO:
 
     magic     8 bytes, "folkmoot"
     wire      u16, u16: the lowest and the highest version that the node supports; the highest common one counts
     fields    each tag u8, length u16, value; unknown tags and what follows the known part of a value are ignored
 
-PROOF is HMAC-SHA256 (RFC 2104, FIPS 180-4) under the secret over the prover's role and both HELLOs, so over both ids,
-nonces and versions: none of these can be changed on the way. The node that dialled proves itself first, so that an
-attacker who connects gets nothing to test guesses of the secret with. Nonces depend on the secret: nobody without it
-can predict them and collect answers. The proof covers the start of a connection; only TLS protects what follows from
-an attacker on the path.
+A MAC is HMAC-SHA256 (RFC 2104, FIPS 180-4) under the secret; each of the three begins with a label of its own, so none
+can be used for another. The MAC of a HELLO covers ids, versions and settings: none can be changed on the way. The node
+that dialled proves itself first, so that an attacker who connects gets nothing to test guesses of the secret with.
+Nonces depend on the secret: nobody without it can predict them and collect answers. A node refuses a nonce that is its
+own, with which it could be made to answer itself. The MACs cover the start of a connection; only TLS protects what
+follows from an attacker on the path.
+
+Without a secret, which the configuration allows on loopback only, PROOF and the MACs are empty: every process on the
+machine can be a peer, so there is nothing to prove.
 """
 
 from __future__ import annotations
@@ -23,9 +35,9 @@ from folkmoot.kernel.pack import get_u16, get_u32, get_u64, u16, u32, u64
 from folkmoot.kernel.rng import Rng
 from folkmoot.peer.accord import settings_of
 from folkmoot.peer.config import ClusterConfig
-from folkmoot.peer.frame import HELLO, PROOF, frame
+from folkmoot.peer.frame import CHALLENGE, HELLO, PROOF, frame
 from folkmoot.peer.member import JOINING, Member
-from folkmoot.peer.peer import PROVING, RESUMING, PeerConnection
+from folkmoot.peer.peer import INTRODUCING, PROVING, RESUMING, PeerConnection
 
 __all__ = [
     "ITSELF",
@@ -48,8 +60,14 @@ WIRE_MAX: Final = 1
 ITSELF: Final = "it is this node itself"
 SAME_ID: Final = "it has the same node.id as this node: ids must differ"
 
-_DIALLER: Final = b"D"
-_LISTENER: Final = b"L"
+ANOTHER: Final = "its secret is another one: cluster.secret_file must have the same content on all nodes"
+NONE_THERE: Final = "it has no secret, and this cluster has one: set cluster.secret_file there"
+NONE_HERE: Final = "it wants a secret, and this node has none: set cluster.secret_file here"
+
+# Labels of the three MACs.
+PROVES: Final = b"P"
+DIALLER: Final = b"D"
+LISTENER: Final = b"L"
 
 _MAGIC: Final = b"folkmoot"
 _NODE_ID: Final = 1
@@ -59,11 +77,10 @@ _ZONE: Final = 4
 _SOFTWARE: Final = 5
 _FEATURE: Final = 6  # once for each
 _CLUSTER: Final = 7  # partitions u32, then the name
-_NONCE: Final = 8
-_SECRET: Final = 9  # u8: 1 when the node has one
 _SETTING: Final = 10  # NAME=VALUE, once for each that should be equal on all nodes
 
 _NONCE_BYTES: Final = 16
+_MAC_BYTES: Final = 32
 _ID_CHARACTERS_MAX: Final = 64
 _TEXT_CHARACTERS_MAX: Final = 255
 _FEATURES_MAX: Final = 64
@@ -88,8 +105,6 @@ class Hello:
         self.settings: dict[str, str] = {}
         self.cluster = ""
         self.partitions = 0
-        self.nonce = b""
-        self.has_secret = False
 
     def member(self) -> Member:
         """Return the node as a member."""
@@ -109,8 +124,6 @@ class Hello:
         for feature in self.features:
             _put(parts, _FEATURE, feature.encode())
         _put(parts, _CLUSTER, u32(self.partitions) + self.cluster.encode())
-        _put(parts, _NONCE, self.nonce)
-        _put(parts, _SECRET, b"\x01" if self.has_secret else b"\x00")
         for name, value in self.settings.items():
             _put(parts, _SETTING, f"{name}={value}".encode())
         return b"".join(parts)
@@ -154,10 +167,6 @@ def _read_field(hello: Hello, tag: int, value: bytes) -> str:
             return "its HELLO has no number of partitions"
         hello.partitions = get_u32(value, 0)
         return _read_text(hello, tag, value[4:])
-    elif tag == _NONCE:
-        hello.nonce = value
-    elif tag == _SECRET:
-        hello.has_secret = value[:1] == b"\x01"
     elif tag in (_NODE_ID, _ADDRESS, _ZONE, _SOFTWARE, _FEATURE, _SETTING):
         return _read_text(hello, tag, value)
     return ""
@@ -197,8 +206,6 @@ def _fault_of(hello: Hello) -> str:
             return "its node id has other characters than letters, digits, '.', '_', '-'"
     if not 0 < hello.incarnation < _INCARNATION_MAX:
         return "its HELLO has no incarnation"
-    if len(hello.nonce) != _NONCE_BYTES:
-        return "its HELLO has no nonce of 16 bytes"
     return ""
 
 
@@ -222,11 +229,11 @@ def nonce(secret: bytes, seed: bytes, count: int) -> bytes:
     return hmac.new(secret, seed + u64(count), hashlib.sha256).digest()[:_NONCE_BYTES]
 
 
-def proof(secret: bytes, role: bytes, dialler_hello: bytes, listener_hello: bytes) -> bytes:
-    """Return the body of the PROOF of the node in `role`; empty without a secret."""
+def proof(secret: bytes, label: bytes, dialler_nonce: bytes, listener_nonce: bytes, hello: bytes = b"") -> bytes:
+    """Return the MAC of one byte `label`, two nonces of equal length and a HELLO; empty without a secret."""
     if not secret:
         return b""
-    text = [b"folkmoot peer 1 ", role, u32(len(dialler_hello)), dialler_hello, listener_hello]
+    text = [b"folkmoot peer 2 ", label, dialler_nonce, listener_nonce, hello]
     return hmac.new(secret, b"".join(text), hashlib.sha256).digest()
 
 
@@ -248,19 +255,44 @@ class Greeter:
         hello.settings = settings_of(config)
         hello.cluster = config.name
         hello.partitions = config.partitions
-        hello.has_secret = bool(config.secret)
         self.hello = hello
+        self._introduction = hello.encode()
 
     def begin(self, peer: PeerConnection) -> None:
-        """Send HELLO."""
+        """Send CHALLENGE."""
         self._count += 1
-        self.hello.nonce = nonce(self._secret, self._seed, self._count)
-        peer.said = self.hello.encode()
-        peer.put(frame(HELLO, peer.said))
+        peer.nonce = nonce(self._secret, self._seed, self._count)
+        peer.put(frame(CHALLENGE, peer.nonce))
+
+    def challenged(self, peer: PeerConnection, body: bytes) -> str:
+        """Take a CHALLENGE: return what is wrong with it, or "" after which the peer is PROVING or INTRODUCING."""
+        if len(body) < _NONCE_BYTES:
+            return "its CHALLENGE has no nonce of 16 bytes"
+        peer.peer_nonce = body[:_NONCE_BYTES]
+        if peer.outgoing:
+            peer.state = INTRODUCING
+            peer.put(frame(PROOF, self._mac(peer, PROVES)))
+        else:
+            peer.state = PROVING
+        return ""
+
+    def check(self, peer: PeerConnection, body: bytes) -> str:
+        """Take a PROOF: return what is wrong with it, or "" after which the peer is INTRODUCING."""
+        if not hmac.compare_digest(self._mac(peer, PROVES), body):
+            return self._fault_of(body)
+        peer.state = INTRODUCING
+        self._introduce(peer)
+        return ""
 
     def hear(self, peer: PeerConnection, body: bytes) -> str:
-        """Take a HELLO: return what is wrong with it, or "" after which the peer is PROVING."""
-        hello = read_hello(body)
+        """Take a HELLO: return what is wrong with it or its node, or "" after which the peer is RESUMING."""
+        size = len(body) - _MAC_BYTES if self._secret else len(body)
+        text, mac = body[: max(size, 0)], body[max(size, 0) :]
+        if not hmac.compare_digest(self._mac(peer, LISTENER if peer.outgoing else DIALLER, text), mac):
+            return self._fault_of(mac)
+        if peer.outgoing:
+            self._introduce(peer)  # before anything is wrong with the other one: it says so too
+        hello = read_hello(text)
         if isinstance(hello, str):
             return hello
         mine = self.hello
@@ -271,32 +303,25 @@ class Greeter:
             theirs = f"it speaks the wire versions {hello.wire_min} to {hello.wire_max}"
             return f"{theirs}, this node {mine.wire_min} to {mine.wire_max}: update the older one"
         peer.hello = hello
-        peer.heard = body
-        if mine.has_secret and not hello.has_secret:
-            return "it has no secret, and this cluster has one: set cluster.secret_file there"
-        if hello.has_secret and not mine.has_secret:
-            return "it wants a secret, and this node has none: set cluster.secret_file here"
-        peer.state = PROVING
-        if peer.outgoing:
-            peer.put(frame(PROOF, proof(self._secret, _DIALLER, peer.said, peer.heard)))
-        return ""
-
-    def check(self, peer: PeerConnection, body: bytes) -> str:
-        """Take a PROOF: return what is wrong with the peer, or "" after which it is RESUMING."""
-        hello = peer.hello
-        assert hello is not None, "PROVING comes after HELLO"
-        if peer.outgoing:
-            expected = proof(self._secret, _LISTENER, peer.said, peer.heard)
-        else:
-            expected = proof(self._secret, _DIALLER, peer.heard, peer.said)
-        if not hmac.compare_digest(expected, body):
-            return "its secret is another one: cluster.secret_file must have the same content on all nodes"
-        if hello.node_id == self.hello.node_id:
+        if hello.node_id == mine.node_id:
             return SAME_ID
-        fault = differs(self.hello, hello)
-        if fault:
-            return fault
-        if not peer.outgoing:
-            peer.put(frame(PROOF, proof(self._secret, _LISTENER, peer.heard, peer.said)))
-        peer.state = RESUMING
-        return ""
+        fault = differs(mine, hello)
+        if not fault:
+            peer.state = RESUMING
+        return fault
+
+    def _introduce(self, peer: PeerConnection) -> None:
+        """Send HELLO to a node that has proved itself."""
+        text = self._introduction
+        peer.put(frame(HELLO, text + self._mac(peer, DIALLER if peer.outgoing else LISTENER, text)))
+
+    def _mac(self, peer: PeerConnection, label: bytes, hello: bytes = b"") -> bytes:
+        if peer.outgoing:
+            return proof(self._secret, label, peer.nonce, peer.peer_nonce, hello)
+        return proof(self._secret, label, peer.peer_nonce, peer.nonce, hello)
+
+    def _fault_of(self, mac: bytes) -> str:
+        """Return why a MAC is not the expected one."""
+        if not self._secret:
+            return NONE_HERE
+        return ANOTHER if mac else NONE_THERE

@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from folkmoot.peer.handshake import Hello
     from folkmoot.peer.link import Link
 
-__all__ = ["CLOSED", "GREETING", "OPEN", "PROVING", "RESUMING", "PeerChange", "PeerConnection"]
+__all__ = ["CHALLENGED", "CLOSED", "INTRODUCING", "OPEN", "PROVING", "RESUMING", "PeerChange", "PeerConnection"]
 
-GREETING: Final = 0  # its HELLO is awaited
-PROVING: Final = 1  # its PROOF is awaited
-RESUMING: Final = 2  # its RESUME is awaited
-OPEN: Final = 3
-CLOSED: Final = 4
+CHALLENGED: Final = 0  # it was sent a CHALLENGE, and its own is awaited
+PROVING: Final = 1  # it has dialled, and its PROOF is awaited
+INTRODUCING: Final = 2  # its HELLO is awaited
+RESUMING: Final = 3  # its RESUME is awaited
+OPEN: Final = 4
+CLOSED: Final = 5
 
-_STATES: Final = ("greeting", "proving", "resuming", "open", "closed")
+_STATES: Final = ("challenged", "proving", "introducing", "resuming", "open", "closed")
 
 _UNPROVED_BYTES_MAX: Final = 4096
 """The longest frame of a peer that has not proved itself, and so the memory that it can take."""
@@ -40,12 +41,12 @@ class PeerConnection:
         self.outgoing = outgoing
         self.opened_us = now
         self.deadline_us = 0  # of the handshake
-        self.state = GREETING
+        self.state = CHALLENGED
         self.writable = True
         self.reader = FrameReader(_UNPROVED_BYTES_MAX)
         self.hello: Hello | None = None  # of the peer
-        self.said = b""  # the HELLO that was sent, and below the one received: the proofs cover both
-        self.heard = b""
+        self.nonce = b""  # that was sent, and below the one received: all proofs cover both
+        self.peer_nonce = b""
         self.wire = 0
         self.link: Link | None = None
         self.serial = 0  # of the peer's RESUME

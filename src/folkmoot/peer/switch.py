@@ -21,15 +21,24 @@ from folkmoot.peer.accord import disagreements
 from folkmoot.peer.complaint import Complaints
 from folkmoot.peer.config import ClusterConfig
 from folkmoot.peer.dial import Dials
-from folkmoot.peer.frame import CLOSE, FRAME_BYTES_MAX, HELLO, PING, PONG, PROOF, RESUME, frame
+from folkmoot.peer.frame import CHALLENGE, CLOSE, FRAME_BYTES_MAX, HELLO, PING, PONG, PROOF, RESUME, frame
 from folkmoot.peer.handshake import ITSELF, SAME_ID, Greeter
 from folkmoot.peer.link import Link, Resume, read_resume
 from folkmoot.peer.member import Member
-from folkmoot.peer.peer import CLOSED, GREETING, OPEN, PROVING, RESUMING, PeerChange, PeerConnection
+from folkmoot.peer.peer import (
+    CHALLENGED,
+    CLOSED,
+    INTRODUCING,
+    OPEN,
+    PROVING,
+    RESUMING,
+    PeerChange,
+    PeerConnection,
+)
 
 __all__ = ["HANDSHAKES_MAX", "LINKS_MAX", "Switch"]
 
-HANDSHAKES_MAX: Final = 256  # accepted connections without a proof yet; beyond it the oldest is closed
+HANDSHAKES_MAX: Final = 128  # accepted connections without a proof yet; beyond it the oldest is closed
 LINKS_MAX: Final = 1024
 REASON_BYTES_MAX: Final = 300
 
@@ -111,10 +120,13 @@ class Switch:
         state = peer.state
         if kind == CLOSE:
             self._closed_by_peer(peer, body)
-        elif kind == HELLO and state == GREETING:
-            self._handle_fault(peer, self.greeter.hear(peer, body))
+        elif kind == CHALLENGE and state == CHALLENGED:
+            fault = ITSELF if self._is_own(body) else self.greeter.challenged(peer, body)
+            self._handle_fault(peer, fault)
         elif kind == PROOF and state == PROVING:
             self._handle_fault(peer, self.greeter.check(peer, body))
+        elif kind == HELLO and state == INTRODUCING:
+            self._handle_fault(peer, self.greeter.hear(peer, body))
             if peer.state == RESUMING and peer.outgoing:
                 self._choose(peer)
         elif kind == RESUME and state == RESUMING:
@@ -129,10 +141,17 @@ class Switch:
             peer.put(frame(PONG, body))
         elif kind == PONG and state == OPEN and len(body) == 8:
             self._measure(peer, get_u64(body, 0))
-        elif state == OPEN and kind > CLOSE:
+        elif state == OPEN and kind > CHALLENGE:
             self.frames_unknown += 1  # of a later version
         else:
             self.reject(peer, f"it sent a frame of kind {kind} at the wrong time")
+
+    def _is_own(self, challenge: bytes) -> bool:
+        """Whether a challenge is one of this node's own that wait for an answer: it would be made to answer itself."""
+        for other in self.handshakes.values():
+            if challenge.startswith(other.nonce):
+                return True
+        return False
 
     def _handle_fault(self, peer: PeerConnection, fault: str) -> None:
         if not fault:
@@ -144,8 +163,16 @@ class Switch:
                 entry.itself = True
             self.close(peer, fault)
         else:
-            self.refused_us = self.now
+            self._note_refusal(peer)
             self.reject(peer, fault, ERROR if fault == SAME_ID else WARNING)
+
+    def _note_refusal(self, peer: PeerConnection) -> None:
+        """Note that this node and another one refuse each other, if it was dialled or has proved itself.
+
+        A node that starts waits then: anybody else must not be able to keep it waiting.
+        """
+        if peer.outgoing or peer.hello is not None:
+            self.refused_us = self.now
 
     def _measure(self, peer: PeerConnection, sent_us: int) -> None:
         link = peer.link
@@ -279,7 +306,8 @@ class Switch:
     def _end(self, peer: PeerConnection, code: int, why: str) -> None:
         if peer.state == CLOSED:
             return
-        if peer.writable:
+        # Somebody who has sent no CHALLENGE is told nothing.
+        if peer.writable and (peer.outgoing or peer.state != CHALLENGED):
             peer.put(frame(CLOSE, bytes([code]) + why.encode()[:REASON_BYTES_MAX]))
         self.closes.append(peer)
         self.gone(peer, why)
@@ -288,7 +316,7 @@ class Switch:
         reason = body[1 : 1 + REASON_BYTES_MAX].decode("utf-8", "replace")
         if body[:1] != bytes([_QUIET]):
             if peer.state != OPEN:
-                self.refused_us = self.now
+                self._note_refusal(peer)
             same = peer.hello is not None and peer.hello.node_id == self.me.node_id
             if peer.outgoing:
                 self.complaints.note(peer.address, f"it refuses this node: {reason}")

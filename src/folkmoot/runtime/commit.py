@@ -14,7 +14,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from folkmoot.kernel.errors import FolkmootError, StoreError
+from folkmoot.kernel.errors import StoreError
 from folkmoot.runtime.rocks import StoreFull
 from folkmoot.store.batch import Batch
 
@@ -61,7 +61,7 @@ class CommitListener(ABC):
         """There is room again, and the waiting batches are durable."""
 
     @abstractmethod
-    def failed(self, error: FolkmootError) -> None:
+    def failed(self, error: Exception) -> None:
         """The store cannot be written; the thread has ended."""
 
 
@@ -93,6 +93,12 @@ class Committer:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
+        try:
+            self._write_all()
+        except Exception as error:  # noqa: BLE001 - nothing would be acknowledged any more, and nobody be told
+            self._tell(self._listener.failed, error)
+
+    def _write_all(self) -> None:
         ending = False
         while not ending:
             batch = self._queue.get()
@@ -166,14 +172,14 @@ class Reopening:
 
     def __init__(self, target: WriteTarget) -> None:
         self.done = threading.Event()
-        self.error: StoreError | None = None
+        self.error: Exception | None = None
         self._target = target
 
     def run(self) -> None:
         """Reopen, then release the requesting thread."""
         try:
             self._target.reopen()
-        except StoreError as error:
+        except Exception as error:  # noqa: BLE001 - for the thread that asked
             self.error = error
         finally:
             self.done.set()

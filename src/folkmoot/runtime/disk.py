@@ -9,6 +9,7 @@ from typing import Final
 
 from folkmoot.config.settings import Settings
 from folkmoot.runtime.commit import WriteTarget
+from folkmoot.runtime.descriptors import Spare, available
 from folkmoot.runtime.directory import DataFolder
 from folkmoot.runtime.rocks import RocksOptions, RocksStore
 from folkmoot.store.batch import Batch
@@ -18,18 +19,24 @@ __all__ = ["Disk"]
 
 # Besides the logs of the store: RocksDB writes them again, as tables, when it reopens the store.
 REOPEN_BYTES: Final = 8 << 20
+# RocksDB opens its manifest, its logs and the first tables.
+REOPEN_FILES: Final = 64
 # Twice what the store keeps in memory before it writes a table.
 RECLAIM_BYTES: Final = 32 << 20
 
 
 class Disk(WriteTarget):
-    """Data folder and store of one node; raises StoreError if they cannot be used."""
+    """Data folder and store of one node; raises StoreError if they cannot be used.
 
-    def __init__(self, settings: Settings) -> None:
+    open_files_max: tables that the store keeps open.
+    """
+
+    def __init__(self, settings: Settings, open_files_max: int = 256) -> None:
         node = settings.node
         self.free_bytes_min = node.free_bytes_min
         self.folder = DataFolder(node.data, node.id, node.partitions)
         options = RocksOptions()
+        options.open_files_max = open_files_max
         options.sync = node.durability == "fsync"
         options.salvage = node.salvage
         try:
@@ -38,6 +45,8 @@ class Disk(WriteTarget):
         except BaseException:
             self.folder.close()
             raise
+        self.spare = Spare()
+        self._store.relieve = self.spare.release
         self.torn_bytes = self._store.torn_bytes
         self.incomplete = node.salvage or self.folder.lost()  # what was acknowledged may be missing at the end
         self._forced = options.sync
@@ -54,9 +63,14 @@ class Disk(WriteTarget):
         self._store.write(batches)
 
     def has_room(self) -> bool:
-        """Whether there is enough room to reopen the store and to write to it."""
-        logs = sum(path.stat().st_size for path in self.folder.store.glob("*.log"))
-        return self.folder.free_bytes() >= max(self.free_bytes_min, logs + REOPEN_BYTES)
+        """Whether there are enough room and enough descriptors to reopen the store and to write to it."""
+        try:
+            if not available(REOPEN_FILES):
+                return False
+            logs = sum(path.stat().st_size for path in self.folder.store.glob("*.log"))
+            return self.folder.free_bytes() >= max(self.free_bytes_min, logs + REOPEN_BYTES)
+        except OSError:  # a log was removed meanwhile, or the last descriptor was taken
+            return False
 
     def reopen(self) -> None:
         """Close the store and open it again."""

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from asyncio import BaseProtocol, Transport
 from typing import Final
 
-__all__ = ["LINGER_BYTES_MAX", "LINGER_S", "Drain", "Handle", "close_in_order"]
+__all__ = ["GONE", "LINGER_BYTES_MAX", "LINGER_S", "Drain", "Handle", "close_in_order"]
 
 # A connection that is being closed is aborted after this time: its peer does not read the last bytes, goes on
 # sending, or does not close its side.
@@ -51,8 +51,44 @@ class Handle(ABC):
         """Take what the peer sends."""
 
     @abstractmethod
+    def is_closing(self) -> bool:
+        """Whether the connection is being closed, or closed: nothing more can be written."""
+
+    @abstractmethod
     def get_write_buffer_size(self) -> int:
         """Return how many bytes are not sent yet."""
+
+
+class Gone(Handle):
+    """The handle of a connection that is lost: a transport raises an error when it is used after its end."""
+
+    __slots__ = ()
+
+    def write(self, data: bytes) -> None:
+        """Drop the bytes."""
+
+    def close(self) -> None:
+        """Nothing is left to close."""
+
+    def abort(self) -> None:
+        """Nothing is left to close."""
+
+    def pause_reading(self) -> None:
+        """Nothing more is read."""
+
+    def resume_reading(self) -> None:
+        """Nothing more is read."""
+
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written: always."""
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes are not sent yet: none ever will be."""
+        return 0
+
+
+GONE: Final = Gone()
 
 
 class Drain(asyncio.BufferedProtocol, Handle):

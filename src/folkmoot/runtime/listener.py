@@ -6,7 +6,6 @@ reported at once; it accepts last.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,38 +14,63 @@ from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
 from folkmoot.config.unit import Address
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.limits import Limits
+from folkmoot.runtime.acceptor import Accepted, Acceptor, Reception
+from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.loop import Turns
-from folkmoot.runtime.tcp import Gate, TcpProtocol, TlsProtocol, listen
-from folkmoot.runtime.tls import Certificates
+from folkmoot.runtime.tcp import TcpProtocol, TlsProtocol, listen
+from folkmoot.runtime.tls import Certificates, reason_of, tls_options
 from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
 
-__all__ = ["Listener", "open_listeners"]
+__all__ = ["Listener", "Say", "open_listeners", "report_failure"]
 
 # While a TLS connection is being closed, uvloop discards what its peer still sends, without a limit in bytes.
 TLS_SHUTDOWN_S: Final = 2.0
 
 
-class Listener:
-    """One bound socket, and the server on it once `start` has run."""
+Say = Callable[..., None]
+"""`say(level, kind, **fields)` writes an event."""
+
+
+class Listener(Reception):
+    """One bound socket, and what accepts on it once `start` has run."""
 
     def __init__(self, settings: ListenerSettings, tls: TlsSettings | None) -> None:
         self.settings = settings
         self.certificates = None if tls is None else Certificates(tls)
         self._socket: socket.socket | None = listen(settings.address.host, settings.address.port)
         self.address = Address(settings.address.host, self._socket.getsockname()[1])
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
 
-    async def start(self, turns: Turns, gate: Gate, limits: Limits) -> None:
+    def start(self, turns: Turns, gate: Gate, limits: Limits, say: Say) -> None:
         """Accept connections from now on."""
         assert self._socket is not None, "a listener starts once"
-        options: dict[str, Any] = {}
-        if self.certificates is not None:
-            options["ssl"] = self.certificates.context
-            options["ssl_handshake_timeout"] = limits.connect_timeout_us / SECOND
-            options["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
-        factory = protocol_factory(self.settings, turns, gate, limits)
-        self._server = await turns.loop.create_server(factory, sock=self._socket, backlog=4096, **options)
-        self._socket = None  # the server's now
+        self._turns = turns
+        self._say = say
+        self._handshake_s = limits.connect_timeout_us / SECOND
+        self._make = protocol_factory(self.settings, turns, gate, limits)
+        self._acceptor = Acceptor(self._socket, gate, self, turns.loop)
+        self._socket = None  # the acceptor's now
+        self._acceptor.start()
+
+    def protocol(self, arrival: Arrival) -> Accepted:
+        """Return the protocol of an accepted connection."""
+        return self._make(arrival)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of TLS, if there is any."""
+        return tls_options(self.certificates, self._handshake_s, TLS_SHUTDOWN_S)
+
+    def refused(self, _address: str) -> None:
+        """Count a connection for which there is no room; the log has the sum."""
+        self._turns.node.counters.connections_refused += 1
+
+    def paused(self, error: OSError) -> None:
+        """Say why no connection is accepted for a while."""
+        self._say("warning", "accept_paused", address=str(self.address), reason=reason_of(error))
+
+    def failed(self, address: str, error: Exception) -> None:
+        """Say why a connection could not be made."""
+        report_failure(self._turns, self._say, address, error)
 
     def reload(self) -> None:
         """Read the certificates again; on TlsError the old ones stay in use."""
@@ -55,12 +79,21 @@ class Listener:
 
     def close(self) -> None:
         """Stop accepting; idempotent."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def report_failure(turns: Turns, say: Say, address: str, error: Exception) -> None:
+    """Log a connection that ended before it was made: what the network or TLS refused, or an unexpected error."""
+    if isinstance(error, OSError):  # ssl.SSLError is one
+        say("info", "connection_failed", address=address, reason=reason_of(error))
+    else:
+        turns.node.counters.connection_errors += 1
+        turns.complain(address, error)
 
 
 def open_listeners(settings: Settings) -> list[Listener]:
@@ -78,12 +111,12 @@ def open_listeners(settings: Settings) -> list[Listener]:
 
 def protocol_factory(
     settings: ListenerSettings, turns: Turns, gate: Gate, limits: Limits
-) -> Callable[[], asyncio.Protocol]:
+) -> Callable[[Arrival], Accepted]:
     """Return the factory of the protocol for each accepted connection."""
     if settings.protocol == "mqtt":
-        return lambda: TcpProtocol(turns, gate)
+        return lambda arrival: TcpProtocol(turns, gate, arrival)
     if settings.protocol == "mqtts":
-        return lambda: TlsProtocol(turns, gate)
+        return lambda arrival: TlsProtocol(turns, gate, arrival)
     # A message may hold several packets: leave room for the largest one and some small ones.
     rules = WebSocketRules(settings.path, limits.packet_bytes_max + 65_536)
-    return lambda: WebSocketProtocol(turns, gate, rules, settings.protocol)
+    return lambda arrival: WebSocketProtocol(turns, gate, arrival, rules, settings.protocol)

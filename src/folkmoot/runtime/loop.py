@@ -1,7 +1,9 @@
 """Turns: pass everything that happened in one iteration of the event loop to the node, then carry out its effects.
 
-Owns the clock, the timer and the order of effects (see `folkmoot.node.effect`). It decides nothing about MQTT and
-knows no kind of socket: the handle of a connection is anything with the methods of `Handle`.
+Owns the clock, the timer and the order of effects (see `folkmoot.node.effect`), and which errors end the node. A fault
+of the node or of its store does (`ask`, `fail`). An unexpected error of one connection, or of one HTTP request, ends
+that one and is logged with its trace (`on_handle`, `broken`). It decides nothing about MQTT and knows no kind of
+socket: the handle of a connection is anything with the methods of `Handle`.
 """
 
 from __future__ import annotations
@@ -10,20 +12,19 @@ from abc import ABC, abstractmethod
 from asyncio import AbstractEventLoop, TimerHandle
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from folkmoot.kernel.clock import NEVER
-from folkmoot.kernel.errors import FolkmootError
 from folkmoot.runtime.clock import Clock
 from folkmoot.runtime.commit import CommitListener
-from folkmoot.runtime.drain import LINGER_S, Handle, close_in_order
+from folkmoot.runtime.drain import GONE, LINGER_S, Handle, close_in_order
 from folkmoot.runtime.password import CheckListener
 
 if TYPE_CHECKING:
     from folkmoot.kernel.event import Event
     from folkmoot.node import Effects, Node
     from folkmoot.report.call import Call
-    from folkmoot.session.connection import Authenticate, Connection
+    from folkmoot.session.connection import Authenticate, Connection, PeerInfo
     from folkmoot.store.batch import Batch
 
 __all__ = ["LARGE_BYTES", "TURN_BYTES_MAX", "Carrier", "Turns"]
@@ -33,6 +34,9 @@ WAKE_S_MAX: Final = 60.0
 # Pieces of at least LARGE_BYTES count as large. A turn reads TURN_BYTES_MAX of them, and one more per connection.
 LARGE_BYTES: Final = 16_384
 TURN_BYTES_MAX: Final = 256 << 10
+
+
+Result = TypeVar("Result")
 
 
 class Carrier(ABC):
@@ -68,17 +72,18 @@ class Turns(CommitListener, CheckListener):
         self.check: Callable[[Authenticate], None] = _no_check
         self.log: Callable[[Iterable[Event], int], None] = _no_log
         self.fail: Callable[[Exception], None] = _no_fail
+        self.complain: Callable[[str, Exception], None] = _no_complaint  # address or name of what failed, and its error
         self.after_written: Callable[[], None] | None = None  # called at the end of a turn with something new to read
         self.answered: Callable[[Call], None] = _no_call
         self.carrier: Carrier | None = None  # None: a node without a cluster
         self._written = False
         self._read_bytes = 0  # in large pieces, in this turn
         self._full: list[Connection] = []  # connections that are not read until the turn ends
-        self._full_peers: list[Handle] = []
+        self._full_peers: list[tuple[str, Handle]] = []  # with their addresses
         self._waiting: deque[tuple[int, int, int]] = deque()  # token, since when, bytes
         self._wake_handle: TimerHandle | None = None
         self._wake_us = NEVER
-        self._lingering: dict[int, tuple[float, Handle]] = {}
+        self._lingering: dict[int, tuple[float, Connection]] = {}
         self._linger_handle: TimerHandle | None = None
         self._full_reasons: dict[str, str] = {}
 
@@ -90,6 +95,56 @@ class Turns(CommitListener, CheckListener):
             self.loop.call_soon(self._end)
         return self.now
 
+    # Faults
+
+    def ask(self, call: Callable[..., Result], *arguments: object) -> Result | None:
+        """Call the node with `arguments` and the time of the turn; an exception is a fault of the node, and ends it."""
+        now = self.begin()
+        try:
+            return call(*arguments, now)
+        except Exception as error:  # noqa: BLE001 - a bug: the node must not continue after half a turn
+            self.fail(error)
+            return None
+
+    def on_handle(self, connection: Connection, action: Callable[[Any], None]) -> None:
+        """Call a method of a connection's handle; an exception ends this connection."""
+        try:
+            action(connection.handle)
+        except Exception as error:  # noqa: BLE001 - whatever it is, other connections go on
+            self.broken(connection, error)
+
+    def broken(self, connection: Connection, error: Exception) -> None:
+        """End a connection because of an unexpected error."""
+        if connection.id in self.open and not self.spoiled(connection.handle, connection.info.address, error):
+            self.lost(connection, "an unexpected error, see connection_error in the log")
+
+    def spoiled(self, handle: Any, address: str, error: Exception) -> bool:
+        """Report an unexpected error of a connection and abort it; return False if even that fails."""
+        self.node.counters.connection_errors += 1
+        self.complain(address, error)
+        try:
+            handle.abort()
+        except Exception as another:  # noqa: BLE001 - as above
+            self.complain(address, another)
+            return False
+        return True
+
+    def _for_others(self, action: Callable[..., None], *arguments: object) -> None:
+        """Tell a service in this process what it waits for: its error is not the node's."""
+        try:
+            action(*arguments)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.complain("a service of this process", error)
+
+    # Input
+
+    def connected(self, handle: object, info: PeerInfo) -> Connection | None:
+        """Make a connection known to the node; None if the node has failed."""
+        connection: Connection | None = self.ask(self.node.connect, handle, info)
+        if connection is not None:
+            self.open.add(connection.id)
+        return connection
+
     def took(self, connection: Connection, size: int) -> None:
         """Count a large piece; above the limit of this turn, the connection is not read until the next one.
 
@@ -97,24 +152,32 @@ class Turns(CommitListener, CheckListener):
         """
         self._read_bytes += size
         if self._read_bytes > TURN_BYTES_MAX and connection.id in self.open:
-            cast("Handle", connection.handle).pause_reading()
+            self.on_handle(connection, _pause_reading)
             self._full.append(connection)
 
-    def took_from_peer(self, handle: Handle, size: int) -> None:
+    def took_from_peer(self, address: str, handle: Handle, size: int) -> None:
         """Count a large piece from another node, as `took` does."""
         self._read_bytes += size
         if self._read_bytes > TURN_BYTES_MAX:
-            handle.pause_reading()
-            self._full_peers.append(handle)
+            try:
+                handle.pause_reading()
+            except Exception as error:  # noqa: BLE001 - as in `on_handle`
+                self.spoiled(handle, address, error)
+            else:
+                self._full_peers.append((address, handle))
 
     def _go_on_reading(self) -> None:
         self._read_bytes = 0
-        for handle in self._full_peers:
-            handle.resume_reading()
+        for address, handle in self._full_peers:
+            try:
+                if not handle.is_closing():
+                    handle.resume_reading()
+            except Exception as error:  # noqa: BLE001 - as in `on_handle`
+                self.spoiled(handle, address, error)
         self._full_peers.clear()
         for connection in self._full:
             if not connection.reading_paused and connection.id in self.open:
-                cast("Handle", connection.handle).resume_reading()
+                self.on_handle(connection, _resume_reading)
         self._full.clear()
 
     def _end(self) -> None:
@@ -132,11 +195,15 @@ class Turns(CommitListener, CheckListener):
                 self.carrier.carry(effects)  # before clients: they wait for what other nodes answer
             connection: Any  # a call of `cast` per connection would cost more than the write of a small packet
             for connection in effects.outputs:
-                connection.handle.write(connection.take_output())
+                data = connection.take_output()
+                try:
+                    connection.handle.write(data)
+                except Exception as error:  # noqa: BLE001 - as in `on_handle`, and without its price
+                    self.broken(connection, error)
             if effects.grown:
                 self._written = True
             for call in effects.calls:
-                self.answered(call)
+                self._for_others(self.answered, call)
             if effects.closes or effects.pauses or effects.resumes or effects.checks or effects.events:
                 self._rare(effects)
             if effects.more:
@@ -151,7 +218,7 @@ class Turns(CommitListener, CheckListener):
         if self._written:
             self._written = False
             if self.after_written is not None:
-                self.after_written()
+                self._for_others(self.after_written)
 
     def _hand_over(self, batch: Batch) -> None:
         """Submit a batch to the store, and note when."""
@@ -165,13 +232,16 @@ class Turns(CommitListener, CheckListener):
 
     def _rare(self, effects: Effects) -> None:
         for connection in effects.closes:
-            self._close(connection)
+            try:
+                self._close(connection)
+            except Exception as error:  # noqa: BLE001 - as in `on_handle`
+                self.broken(connection, error)
         for connection in effects.pauses:
             if connection.id in self.open:
-                cast("Handle", connection.handle).pause_reading()
+                self.on_handle(connection, _pause_reading)
         for connection in effects.resumes:
             if connection.id in self.open:
-                cast("Handle", connection.handle).resume_reading()
+                self.on_handle(connection, _resume_reading)
         for check in effects.checks:
             self.check(check)
         if effects.events:
@@ -194,11 +264,7 @@ class Turns(CommitListener, CheckListener):
     def _wake(self) -> None:
         if self.halted:
             return
-        now = self.begin()
-        try:
-            self.node.wake(now)
-        except Exception as error:  # noqa: BLE001 - as in `_end`
-            self.fail(error)
+        self.ask(self.node.wake)
 
     # Connections
 
@@ -218,7 +284,7 @@ class Turns(CommitListener, CheckListener):
         """Abort a connection that is being closed after LINGER_S, unless it is lost by then."""
         if connection.id in self._lingering:
             return
-        self._lingering[connection.id] = (self.loop.time() + LINGER_S, cast("Handle", connection.handle))
+        self._lingering[connection.id] = (self.loop.time() + LINGER_S, connection)
         if self._linger_handle is None:
             self._linger_handle = self.loop.call_later(LINGER_S, self._cut_lingering)
 
@@ -226,25 +292,37 @@ class Turns(CommitListener, CheckListener):
         """Whether an open connection is not being closed yet, or has unsent bytes."""
         if len(self.open) > len(self._lingering):
             return True
-        return any(handle.get_write_buffer_size() > 0 for _, handle in self._lingering.values())
+        for _, connection in list(self._lingering.values()):
+            try:
+                if cast("Handle", connection.handle).get_write_buffer_size() > 0:
+                    return True
+            except Exception as error:  # noqa: BLE001 - as in `on_handle`
+                self.broken(connection, error)
+        return False
 
     def _cut_lingering(self) -> None:
         """Abort connections that have been closing for too long; entries are in the order of their deadlines."""
         self._linger_handle = None
         time_s = self.loop.time()
-        for number, (deadline, handle) in list(self._lingering.items()):
+        for number, (deadline, connection) in list(self._lingering.items()):
             if deadline > time_s:
                 self._linger_handle = self.loop.call_later(deadline - time_s, self._cut_lingering)
                 return
             del self._lingering[number]
-            handle.abort()
+            self.on_handle(connection, _abort)
 
     def lost(self, connection: Connection, reason: str) -> None:
         """Report to the node that a network connection is gone."""
-        now = self.begin()
         self.open.discard(connection.id)
         self._lingering.pop(connection.id, None)
-        self.node.lost(connection, reason, now)
+        connection.handle = GONE  # output of this turn may still be on its way to it
+        if not self.halted:
+            self.ask(self.node.lost, connection, reason)
+
+    def writable(self, connection: Connection, flag: bool) -> None:
+        """Report to the node that a transport's buffer is full (False), or has room again (True)."""
+        if not self.halted:
+            self.ask(self.node.writable, connection, flag)
 
     # What other threads report
 
@@ -261,7 +339,7 @@ class Turns(CommitListener, CheckListener):
             waits.record(now - since)
             counters.commit_waiting_batches -= 1
             counters.commit_waiting_bytes -= size
-        self.node.written(token, now)
+        self.ask(self.node.written, token)
 
     def waiting_since(self) -> int:
         """Return when the oldest batch that is not durable was submitted, in microseconds; 0 if there is none."""
@@ -275,14 +353,14 @@ class Turns(CommitListener, CheckListener):
         """There is room on the disk again, and the waiting batches are durable."""
         self.storage("write", "")
 
-    def failed(self, error: FolkmootError) -> None:
+    def failed(self, error: Exception) -> None:
         """The store cannot be written."""
         self.fail(error)
 
     def authenticated(self, connection: Connection, accepted: bool) -> None:
         """Pass the result of a password check to the node."""
-        if connection.id in self.open:
-            self.node.authenticated(connection, accepted, self.begin())
+        if connection.id in self.open and not self.halted:
+            self.ask(self.node.authenticated, connection, accepted)
 
     def is_open(self, connection: Connection) -> bool:
         """Whether a connection is not lost yet."""
@@ -291,7 +369,7 @@ class Turns(CommitListener, CheckListener):
     def cut(self, connection: Connection) -> None:
         """Abort a connection; the node learns of it as of any other loss."""
         if connection.id in self.open:
-            cast("Handle", connection.handle).abort()
+            self.on_handle(connection, _abort)
 
     def storage(self, source: str, reason: str) -> None:
         """Record why `source` has no room on disk ("" if it has); notify the node when the overall state changes."""
@@ -302,7 +380,7 @@ class Turns(CommitListener, CheckListener):
             self._full_reasons.pop(source, None)
         full = bool(self._full_reasons)
         if full != before:
-            self.node.storage(full, reason, self.begin())
+            self.ask(self.node.storage, full, reason)
 
     def halt(self) -> None:
         """Stop for good: after a bug, half a turn must be neither written nor sent."""
@@ -316,6 +394,22 @@ class Turns(CommitListener, CheckListener):
             if handle is not None:
                 handle.cancel()
         self._wake_us = 0  # nothing is due earlier
+
+
+def _pause_reading(handle: Handle) -> None:
+    handle.pause_reading()
+
+
+def _resume_reading(handle: Handle) -> None:
+    handle.resume_reading()
+
+
+def _abort(handle: Handle) -> None:
+    handle.abort()
+
+
+def _no_complaint(_what: str, _error: Exception) -> None:
+    """Drop the report: there is no log."""
 
 
 def _no_receive(_connection: Any, _data: bytes, _now: int) -> None:

@@ -7,24 +7,29 @@ protocol makes one call into the node per chunk, and output is written once per 
 from __future__ import annotations
 
 import asyncio
-import os
+import contextlib
 import socket
 import ssl
+import time
 from asyncio import AbstractEventLoop, BaseTransport, Transport
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from folkmoot.config.cluster import ClusterSettings
 from folkmoot.config.unit import Address, parse_address
 from folkmoot.peer.peer import PeerConnection
-from folkmoot.runtime.drain import close_in_order
+from folkmoot.peer.switch import HANDSHAKES_MAX, LINKS_MAX
+from folkmoot.runtime.acceptor import Accepted, Acceptor, Reception
+from folkmoot.runtime.drain import GONE, close_in_order
+from folkmoot.runtime.gate import Arrival, Gate
+from folkmoot.runtime.listener import Say, report_failure
 from folkmoot.runtime.loop import LARGE_BYTES, Carrier, Turns
 from folkmoot.runtime.tcp import listen, peer_info, set_keepalive
-from folkmoot.runtime.tls import Certificates, fill
+from folkmoot.runtime.tls import Certificates, fill, reason_of, tls_options
 
 if TYPE_CHECKING:
     from folkmoot.node import Effects
 
-__all__ = ["PeerNetwork", "PeerProtocol"]
+__all__ = ["TLS_HANDSHAKES_MAX", "PeerNetwork", "PeerProtocol"]
 
 # Time limit of a connection attempt. A new attempt sends its SYN at once, so that a node is reached soon after its
 # network has recovered; the system itself would double its pause each time.
@@ -32,42 +37,56 @@ DIAL_S: Final = 2.0
 # How long a connection may take to close. Nothing is lost when it is aborted: the link sends it again.
 LINGER_S: Final = 1.0
 HANDSHAKE_S: Final = 5.0
+# TLS handshakes of accepted connections at once. Beyond it the oldest one makes room: see `folkmoot.runtime.gate`.
+TLS_HANDSHAKES_MAX: Final = 64
 # A frame of a busy turn has some hundred kilobytes: with the default of 64 kB, every one would pause the link.
 WRITE_BYTES_HIGH: Final = 1 << 20
 WRITE_BYTES_LOW: Final = 1 << 18
 
 
-class PeerProtocol(asyncio.Protocol):
-    """One connection to another node; `address` is what was dialled, "" for an accepted one."""
+class PeerProtocol(Accepted):
+    """One connection to another node: dialled to `address`, or accepted, with its entry in the gate."""
 
-    __slots__ = ("_address", "_network", "_peer", "_turns")
+    __slots__ = ("_address", "_arrival", "_network", "_peer", "_turns")
 
-    def __init__(self, network: PeerNetwork, turns: Turns, address: str) -> None:
+    def __init__(self, network: PeerNetwork, turns: Turns, address: str, arrival: Arrival | None = None) -> None:
+        super().__init__()
         self._network = network
         self._turns = turns
         self._address = address
+        self._arrival = arrival
         self._peer: Any = None  # a PeerConnection, once the node knows of it
 
     def connection_made(self, transport: BaseTransport) -> None:
-        """Register the connection with the node."""
+        """Register the connection with the node, which limits the time and the number of handshakes from now on."""
+        self.made = True
         made = cast("Transport", transport)
+        if self._arrival is not None:
+            self._network.gate.finish(self._arrival)
+        try:
+            self._begin(made)
+        except Exception as error:  # noqa: BLE001 - whatever it is, other connections go on
+            if not self._turns.spoiled(made, self._address or "unknown", error):
+                self.left()
+
+    def _begin(self, made: Transport) -> None:
         if self._turns.halted:
             made.abort()
             return
         made.set_write_buffer_limits(WRITE_BYTES_HIGH, WRITE_BYTES_LOW)
-        outgoing = bool(self._address)
-        address = self._address or peer_info(transport, "tcp", None).address
-        peer = self._turns.node.peer_connected(made, address, outgoing, self._turns.begin())
-        self._network.open[peer.id] = made
-        self._peer = peer
+        address = self._address or peer_info(made, "tcp", None).address
+        peer = self._turns.ask(self._turns.node.peer_connected, made, address, bool(self._address))
+        if peer is not None:
+            self._network.open[peer.id] = made
+            self._peer = peer
 
     def data_received(self, data: bytes) -> None:
         """Pass a chunk to the node."""
         turns = self._turns
         if not turns.halted and self._peer is not None:
-            turns.node.peer_received(self._peer, data, turns.begin())
+            turns.ask(turns.node.peer_received, self._peer, data)
             if len(data) >= LARGE_BYTES and not turns.halted:
-                turns.took_from_peer(self._peer.handle, len(data))
+                turns.took_from_peer(self._peer.address, self._peer.handle, len(data))
 
     def pause_writing(self) -> None:
         """The peer reads more slowly than the node sends."""
@@ -79,18 +98,27 @@ class PeerProtocol(asyncio.Protocol):
 
     def _set_writable(self, flag: bool) -> None:
         if not self._turns.halted and self._peer is not None:
-            self._turns.node.peer_writable(self._peer, flag, self._turns.begin())
+            self._turns.ask(self._turns.node.peer_writable, self._peer, flag)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Report the loss to the node."""
+        self.left()
         if self._peer is not None:
             self._network.open.pop(self._peer.id, None)
+            self._peer.handle = GONE  # output of this turn may still be on its way to it
             if not self._turns.halted:
                 why = str(error) if error is not None else "closed by the peer"
-                self._turns.node.peer_lost(self._peer, why, self._turns.begin())
+                self._turns.ask(self._turns.node.peer_lost, self._peer, why)
+
+    def left(self) -> None:
+        """Its socket is closed: tell the gate; idempotent."""
+        arrival, self._arrival = self._arrival, None
+        if arrival is not None:
+            self._network.gate.finish(arrival)
+            self._network.gate.leave()
 
 
-class PeerNetwork(Carrier):
+class PeerNetwork(Carrier, Reception):
     """All connections to other nodes, and their listener.
 
     The constructor binds, so that a wrong address or certificate is reported at once (ListenError, TlsError); `start`
@@ -108,7 +136,9 @@ class PeerNetwork(Carrier):
             self._client_context = client_context(self._certificates)
         self._socket: socket.socket | None = listen(settings.listen.host, settings.listen.port)
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
-        self._server: asyncio.Server | None = None
+        # The node refuses peers beyond its own limits; here TLS handshakes are limited, and sockets being closed.
+        self.gate = Gate(HANDSHAKES_MAX + LINKS_MAX, TLS_HANDSHAKES_MAX, time.monotonic, TLS_HANDSHAKES_MAX)
+        self._acceptor: Acceptor | None = None
         self._turns: Turns | None = None
         self._dials: set[asyncio.Task[None]] = set()
 
@@ -117,32 +147,53 @@ class PeerNetwork(Carrier):
         """The address that other nodes connect to."""
         return self.settings.peer_address(self.address.port)
 
-    async def start(self, turns: Turns) -> None:
+    def start(self, turns: Turns, say: Say) -> None:
         """Begin to accept peers, and to dial those that the node requests."""
         assert self._socket is not None, "a network starts once"
         self._turns = turns
-        options: dict[str, Any] = {}
-        if self._certificates is not None:
-            options = {
-                "ssl": self._certificates.context,
-                "ssl_handshake_timeout": HANDSHAKE_S,
-                "ssl_shutdown_timeout": LINGER_S,
-            }
-        self._server = await turns.loop.create_server(
-            lambda: PeerProtocol(self, turns, ""), sock=self._socket, backlog=256, **options
-        )
-        self._socket = None  # the server's now
+        self._say = say
+        self._acceptor = Acceptor(self._socket, self.gate, self, turns.loop)
+        self._socket = None  # the acceptor's now
+        self._acceptor.start()
         turns.carrier = self
+
+    def protocol(self, arrival: Arrival) -> Accepted:
+        """Return the protocol of an accepted connection."""
+        assert self._turns is not None, "nothing is accepted before `start`"
+        return PeerProtocol(self, self._turns, "", arrival)
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of TLS, if there is any."""
+        return tls_options(self._certificates, HANDSHAKE_S, LINGER_S)
+
+    def refused(self, address: str) -> None:
+        """Say that there is no room for a connection."""
+        self._say("warning", "peer_refused", address=address, reason="too many connections that do not finish TLS")
+
+    def paused(self, error: OSError) -> None:
+        """Say why no connection is accepted for a while."""
+        self._say("warning", "accept_paused", address=str(self.address), reason=reason_of(error))
+
+    def failed(self, address: str, error: Exception) -> None:
+        """Say why a connection could not be made."""
+        assert self._turns is not None, "nothing is accepted before `start`"
+        report_failure(self._turns, self._say, address, error)
 
     def carry(self, effects: Effects) -> None:
         """Carry out the effects of a turn on peers: output first, because it may hold the reason of a close."""
         for peer in effects.peer_outputs:
             data = peer.take_output()
             handle = cast("Transport", peer.handle)
-            if not handle.is_closing():
-                handle.write(data)
+            try:
+                if not handle.is_closing():
+                    handle.write(data)
+            except Exception as error:  # noqa: BLE001 - whatever it is, other connections go on
+                self._broken(peer, error)
         for peer in effects.peer_closes:
-            self._close(peer)
+            try:
+                self._close(peer)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._broken(peer, error)
         for address in effects.dials:
             assert self._turns is not None
             task = self._turns.loop.create_task(self._dial(self._turns, address))
@@ -154,12 +205,23 @@ class PeerNetwork(Carrier):
         if peer.id in self.open and not handle.is_closing():
             peer.handle = close_in_order(handle) or handle
             assert self._turns is not None
-            self._turns.loop.call_later(LINGER_S, self._abort, peer.id)
+            self._turns.loop.call_later(LINGER_S, self._abort, peer)
 
-    def _abort(self, number: int) -> None:
-        handle = self.open.get(number)
-        if handle is not None:
-            handle.abort()
+    def _broken(self, peer: PeerConnection, error: Exception) -> None:
+        """End a connection because of an unexpected error."""
+        turns = self._turns
+        assert turns is not None, "there are no connections before `start`"
+        if peer.id in self.open and not turns.spoiled(peer.handle, peer.address, error):
+            del self.open[peer.id]
+            peer.handle = GONE
+            turns.ask(turns.node.peer_lost, peer, "an unexpected error, see connection_error in the log")
+
+    def _abort(self, peer: PeerConnection) -> None:
+        if peer.id in self.open:
+            try:
+                self.open[peer.id].abort()
+            except Exception as error:  # noqa: BLE001 - as in `carry`
+                self._broken(peer, error)
 
     async def _dial(self, turns: Turns, address: str) -> None:
         refused = False
@@ -175,8 +237,12 @@ class PeerNetwork(Carrier):
             why = f"no answer within {DIAL_S:g} s"
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             why = reason_of(error)
+        except Exception as error:  # noqa: BLE001 - as in `carry`
+            turns.node.counters.connection_errors += 1
+            turns.complain(address, error)
+            why = f"{type(error).__name__}: {error}"
         if not turns.halted:
-            turns.node.dial_failed(address, why, refused, turns.begin())
+            turns.ask(turns.node.dial_failed, address, why, refused)
 
     async def _introduce(self, turns: Turns, sock: socket.socket, address: str) -> None:
         """Register a connected socket with the node, after the TLS handshake if there is one."""
@@ -202,24 +268,18 @@ class PeerNetwork(Carrier):
 
     def close(self) -> None:
         """Close all connections and stop accepting; idempotent."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        if self._acceptor is not None:
+            self._acceptor.close()
+            self._acceptor = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None
         for task in self._dials:
             task.cancel()
         for handle in self.open.values():
-            if not handle.is_closing():
-                handle.close()
-
-
-def reason_of(error: Exception) -> str:
-    """Return why a connection failed, as the system or the TLS library describes it."""
-    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and (error.errno or 0) > 0:
-        return os.strerror(error.errno or 0).lower()
-    return str(error)
+            with contextlib.suppress(Exception):  # the process ends
+                if not handle.is_closing():
+                    handle.close()
 
 
 def client_context(certificates: Certificates) -> ssl.SSLContext:

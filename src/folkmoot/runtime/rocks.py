@@ -13,7 +13,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from rocksdict import (
     BlockBasedOptions,
@@ -54,10 +54,21 @@ SPANS_S: Final = 1.0  # maximum age of the cached sizes of tables
 KEY_END: Final = b"\xff" * 16
 
 FULL_WORDS: Final = ("No space left", "Disk quota exceeded", "Max allowed space was reached")
+SHORT_WORDS: Final = ("Too many open files",)  # EMFILE; ENFILE adds "in system"
+# A read that finds no descriptor for a table is repeated after these pauses. It cannot wait for longer: it is made in
+# the loop's thread. The first time the spare descriptors are released.
+READ_PAUSES_S: Final = (0.0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.8)
+
+
+Result = TypeVar("Result")
 
 
 class StoreFull(StoreError):
-    """A write failed because the file system is full; it can be repeated after `reopen`, once there is room."""
+    """A write failed because there is no room, or no descriptor; it can be repeated after `reopen`, once there is."""
+
+
+class DescriptorsGone(StoreFull):
+    """No file can be opened: the process, or the whole system, has too many open files."""
 
 
 class RocksOptions:
@@ -76,6 +87,8 @@ class RocksStore(Reader):
 
     def __init__(self, folder: Path, options: RocksOptions, create: bool) -> None:
         self.folder = folder
+        self.sleep: Callable[[float], None] = time.sleep
+        self.relieve: Callable[[], None] = _nothing  # releases descriptors that are kept for this case
         self.torn_bytes = 0  # of an unfinished write, removed when the store was opened
         self._options = options
         self._database_options = database_options(options)
@@ -108,6 +121,11 @@ class RocksStore(Reader):
     def _explain(self, error: Exception) -> StoreError:
         """Return an error that names the file, the damage and what to do."""
         text = " ".join(str(error).split())
+        if any(word in text for word in SHORT_WORDS):
+            return DescriptorsGone(
+                f"no file can be opened in {self.folder}: {text}; "
+                "raise the limit of open files (ulimit -n, LimitNOFILE)"
+            )
         if any(word in text for word in FULL_WORDS):
             return StoreFull(f"no room to write in {self.folder}: {text}; free some space on this file system")
         if "Corruption" in text or "No such file" in text:
@@ -121,51 +139,68 @@ class RocksStore(Reader):
             )
         return StoreError(f"cannot use the store {self.folder}: {text}")
 
+    def _patiently(self, read: Callable[[], Result]) -> Result:
+        """Return what `read` returns; repeat it while no file can be opened for it."""
+        for pause_s in READ_PAUSES_S:
+            try:
+                return read()
+            except Exception as error:
+                fault = error if isinstance(error, StoreError) else self._explain(error)
+                if not isinstance(fault, DescriptorsGone):
+                    raise fault from error
+            self.relieve()
+            self.sleep(pause_s)
+        try:
+            return read()
+        except Exception as error:
+            raise self._explain(error) from error
+
     def get(self, key: bytes) -> bytes | None:
         """Return the value of `key`, or None; raises CorruptStore if its block is damaged."""
         try:
             value: bytes | None = self._db.get(key)
-        except Exception as error:
-            raise self._explain(error) from error
+        except Exception:  # noqa: BLE001 - explained there
+            value = self._patiently(lambda: self._db.get(key))
         return value
 
     def scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         """Return at most `limit` rows with start <= key < end, in key order; raises CorruptStore at a damaged block."""
+        try:
+            return self._scan(start, end, limit)
+        except Exception:  # noqa: BLE001 - explained there
+            return self._patiently(lambda: self._scan(start, end, limit))
+
+    def _scan(self, start: bytes, end: bytes, limit: int) -> list[tuple[bytes, bytes]]:
         bound = ReadOptions()
         bound.set_iterate_upper_bound(end)
         rows: list[tuple[bytes, bytes]] = []
-        try:
-            # Not `items()`: it ends without an error at a damaged block.
-            iterator = self._db.iter(bound)
-            iterator.seek(start)
-            valid, key, value, following = iterator.valid, iterator.key, iterator.value, iterator.next
-            while len(rows) < limit and valid():
-                rows.append((key(), value()))
-                following()
-            iterator.status()
-        except Exception as error:
-            raise self._explain(error) from error
+        # Not `items()`: it ends without an error at a damaged block.
+        iterator = self._db.iter(bound)
+        iterator.seek(start)
+        valid, key, value, following = iterator.valid, iterator.key, iterator.value, iterator.next
+        while len(rows) < limit and valid():
+            rows.append((key(), value()))
+            following()
+        iterator.status()
         return rows
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot of the current rows; `reopen` and `close` close it."""
-        return RocksSnapshot(self._db.iter(ReadOptions()), self._snapshots, self._explain)
+        return RocksSnapshot(self._db.iter(ReadOptions()), self._snapshots, self._patiently)
 
     def last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         """Return the row with the greatest key in start <= key < end, or None; raises CorruptStore as `scan` does."""
+        return self._patiently(lambda: self._last(start, end))
+
+    def _last(self, start: bytes, end: bytes) -> tuple[bytes, bytes] | None:
         bound = ReadOptions()
         bound.set_iterate_upper_bound(end)
-        try:
-            iterator = self._db.iter(bound)
-            iterator.seek_to_last()
-            row = (iterator.key(), iterator.value()) if iterator.valid() else None
-            iterator.status()
-            # Compared here, because rocksdict 0.3.29 ignores a lower bound in `seek_to_last`.
-            if row is not None and row[0] < start:
-                row = None
-        except Exception as error:
-            raise self._explain(error) from error
-        return row
+        iterator = self._db.iter(bound)
+        iterator.seek_to_last()
+        row = (iterator.key(), iterator.value()) if iterator.valid() else None
+        iterator.status()
+        # Compared here, because rocksdict 0.3.29 ignores a lower bound in `seek_to_last`.
+        return None if row is None or row[0] < start else row
 
     def bytes_between(self, start: bytes, end: bytes) -> int:
         """Estimate the bytes of the rows with start <= key < end from the sizes of tables and memtables."""
@@ -236,7 +271,7 @@ class RocksStore(Reader):
     def reopen(self) -> None:
         """Close the store and open it again: RocksDB refuses all writes after one has failed."""
         self._close()
-        self._open()
+        self._patiently(self._open)
 
     def reclaim(self) -> None:
         """Flush the memtables: RocksDB then compacts tables full of tombstones, which frees the space of deleted rows.
@@ -283,39 +318,46 @@ class RocksSnapshot(Snapshot):
     """
 
     def __init__(
-        self, iterator: Any, living: dict[RocksSnapshot, None], explain: Callable[[Exception], StoreError]
+        self,
+        iterator: Any,
+        living: dict[RocksSnapshot, None],
+        patiently: Callable[[Callable[[], list[tuple[bytes, bytes]]]], list[tuple[bytes, bytes]]],
     ) -> None:
         self._iterator = iterator
         self._living = living
-        self._explain = explain
+        self._patiently = patiently
         living[self] = None
 
     def scan(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
         """Return rows of the snapshot, see `Snapshot.scan`."""
-        iterator = self._iterator
-        if iterator is None:
+        if self._iterator is None:
             raise SnapshotGone("the snapshot of the store is closed")
+        return self._patiently(lambda: self._scan(start, end, rows_max, bytes_max))
+
+    def _scan(self, start: bytes, end: bytes, rows_max: int, bytes_max: int) -> list[tuple[bytes, bytes]]:
+        iterator = self._iterator
         rows: list[tuple[bytes, bytes]] = []
         size = 0
-        try:
-            iterator.seek(start)
-            while len(rows) < rows_max and size < bytes_max and iterator.valid():
-                key = iterator.key()
-                if key >= end:
-                    break
-                value = iterator.value()
-                rows.append((key, value))
-                size += len(key) + len(value)
-                iterator.next()
-            iterator.status()
-        except Exception as error:
-            raise self._explain(error) from error
+        iterator.seek(start)
+        while len(rows) < rows_max and size < bytes_max and iterator.valid():
+            key = iterator.key()
+            if key >= end:
+                break
+            value = iterator.value()
+            rows.append((key, value))
+            size += len(key) + len(value)
+            iterator.next()
+        iterator.status()
         return rows
 
     def close(self) -> None:
         """Release the iterator; idempotent."""
         self._iterator = None
         self._living.pop(self, None)
+
+
+def _nothing() -> None:
+    """No descriptors are kept."""
 
 
 def place_of(key: bytes) -> float:

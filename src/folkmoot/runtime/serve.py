@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import resource
 import secrets
 import signal
 import sys
 import time
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final
 
 import uvloop
 
@@ -24,7 +24,9 @@ from folkmoot.config.settings import Settings
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.node import Node, NodeConfig
 from folkmoot.runtime.commit import Committer
+from folkmoot.runtime.descriptors import Descriptors, raise_limit
 from folkmoot.runtime.disk import Disk
+from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.listener import Listener, open_listeners
 from folkmoot.runtime.log import Log
 from folkmoot.runtime.loop import Turns
@@ -32,18 +34,16 @@ from folkmoot.runtime.password import PasswordChecks
 from folkmoot.runtime.peers import PeerNetwork
 from folkmoot.runtime.room import Room
 from folkmoot.runtime.seek import Lookup, Seeker
-from folkmoot.runtime.tcp import Gate
 from folkmoot.runtime.watch import STALL_US, StallWatch
 
 __all__ = ["Lookup", "Service", "ServingNode", "serve"]
 
-# Descriptors that are not connections: tables and logs of the store, listeners, the admin server.
-DESCRIPTORS_RESERVED: Final = 512
 STOP_S_MAX: Final = 5.0
 DRAIN_S_MAX: Final = 1.0  # for clients to read their DISCONNECT; the end of the process resets what is still open
 DEPART_S_MAX: Final = 1.0  # for the handover to other nodes; after that, they detect that this node is gone
 HOUSEKEEPING_S: Final = 0.5
 POLL_S: Final = 0.005
+TRACE_CALLS_MAX: Final = 12
 
 
 class Service(ABC):
@@ -65,16 +65,19 @@ class Service(ABC):
 class ServingNode:
     """The parts of a running node, for the services in its process."""
 
-    def __init__(self, settings: Settings, disk: Disk, node: Node, turns: Turns, log: Log) -> None:
+    def __init__(
+        self, settings: Settings, disk: Disk, node: Node, turns: Turns, log: Log, descriptors: Descriptors
+    ) -> None:
         self.settings = settings
         self.disk = disk
         self.node = node
         self.turns = turns
         self.log = log
         self.started_us = time.time_ns() // 1000
-        descriptors = raise_descriptor_limit()
+        self.descriptors = descriptors
         self.peers: PeerNetwork | None = None  # None: a node without a cluster
-        self.gate = Gate(max(descriptors - DESCRIPTORS_RESERVED, descriptors // 2))
+        per_address = min(node.config.limits.handshakes_per_address_max, max(descriptors.sockets // 2, 1))
+        self.gate = Gate(descriptors.sockets, per_address, time.monotonic)
         self.stopping = False
         self.error: Exception | None = None
         self._stop = asyncio.Event()
@@ -108,6 +111,11 @@ class ServingNode:
             self.say("info", "left", reason="nothing depends on this node any more")
             self._stop.set()
 
+    def complain(self, address: str, error: Exception) -> None:
+        """Log an unexpected error of one connection, with its trace."""
+        reason = f"{type(error).__name__}: {error}"
+        self.say("error", "connection_error", address=address, reason=reason, trace=trace_of(error))
+
     def say(self, level: str, kind: str, **fields: object) -> None:
         """Write an event of the driver to the log."""
         self.log.say(level, kind, time.time_ns() // 1000, **fields)
@@ -138,10 +146,11 @@ async def run(settings: Settings, service: Service | None, lookup: Lookup | None
             peers = PeerNetwork(settings.cluster)
         if service is not None:
             service.prepare(settings)
-        disk = Disk(settings)
+        descriptors = Descriptors(raise_limit(), settings.admin.address is not None, peers is not None)
+        disk = Disk(settings, descriptors.tables)
         try:
             config = make_config(settings, peers, lookup is not None)
-            return await run_node(settings, config, service, log, listeners, peers, disk, lookup)
+            return await run_node(settings, config, service, log, listeners, peers, disk, lookup, descriptors)
         finally:
             disk.close()
     finally:
@@ -174,21 +183,27 @@ async def run_node(
     peers: PeerNetwork | None,
     disk: Disk,
     lookup: Lookup | None,
+    descriptors: Descriptors,
 ) -> int:
     """Create the node on its open store, and serve until it is stopped."""
     loop = asyncio.get_running_loop()
+    # Those above are answered, with the sockets that are left.
+    config.limits.connections_max = min(config.limits.connections_max, descriptors.clients)
     if config.cluster is not None:
         config.cluster.incomplete = disk.incomplete
     node = Node(config, disk.reader, secrets.randbits(64))
     node.open(time.time_ns() // 1000)
     turns = Turns(node, loop)
-    serving = ServingNode(settings, disk, node, turns, log)
+    serving = ServingNode(settings, disk, node, turns, log, descriptors)
     serving.peers = peers
+    if peers is not None:
+        peers.gate.sockets_max = descriptors.peers
     committer = Committer(disk, turns, loop)
     room = Room(disk, turns, committer, loop.time)
     passwords = None
     try:
         turns.submit, turns.log, turns.fail = committer.submit, log.write_all, serving.fail
+        turns.complain = serving.complain
         turns.handed = room.add
         if settings.auth.password_file is not None:
             passwords = PasswordChecks(settings.auth.password_file, loop, turns)
@@ -223,13 +238,19 @@ async def serve_until_stopped(
     cluster = serving.node.config.cluster
     watch = StallWatch(serving.turns, STALL_US if cluster is None else cluster.stall_us)
     if serving.peers is not None:
-        await serving.peers.start(serving.turns)
+        serving.peers.start(serving.turns, serving.say)
         watch.start()
     tasks: list[asyncio.Future[None]] = []
+
+    def begin(work: Coroutine[Any, Any, None], at_error: Callable[[Exception], None]) -> None:
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda done: ended(done, at_error))
+        tasks.append(task)
+
     if seeker is not None:
-        tasks.append(asyncio.ensure_future(seeker.run()))
+        begin(seeker.run(), lambda error: serving.complain("discovery", error))
     for listener in listeners:
-        await listener.start(serving.turns, serving.gate, limits)
+        listener.start(serving.turns, serving.gate, limits, serving.say)
     extra = "" if service is None else await service.start(serving)
     # The objects that exist now stay: exclude them from garbage collection.
     gc.collect()
@@ -237,7 +258,7 @@ async def serve_until_stopped(
     gc.set_threshold(50_000, 20, 100)
     print(ready_line(serving, listeners, extra), flush=True)
     report_opening(serving, service is None or not extra)
-    tasks.append(asyncio.ensure_future(keep_house(serving, room, listeners)))
+    begin(keep_house(serving, room, listeners), serving.fail)
     try:
         await serving.until_stopped()
     finally:
@@ -250,6 +271,12 @@ async def serve_until_stopped(
     if serving.error is None:
         await stop_gracefully(serving)
     watch.stop()
+
+
+def ended(task: asyncio.Future[None], at_error: Callable[[Exception], None]) -> None:
+    """Report the error of a task that should run as long as the node."""
+    if not task.cancelled() and isinstance(error := task.exception(), Exception):
+        at_error(error)
 
 
 def ready_line(serving: ServingNode, listeners: list[Listener], extra: str) -> str:
@@ -266,6 +293,14 @@ def ready_line(serving: ServingNode, listeners: list[Listener], extra: str) -> s
 
 def report_opening(serving: ServingNode, without_http: bool) -> None:
     """Log what an operator should know about this start."""
+    shares = serving.descriptors
+    serving.say(
+        "info" if shares.enough else "warning",
+        "descriptors",
+        limit=shares.limit,
+        reserved=shares.reserved,
+        connections_max=serving.node.config.limits.connections_max,
+    )
     if serving.disk.torn_bytes:
         serving.say("warning", "store_tail_cut", bytes=serving.disk.torn_bytes, reason="an unfinished write")
     if serving.disk.incomplete and serving.node.config.cluster is not None:
@@ -284,7 +319,8 @@ def report_opening(serving: ServingNode, without_http: bool) -> None:
 
 async def keep_house(serving: ServingNode, room: Room, listeners: list[Listener]) -> None:
     """Monitor the free disk space, the connections that the gate refused, and whether the node has left."""
-    refused = 0
+    refused = evicted = 0
+    spare = serving.disk.spare
     while True:
         if serving.turns.durable:
             serving.disk.begun()
@@ -293,6 +329,14 @@ async def keep_house(serving: ServingNode, room: Room, listeners: list[Listener]
         if serving.gate.refused > refused:
             refused = serving.gate.refused
             serving.say("warning", "sockets_refused", total=refused, sockets_max=serving.gate.sockets_max)
+        serving.node.counters.connections_evicted = serving.gate.evicted
+        if serving.gate.evicted > evicted:
+            evicted = serving.gate.evicted
+            serving.say("warning", "handshakes_evicted", total=evicted, waiting=serving.gate.unfinished)
+        short = not spare.refill()
+        if short and not serving.gate.short:
+            serving.say("warning", "descriptors_short", limit=serving.descriptors.limit)
+        serving.gate.short = short
         await asyncio.sleep(HOUSEKEEPING_S)
 
 
@@ -333,10 +377,14 @@ def finish(serving: ServingNode) -> int:
 
 
 def on_exception(serving: ServingNode, context: dict[str, object]) -> None:
-    """Log errors of the network; stop the node at a bug."""
+    """Log errors of the network, end the connection of an unexpected one, stop the node at a bug."""
     error = context.get("exception")
     if isinstance(error, OSError | asyncio.CancelledError):  # ssl.SSLError is an OSError
         serving.say("warning", "connection_failed", reason=f"{context.get('message', '')}: {error}")
+    elif isinstance(error, Exception) and (transport := context.get("transport")) is not None:
+        serving.turns.spoiled(transport, "unknown", error)
+    elif isinstance(error, Exception) and ("task" in context or "future" in context):
+        serving.complain("a task of this process", error)  # of one request or dial; others have `ended`
     elif isinstance(error, Exception):
         serving.fail(error)
     else:
@@ -364,13 +412,7 @@ def watch_signals(serving: ServingNode, listeners: list[Listener], passwords: Pa
     loop.add_signal_handler(signal.SIGHUP, reload)
 
 
-def raise_descriptor_limit() -> int:
-    """Raise the limit of descriptors to what the system allows; return it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
-        except (ValueError, OSError):
-            pass
-    return soft
+def trace_of(error: Exception) -> list[str]:
+    """Return the calls that led to an error, the innermost first: "MODULE:LINE FUNCTION"."""
+    calls = traceback.extract_tb(error.__traceback__)
+    return [f"{Path(call.filename).stem}:{call.lineno} {call.name}" for call in reversed(calls)][:TRACE_CALLS_MAX]

@@ -1,25 +1,25 @@
 """MQTT over TCP and TLS: listening sockets, and the protocol that passes chunks to the node.
 
-Owns socket options and the count of sockets. A protocol makes one call into the node per chunk and does nothing per
-packet. It has no timer, task or socket object of its own, so that an idle connection costs little memory.
+Owns socket options. A protocol makes one call into the node per chunk and does nothing per packet. It has no timer and
+no task of its own, so that an idle connection costs little memory.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import socket
 from asyncio import BaseTransport, Transport
 from typing import Any, Final, cast
 
 from folkmoot.kernel.errors import FolkmootError
+from folkmoot.runtime.acceptor import Accepted
+from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.loop import LARGE_BYTES, Turns
 from folkmoot.runtime.tls import common_name
-from folkmoot.session.connection import PeerInfo
+from folkmoot.session.connection import CLOSING, NEW, PeerInfo
 
 __all__ = [
     "ClientProtocol",
-    "Gate",
     "ListenError",
     "TcpProtocol",
     "TlsProtocol",
@@ -83,27 +83,6 @@ def set_keepalive(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-class Gate:
-    """Counts the sockets of all listeners; refuses those above `sockets_max`, before descriptors run out."""
-
-    def __init__(self, sockets_max: int) -> None:
-        self.sockets_max = sockets_max
-        self.sockets = 0
-        self.refused = 0
-
-    def enter(self) -> bool:
-        """Count one more socket; return False when there are too many. The caller calls `leave` in either case."""
-        self.sockets += 1
-        if self.sockets <= self.sockets_max:
-            return True
-        self.refused += 1
-        return False
-
-    def leave(self) -> None:
-        """Count one socket fewer."""
-        self.sockets -= 1
-
-
 def peer_info(transport: BaseTransport, name: str, certificate_name: str | None) -> PeerInfo:
     """Return the description of a peer for the node; `name` is "tcp", "tls", "ws" or "wss"."""
     peer = transport.get_extra_info("peername")
@@ -116,44 +95,78 @@ def peer_info(transport: BaseTransport, name: str, certificate_name: str | None)
     return PeerInfo(name, address, certificate_name)
 
 
-class ClientProtocol(asyncio.Protocol):
-    """What the connections of clients have in common: they are counted, made known to the node, and lost."""
+class ClientProtocol(Accepted):
+    """What the connections of clients have in common: they are counted, made known to the node, and lost.
 
-    __slots__ = ("_connection", "_gate", "_turns")
+    The gate counts the connection from its accept on: `arrival` is its entry there until its CONNECT is complete.
+    """
 
-    def __init__(self, turns: Turns, gate: Gate) -> None:
+    __slots__ = ("_arrival", "_connection", "_counted", "_gate", "_turns")
+
+    def __init__(self, turns: Turns, gate: Gate, arrival: Arrival) -> None:
+        super().__init__()
         self._turns = turns
         self._gate = gate
+        self._counted = True
+        self._arrival: Arrival | None = arrival
         self._connection: Any = None  # a Connection, once the node knows of it
 
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Register the connection with the node."""
+        self.made = True
+        opened = cast("Transport", transport)
+        try:
+            self._begin(opened)
+        except Exception as error:  # noqa: BLE001 - whatever it is, other connections go on
+            if not self._turns.spoiled(opened, "unknown", error):
+                self.left()
+
+    def _begin(self, transport: Transport) -> None:
+        """Call `_register`."""
+        raise NotImplementedError
+
     def _register(self, transport: Transport, handle: object, name: str, certificate_name: str | None) -> None:
-        """Make the connection known to the node, which uses it through `handle`; above the limit, end it at once."""
-        turns = self._turns
-        if not self._gate.enter():
-            turns.node.counters.connections_refused += 1
+        """Make the connection known to the node, which uses it through `handle`."""
+        turns, arrival = self._turns, self._arrival
+        if turns.halted or arrival is None:
             transport.abort()
             return
-        connection = turns.node.connect(handle, peer_info(transport, name, certificate_name), turns.begin())
-        turns.open.add(connection.id)
-        self._connection = connection
+        arrival.cut = transport.abort
+        info = peer_info(transport, name, certificate_name)
+        info.waited_us = self._gate.waited_us(arrival)
+        self._connection = turns.connected(handle, info)
+
+    def _settle(self) -> None:
+        """Tell the gate when the CONNECT is complete. One that was refused stays unfinished until it is closed."""
+        connection, arrival = self._connection, self._arrival
+        if connection is not None and arrival is not None and NEW < connection.state < CLOSING:
+            self._arrival = None
+            self._gate.finish(arrival)
 
     def pause_writing(self) -> None:
         """The peer reads more slowly than the node sends."""
-        self._set_writable(False)
+        if self._connection is not None:
+            self._turns.writable(self._connection, False)
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
-        self._set_writable(True)
-
-    def _set_writable(self, flag: bool) -> None:
         if self._connection is not None:
-            self._turns.node.writable(self._connection, flag, self._turns.begin())
+            self._turns.writable(self._connection, True)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Report the loss to the node."""
-        self._gate.leave()
+        self.left()
         if self._connection is not None:
             self._turns.lost(self._connection, str(error) if error is not None else "closed by the peer")
+
+    def left(self) -> None:
+        """Its socket is closed: tell the gate; idempotent."""
+        if self._counted:
+            self._counted = False
+            if self._arrival is not None:
+                self._gate.finish(self._arrival)
+                self._arrival = None
+            self._gate.leave()
 
 
 class TcpProtocol(ClientProtocol):
@@ -163,9 +176,8 @@ class TcpProtocol(ClientProtocol):
 
     name: str = "tcp"
 
-    def connection_made(self, transport: BaseTransport) -> None:
-        """Register the connection with the node."""
-        self._register(cast("Transport", transport), transport, self.name, self._certificate_name(transport))
+    def _begin(self, transport: Transport) -> None:
+        self._register(transport, transport, self.name, self._certificate_name(transport))
 
     def _certificate_name(self, _transport: BaseTransport) -> str | None:
         return None
@@ -175,7 +187,14 @@ class TcpProtocol(ClientProtocol):
         turns = self._turns
         if not turns.begun:
             turns.begin()
-        turns.receive(self._connection, data, turns.now)
+        try:
+            turns.receive(self._connection, data, turns.now)
+        except Exception as error:  # noqa: BLE001 - a fault of the node, as in `Turns.ask`, and without its price
+            if self._connection is not None:
+                turns.fail(error)
+            return
+        if self._arrival is not None:
+            self._settle()
         if len(data) >= LARGE_BYTES:
             turns.took(self._connection, len(data))
 
@@ -187,6 +206,6 @@ class TlsProtocol(TcpProtocol):
 
     name = "tls"
 
-    def _certificate_name(self, _transport: BaseTransport) -> str | None:
-        certificate: Any = _transport.get_extra_info("peercert")
+    def _certificate_name(self, transport: BaseTransport) -> str | None:
+        certificate: Any = transport.get_extra_info("peercert")
         return common_name(certificate)

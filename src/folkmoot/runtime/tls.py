@@ -5,13 +5,14 @@ Owns one `ssl.SSLContext` per listener. It never accepts less than Python's defa
 
 from __future__ import annotations
 
+import os
 import ssl
 from typing import Any
 
 from folkmoot.config.settings import TlsSettings
 from folkmoot.kernel.errors import FolkmootError
 
-__all__ = ["Certificates", "TlsError", "common_name", "fill"]
+__all__ = ["Certificates", "TlsError", "common_name", "fill", "reason_of", "tls_options"]
 
 
 class TlsError(FolkmootError):
@@ -31,6 +32,8 @@ class Certificates:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # No tickets: a resumed session presents no client certificate, and each ticket costs a write.
         context.num_tickets = 0
+        # A client could have the node do the costly half of a handshake again and again.
+        context.options |= ssl.OP_NO_RENEGOTIATION
         fill(context, settings)
         if settings.ca is not None:
             context.verify_mode = ssl.CERT_REQUIRED if settings.require_client_certificate else ssl.CERT_OPTIONAL
@@ -88,3 +91,21 @@ def common_name(certificate: Any) -> str | None:
             if key == "commonName":
                 return str(value)
     return None
+
+
+def tls_options(certificates: Certificates | None, handshake_s: float, shutdown_s: float) -> dict[str, Any]:
+    """Return the options of an accepted connection; none without TLS. Certificates may have been read again since."""
+    if certificates is None:
+        return {}
+    return {
+        "ssl": certificates.context,
+        "ssl_handshake_timeout": handshake_s,
+        "ssl_shutdown_timeout": shutdown_s,
+    }
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a connection failed, as the system or the TLS library describes it."""
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and (error.errno or 0) > 0:
+        return os.strerror(error.errno or 0).lower()
+    return str(error)

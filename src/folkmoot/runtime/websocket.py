@@ -1,32 +1,42 @@
-"""MQTT over WebSocket (MQTT 5 section 6): binary frames in, binary frames out, with the Sans-I/O half of `websockets`.
+"""MQTT over WebSocket (MQTT 5 section 6): binary frames in, binary frames out.
 
-Owns the HTTP upgrade and the framing. To the node it looks like any other handle. Bytes are passed on as they arrive:
-frame boundaries need not match packet boundaries [MQTT-6.0.0-2].
+Owns the HTTP upgrade, which the Sans-I/O half of `websockets` judges, and the order of frames; `folkmoot.runtime.frame`
+owns their form. To the node it looks like any other handle. Bytes are passed on as they arrive: frame boundaries need
+not match packet boundaries [MQTT-6.0.0-2]. So before CONNECT it holds the head of the upgrade (`HEAD_BYTES_MAX`) or,
+after that, less than 140 bytes; the node holds at most one CONNECT.
 """
 
 from __future__ import annotations
 
 import http
 import logging
-from asyncio import BaseTransport, Transport
+from asyncio import Transport
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from websockets.exceptions import NegotiationError
-from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, Handle, close_in_order
+from folkmoot.runtime.frame import BINARY, CLOSE, NORMAL, POLICY, PONG, Deframer, close_frame, frame
+from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.loop import LARGE_BYTES, Turns
-from folkmoot.runtime.tcp import ClientProtocol, Gate
+from folkmoot.runtime.tcp import ClientProtocol
 from folkmoot.runtime.tls import common_name
+from folkmoot.session.connection import NEW
 
-__all__ = ["WebSocketProtocol", "WebSocketRules"]
+__all__ = ["FRAMES_MAX", "HEAD_BYTES_MAX", "WebSocketProtocol", "WebSocketRules"]
 
 SUBPROTOCOL: Final = Subprotocol("mqtt")
+# Of the upgrade request, cookies included. Other servers allow 8 to 32 KiB.
+HEAD_BYTES_MAX: Final = 32 << 10
+HEAD_END: Final = b"\r\n\r\n"
+# Frames of one connection that are taken per iteration of the loop, about three milliseconds of work. The smallest have
+# six bytes: one read may bring 40,000.
+FRAMES_MAX: Final = 1024
 # The library logs every failed handshake; the node reports what matters as events of its own.
 LOGGER: Final = logging.getLogger("folkmoot.websocket")
 LOGGER.setLevel(logging.CRITICAL + 1)
@@ -50,83 +60,204 @@ def choose_mqtt(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Su
 class WebSocketProtocol(ClientProtocol, Handle):
     """One connection: the protocol of its transport, and the handle that the node uses."""
 
-    __slots__ = ("_closing", "_discarded", "_ended", "_name", "_rules", "_transport", "_ws")
+    __slots__ = (
+        "_closing",
+        "_discarded",
+        "_ended",
+        "_frames",
+        "_head",
+        "_name",
+        "_node_pauses",
+        "_pong",
+        "_rest",
+        "_rules",
+        "_transport",
+        "_writable",
+        "_ws",
+    )
 
-    def __init__(self, turns: Turns, gate: Gate, rules: WebSocketRules, name: str) -> None:
-        super().__init__(turns, gate)
+    def __init__(self, turns: Turns, gate: Gate, arrival: Arrival, rules: WebSocketRules, name: str) -> None:
+        super().__init__(turns, gate, arrival)
         self._rules = rules
         self._name = name
         self._transport: Transport = cast("Transport", None)
+        self._head = bytearray()  # of the upgrade request, until it is complete
+        self._frames: Deframer | None = None  # since the upgrade
+        self._rest = b""  # received frames that wait for the next iteration of the loop
+        self._pong: bytes | None = None  # the payload of the newest Ping that is not answered
+        self._writable = True
+        self._node_pauses = False  # reading
         self._closing = False
         self._discarded = 0  # bytes received since the connection is being closed
         self._ended = False  # the peer has ended its half
-        self._ws = ServerProtocol(
-            subprotocols=[SUBPROTOCOL],
-            select_subprotocol=choose_mqtt,
-            max_size=rules.message_bytes_max,
-            logger=LOGGER,
-        )
+        self._ws = ServerProtocol(subprotocols=[SUBPROTOCOL], select_subprotocol=choose_mqtt, logger=LOGGER)
 
     # From the transport
 
-    def connection_made(self, transport: BaseTransport) -> None:
+    def _begin(self, transport: Transport) -> None:
         """Register the connection with the node: the time limit for CONNECT includes the upgrade."""
-        self._transport = cast("Transport", transport)
+        self._transport = transport
         certificate: Any = transport.get_extra_info("peercert")
-        self._register(self._transport, self, self._name, common_name(certificate))
+        self._register(transport, self, self._name, common_name(certificate))
 
     def data_received(self, data: bytes) -> None:
         """Pass the payload of the frames in a chunk to the node."""
+        try:
+            self._take(data)
+        except Exception as error:  # noqa: BLE001 - whatever it is, other connections go on
+            self._broken(error)
+
+    def _broken(self, error: Exception) -> None:
+        if self._connection is not None:
+            self._turns.broken(self._connection, error)
+        else:
+            self._turns.spoiled(self._transport, "unknown", error)
+
+    def _take(self, data: bytes) -> None:
         if self._closing:
             self._discarded += len(data)
             if self._discarded > LINGER_BYTES_MAX:
                 self._transport.abort()
                 return
-            if self._ws.state is State.CONNECTING:
-                return
         turns = self._turns
-        now = turns.begin()
-        if len(data) >= LARGE_BYTES and self._connection is not None:
+        turns.begin()
+        if self._connection is None:
+            return  # the node has failed
+        if len(data) >= LARGE_BYTES:
             turns.took(self._connection, len(data))
-        self._ws.receive_data(data)
-        for event in self._ws.events_received():
-            if isinstance(event, Frame):
-                if event.opcode is Opcode.BINARY or event.opcode is Opcode.CONT:
-                    if event.data and not self._closing:
-                        turns.receive(self._connection, bytes(event.data), now)
-                elif event.opcode is Opcode.TEXT:
-                    # "If any other type of data frame is received the recipient MUST close" [MQTT-6.0.0-1]
-                    self._refuse(CloseCode.UNSUPPORTED_DATA, "binary frames only")
-            elif isinstance(event, Request):
-                self._upgrade(event)
-        self._flush()
+        if self._frames is None:
+            if self._closing:
+                return
+            data = self._upgrade_with(data)
+        if self._rest:
+            self._rest += data  # what was on its way when reading was paused
+        elif self._frames is not None:
+            self._read(data)
+
+    # The upgrade
+
+    def _upgrade_with(self, data: bytes) -> bytes:
+        """Take bytes of the upgrade request; return what follows it."""
+        head = self._head
+        searched = max(len(head) - len(HEAD_END) + 1, 0)
+        head += data
+        end = head.find(HEAD_END, searched)
+        size = end + len(HEAD_END) if end >= 0 else len(head)
+        if size > HEAD_BYTES_MAX:
+            large = http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            self._ws.send_response(self._ws.reject(large, f"more than {HEAD_BYTES_MAX} bytes\n"))
+        elif end < 0:
+            return b""
+        else:
+            self._ws.receive_data(head[:size])
+            for event in self._ws.events_received():
+                if isinstance(event, Request):
+                    self._upgrade(event)
+        rest = bytes(head[size:])
+        self._head = bytearray()
+        self._answer_upgrade()
+        return rest
 
     def _upgrade(self, request: Request) -> None:
-        if self._ws.eof_sent:
-            return  # invalid bytes behind the request have ended the connection already
         if request.path.partition("?")[0] == self._rules.path:
             response = self._ws.accept(request)
         else:
             response = self._ws.reject(http.HTTPStatus.NOT_FOUND, f"MQTT is at {self._rules.path}\n")
         self._ws.send_response(response)
 
-    def _refuse(self, code: CloseCode, reason: str) -> None:
-        if self._ws.state is State.OPEN:
-            self._ws.fail(code, reason)
-        self._closing = True
-
-    def _flush(self) -> None:
+    def _answer_upgrade(self) -> None:
+        """Send the response. The library has done its work then, and its memory is released."""
         for data in self._ws.data_to_send():
             if data:
                 self._transport.write(data)
             else:
-                # An empty piece: the library wants the sending half ended.
-                self._end()
+                self._end()  # an empty piece: the request was refused
+        if self._ws.state is State.OPEN:
+            self._frames = Deframer(self._rules.message_bytes_max)
+        self._ws = cast("ServerProtocol", None)
+
+    # Frames
+
+    def _read(self, data: bytes) -> None:
+        """Take frames, at most FRAMES_MAX; the rest follows in the next iteration of the loop."""
+        frames = cast("Deframer", self._frames)
+        self._rest = frames.feed(data, FRAMES_MAX)
+        if frames.payload:
+            payload = frames.payload[0] if len(frames.payload) == 1 else b"".join(frames.payload)
+            frames.payload.clear()
+            if not self._closing:
+                self._pass_on(payload)
+        if frames.ping is not None:
+            self._pong, frames.ping = frames.ping, None
+            self._send_pong()
+        if frames.fault is not None:
+            self._fail(*frames.fault)
+        elif frames.closed is not None:
+            self._answer_close(frames.closed)
+        elif self._rest and self._is_new():
+            self._fail(POLICY, "too many frames before CONNECT")
+        elif self._rest:
+            self._transport.pause_reading()
+            self._turns.loop.call_soon(self._go_on)
+
+    def _pass_on(self, payload: bytes) -> None:
+        turns = self._turns
+        try:
+            turns.receive(self._connection, payload, turns.begin())
+        except Exception as error:  # noqa: BLE001 - as in `TcpProtocol`
+            turns.fail(error)
+            return
+        if self._arrival is not None:
+            self._settle()
+
+    def _go_on(self) -> None:
+        """Take the frames that wait, then read on."""
+        if self._turns.halted or self._connection.id not in self._turns.open:
+            self._rest = b""
+            return
+        rest, self._rest = self._rest, b""
+        try:
+            self._read(rest)
+            if not self._rest and not self._node_pauses:
+                self._transport.resume_reading()
+        except Exception as error:  # noqa: BLE001 - as in `data_received`
+            self._broken(error)
+
+    def _is_new(self) -> bool:
+        """Whether the CONNECT is not complete."""
+        return bool(self._connection.state == NEW)
+
+    def _send_pong(self) -> None:
+        """Answer the newest Ping (RFC 6455 section 5.5.3), when the client has sent CONNECT and reads.
+
+        So there are never more of them than one for each read, and none when more than the high-water mark of the
+        transport waits to be sent.
+        """
+        if self._pong is not None and self._writable and not self._closing and not self._is_new():
+            pong, self._pong = self._pong, None
+            self._transport.write(frame(PONG, pong))
+
+    # The end
+
+    def _fail(self, code: int, reason: str) -> None:
+        """End the connection because of a violation (section 7.1.7)."""
+        self._rest = b""
+        if not self._closing:
+            self._transport.write(close_frame(code, reason))
+        self._end()
+
+    def _answer_close(self, body: bytes) -> None:
+        """The peer has sent Close: answer it, unless it is an answer itself, and end the connection (section 5.5.1)."""
+        self._rest = b""
+        self._ended = True
+        if not self._closing:
+            self._transport.write(frame(CLOSE, body))
+        self._end()
 
     def _end(self) -> None:
         """End the connection; a peer that has ended its half or has sent Close sends nothing more to drain."""
         self._closing = True
-        if self._ended or self._ws.close_rcvd is not None:
+        if self._ended:
             self._transport.close()
         else:
             close_in_order(self._transport)
@@ -136,27 +267,41 @@ class WebSocketProtocol(ClientProtocol, Handle):
     def eof_received(self) -> None:
         """End this half too: the peer has ended its half."""
         self._ended = True
-        self._ws.receive_eof()
-        self._flush()
+        try:
+            self._end()
+        except Exception as error:  # noqa: BLE001 - as in `data_received`
+            self._broken(error)
+
+    def pause_writing(self) -> None:
+        """The peer reads more slowly than the node sends."""
+        self._writable = False
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._writable = True
+        try:
+            self._send_pong()
+        except Exception as error:  # noqa: BLE001 - as in `data_received`
+            self._broken(error)
+        super().resume_writing()
 
     # From the node
 
     def write(self, data: bytes) -> None:
         """Send bytes as one binary frame."""
-        if self._ws.state is State.OPEN and not self._closing:
-            self._ws.send_binary(data)
-            self._flush()
+        if self._frames is not None and not self._closing:
+            self._transport.write(frame(BINARY, data))
+            self._send_pong()
 
     def close(self) -> None:
         """Begin the closing handshake; the peer's answer or the time limit closes the connection."""
         if self._closing:
             return
         self._closing = True
-        if self._ws.state is State.OPEN:
-            self._ws.send_close(CloseCode.NORMAL_CLOSURE)
-            self._flush()
-            # Read the answer, even if the node had paused reading.
-            self._transport.resume_reading()
+        if self._frames is not None:
+            self._transport.write(close_frame(NORMAL))
+            self.resume_reading()  # the answer, even if the node had paused reading
         else:
             self._transport.close()
 
@@ -164,14 +309,21 @@ class WebSocketProtocol(ClientProtocol, Handle):
         """Close at once, without sending what was written."""
         self._transport.abort()
 
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._closing or self._transport.is_closing()
+
     def pause_reading(self) -> None:
         """Stop reading from the peer, unless the connection is being closed."""
+        self._node_pauses = True
         if not self._closing:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read from the peer again."""
-        self._transport.resume_reading()
+        self._node_pauses = False
+        if not self._rest:
+            self._transport.resume_reading()
 
     def get_write_buffer_size(self) -> int:
         """Return how many bytes are not sent yet."""

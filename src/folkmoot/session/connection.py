@@ -37,6 +37,7 @@ class PeerInfo:
         self.transport = transport
         self.address = address
         self.certificate_name = certificate_name
+        self.waited_us = 0  # from its accept until the node learned of it: a TLS handshake
 
 
 class Connection:
