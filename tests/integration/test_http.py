@@ -11,7 +11,7 @@ from http.client import HTTPResponse
 
 import pytest
 
-from folkmoot.admin.http import CONNECTIONS_MAX
+from folkmoot.config.settings import AdminSettings
 from folkmoot.mqtt.packet import PUBACK, Pingreq, Pingresp, Publish
 from tests.integration.serving import RawClient, Serving, await_true
 
@@ -40,7 +40,7 @@ def status(serving: Serving, path: str) -> int:
 
 @pytest.mark.parametrize("said", [b"", b"GET /health/ready HTTP/1.1\r\nHost: x\r\n"])
 def test_who_holds_connections_and_asks_nothing_locks_nobody_out(serving: Serving, said: bytes) -> None:
-    silent = [open_one(serving) for _ in range(CONNECTIONS_MAX + 20)]
+    silent = [open_one(serving) for _ in range(AdminSettings().connections_max + 20)]
     for one in silent:
         one.sendall(said)
     try:

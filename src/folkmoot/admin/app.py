@@ -62,7 +62,13 @@ class Admin(Service):
         serving.turns.after_written = self._waits.check
         serving.turns.answered = answered
         app = application(serving, self._token, self._waits)
-        self._server = HttpServer(app, self._socket, lambda level, text: serving.say(level, "http", message=text))
+        self._server = HttpServer(
+            app,
+            self._socket,
+            lambda level, text, **fields: serving.say(level, "http", message=text, **fields),
+            serving.settings.admin.connections_max,
+            serving.settings.admin.connections_per_address_max,
+        )
         await self._server.start()
         return f"admin={Address(address.host, self._socket.getsockname()[1])}"
 
