@@ -12,6 +12,7 @@ from websockets.uri import parse_uri
 
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S
 from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.origin import OriginRules
 from folkmoot.runtime.tcp import Gate
 from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
 from tests.runtime.fake import FakeLoop, FakeNode, FakeTransport
@@ -29,7 +30,7 @@ class Bench:
         loop: Any = self.loop
         self.turns = Turns(node, loop)
         self.transport = FakeTransport()
-        self.protocol = WebSocketProtocol(self.turns, Gate(10), WebSocketRules("/mqtt", MESSAGE_MAX), "ws")
+        self.protocol = WebSocketProtocol(self.turns, Gate(10), WebSocketRules("/mqtt", MESSAGE_MAX, OriginRules()), "ws")
         made: Any = self.transport
         self.transport.protocol = self.protocol
         self.protocol.connection_made(made)

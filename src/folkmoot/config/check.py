@@ -25,6 +25,8 @@ def problems(settings: Settings) -> list[str]:
         where = f"listeners[{number}] ({listener.protocol} {listener.address})"
         found += [f"{where}: {text}" for text in tls_problems(settings, listener)]
         found += [f"{where}: {text}" for text in exposure_problems(settings, listener)]
+        if listener.origins and listener.protocol not in ("ws", "wss"):
+            found.append(f"{where}: origins is set, but browsers connect only to ws and wss: leave it out")
     found += address_problems(settings)
     found += admin_problems(settings)
     found += auth_problems(settings)

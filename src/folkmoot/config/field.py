@@ -26,7 +26,7 @@ def kind(field: FieldInfo) -> str:
         inner = [*inner, *typing.get_args(plain)[1:]]
         plain = typing.get_args(plain)[0]
     for mark in inner:
-        if mark in ("duration", "size", "address", "addresses", "filter", "hosts", "origins"):
+        if mark in ("duration", "size", "address", "addresses", "filter"):
             return str(mark)
     if typing.get_origin(plain) is typing.Literal:
         return "choice"

@@ -11,11 +11,13 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
+from folkmoot.config.check import allows_anonymous
 from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
 from folkmoot.config.unit import Address
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.limits import Limits
 from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.origin import OriginRules
 from folkmoot.runtime.tcp import Gate, TcpProtocol, TlsProtocol, listen
 from folkmoot.runtime.tls import Certificates
 from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
@@ -27,10 +29,11 @@ TLS_SHUTDOWN_S: Final = 2.0
 
 
 class Listener:
-    """One bound socket, and the server on it once `start` has run."""
+    """One bound socket, and the server on it once `start` has run; protected: clients must authenticate."""
 
-    def __init__(self, settings: ListenerSettings, tls: TlsSettings | None) -> None:
+    def __init__(self, settings: ListenerSettings, tls: TlsSettings | None, protected: bool = False) -> None:
         self.settings = settings
+        self._protected = protected
         self.certificates = None if tls is None else Certificates(tls)
         self._socket: socket.socket | None = listen(settings.address.host, settings.address.port)
         self.address = Address(settings.address.host, self._socket.getsockname()[1])
@@ -44,7 +47,7 @@ class Listener:
             options["ssl"] = self.certificates.context
             options["ssl_handshake_timeout"] = limits.connect_timeout_us / SECOND
             options["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
-        factory = protocol_factory(self.settings, turns, gate, limits)
+        factory = protocol_factory(self.settings, turns, gate, limits, self._protected)
         self._server = await turns.loop.create_server(factory, sock=self._socket, backlog=4096, **options)
         self._socket = None  # the server's now
 
@@ -68,7 +71,8 @@ def open_listeners(settings: Settings) -> list[Listener]:
     listeners: list[Listener] = []
     try:
         for entry in settings.listeners:
-            listeners.append(Listener(entry, settings.tls_of(entry)))  # noqa: PERF401 - some may be open when one fails
+            listener = Listener(entry, settings.tls_of(entry), not allows_anonymous(settings))
+            listeners.append(listener)  # some may be open when one fails
     except BaseException:
         for listener in listeners:
             listener.close()
@@ -77,7 +81,7 @@ def open_listeners(settings: Settings) -> list[Listener]:
 
 
 def protocol_factory(
-    settings: ListenerSettings, turns: Turns, gate: Gate, limits: Limits
+    settings: ListenerSettings, turns: Turns, gate: Gate, limits: Limits, protected: bool
 ) -> Callable[[], asyncio.Protocol]:
     """Return the factory of the protocol for each accepted connection."""
     if settings.protocol == "mqtt":
@@ -85,5 +89,6 @@ def protocol_factory(
     if settings.protocol == "mqtts":
         return lambda: TlsProtocol(turns, gate)
     # A message may hold several packets: leave room for the largest one and some small ones.
-    rules = WebSocketRules(settings.path, limits.packet_bytes_max + 65_536)
+    origins = OriginRules(settings.origins, protected)
+    rules = WebSocketRules(settings.path, limits.packet_bytes_max + 65_536, origins)
     return lambda: WebSocketProtocol(turns, gate, rules, settings.protocol)

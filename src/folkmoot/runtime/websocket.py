@@ -19,8 +19,10 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from folkmoot.kernel.event import WARNING, Event
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, Handle, close_in_order
 from folkmoot.runtime.loop import LARGE_BYTES, Turns
+from folkmoot.runtime.origin import OriginRules
 from folkmoot.runtime.tcp import ClientProtocol, Gate
 from folkmoot.runtime.tls import common_name
 
@@ -33,11 +35,12 @@ LOGGER.setLevel(logging.CRITICAL + 1)
 
 
 class WebSocketRules:
-    """What a listener requires: the path of the upgrade, and the maximum size of a message in bytes."""
+    """What a listener requires: the path of the upgrade, the maximum size of a message in bytes, origins of pages."""
 
-    def __init__(self, path: str, message_bytes_max: int) -> None:
+    def __init__(self, path: str, message_bytes_max: int, origins: OriginRules) -> None:
         self.path = path
         self.message_bytes_max = message_bytes_max
+        self.origins = origins
 
 
 def choose_mqtt(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
@@ -104,11 +107,18 @@ class WebSocketProtocol(ClientProtocol, Handle):
     def _upgrade(self, request: Request) -> None:
         if self._ws.eof_sent:
             return  # invalid bytes behind the request have ended the connection already
-        if request.path.partition("?")[0] == self._rules.path:
+        why = self._rules.origins.refusal(request.headers.get_all("Origin"), request.headers.get_all("Host"))
+        if why:
+            self._turns.log([Event(WARNING, "origin_refused", {"address": self._address(), "why": why})], self._turns.now)
+            response = self._ws.reject(http.HTTPStatus.FORBIDDEN, f"{why}\n")
+        elif request.path.partition("?")[0] == self._rules.path:
             response = self._ws.accept(request)
         else:
             response = self._ws.reject(http.HTTPStatus.NOT_FOUND, f"MQTT is at {self._rules.path}\n")
         self._ws.send_response(response)
+
+    def _address(self) -> str:
+        return str(self._connection.info.address) if self._connection is not None else "unknown"
 
     def _refuse(self, code: CloseCode, reason: str) -> None:
         if self._ws.state is State.OPEN:
