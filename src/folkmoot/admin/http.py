@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import os
 import socket
 import struct
 import termios
@@ -43,6 +44,7 @@ SEND_BUFFER_BYTES: Final = 262_144  # in the kernel, per connection
 SWEEP_S: Final = 1.0
 STOP_S: Final = 1.0
 SLICE_S: Final = 0.002
+TURN_EVENTS_MAX: Final = 64  # parts of a body: with chunks of one byte, 32 KiB would take a tenth of a second
 WITHOUT_BODY: Final = (b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT")
 
 Say = Callable[..., object]
@@ -94,7 +96,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         self.waiting_since_s = now_s
         self.incoming.begin(now_s, IDLE_S)
         if not self._server.enter(self):
-            self._transport.abort()
+            self.abort()
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Return the buffer for received bytes."""
@@ -155,7 +157,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
             self.outgoing.progress(self._unsent - unsent, now_s)
         self._unsent = unsent
         if self.incoming.over(now_s) or self.outgoing.over(now_s):
-            self._transport.abort()
+            self.abort()
 
     def _unsent_bytes(self) -> int:
         """Return how many bytes of answers the client's machine has not confirmed."""
@@ -168,8 +170,12 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         return size
 
     def abort(self) -> None:
-        """Close now."""
+        """Close now, by a reset: otherwise the system keeps what was sent, and goes on offering it to the client."""
         self._closing = True
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(sock.fileno())) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._transport.abort()
 
     def is_closing(self) -> bool:
@@ -189,8 +195,10 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
             self._transport.resume_reading()
 
     def take_turn(self) -> None:
-        """Handle what was received, until more is needed or a request waits for its answer."""
-        while not self._closing:
+        """Handle what was received, until more is needed, a request waits for its answer, or it takes long."""
+        for _ in range(TURN_EVENTS_MAX):
+            if self._closing:
+                return
             try:
                 event = self._h11.next_event()
             except h11.RemoteProtocolError as error:
@@ -215,6 +223,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
                 return
             if not self._handle(event):
                 return
+        self._server.queue(self)
 
     def _handle(self, event: object) -> bool:
         """Handle one event; return whether to go on with the next one."""
@@ -305,7 +314,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
             if not exchange.started:
                 self._answer(500, "Internal Server Error")
             else:
-                self._transport.abort()
+                self.abort()
             return
         if not exchange.complete:
             self._server.give_turn(self)  # what is left of the body
@@ -372,7 +381,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         self._closing = True
         self.incoming.end()
         if close_in_order(self._transport, discard_bytes_max) is not None:
-            self._linger = asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
+            self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.abort)
 
     def shutdown(self) -> None:
         """Close as soon as no request is being answered."""
@@ -467,7 +476,11 @@ class HttpServer:
         """Let a connection handle what it has received: at once if its client has shown the token."""
         if connection.trusted:
             connection.take_turn()
-            return
+        else:
+            self.queue(connection)
+
+    def queue(self, connection: HttpConnection) -> None:
+        """Let a connection go on after those that wait already."""
         if not connection.queued:
             connection.queued = True
             self._ready.append(connection)
