@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import secrets
 import signal
@@ -118,6 +119,7 @@ def serve(settings: Settings, service: Service | None = None, lookup: Lookup | N
 
     `lookup` finds other nodes; without it, the seeds of the settings are used.
     """
+    os.umask(0o077)  # what a node writes is for its own user
     log = Log(settings.log.level, settings.log.format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -266,6 +268,11 @@ def ready_line(serving: ServingNode, listeners: list[Listener], extra: str) -> s
 
 def report_opening(serving: ServingNode, without_http: bool) -> None:
     """Log what an operator should know about this start."""
+    folder = serving.disk.folder
+    if folder.closed_to_others:
+        serving.say("info", "data_folder_closed", reason=f"other users could read {folder.path}; it has mode 0700 now")
+    if folder.open_to_others:
+        serving.say("warning", "data_folder_open", reason=folder.open_to_others)
     if serving.disk.torn_bytes:
         serving.say("warning", "store_tail_cut", bytes=serving.disk.torn_bytes, reason="an unfinished write")
     if serving.disk.incomplete and serving.node.config.cluster is not None:

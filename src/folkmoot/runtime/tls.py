@@ -8,6 +8,7 @@ from __future__ import annotations
 import ssl
 from typing import Any
 
+from folkmoot.config.secret import exposure
 from folkmoot.config.settings import TlsSettings
 from folkmoot.kernel.errors import FolkmootError
 
@@ -52,6 +53,8 @@ def fill(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise TlsError(
             "a TLS listener needs a certificate: set certificate and key in [tls], or --tls-certificate, --tls-key"
         )
+    if why := exposure(settings.key):
+        raise TlsError(why)
     try:
         context.load_cert_chain(settings.certificate, settings.key, password=_no_password)
     except OSError as error:  # ssl.SSLError is one
