@@ -64,7 +64,7 @@ class Admin(Service):
         serving.turns.after_written = self._waits.check
         serving.turns.answered = answered
         hosts = HostRules(address.host, serving.settings.admin.hosts) if self._token is None else None
-        app = Guard(application(serving, self._token, self._waits), hosts)
+        app = Guard(application(serving, self._token, self._waits), hosts, serving.record)
         self._server = HttpServer(
             app,
             self._socket,

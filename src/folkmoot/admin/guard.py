@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from starlette.responses import JSONResponse
 
+from folkmoot.config.unit import Address
 from folkmoot.runtime.origin import HostRules, netloc_of
 
 __all__ = ["Guard"]
 
 SAFE: Final = ("GET", "HEAD", "OPTIONS")
+REFUSED: Final = (401, 403, 421)
 FOREIGN: Final = ("cross-site", "same-site")
 HEADERS: Final = [(b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin")]
 
@@ -29,25 +31,56 @@ class Guard:
     """An ASGI application in front of another one.
 
     hosts: the names by which the server may be called; None if requests need a token, which no page has.
+    `record(kind, **fields)` writes to the audit log: orders, and requests that were refused.
     """
 
-    def __init__(self, app: Callable[[Message, Receive, Send], Awaitable[None]], hosts: HostRules | None) -> None:
+    def __init__(
+        self,
+        app: Callable[[Message, Receive, Send], Awaitable[None]],
+        hosts: HostRules | None,
+        record: Callable[..., None] = lambda _kind, **_fields: None,
+    ) -> None:
         self._app = app
         self._hosts = hosts
+        self._record = record
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
+        status = 0
 
         async def send_guarded(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
             await send(message)
 
-        status, why = self.refusal(scope["method"], headers_of(scope))
-        if status:
-            await JSONResponse({"error": why}, status)(scope, receive, send_guarded)
-        else:
-            await self._app(scope, receive, send_guarded)
+        refused, why = self.refusal(scope["method"], headers_of(scope))
+        try:
+            if refused:
+                await JSONResponse({"error": why}, refused)(scope, receive, send_guarded)
+            else:
+                await self._app(scope, receive, send_guarded)
+        finally:
+            self._audit(scope, status, why)
+
+    def _audit(self, scope: Message, status: int, why: str) -> None:
+        """Record an order with its result (status 0: the connection ended before it), and any refusal."""
+        order = scope["method"] not in SAFE
+        if not order and status not in REFUSED:
+            return
+        client = scope["client"]
+        fields: dict[str, object] = {
+            "address": "unknown" if client is None else Address(*client),
+            "method": scope["method"],
+            "path": scope["path"],
+            "query": scope["query_string"],
+            "status": status,
+            "token": bool(scope["state"].get("trusted")),
+        }
+        if why:
+            fields["why"] = why
+        self._record("order" if order and status not in REFUSED else "admin_refused", **fields)
 
     def refusal(self, method: str, headers: dict[str, str]) -> tuple[int, str]:
         """Return the status and the reason of a refusal; (0, "") admits the request."""

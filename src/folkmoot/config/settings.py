@@ -258,6 +258,13 @@ class LogSettings(Section):
 
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="The lowest level that is logged.")
     format: Literal["text", "json"] = Field("text", description="Text lines, or one JSON object per line.")
+    audit: str = Field(
+        "",
+        description=(
+            'The audit log: a file, or "stderr"; empty: none. JSON lines about logins, refusals, orders to the admin '
+            "server and reloads. The file is appended to, created for its owner alone, and opened again on SIGHUP."
+        ),
+    )
 
 
 class Settings(Section):

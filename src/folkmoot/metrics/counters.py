@@ -20,6 +20,7 @@ class Counters:
         self.started_us = self.connections = self.connections_opened = self.connections_closed = 0
         self.clients_connected = self.connects_accepted = self.connects_refused = 0
         self.connections_refused = self.connect_timeouts = self.keep_alive_timeouts = self.takeovers = 0
+        self.log_suppressed = self.audit_lost = 0
         self.auth_succeeded = self.auth_failed = self.auth_method_unknown = 0
         # The wire.
         self.bytes_received = self.bytes_sent = 0
