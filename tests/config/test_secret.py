@@ -75,7 +75,7 @@ def test_a_key_of_tls_is_a_secret_and_a_certificate_is_none(file: Path) -> None:
     tls = {"certificate": str(certificate), "key": str(file)}
     load(None, {}, {"listeners": [listener], "tls": tls})
     file.chmod(0o644)
-    with pytest.raises(ConfigError, match="tls.key: .*chmod"):
+    with pytest.raises(ConfigError, match=r"tls\.key: .*chmod"):
         load(None, {}, {"listeners": [listener], "tls": tls})
 
 

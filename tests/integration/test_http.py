@@ -67,7 +67,9 @@ def test_a_body_that_comes_together_with_its_head_is_no_head_without_end(serving
     with open_one(serving) as one:
         for _ in range(2):  # of a connection that is kept
             body = b"{" + bytes(200_000)
-            head = f"PUT /api/v1/transactions/a/0/p/0 HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+            head = (
+                f"PUT /api/v1/transactions/a/0/p/0 HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
             one.sendall(head.encode() + body)
             answer = HTTPResponse(one)
             answer.begin()

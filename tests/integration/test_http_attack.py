@@ -1,4 +1,4 @@
-"""Attacks on the admin port by strangers without a token: memory stays bounded, and MQTT clients are served meanwhile."""
+"""Attacks on the admin port by strangers without a token: memory stays bounded, and MQTT goes on meanwhile."""
 
 from __future__ import annotations
 

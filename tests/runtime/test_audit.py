@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+import folkmoot
 from folkmoot.config.load import load
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.kernel.event import INFO, Event
 from folkmoot.runtime import audit
-from folkmoot.runtime.audit import ADDRESSES_MAX, KIND_LINES_MAX, LINES_MAX, Audit, Frequency, SettingFiles
+from folkmoot.runtime.audit import ADDRESSES_MAX, AUDITED, KIND_LINES_MAX, LINES_MAX, Audit, Frequency, SettingFiles
 
 NOW = 1_700_000_000_000_000
 
@@ -32,11 +33,17 @@ def path(tmp_path: Path) -> Path:
 
 def test_what_is_audited_is_written_and_nothing_else(path: Path) -> None:
     log = Audit(path, "n1", print)
-    log.take([Event(INFO, "opened", {}), Event(INFO, "refused", {"user": "ann", "address": "10.0.0.1:5"})], NOW)
+    log.take([Event(INFO, "opened", {}), Event(INFO, "connect_refused", {"user": "ann", "address": "10.0.0.1:5"})], NOW)
     log.record("order", NOW + 1500, {"path": "/api/v1/leave", "node": "forged", "time": 0})
     log.close(NOW)
     assert said(path) == [
-        {"time": "2023-11-14T22:13:20.000Z", "node": "n1", "event": "refused", "user": "ann", "address": "10.0.0.1:5"},
+        {
+            "time": "2023-11-14T22:13:20.000Z",
+            "node": "n1",
+            "event": "connect_refused",
+            "user": "ann",
+            "address": "10.0.0.1:5",
+        },
         {"time": "2023-11-14T22:13:20.001Z", "node": "n1", "event": "order", "path": "/api/v1/leave"},
     ]
     assert path.stat().st_mode & 0o777 == 0o600
@@ -87,7 +94,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost_while_memory_lasts(
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(descriptor, data[:7])  # a file system may take a part
 
-    monkeypatch.setattr(audit.os, "write", write_some)
+    monkeypatch.setattr(os, "write", write_some)
     monkeypatch.setattr(audit, "RETRY_S", 0.01)
     heard: list[tuple[object, ...]] = []
     log = Audit(path, "n1", lambda level, kind, **fields: heard.append((level, kind, fields.get("lost"))))
@@ -99,7 +106,7 @@ def test_a_full_disk_is_said_and_nothing_is_lost_while_memory_lasts(
     log.record("order", NOW, {"number": "lost"})
     monkeypatch.undo()
     full[0] = False
-    monkeypatch.setattr(audit.os, "write", write_some)
+    monkeypatch.setattr(os, "write", write_some)
     waits(lambda: len(heard) > 1)
     log.close(NOW)
     assert heard[1:] == [("warning", "audit_works", 1)]
@@ -157,3 +164,9 @@ def test_a_reload_names_what_changed_and_shows_no_secret(tmp_path: Path) -> None
         "users_changed": ["ann"],
     }
     assert files.changes() == {"changed": []}
+
+
+def test_every_audited_kind_is_an_event_of_the_program() -> None:
+    source = Path(folkmoot.__file__).parent
+    text = "".join(path.read_text() for path in sorted(source.rglob("*.py")) if path.name != "audit.py")
+    assert [kind for kind in sorted(AUDITED) if f'"{kind}"' not in text] == []

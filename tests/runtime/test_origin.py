@@ -87,7 +87,12 @@ def test_listed_origins_are_allowed() -> None:
     rules = OriginRules(["https://*.example.com", "http://[::1]:*", "null"])
     for origin in ("https://a.example.com", "HTTPS://a.b.Example.com", "http://[::1]:3000", "null"):
         assert rules.refusal([origin], ["localhost"]) == "", origin
-    for origin in ("https://example.com", "http://a.example.com", "https://a.example.com:81", "https://a.example.com.evil"):
+    for origin in (
+        "https://example.com",
+        "http://a.example.com",
+        "https://a.example.com:81",
+        "https://a.example.com.evil",
+    ):
         assert rules.refusal([origin], ["localhost"]), origin
     assert OriginRules(["*"]).refusal(["https://evil.example"], ["localhost"]) == ""
 

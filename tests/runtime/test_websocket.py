@@ -30,7 +30,9 @@ class Bench:
         loop: Any = self.loop
         self.turns = Turns(node, loop)
         self.transport = FakeTransport()
-        self.protocol = WebSocketProtocol(self.turns, Gate(10), WebSocketRules("/mqtt", MESSAGE_MAX, OriginRules()), "ws")
+        self.protocol = WebSocketProtocol(
+            self.turns, Gate(10), WebSocketRules("/mqtt", MESSAGE_MAX, OriginRules()), "ws"
+        )
         made: Any = self.transport
         self.transport.protocol = self.protocol
         self.protocol.connection_made(made)
@@ -229,3 +231,33 @@ def test_an_end_without_closing_handshake_is_an_end() -> None:
     bench = Bench().handshake()
     bench.protocol.eof_received()
     assert "close" in bench.transport.calls
+
+
+def upgrade(origin: str | None) -> tuple[bytes, list[Any]]:
+    """The answer to an upgrade with this header Origin, and the events."""
+    bench = Bench()
+    events: list[Any] = []
+    bench.turns.log = lambda found, _now: events.extend(found)
+    request = bench.client.connect()
+    if origin is not None:
+        request.headers["Origin"] = origin
+    bench.client.send_request(request)
+    bench.protocol.data_received(b"".join(bench.client.data_to_send()))
+    return b"".join(bench.transport.written), events
+
+
+@pytest.mark.parametrize("origin", [None, "http://localhost:3000", "https://localhost"])
+def test_pages_of_the_same_host_and_clients_that_are_no_browser_connect(origin: str | None) -> None:
+    answer, events = upgrade(origin)
+    assert answer.startswith(b"HTTP/1.1 101 ")
+    assert events == []
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_a_page_of_another_host_is_refused_and_told_which_setting_allows_it(origin: str) -> None:
+    answer, (event,) = upgrade(origin)
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"listeners.origins" in answer
+    assert event.kind == "origin_refused"
+    assert origin in event.fields["why"]
+    assert event.fields["address"].endswith("4711")

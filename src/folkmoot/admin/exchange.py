@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, cast
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import h11
@@ -13,7 +13,9 @@ import h11
 __all__ = ["Application", "BadTarget", "Carrier", "Exchange", "scope_of"]
 
 Message = MutableMapping[str, Any]
-Application = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+Application = Callable[
+    [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
+]
 CLOSE: Final = (b"connection", b"close")
 
 
@@ -99,7 +101,7 @@ def scope_of(request: h11.Request, client: tuple[str, int] | None) -> Message:
 
     A target in absolute form replaces the header Host (RFC 9112 section 3.2.2).
     """
-    headers = [(name, value) for name, value in request.headers]  # noqa: C416 - not a list, and lower case only so
+    headers = [(name, value) for name, value in request.headers]  # no list, and in lower case only so
     target = request.target
     if not target.startswith(b"/"):
         try:
@@ -114,7 +116,7 @@ def scope_of(request: h11.Request, client: tuple[str, int] | None) -> Message:
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "http_version": cast("bytes", request.http_version).decode("ascii"),
+        "http_version": request.http_version.decode("ascii"),
         "method": request.method.decode("ascii"),
         "scheme": "http",
         "path": unquote(raw_path.decode("ascii")),

@@ -1,7 +1,7 @@
 """Protection of the admin server against web pages that use the browser of somebody who can reach it.
 
-Owns the answers to such requests. Without a token, whoever can send a request is obeyed, and a browser sends requests for
-every page: so the header Host must name this server (DNS rebinding), and what changes something must not come from
+Owns the answers to such requests. Without a token, whoever can send a request is obeyed, and a browser sends requests
+for every page: so the header Host must name this server (DNS rebinding), and what changes something must not come from
 another origin (forged requests). No answer carries a header that would let other origins read it.
 """
 

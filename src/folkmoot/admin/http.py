@@ -26,7 +26,7 @@ import termios
 import time
 from asyncio import BaseTransport, Transport
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 import h11
@@ -70,6 +70,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         self._closing = False
         self._last = False  # the server stops
         self._head_only = False
+        self._taken: asyncio.Task[None] | None = None  # waits until the answer is taken
         self._linger: asyncio.TimerHandle | None = None
         self._writable = asyncio.Event()
         self._writable.set()
@@ -130,7 +131,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         self._writable.set()
         self.outgoing.end()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, _error: Exception | None) -> None:
         """End the request: nobody waits for its answer."""
         self._closing = True
         if self._linger is not None:
@@ -289,7 +290,9 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         assert exchange is not None, "an answer has a request"
         if exchange.complete:
             return True
-        return rest_of(exchange.scope["headers"]) <= BODY_AHEAD_BYTES and not self._h11.they_are_waiting_for_100_continue
+        return (
+            rest_of(exchange.scope["headers"]) <= BODY_AHEAD_BYTES and not self._h11.they_are_waiting_for_100_continue
+        )
 
     async def put(self, event: h11.Event) -> None:
         """Send a part of an answer; wait while the client takes what was sent before."""
@@ -333,7 +336,7 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         if self._closing:
             return
         if not self._writable.is_set() or self._transport.get_write_buffer_size():
-            self._server.run_later(self._await_taken())
+            self._taken = self._server.begin(self._await_taken())
             return
         self._exchange = None
         self._h11.start_next_cycle()
@@ -514,12 +517,12 @@ class HttpServer:
 
     def run(self, connection: HttpConnection, exchange: Exchange) -> asyncio.Task[None]:
         """Begin to answer a request."""
-        return self.run_later(self._answer(connection, exchange))
+        return self.begin(self._answer(connection, exchange))
 
-    def run_later(self, what: Any) -> asyncio.Task[None]:
-        """Run a coroutine until the server stops."""
+    def begin(self, what: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine, until the server stops at the latest."""
         assert self._loop is not None, "it is running"
-        task: asyncio.Task[None] = self._loop.create_task(what)
+        task = self._loop.create_task(what)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

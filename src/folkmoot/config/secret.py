@@ -22,7 +22,8 @@ LENGTH_MIN: Final = 16
 def exposure(path: Path, user: int | None = None) -> str:
     """Return who else can read or change a secret, with the command that mends it; "" if nobody can, or without a file.
 
-    user: the number of the user of the node, this process's if it is None. Root's files count as those of another user for a node that runs as root: in a container they come from outside.
+    user: the number of the user of the node, this process's if it is None. For a node that runs as root, root's files
+    count as those of another user: in a container they come from outside.
     """
     try:
         status = path.stat()
@@ -36,7 +37,9 @@ def exposure(path: Path, user: int | None = None) -> str:
     what = "read" if status.st_mode & (0o004 if who == "every user" else 0o040) else "change"
     mode = "600" if status.st_uid == user else "640"
     command = f"`chmod {mode} {shlex.quote(str(path))}`"
-    return f"{path} holds a secret, and {who} of this machine can {what} it (mode {status.st_mode & 0o777:04o}): {command}"
+    return (
+        f"{path} holds a secret, and {who} of this machine can {what} it (mode {status.st_mode & 0o777:04o}): {command}"
+    )
 
 
 def check_private(path: Path) -> None:

@@ -69,7 +69,9 @@ def valid_origin(text: str) -> str:
 
 
 HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
-ORIGIN: Final = re.compile(r"[A-Za-z*][A-Za-z0-9+.*-]*://([A-Za-z0-9._*-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:(\*|[0-9]{1,5}))?")
+ORIGIN: Final = re.compile(
+    r"[A-Za-z*][A-Za-z0-9+.*-]*://([A-Za-z0-9._*-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:(\*|[0-9]{1,5}))?"
+)
 
 HostField = Annotated[str, AfterValidator(valid_host), "host"]
 OriginField = Annotated[str, AfterValidator(valid_origin), "origin"]

@@ -1,6 +1,6 @@
 """Addresses of peers as keys of limits: owns what counts as one address.
 
-An IPv4 address is one key. So is a /64 network of IPv6: it is what one machine gets, and it may use all of its addresses.
+An IPv4 address is one key. So is a /64 network of IPv6: one machine gets as much, and may use all of its addresses.
 """
 
 from __future__ import annotations

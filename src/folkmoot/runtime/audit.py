@@ -1,8 +1,10 @@
 """The audit log: who was let in or refused, which orders were given, what changed in the settings. JSON lines.
 
 Owns the file, the thread that writes to it, and the aggregation of what is too frequent. It never stops the node: while
-the file cannot be written, lines wait in memory up to a limit; what does not fit is counted, and the log of the node says
-so. Secrets never get here: events have none, and of files with secrets only their names are recorded.
+the file cannot be written, lines wait in memory up to a limit; what does not fit is counted, and the log of the node
+says so. Secrets never get here: events have none, and of files with secrets only their names are recorded.
+
+A line is written at once, and is on disk (fsync) within a second: a power cut loses what is newer.
 """
 
 from __future__ import annotations
@@ -32,14 +34,13 @@ __all__ = ["AUDITED", "Audit", "Frequency", "SettingFiles", "open_audit"]
 # Kinds of events of the log that are audited, whatever their level and however frequent.
 AUDITED: Final = frozenset(
     {
+        "connect_refused",
         "connected",
         "handshake_failed",
         "node_refused",
         "origin_refused",
-        "peer_refuse",
         "peer_refused",
         "peer_up",
-        "refused",
         "session_of_another",
     }
 )

@@ -54,7 +54,7 @@ class DataFolder:
     def _make_private(self, path: Path) -> None:
         """Create the folder for this user alone, or close one that all users can read; a group keeps its access.
 
-        A folder that belongs to another user, such as the root of a mounted volume, cannot be closed; then the store is.
+        A folder of another user, such as the root of a mounted volume, cannot be closed; then the store is.
         """
         if not path.exists():
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,7 +68,9 @@ class DataFolder:
             return
         if self.store.exists() and self.store.stat().st_uid == os.geteuid():
             self.store.chmod(0o700)
-        self.open_to_others = f"every user can list {path}, which belongs to another user: `chmod o-rwx {path}` as its owner"
+        self.open_to_others = (
+            f"every user can list {path}, which belongs to another user: `chmod o-rwx {path}` as its owner"
+        )
 
     def _take_lock(self) -> None:
         try:

@@ -109,7 +109,9 @@ class Drain(asyncio.BufferedProtocol, Handle):
 
 
 def close_in_order(transport: Transport, bytes_max: int = LINGER_BYTES_MAX) -> Handle | None:
-    """Close a transport so that its peer can read everything that was written; discard `bytes_max` of its input at most.
+    """Close a transport so that its peer can read everything that was written.
+
+    bytes_max: of the peer's input that are discarded; a peer that sends more is aborted.
 
     Return the handle to use from now on; None: the transport goes on by itself. So does TLS: uvloop sends what was
     written and close_notify, reads and discards until the peer answers or closes, and is bounded by

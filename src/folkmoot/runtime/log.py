@@ -39,7 +39,9 @@ class Log:
         self._json = form == "json"
         self._stream = sys.stderr if stream is None else stream
         self._limits = LineLimits()
-        self.also: Callable[[Iterable[Event], int], None] | None = None  # gets all events, whatever their level and rate
+        self.also: Callable[[Iterable[Event], int], None] | None = (
+            None  # gets all events, whatever their level and rate
+        )
         self._readers = reader_watch(self._stream)
         self._lost = 0  # lines dropped because the reader had stopped
 

@@ -1,9 +1,9 @@
 """Which lines of the log are written, as a function of events and time: owns the limits per kind and address.
 
 Each kind of event of each address has a bucket of its own, so that a noisy address does not hide the others. All
-addresses together have another one per kind, so that many of them do not fill the disk. When that is empty, a reserve is
-left for addresses that have been quiet. What is not written is counted: the next line of the same kind and address has the
-count, and what has no next line is in a summary.
+addresses together have another one per kind, so that many of them do not fill the disk. When that is empty, a reserve
+is left for addresses that have been quiet. What is not written is counted: the next line of the same kind and address
+has the count, and what has no next line is in a summary.
 """
 
 from __future__ import annotations

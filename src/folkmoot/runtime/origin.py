@@ -3,8 +3,8 @@
 A browser sends the header Origin with every WebSocket (RFC 6455 section 4.1) and with every request that may change
 something (Fetch standard). Other clients send none, and are not restricted: they are where they say they are.
 
-A host name proves nothing by itself. Its owner can let it lead to this machine while a page is open (DNS rebinding), and
-the page then has the same host as the server. IP addresses and localhost cannot be made to lead elsewhere.
+A host name proves nothing by itself. Its owner can let it lead to this machine while a page is open (DNS rebinding),
+and the page then has the same host as the server. IP addresses and localhost cannot be made to lead elsewhere.
 """
 
 from __future__ import annotations

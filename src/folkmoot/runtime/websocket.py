@@ -109,7 +109,9 @@ class WebSocketProtocol(ClientProtocol, Handle):
             return  # invalid bytes behind the request have ended the connection already
         why = self._rules.origins.refusal(request.headers.get_all("Origin"), request.headers.get_all("Host"))
         if why:
-            self._turns.log([Event(WARNING, "origin_refused", {"address": self._address(), "why": why})], self._turns.now)
+            self._turns.log(
+                [Event(WARNING, "origin_refused", {"address": self._address(), "why": why})], self._turns.now
+            )
             response = self._ws.reject(http.HTTPStatus.FORBIDDEN, f"{why}\n")
         elif request.path.partition("?")[0] == self._rules.path:
             response = self._ws.accept(request)
