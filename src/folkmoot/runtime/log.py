@@ -20,7 +20,7 @@ from folkmoot.kernel.event import Event
 from folkmoot.runtime.address import host_of, limit_key
 from folkmoot.runtime.loglimit import LineLimits
 
-__all__ = ["Log"]
+__all__ = ["Log", "plain"]
 
 LEVELS: Final = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 VALUE_CHARACTERS_MAX: Final = 400
