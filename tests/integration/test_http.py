@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import urllib.error
@@ -42,7 +43,8 @@ def status(serving: Serving, path: str) -> int:
 def test_who_holds_connections_and_asks_nothing_locks_nobody_out(serving: Serving, said: bytes) -> None:
     silent = [open_one(serving) for _ in range(AdminSettings().connections_max + 20)]
     for one in silent:
-        one.sendall(said)
+        with contextlib.suppress(ConnectionError):  # it may have been closed in favour of another one
+            one.sendall(said)
     try:
         for _ in range(5):
             assert status(serving, "/health/ready") == 200

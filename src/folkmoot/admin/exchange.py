@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 import h11
 
-__all__ = ["Application", "BadTarget", "Carrier", "Exchange", "scope_of"]
+__all__ = ["Application", "BadTarget", "Carrier", "Exchange", "response", "scope_of"]
 
 Message = MutableMapping[str, Any]
 Application = Callable[
     [Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]
 ]
+STATUSES: Final = frozenset(HTTPStatus)
 CLOSE: Final = (b"connection", b"close")
 
 
@@ -86,7 +88,7 @@ class Exchange:
             headers = list(message.get("headers", ()))
             if not self._carrier.keeps():
                 headers.append(CLOSE)
-            await self._carrier.put(h11.Response(status_code=message["status"], headers=headers))
+            await self._carrier.put(response(message["status"], headers))
             return
         body = message.get("body", b"")
         if body and self.scope["method"] != "HEAD":
@@ -94,6 +96,12 @@ class Exchange:
         if not message.get("more_body", False):
             self.ended = True
             await self._carrier.put(h11.EndOfMessage())
+
+
+def response(status: int, headers: list[tuple[bytes, bytes]]) -> h11.Response:
+    """Return the head of an answer, with the reason phrase of its status for people who read it."""
+    phrase = HTTPStatus(status).phrase if status in STATUSES else ""
+    return h11.Response(status_code=status, headers=headers, reason=phrase.encode())
 
 
 def scope_of(request: h11.Request, client: tuple[str, int] | None) -> Message:

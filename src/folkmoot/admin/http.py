@@ -32,7 +32,7 @@ from typing import Any, Final, cast
 import h11
 
 from folkmoot.admin.bound import BODY_AHEAD_BYTES, GRACE_S, HEAD_BYTES_MAX, HEAD_S, IDLE_S, FramingBound, Patience
-from folkmoot.admin.exchange import Application, BadTarget, Carrier, Exchange, scope_of
+from folkmoot.admin.exchange import Application, BadTarget, Carrier, Exchange, response, scope_of
 from folkmoot.runtime.address import limit_key
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S, close_in_order
 
@@ -364,12 +364,12 @@ class HttpConnection(asyncio.BufferedProtocol, Carrier):
         """Answer without the application, and close."""
         body = f"{text}\n".encode()
         headers = [
-            ("content-type", "text/plain; charset=utf-8"),
-            ("content-length", str(len(body))),
-            ("connection", "close"),
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
         ]
         exchange = self._exchange
-        self._send(h11.Response(status_code=status, headers=headers))
+        self._send(response(status, headers))
         if not self._head_only:
             self._send(h11.Data(data=body))
         self._send(h11.EndOfMessage())
