@@ -31,6 +31,12 @@ __all__ = ["box", "make"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# What tests write may be a secret, which a node refuses if others can read it. Git keeps no such permissions.
+os.umask(0o077)
+for key in (ROOT / "tests" / "integration" / "certificates").glob("*.key"):
+    if key.stat().st_mode & 0o077:
+        key.chmod(0o600)
+
 # Folders whose tests take long, in the order in which they begin: two workers end at about the same time then.
 LONG = {"e2e": 0, "pyspark_folkmoot": 1, "sim": 2, "integration": 3}
 

@@ -12,7 +12,15 @@ __all__ = ["PAGES", "ROOT", "anchors", "blocks", "commands", "images", "links"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 # What others have written by hand; generated pages have tests of their own.
 HAND_WRITTEN = [path for path in (ROOT / "docs").glob("*.md") if path.name != "conformance.md"]
-PAGES = sorted([ROOT / "README.md", ROOT / "BENCHMARKS.md", *HAND_WRITTEN, *(ROOT / "docs" / "pipeline").glob("*.md")])
+PAGES = sorted(
+    [
+        ROOT / "README.md",
+        ROOT / "BENCHMARKS.md",
+        ROOT / "SECURITY.md",
+        *HAND_WRITTEN,
+        *(ROOT / "docs" / "pipeline").glob("*.md"),
+    ]
+)
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")

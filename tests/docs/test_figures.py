@@ -65,6 +65,10 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
     "docs/install.md": {"800 MB": "the size of packages, which pip tells"},
     "docs/limits.md": {
         "64 KiB": "a constant of the HTTP server",
+        "30 s": "a constant of the HTTP server",
+        "10 s": "a constant of the HTTP server",
+        "1 KiB/s": "a constant of the HTTP server",
+        "16 MiB": "a constant of the audit log",
         "4 MiB": "a constant of the HTTP interface",
         "5 a second": "a constant of the log",
         "2 minutes": "a constant of the listeners",

@@ -49,6 +49,7 @@ def ask(
         "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
         "server": ("test", 80),
         "client": ("test", 1),
+        "state": {},
     }
     sent: list[Message] = []
 

@@ -75,8 +75,7 @@ def open_descriptors(node: Serving) -> int:
 def test_silent_tls_connections_take_no_descriptor_of_the_store(tmp_path: Path) -> None:
     """1,100 of them under a limit of 1,024: one that is connected is served, and so is a new client."""
     node = Serving(
-        *(tmp_path / "data", "--mqtt", ANY, "--mqtts", ANY, "--stream", "kept=stored/#", *tls_arguments()),
-        config=CONFIG,
+        tmp_path / "data", "--mqtt", ANY, "--mqtts", ANY, "--stream", "kept=stored/#", *tls_arguments(), config=CONFIG
     )
     with limited(node, 1024), RawClient(node) as known:
         known.connect("known", clean=True, session_s=0)
@@ -224,7 +223,7 @@ CONNECT_BYTES_MAX = 65_536
 @pytest.mark.parametrize(
     "make",
     [
-        lambda data: binary(data),
+        binary,
         lambda data: b"".join(binary(data[at : at + 700]) for at in range(0, len(data), 700)),
         lambda data: b"".join(
             Frame(Opcode.CONT if at else Opcode.BINARY, data[at : at + 700], False).serialize(mask=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -142,3 +143,51 @@ def test_what_waited_for_no_disk_may_be_lost_when_the_machine_went_down(
     boot.write_text("fifth\n")
     assert not folder.lost(), "from now on every write waits for the disk"
     folder.close()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o277])
+def test_a_new_folder_is_for_one_user_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        DataFolder(tmp_path / "data", "n1", 8).close()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "data" / "lock").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "later"), [(0o755, 0o700), (0o777, 0o700), (0o701, 0o700), (0o700, 0o700), (0o750, 0o750), (0o770, 0o770)]
+)
+def test_a_folder_that_every_user_can_read_is_closed_and_a_group_keeps_its_access(
+    tmp_path: Path, mode: int, later: int
+) -> None:
+    path = tmp_path / "data"
+    established(path)
+    path.chmod(mode)
+    folder = DataFolder(path, "n1", 8)
+    folder.close()
+    assert path.stat().st_mode & 0o777 == later
+    assert folder.closed_to_others == (mode != later)
+    assert folder.open_to_others == ""
+
+
+def test_of_a_folder_of_another_user_the_store_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the root of a volume that is mounted for a group."""
+    path = tmp_path / "data"
+    established(path)
+    path.chmod(0o777)
+    (path / "store").chmod(0o755)
+    owner = os.geteuid()
+    stat = Path.stat
+
+    def of_another(self: Path, **options: bool) -> os.stat_result:
+        found = list(stat(self, **options))
+        found[4] = owner + 1 if self == path else owner
+        return os.stat_result(found)
+
+    monkeypatch.setattr(Path, "stat", of_another)
+    folder = DataFolder(path, "n1", 8)
+    folder.close()
+    assert "chmod o-rwx" in folder.open_to_others
+    assert (path / "store").stat().st_mode & 0o777 == 0o700

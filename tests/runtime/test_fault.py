@@ -21,6 +21,7 @@ from folkmoot.config.unit import Address
 from folkmoot.runtime.drain import LINGER_S
 from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.loop import LARGE_BYTES, TURN_BYTES_MAX, Turns
+from folkmoot.runtime.origin import OriginRules
 from folkmoot.runtime.peers import LINGER_S as PEER_LINGER_S
 from folkmoot.runtime.peers import PeerNetwork, PeerProtocol
 from folkmoot.runtime.tcp import TcpProtocol, TlsProtocol
@@ -125,7 +126,9 @@ class Bench:
             arrival = self.gate.enter("127.0.0.1")
             assert arrival is not None
             if kind == "ws":
-                protocol = WebSocketProtocol(self.turns, self.gate, arrival, WebSocketRules("/mqtt", 1 << 20), "ws")
+                protocol = WebSocketProtocol(
+                    self.turns, self.gate, arrival, WebSocketRules("/mqtt", 1 << 20, OriginRules()), "ws"
+                )
             else:
                 protocol = {"tcp": TcpProtocol, "tls": TlsProtocol}[kind](self.turns, self.gate, arrival)
         made: Any = transport

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import ERROR, INFO, WARNING, Event
-from folkmoot.runtime.log import BURST, VALUE_CHARACTERS_MAX, Log
+from folkmoot.runtime.log import VALUE_CHARACTERS_MAX, Log
+from folkmoot.runtime.loglimit import BURST
 
 NOW = 1_700_000_000_123_456
 
@@ -144,3 +145,38 @@ def test_a_line_of_json_that_would_be_too_long_is_json_all_the_same() -> None:
     found = json.loads(line)
     assert len(line.encode()) < 4096
     assert all(isinstance(found[name], list) for name in fields)
+
+
+def test_what_an_address_floods_hides_nothing_of_the_others() -> None:
+    stream = io.StringIO()
+    log = Log("info", "json", stream)
+    for number in range(10_000):
+        log.say("warning", "refused", NOW + number, address=f"10.0.0.1:{number}")
+        if number % 1000 == 0:
+            log.say("warning", "refused", NOW + number, address=f"10.0.0.{2 + number // 1000}:1883")
+    found = [json.loads(line)["address"].partition(":")[0] for line in stream.getvalue().splitlines()]
+    assert found.count("10.0.0.1") == BURST
+    assert sorted(set(found)) == sorted(f"10.0.0.{number}" for number in range(1, 12))
+
+
+def test_what_was_suppressed_is_said_even_if_nothing_of_its_kind_follows() -> None:
+    stream = io.StringIO()
+    log = Log("info", "json", stream)
+    for number in range(1000):
+        log.say("warning", "refused", NOW, address=f"10.0.0.{number % 2}:{number}", user="ann")
+    written = len(stream.getvalue().splitlines())
+    log.report_suppressed(NOW + SECOND)
+    assert len(stream.getvalue().splitlines()) == written, "a line of its kind may follow"
+    log.report_suppressed(NOW + 60 * SECOND)
+    log.report_suppressed(NOW + 120 * SECOND)
+    (summary,) = [json.loads(line) for line in stream.getvalue().splitlines()[written:]]
+    assert (summary["event"], summary["kind"], summary["addresses"]) == ("log_suppressed", "refused", 2)
+    assert summary["lines"] == log.suppressed == 1000 - written
+
+
+def test_another_reader_gets_everything() -> None:
+    log = Log("error", "json", io.StringIO())
+    found: list[Event] = []
+    log.also = lambda events, _now: found.extend(events)
+    log.write_all([Event(INFO, "connected", {})] * 100, NOW)
+    assert len(found) == 100

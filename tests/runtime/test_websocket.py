@@ -13,6 +13,7 @@ from websockets.uri import parse_uri
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S
 from folkmoot.runtime.gate import Gate
 from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.origin import OriginRules
 from folkmoot.runtime.websocket import FRAMES_MAX, HEAD_BYTES_MAX, WebSocketProtocol, WebSocketRules
 from tests.runtime.fake import FakeLoop, FakeNode, FakeTransport
 
@@ -32,7 +33,8 @@ class Bench:
         gate = Gate(10, 10, self.loop.time)
         arrival = gate.enter("127.0.0.1")
         assert arrival is not None
-        self.protocol = WebSocketProtocol(self.turns, gate, arrival, WebSocketRules("/mqtt", MESSAGE_MAX), "ws")
+        rules = WebSocketRules("/mqtt", MESSAGE_MAX, OriginRules())
+        self.protocol = WebSocketProtocol(self.turns, gate, arrival, rules, "ws")
         made: Any = self.transport
         self.transport.protocol = self.protocol
         self.protocol.connection_made(made)
@@ -374,3 +376,33 @@ def test_what_follows_the_upgrade_in_one_piece_is_taken() -> None:
     request = b"".join(bench.client.data_to_send())
     bench.protocol.data_received(request + Frame(Opcode.BINARY, b"early").serialize(mask=True))
     assert bench.received() == b"early"
+
+
+def upgrade(origin: str | None) -> tuple[bytes, list[Any]]:
+    """The answer to an upgrade with this header Origin, and the events."""
+    bench = Bench()
+    events: list[Any] = []
+    bench.turns.log = lambda found, _now: events.extend(found)
+    request = bench.client.connect()
+    if origin is not None:
+        request.headers["Origin"] = origin
+    bench.client.send_request(request)
+    bench.protocol.data_received(b"".join(bench.client.data_to_send()))
+    return b"".join(bench.transport.written), events
+
+
+@pytest.mark.parametrize("origin", [None, "http://localhost:3000", "https://localhost"])
+def test_pages_of_the_same_host_and_clients_that_are_no_browser_connect(origin: str | None) -> None:
+    answer, events = upgrade(origin)
+    assert answer.startswith(b"HTTP/1.1 101 ")
+    assert events == []
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_a_page_of_another_host_is_refused_and_told_which_setting_allows_it(origin: str) -> None:
+    answer, (event,) = upgrade(origin)
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert b"listeners.origins" in answer
+    assert event.kind == "origin_refused"
+    assert origin in event.fields["why"]
+    assert event.fields["address"].endswith("4711")

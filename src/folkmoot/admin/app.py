@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from folkmoot.admin.cluster import ClusterStatus, OwnStatus, cluster_routes
 from folkmoot.admin.gauge import measure
+from folkmoot.admin.guard import Guard
 from folkmoot.admin.http import HttpServer
 from folkmoot.admin.source import NodeHomes, NodeSource, answered
 from folkmoot.admin.streams import stream_routes
@@ -29,6 +30,7 @@ from folkmoot.config.secret import read_word
 from folkmoot.config.settings import Settings
 from folkmoot.config.unit import Address
 from folkmoot.metrics.exposition import CONTENT_TYPE, render
+from folkmoot.runtime.origin import HostRules
 from folkmoot.runtime.serve import Service, ServingNode
 from folkmoot.runtime.tcp import listen
 from folkmoot.status.cluster_picture import picture_of
@@ -61,8 +63,15 @@ class Admin(Service):
         self._waits = StreamWaits(serving.node.streams, lambda log: serving.node.stream_end(log, serving.turns.begin()))
         serving.turns.after_written = self._waits.check
         serving.turns.answered = answered
-        app = application(serving, self._token, self._waits)
-        self._server = HttpServer(app, self._socket, lambda level, text: serving.say(level, "http", message=text))
+        hosts = HostRules(address.host, serving.settings.admin.hosts) if self._token is None else None
+        app = Guard(application(serving, self._token, self._waits), hosts, serving.record)
+        self._server = HttpServer(
+            app,
+            self._socket,
+            lambda level, text, **fields: serving.say(level, "http", message=text, **fields),
+            serving.settings.admin.connections_max,
+            serving.settings.admin.connections_per_address_max,
+        )
         await self._server.start()
         return f"admin={Address(address.host, self._socket.getsockname()[1])}"
 

@@ -1,175 +1,540 @@
-"""The HTTP server of a node: uvicorn's protocol in the event loop of the node, without its signals, ticks and logs.
+"""The HTTP/1.1 server of a node: an ASGI application in the event loop of the node, on the parser h11.
 
-Owns the sockets. It bounds the number of connections and the bytes of each request, so that MQTT is not affected: what
-exceeds the bounds waits or is refused. Idle connections are closed in favour of new ones, so that probes are always
-answered.
+Owns the sockets. It must serve strangers without harm to MQTT, which shares its thread:
+
+- A connection has one request at a time. Nothing more is read until it is answered and the client has taken the answer.
+- `folkmoot.admin.bound` limits the bytes of a message that are not its body, and the time of everything that a client
+  has to do. Bodies are read only as fast as an endpoint takes them.
+- Connections are limited in total and per address. Above the limit, the connection that has waited longest for its
+  client is closed in favour of the new one, so that probes are always answered.
+- Requests without a token are handled in short slices, and take half of the time of the loop at most.
+
+Why not a server from a package: uvicorn, hypercorn and granian limit neither the time in which an answer is taken nor
+connections per address, uvicorn's parser httptools does not limit trailers, and uvicorn parses requests that it has not
+begun to answer. h11 is a parser without I/O; it stops by itself behind each request.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import contextlib
+import fcntl
+import os
 import socket
-from collections.abc import Callable
-from typing import Any, Final
+import struct
+import termios
+import time
+from asyncio import BaseTransport, Transport
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast
 
-from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
+import h11
 
-from folkmoot.runtime.drain import LINGER_S, close_in_order
+from folkmoot.admin.bound import BODY_AHEAD_BYTES, GRACE_S, HEAD_BYTES_MAX, HEAD_S, IDLE_S, FramingBound, Patience
+from folkmoot.admin.exchange import Application, BadTarget, Carrier, Exchange, response, scope_of
+from folkmoot.runtime.address import limit_key
+from folkmoot.runtime.drain import LINGER_BYTES_MAX, LINGER_S, close_in_order
 
-__all__ = ["HttpConnection", "HttpServer"]
+__all__ = ["HttpConnection", "HttpServer", "Say"]
 
-CONNECTIONS_MAX: Final = 256
-HEAD_BYTES_MAX: Final = 65_536  # the parser itself has no limit
-IDLE_S: Final = 30.0
-SWEEP_S: Final = 5.0
+READ_BYTES: Final = 32_768
+REFUSED_BYTES_MAX: Final = 65_536  # discarded behind a refusal, so that a client that has sent little can read it
+SEND_BUFFER_BYTES: Final = 262_144  # in the kernel, per connection
+SWEEP_S: Final = 1.0
 STOP_S: Final = 1.0
+SLICE_S: Final = 0.002
+TURN_EVENTS_MAX: Final = 64  # parts of a body: with chunks of one byte, 32 KiB would take a tenth of a second
+WITHOUT_BODY: Final = (b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"CONNECT")
 
-Say = Callable[[str, str], object]
-"""`say(level, message)` writes to the node's log."""
+Say = Callable[..., object]
+"""`say(level, message, **fields)` writes to the node's log."""
 
-
-class HttpTransport:
-    """The transport for uvicorn. It closes in order, so that the client can read an answer that was sent early."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._closing = False
-        self._limit: asyncio.TimerHandle | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-    def is_closing(self) -> bool:
-        """Whether nothing more can be written."""
-        return self._closing or self._transport.is_closing()
-
-    def write(self, data: bytes) -> None:
-        """Send bytes, unless the connection is being closed."""
-        if not self._closing:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Close in order; abort if the client does not close its side in time."""
-        if self.is_closing():
-            return
-        self._closing = True
-        if close_in_order(self._transport) is not None:
-            self._limit = asyncio.get_running_loop().call_later(LINGER_S, self._transport.abort)
-
-    def lost(self) -> None:
-        """Forget the time limit: the connection has ended."""
-        if self._limit is not None:
-            self._limit.cancel()
+# Shared by all connections: what was received is copied out before the next read.
+_RECEIVED: Final = bytearray(READ_BYTES)
+_VIEW: Final = memoryview(_RECEIVED)
 
 
-class HttpConnection(HttpToolsProtocol):
-    """A connection with the time since which it is idle, and the size of the current request head."""
+class HttpConnection(asyncio.BufferedProtocol, Carrier):
+    """One connection: it reads a request, has it answered, waits until the answer is taken, and reads the next one."""
 
     def __init__(self, server: HttpServer) -> None:
-        super().__init__(server.config, server.state, {})
         self._server = server
-        self._head_bytes = 0
-        self._in_head = True
-        self.idle_s = 0.0
+        self._h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._framing = FramingBound()
+        self._transport: Transport = cast("Transport", None)
+        self._exchange: Exchange | None = None
+        self._discarded = 0  # bytes of a body that its endpoint did not want
+        self._unread = 0  # bytes that h11 has and that were not understood yet
+        self._unsent = 0  # bytes at the last look
+        self._closing = False
+        self._last = False  # the server stops
+        self._head_only = False
+        self._taken: asyncio.Task[None] | None = None  # waits until the answer is taken
+        self._linger: asyncio.TimerHandle | None = None
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._reading = True
+        self.incoming = Patience()
+        self.outgoing = Patience()
+        self.waiting_since_s = 0.0
+        self.trusted = False  # the last request had the token
+        self.queued = False
+        self.address: tuple[str, int] | None = None
+        self.key = ""
+
+    # From the transport
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Count the connection; refuse it if there are too many, and none can be closed in its favour."""
+        self._transport = cast("Transport", transport)
+        self._transport.set_write_buffer_limits(high=0)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple):
+            self.address = (str(peer[0]), int(peer[1]))
+            self.key = limit_key(self.address[0])
+        now_s = self._server.now_s()
+        self.waiting_since_s = now_s
+        self.incoming.begin(now_s, IDLE_S)
+        if not self._server.enter(self):
+            self.abort()
+
+    def get_buffer(self, _hint: int) -> memoryview:
+        """Return the buffer for received bytes."""
+        return _VIEW
+
+    def buffer_updated(self, size: int) -> None:
+        """Take received bytes; they are parsed in this connection's turn."""
+        if self._closing:
+            return
+        if self._exchange is None and self._unread == 0:
+            self.incoming.begin(self._server.now_s(), HEAD_S)  # the first byte of a request
+        self._h11.receive_data(bytes(_VIEW[:size]))
+        self._framing.received(size)
+        self._unread += size
+        self._pause()
+        self._server.give_turn(self)
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more: answer what it has asked."""
+        if not self._closing:
+            self._h11.receive_data(b"")
+            self._server.give_turn(self)
+        return True
+
+    def pause_writing(self) -> None:
+        """The client reads more slowly than it is sent to."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """The client has taken everything."""
+        self._writable.set()
+        self.outgoing.end()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        """End the request: nobody waits for its answer."""
+        self._closing = True
+        if self._linger is not None:
+            self._linger.cancel()
+        self._writable.set()
+        self._server.leave(self)
+        if self._exchange is not None and self._exchange.task is not None:
+            self._exchange.task.cancel()
+
+    # What a client may delay
 
     def busy(self) -> bool:
-        """Whether a request is being answered."""
-        cycle: Any = self.cycle  # None until the first request, although uvicorn's annotation says otherwise
-        return cycle is not None and not cycle.response_complete
+        """Whether a request is being answered, rather than the client waited for."""
+        return self._exchange is not None and not self._exchange.ended and not self.incoming.waits()
 
-    def connection_made(self, transport: Any) -> None:
-        """Close idle connections if there are too many."""
-        self._in_order = HttpTransport(transport)
-        super().connection_made(self._in_order)  # type: ignore[arg-type]
-        self.idle_s = self.loop.time()
-        self._server.crowd()
+    def look(self, now_s: float) -> None:
+        """Abort the connection if its client is too slow."""
+        unsent = self._unsent_bytes()
+        if unsent == 0:
+            self.outgoing.end()
+        elif not self.outgoing.waits() or unsent > self._unsent:
+            self.outgoing.begin(now_s, GRACE_S)
+        elif unsent < self._unsent:
+            self.outgoing.progress(self._unsent - unsent, now_s)
+        self._unsent = unsent
+        if self.incoming.over(now_s) or self.outgoing.over(now_s):
+            self.abort()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the time limit of a connection that was being closed."""
-        self._in_order.lost()
-        super().connection_lost(exc)
+    def _unsent_bytes(self) -> int:
+        """Return how many bytes of answers the client's machine has not confirmed."""
+        size = self._transport.get_write_buffer_size()
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                (queued,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
+                size += queued
+        return size
 
-    def data_received(self, data: bytes) -> None:
-        """Receive a part of a request, up to the limit of its head; the same chunk may have a part of the body."""
-        if self._in_head:
-            room = HEAD_BYTES_MAX - self._head_bytes
-            self._head_bytes += min(len(data), room)
-            super().data_received(data[:room])
-            data = data[room:]
-            if data and self._in_head:
-                self.transport.abort()
+    def abort(self) -> None:
+        """Close now, by a reset: otherwise the system keeps what was sent, and goes on offering it to the client."""
+        self._closing = True
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(sock.fileno())) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Whether the connection serves nobody any more."""
+        return self._closing
+
+    # Reading
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if not self._reading and not self._closing:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def take_turn(self) -> None:
+        """Handle what was received, until more is needed, a request waits for its answer, or it takes long."""
+        for _ in range(TURN_EVENTS_MAX):
+            if self._closing:
                 return
-        if data:
-            super().data_received(data)
+            try:
+                event = self._h11.next_event()
+            except h11.RemoteProtocolError as error:
+                self._refuse(error.error_status_hint, f"Invalid HTTP request received: {error}")
+                return
+            if event is h11.PAUSED:
+                return
+            if isinstance(event, h11.Data):  # checked when the next part is needed
+                if self._take(bytes(event.data)):
+                    continue
+                return
+            self._unread = len(self._h11.trailing_data[0])
+            if self._framing.exceeded(0 if event is h11.NEED_DATA else self._unread):
+                self._refuse(431, f"Invalid HTTP request received: more than {HEAD_BYTES_MAX} bytes besides its body")
+                return
+            if event is h11.NEED_DATA:
+                self._resume()
+                return
+            if isinstance(event, h11.ConnectionClosed):
+                if self._exchange is None:
+                    self._close()
+                return
+            if not self._handle(event):
+                return
+        self._server.queue(self)
 
-    def on_message_begin(self) -> None:
-        """A request begins."""
-        self._in_head = True
-        super().on_message_begin()
+    def _handle(self, event: object) -> bool:
+        """Handle one event; return whether to go on with the next one."""
+        if isinstance(event, h11.Request):
+            return self._begin(event)
+        exchange = self._exchange
+        assert exchange is not None, "the end of a message follows its beginning"
+        self._framing.next_message(self._unread)
+        self.incoming.end()
+        exchange.finish()
+        if exchange.ended:
+            self._next()
+            return False
+        return True
 
-    def on_headers_complete(self) -> None:
-        """The head is complete."""
-        self._head_bytes = 0
-        self._in_head = False
-        super().on_headers_complete()
+    def _begin(self, request: h11.Request) -> bool:
+        """Have a request answered."""
+        self._head_only = request.method == b"HEAD"
+        if request.method in WITHOUT_BODY and has_body(request):
+            self._refuse(413, f"a {request.method.decode()} has no body here")
+            return False
+        try:
+            scope = scope_of(request, self.address)
+        except BadTarget as fault:
+            self._refuse(400, str(fault))
+            return False
+        self.incoming.begin(self._server.now_s(), GRACE_S)  # for the body; it may be empty
+        self._discarded = 0
+        self._exchange = Exchange(self, scope)
+        self._exchange.task = self._server.run(self, self._exchange)
+        return True
 
-    def on_response_complete(self) -> None:
-        """The answer is sent: the connection is idle again."""
-        self.idle_s = self.loop.time()
-        super().on_response_complete()
+    def _take(self, data: bytes) -> bool:
+        """Take a part of a body; return whether to go on with what follows."""
+        exchange = self._exchange
+        assert exchange is not None, "a body follows a request"
+        self._framing.body(len(data))
+        self.incoming.progress(len(data), self._server.now_s())
+        if exchange.ended:
+            self._discarded += len(data)
+            if self._discarded > BODY_AHEAD_BYTES:
+                self._close()
+            return True
+        exchange.feed(data)
+        if exchange.waiting_bytes <= BODY_AHEAD_BYTES:
+            return True
+        self.incoming.end()  # until the endpoint has taken it, the client has nothing to do
+        return False
+
+    def want(self) -> None:
+        """The endpoint waits for a part of the body."""
+        if not self.incoming.waits():
+            self.incoming.begin(self._server.now_s(), GRACE_S)
+        if self._h11.they_are_waiting_for_100_continue:
+            self._send(h11.InformationalResponse(status_code=100, headers=[]))
+        self._server.give_turn(self)
+
+    # Answering
+
+    def keeps(self) -> bool:
+        """Whether the connection can go on: the request is complete, or the rest of its body is small."""
+        exchange = self._exchange
+        assert exchange is not None, "an answer has a request"
+        if exchange.complete:
+            return True
+        return (
+            rest_of(exchange.scope["headers"]) <= BODY_AHEAD_BYTES and not self._h11.they_are_waiting_for_100_continue
+        )
+
+    async def put(self, event: h11.Event) -> None:
+        """Send a part of an answer; wait while the client takes what was sent before."""
+        await self._writable.wait()
+        self._send(event)
+
+    def _send(self, event: h11.Event) -> None:
+        if self._closing:
+            return
+        parts = self._h11.send_with_data_passthrough(event)
+        if parts:
+            self._transport.writelines([part for part in parts if part])
+
+    def ended(self, exchange: Exchange, error: Exception | None) -> None:
+        """The application has returned: go on when its answer is taken."""
+        if self._closing or exchange is not self._exchange:
+            return
+        if error is not None or not exchange.ended:
+            text = "an endpoint did not answer" if error is None else f"{type(error).__name__}: {error}"
+            self._server.say("error", f"Exception in ASGI application {text}")
+            exchange.ended = True
+            if not exchange.started:
+                self._answer(500, "Internal Server Error")
+            else:
+                self.abort()
+            return
+        if not exchange.complete:
+            self._server.give_turn(self)  # what is left of the body
+            return
+        self._next()
+
+    def _next(self) -> None:
+        """Go on with the next request as soon as the answer is taken."""
+        self.waiting_since_s = self._server.now_s()
+        if self._last or self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
+            self._close()
+            return
+        asyncio.get_running_loop().call_soon(self._when_taken)
+
+    def _when_taken(self) -> None:
+        if self._closing:
+            return
+        if not self._writable.is_set() or self._transport.get_write_buffer_size():
+            self._taken = self._server.begin(self._await_taken())
+            return
+        self._exchange = None
+        self._h11.start_next_cycle()
+        now_s = self._server.now_s()
+        self.waiting_since_s = now_s
+        self.incoming.begin(now_s, HEAD_S if self._unread else IDLE_S)
+        if self._unread:
+            self._server.give_turn(self)
+        else:
+            self._resume()
+
+    async def _await_taken(self) -> None:
+        await self._writable.wait()
+        self._when_taken()
+
+    def _refuse(self, status: int, why: str) -> None:
+        """Answer a request that cannot be understood, or is not wanted, and close."""
+        self._server.say("warning", why, address=f"{self.address[0]}:{self.address[1]}" if self.address else "unknown")
+        if self._h11.our_state is h11.IDLE or self._h11.our_state is h11.SEND_RESPONSE:
+            self._answer(status, why)
+        else:
+            self._close(REFUSED_BYTES_MAX)
+
+    def _answer(self, status: int, text: str) -> None:
+        """Answer without the application, and close."""
+        body = f"{text}\n".encode()
+        headers = [
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        exchange = self._exchange
+        self._send(response(status, headers))
+        if not self._head_only:
+            self._send(h11.Data(data=body))
+        self._send(h11.EndOfMessage())
+        if exchange is not None and exchange.task is not None:
+            exchange.task.cancel()
+        self._close(REFUSED_BYTES_MAX)
+
+    def _close(self, discard_bytes_max: int = LINGER_BYTES_MAX) -> None:
+        """Close in order, so that the client can read an answer that was sent early; abort if that takes too long."""
+        if self._closing:
+            return
+        self._closing = True
+        self.incoming.end()
+        if close_in_order(self._transport, discard_bytes_max) is not None:
+            self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.abort)
+
+    def shutdown(self) -> None:
+        """Close as soon as no request is being answered."""
+        self._last = True
+        if self._exchange is None:
+            self._close()
 
 
 class HttpServer:
-    """Serves an ASGI application on a bound socket until `stop`."""
+    """Serves an ASGI application on a bound socket until `stop`.
 
-    def __init__(self, app: Any, sock: socket.socket, say: Say) -> None:
+    connections_max, per_address_max: connections in total and from one address (a /64 network of IPv6).
+    """
+
+    def __init__(
+        self, app: Application, sock: socket.socket, say: Say, connections_max: int, per_address_max: int
+    ) -> None:
+        self.say = say
+        self._app = app
         self._socket = sock
-        self.config = Config(
-            app,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=int(IDLE_S),
-        )
-        self.config.load()
-        self.state = ServerState()
+        self._connections_max = connections_max
+        self._per_address_max = per_address_max
+        self._connections: dict[HttpConnection, None] = {}
+        self._per_address: dict[str, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ready: deque[HttpConnection] = deque()
+        self._slicing = False
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
-        take_log(say)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def now_s(self) -> float:
+        """Return the time of the loop."""
+        assert self._loop is not None, "a started server has a loop"
+        return self._loop.time()
 
     async def start(self) -> None:
         """Accept connections from now on."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: HttpConnection(self), sock=self._socket)
-        self._sweeper = loop.call_later(SWEEP_S, self._sweep)
+        self._loop = asyncio.get_running_loop()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)  # accepted sockets inherit it
+        self._server = await self._loop.create_server(lambda: HttpConnection(self), sock=self._socket)
+        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
 
-    def _idle(self) -> list[HttpConnection]:
-        """Return the idle connections, the longest idle first."""
-        connections: Any = self.state.connections
-        return sorted([one for one in connections if not one.busy()], key=lambda one: float(one.idle_s))
+    # Connections
 
-    def crowd(self) -> None:
-        """Close idle connections, the longest idle first, while there are too many."""
-        excess = len(self.state.connections) - CONNECTIONS_MAX
-        if excess > 0:
-            for connection in self._idle()[:excess]:
-                connection.transport.abort()
+    def enter(self, connection: HttpConnection) -> bool:
+        """Count a connection; return whether there is room for it."""
+        self._connections[connection] = None
+        self._per_address[connection.key] = self._per_address.get(connection.key, 0) + 1
+        if self._per_address[connection.key] > self._per_address_max:
+            return self._make_room(connection, connection.key)
+        if len(self._connections) > self._connections_max:
+            return self._make_room(connection, "")
+        return True
+
+    def _make_room(self, newcomer: HttpConnection, key: str) -> bool:
+        """Close the connection that has waited longest for its client, of one address if `key` is given."""
+        found: HttpConnection | None = None
+        for one in self._connections:
+            if one is newcomer or one.is_closing() or one.busy() or (key and one.key != key):
+                continue
+            if found is None or one.waiting_since_s < found.waiting_since_s:
+                found = one
+        if found is None:
+            self.say("warning", "too many connections are busy: one more is refused", address=newcomer.key)
+            return False
+        found.abort()
+        return True
+
+    def leave(self, connection: HttpConnection) -> None:
+        """Forget a connection that is lost."""
+        if connection not in self._connections:
+            return
+        del self._connections[connection]
+        count = self._per_address[connection.key] - 1
+        if count:
+            self._per_address[connection.key] = count
+        else:
+            del self._per_address[connection.key]
 
     def _sweep(self) -> None:
-        """Close connections that are idle for too long, including those with an incomplete request."""
-        loop = asyncio.get_running_loop()
-        self._sweeper = loop.call_later(SWEEP_S, self._sweep)
-        for connection in self._idle():
-            if connection.idle_s > loop.time() - IDLE_S:
-                return
-            connection.transport.abort()
+        """Close the connections of clients that are too slow."""
+        assert self._loop is not None, "it is running"
+        self._sweeper = self._loop.call_later(SWEEP_S, self._sweep)
+        now_s = self._loop.time()
+        for connection in list(self._connections):
+            connection.look(now_s)
+
+    # Turns
+
+    def give_turn(self, connection: HttpConnection) -> None:
+        """Let a connection handle what it has received: at once if its client has shown the token."""
+        if connection.trusted:
+            connection.take_turn()
+        else:
+            self.queue(connection)
+
+    def queue(self, connection: HttpConnection) -> None:
+        """Let a connection go on after those that wait already."""
+        if not connection.queued:
+            connection.queued = True
+            self._ready.append(connection)
+            if not self._slicing:
+                self._slicing = True
+                self._soon(self._slice)
+
+    def _soon(self, what: Callable[[], None]) -> None:
+        assert self._loop is not None, "it is running"
+        self._loop.call_soon(what)
+
+    def _slice(self) -> None:
+        """Give turns for a short time; what they start runs before `_rest`."""
+        begun_s = time.monotonic()
+        while self._ready and time.monotonic() - begun_s < SLICE_S:
+            connection = self._ready.popleft()
+            connection.queued = False
+            connection.take_turn()
+        assert self._loop is not None, "it is running"
+        self._loop.call_soon(self._rest, begun_s)
+
+    def _rest(self, begun_s: float) -> None:
+        """Leave the loop to others for as long as the slice has taken."""
+        assert self._loop is not None, "it is running"
+        if self._ready:
+            self._loop.call_later(time.monotonic() - begun_s, self._slice)
+        else:
+            self._slicing = False
+
+    # Requests
+
+    def run(self, connection: HttpConnection, exchange: Exchange) -> asyncio.Task[None]:
+        """Begin to answer a request."""
+        return self.begin(self._answer(connection, exchange))
+
+    def begin(self, what: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine, until the server stops at the latest."""
+        assert self._loop is not None, "it is running"
+        task = self._loop.create_task(what)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _answer(self, connection: HttpConnection, exchange: Exchange) -> None:
+        error: Exception | None = None
+        try:
+            await self._app(exchange.scope, exchange.receive, exchange.send)
+        except Exception as fault:  # noqa: BLE001 - a bug of one endpoint ends its request, not the node
+            error = fault
+        connection.trusted = exchange.scope["state"].get("trusted", False)
+        connection.ended(exchange, error)
 
     async def stop(self) -> None:
         """Stop accepting, give requests a moment to end, then abort them."""
@@ -177,35 +542,28 @@ class HttpServer:
             self._sweeper.cancel()
         if self._server is not None:
             self._server.close()
-        for connection in list(self.state.connections):
+        for connection in list(self._connections):
             connection.shutdown()
-        if self.state.tasks:
-            await asyncio.wait(set(self.state.tasks), timeout=STOP_S)
-        for task in set(self.state.tasks):
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=STOP_S)
+        for task in set(self._tasks):
             task.cancel()
-        for connection in list(self.state.connections):
-            if connection.transport is not None:
-                connection.transport.abort()
+        for connection in list(self._connections):
+            connection.abort()
 
 
-class NodeLog(logging.Handler):
-    """Turns log messages of uvicorn into events of the node, whose log limits their rate."""
-
-    def __init__(self, say: Say) -> None:
-        super().__init__(logging.WARNING)
-        self._say = say
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one message, with its exception."""
-        text = record.getMessage().strip().splitlines()[0]
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None:
-            text += f" {type(error).__name__}: {error}"
-        self._say("error" if record.levelno >= logging.ERROR else "warning", text)
+def has_body(request: h11.Request) -> bool:
+    """Return whether a request announces a body."""
+    return any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0") for name, value in request.headers
+    )
 
 
-def take_log(say: Say) -> None:
-    """Redirect uvicorn's messages to the log of the node."""
-    logger = logging.getLogger("uvicorn.error")
-    logger.propagate = False
-    logger.handlers = [NodeLog(say)]
+def rest_of(headers: list[tuple[bytes, bytes]]) -> float:
+    """Return the number of bytes of a body; infinite if it is sent in chunks."""
+    for name, value in headers:
+        if name == b"transfer-encoding":
+            return float("inf")
+        if name == b"content-length":
+            return int(value)
+    return 0

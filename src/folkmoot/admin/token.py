@@ -11,7 +11,10 @@ __all__ = ["refusal"]
 
 
 def refusal(request: Request, token: str | None) -> Response | None:
-    """Return 401 or 403 if the request does not have the right token, else None; token None admits every request."""
+    """Return 401 or 403 if the request does not have the right token, else None; token None admits every request.
+
+    A request with the right token is marked as trusted (`state` of its scope).
+    """
     if token is None:
         return None
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
@@ -19,4 +22,5 @@ def refusal(request: Request, token: str | None) -> Response | None:
         return JSONResponse({"error": "a bearer token is needed"}, 401, {"www-authenticate": "Bearer"})
     if not hmac.compare_digest(given.strip().encode(), token.encode()):
         return JSONResponse({"error": "the token is wrong"}, 403)
+    request.scope["state"]["trusted"] = True
     return None

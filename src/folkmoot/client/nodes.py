@@ -21,6 +21,11 @@ __all__ = ["Answer", "Nodes", "Turns", "split_urls"]
 BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 2.0
 CONNECT_S: Final = 5.0
+# A node answers with a page of a few MiB at most. The timeout of a socket bounds each wait, not their sum.
+ANSWER_BYTES_MAX: Final = 256 << 20
+READ_BYTES: Final = 1 << 20
+BODY_S: Final = 30.0
+BODY_RATE_MIN: Final = 1024  # bytes per second, beyond BODY_S
 
 
 class Answer:
@@ -187,8 +192,15 @@ class Nodes:
             timeout=timeout,
             retries=False,
             redirect=False,
+            preload_content=False,
         )
-        return Answer(url, response.status, response.headers, response.data)
+        try:
+            return Answer(url, response.status, response.headers, body_of(response, url))
+        except BaseException:
+            response.close()  # what is left of the answer must not be taken for the next one
+            raise
+        finally:
+            response.release_conn()
 
     def each(self, path: str, timeout_s: float) -> list[Answer]:
         """Return the answers of all nodes to GET `path`, each asked once, without those that come too late."""
@@ -225,6 +237,21 @@ class Nodes:
     def close(self) -> None:
         """Close all connections."""
         self._pool.clear()
+
+
+def body_of(response: urllib3.BaseHTTPResponse, url: str) -> bytes:
+    """Return the body of an answer; raises BadAnswer for one that no node sends: too large, or too slow to end."""
+    parts: list[bytes] = []
+    size = 0
+    begun_s = time.monotonic()
+    while part := response.read1(READ_BYTES):
+        parts.append(part)
+        size += len(part)
+        if size > ANSWER_BYTES_MAX:
+            raise BadAnswer(f"{url} answered with more than {ANSWER_BYTES_MAX} bytes: is this the address of a node?")
+        if time.monotonic() - begun_s > BODY_S + size / BODY_RATE_MIN:
+            raise BadAnswer(f"{url} sends its answer too slowly ({size} bytes so far)")
+    return b"".join(parts)
 
 
 class Turns:

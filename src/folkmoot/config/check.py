@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from folkmoot.config.cluster_check import cluster_problems
+from folkmoot.config.secret import exposure
 from folkmoot.config.settings import ListenerSettings, RuleSettings, Settings, TlsSettings
 
 __all__ = ["allows_anonymous", "problems"]
@@ -25,6 +26,8 @@ def problems(settings: Settings) -> list[str]:
         where = f"listeners[{number}] ({listener.protocol} {listener.address})"
         found += [f"{where}: {text}" for text in tls_problems(settings, listener)]
         found += [f"{where}: {text}" for text in exposure_problems(settings, listener)]
+        if listener.origins and listener.protocol not in ("ws", "wss"):
+            found.append(f"{where}: origins is set, but browsers connect only to ws and wss: leave it out")
     found += address_problems(settings)
     found += admin_problems(settings)
     found += auth_problems(settings)
@@ -45,9 +48,9 @@ def tls_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
     if tls.certificate is None:
         return ["it needs a certificate: set certificate and key in [tls]"]
     found = []
-    for name, path in (("certificate", tls.certificate), ("key", tls.key), ("ca", tls.ca)):
+    for name, path in (("certificate", tls.certificate), ("ca", tls.ca)):
         found += unreadable(f"tls.{name}", path)
-    return found
+    return found + unusable("tls.key", tls.key)
 
 
 def exposure_problems(settings: Settings, listener: ListenerSettings) -> list[str]:
@@ -84,7 +87,7 @@ def address_problems(settings: Settings) -> list[str]:
 def admin_problems(settings: Settings) -> list[str]:
     """Check the HTTP server: it shows what clients published, so it needs a token unless it is on loopback."""
     admin = settings.admin
-    found = unreadable("admin.token_file", admin.token_file)
+    found = unusable("admin.token_file", admin.token_file)
     if admin.address is not None and not admin.address.is_loopback() and admin.token_file is None:
         found.append(
             f"admin.address: on {admin.address} anyone on the network could read every stream. Set admin.token_file "
@@ -96,7 +99,7 @@ def admin_problems(settings: Settings) -> list[str]:
 def auth_problems(settings: Settings) -> list[str]:
     """Check for contradictions between settings of authentication."""
     auth = settings.auth
-    found = unreadable("auth.password_file", auth.password_file)
+    found = unusable("auth.password_file", auth.password_file)
     if auth.user_from_certificate and not any(
         tls.ca is not None for entry in settings.listeners if (tls := settings.tls_of(entry)) is not None
     ):
@@ -114,16 +117,24 @@ def auth_problems(settings: Settings) -> list[str]:
 def cluster_file_problems(settings: Settings) -> list[str]:
     """Check for files of the cluster that cannot be read."""
     cluster = settings.cluster
-    found = unreadable("cluster.secret_file", cluster.secret_file)
+    found = unusable("cluster.secret_file", cluster.secret_file)
     if cluster.tls is not None:
-        for name in ("certificate", "key", "ca"):
-            found += unreadable(f"cluster.tls.{name}", getattr(cluster.tls, name))
+        found += unreadable("cluster.tls.certificate", cluster.tls.certificate)
+        found += unusable("cluster.tls.key", cluster.tls.key)
+        found += unreadable("cluster.tls.ca", cluster.tls.ca)
     return found
 
 
 def is_about_users(rule: RuleSettings) -> bool:
     """Return whether an access rule depends on the user name."""
     return rule.user != "*" or any("%u" in topic.replace("%%", "") for topic in rule.topics)
+
+
+def unusable(name: str, path: Path | None) -> list[str]:
+    """Return why a secret cannot be read, or that other users can read it, too."""
+    found = unreadable(name, path)
+    why = "" if path is None or found else exposure(path)
+    return [f"{name}: {why}"] if why else found
 
 
 def unreadable(name: str, path: Path | None) -> list[str]:

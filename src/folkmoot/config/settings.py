@@ -5,8 +5,9 @@ Reads no file and opens nothing. `load` has the sources of values, `check` the r
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -53,6 +54,27 @@ def valid_stream_name(name: str) -> str:
     return name
 
 
+def valid_host(text: str) -> str:
+    """Return a host name in lower case, or "*"; raises ValueError if it is neither."""
+    if text != "*" and not HOST.fullmatch(text):
+        raise ValueError('a name such as "broker.example.com", without scheme and port, or "*"')
+    return text.lower()
+
+
+def valid_origin(text: str) -> str:
+    """Return an origin in lower case, with * for any text, or "null"; raises ValueError if it is neither."""
+    if text not in ("*", "null") and not ORIGIN.fullmatch(text):
+        raise ValueError('an origin such as "https://example.com" or "https://*.example.com:8443", "null", or "*"')
+    return text.lower()
+
+
+HOST: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
+ORIGIN: Final = re.compile(
+    r"[A-Za-z*][A-Za-z0-9+.*-]*://([A-Za-z0-9._*-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:(\*|[0-9]{1,5}))?"
+)
+
+HostField = Annotated[str, AfterValidator(valid_host), "host"]
+OriginField = Annotated[str, AfterValidator(valid_origin), "origin"]
 FilterField = Annotated[str, AfterValidator(valid_filter), "filter"]
 TemplateField = Annotated[str, AfterValidator(valid_template), "filter"]
 StreamName = Annotated[str, AfterValidator(valid_stream_name)]
@@ -133,6 +155,14 @@ class ListenerSettings(Section):
         Address("127.0.0.1", 1883), description='HOST:PORT; port 0 picks a free one, host "0.0.0.0" is all interfaces.'
     )
     path: str = Field("/mqtt", pattern=r"^/[!-~]*$", description="Path of the WebSocket; only for ws and wss.")
+    origins: list[OriginField] = Field(
+        default_factory=list,
+        description=(
+            "Origins of web pages that may connect to ws and wss, in addition to those on the same host: "
+            '"https://example.com", "https://*.example.com", "null", or "*" for all. A client without the header '
+            "Origin is no browser and is not restricted."
+        ),
+    )
     tls: TlsSettings | None = Field(
         None, description="Certificates of this listener only; unset: those of the section [tls]."
     )
@@ -146,6 +176,26 @@ class AdminSettings(Section):
     )
     token_file: Path | None = Field(
         None, description="File with the token that requests must have (Authorization: Bearer TOKEN)."
+    )
+    hosts: list[HostField] = Field(
+        default_factory=list,
+        description=(
+            "Names by which requests without a token may call this server (header Host), in addition to the address, "
+            'localhost and loopback addresses; "*" allows every name. Prevents web pages from reading the server '
+            "through a browser on this machine (DNS rebinding). With a token any name is allowed."
+        ),
+    )
+    connections_max: int = Field(
+        256,
+        ge=16,
+        le=65_536,
+        description="Connections to this server; above it, one that waits for its client is closed, or the new one.",
+    )
+    connections_per_address_max: int = Field(
+        128,
+        ge=4,
+        le=65_536,
+        description="Connections to this server from one address (a /64 network of IPv6), as above.",
     )
 
 
@@ -210,6 +260,13 @@ class LogSettings(Section):
 
     level: Literal["debug", "info", "warning", "error"] = Field("info", description="The lowest level that is logged.")
     format: Literal["text", "json"] = Field("text", description="Text lines, or one JSON object per line.")
+    audit: str = Field(
+        "",
+        description=(
+            'The audit log: a file, or "stderr"; empty: none. JSON lines about logins, refusals, orders to the admin '
+            "server and reloads. The file is appended to, created for its owner alone, and opened again on SIGHUP."
+        ),
+    )
 
 
 class Settings(Section):

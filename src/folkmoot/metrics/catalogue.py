@@ -50,6 +50,8 @@ def connections() -> list[Family]:
         counter("connections_refused", "connections", "Network connections refused because of a limit of the node"),
         counter("connections_evicted", "connections", "Connections closed before their CONNECT to make room"),
         counter("connection_errors", "connections", "Connections ended by an unexpected error"),
+        counter("log_suppressed", "log_lines", "Lines of the log that were counted instead of written"),
+        counter("audit_lost", "audit_lines", "Lines of the audit log that were lost because it could not be written"),
         gauge("clients_connected", "clients", "Connected clients whose CONNECT was accepted"),
         counter("connects_accepted", "packets", "CONNECT packets answered with success"),
         counter("connects_refused", "packets", "CONNECT packets answered with an error or by closing the connection"),

@@ -21,6 +21,7 @@ class Counters:
         self.clients_connected = self.connects_accepted = self.connects_refused = 0
         self.connections_refused = self.connections_evicted = self.connection_errors = 0
         self.connect_timeouts = self.keep_alive_timeouts = self.takeovers = 0
+        self.log_suppressed = self.audit_lost = 0
         self.auth_succeeded = self.auth_failed = self.auth_method_unknown = 0
         # The wire.
         self.bytes_received = self.bytes_sent = 0

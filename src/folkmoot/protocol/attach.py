@@ -162,6 +162,7 @@ class Attaching:
         self.state.counters.connects_accepted += 1
         fields: dict[str, object] = {
             "client": connection.client_id,
+            "user": connection.username,
             "address": connection.info.address,
             "transport": connection.info.transport,
             "version": connection.version,

@@ -178,7 +178,12 @@ class Closing:
             return
         if connection.state != CLOSING:
             if connection.state != NEW:
-                fields: dict[str, object] = {"connection": connection.id, "client": connection.client_id, "why": why}
+                fields: dict[str, object] = {
+                    "connection": connection.id,
+                    "client": connection.client_id,
+                    "address": connection.info.address,
+                    "why": why,
+                }
                 self.state.event(INFO, "connection_lost", fields)
             connection.end_by = "network"
             connection.end_why = why

@@ -33,9 +33,11 @@ class DataFolder:
         self.store = path / "store"
         self._running = path / "running"
         self.fresh = False  # nothing was stored here before
+        self.closed_to_others = False  # other users could read it until now
+        self.open_to_others = ""  # why other users can still see the names of its files
         self._lock = -1
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            self._make_private(path)
             self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(
@@ -48,6 +50,27 @@ class DataFolder:
         except BaseException:
             self.close()
             raise
+
+    def _make_private(self, path: Path) -> None:
+        """Create the folder for this user alone, or close one that all users can read; a group keeps its access.
+
+        A folder of another user, such as the root of a mounted volume, cannot be closed; then the store is.
+        """
+        if not path.exists():
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.chmod(0o700)  # whatever the umask
+        status = path.stat()
+        if not status.st_mode & 0o007:
+            return
+        if status.st_uid == os.geteuid():
+            path.chmod(status.st_mode & 0o7700)
+            self.closed_to_others = True
+            return
+        if self.store.exists() and self.store.stat().st_uid == os.geteuid():
+            self.store.chmod(0o700)
+        self.open_to_others = (
+            f"every user can list {path}, which belongs to another user: `chmod o-rwx {path}` as its owner"
+        )
 
     def _take_lock(self) -> None:
         try:

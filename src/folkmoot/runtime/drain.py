@@ -97,12 +97,13 @@ class Drain(asyncio.BufferedProtocol, Handle):
     The protocol before it is told when the connection is lost, and nothing else.
     """
 
-    __slots__ = ("_bytes", "_protocol", "_transport")
+    __slots__ = ("_bytes", "_bytes_max", "_protocol", "_transport")
 
-    def __init__(self, transport: Transport, protocol: BaseProtocol) -> None:
+    def __init__(self, transport: Transport, protocol: BaseProtocol, bytes_max: int) -> None:
         self._transport = transport
         self._protocol = protocol
         self._bytes = 0
+        self._bytes_max = bytes_max
 
     def get_buffer(self, _hint: int) -> memoryview:
         """Return the buffer for received bytes."""
@@ -111,7 +112,7 @@ class Drain(asyncio.BufferedProtocol, Handle):
     def buffer_updated(self, size: int) -> None:
         """Count received bytes; abort if there are too many. When the peer ends its half, the transport closes."""
         self._bytes += size
-        if self._bytes > LINGER_BYTES_MAX:
+        if self._bytes > self._bytes_max:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -143,8 +144,10 @@ class Drain(asyncio.BufferedProtocol, Handle):
         return self._transport.get_write_buffer_size()
 
 
-def close_in_order(transport: Transport) -> Handle | None:
+def close_in_order(transport: Transport, bytes_max: int = LINGER_BYTES_MAX) -> Handle | None:
     """Close a transport so that its peer can read everything that was written.
+
+    bytes_max: of the peer's input that are discarded; a peer that sends more is aborted.
 
     Return the handle to use from now on; None: the transport goes on by itself. So does TLS: uvloop sends what was
     written and close_notify, reads and discards until the peer answers or closes, and is bounded by
@@ -153,7 +156,7 @@ def close_in_order(transport: Transport) -> Handle | None:
     if transport.is_closing() or not transport.can_write_eof():
         transport.close()
         return None
-    drain = Drain(transport, transport.get_protocol())
+    drain = Drain(transport, transport.get_protocol(), bytes_max)
     transport.set_protocol(drain)
     transport.write_eof()
     transport.resume_reading()  # it may have been paused: the peer sent more than was taken

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
+from folkmoot.config.check import allows_anonymous
 from folkmoot.config.settings import ListenerSettings, Settings, TlsSettings
 from folkmoot.config.unit import Address
 from folkmoot.kernel.clock import SECOND
@@ -17,6 +18,7 @@ from folkmoot.kernel.limits import Limits
 from folkmoot.runtime.acceptor import Accepted, Acceptor, Reception
 from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.loop import Turns
+from folkmoot.runtime.origin import OriginRules
 from folkmoot.runtime.tcp import TcpProtocol, TlsProtocol, listen
 from folkmoot.runtime.tls import Certificates, reason_of, tls_options
 from folkmoot.runtime.websocket import WebSocketProtocol, WebSocketRules
@@ -32,10 +34,11 @@ Say = Callable[..., None]
 
 
 class Listener(Reception):
-    """One bound socket, and what accepts on it once `start` has run."""
+    """One bound socket, and what accepts on it once `start` has run; protected: clients must authenticate."""
 
-    def __init__(self, settings: ListenerSettings, tls: TlsSettings | None) -> None:
+    def __init__(self, settings: ListenerSettings, tls: TlsSettings | None, protected: bool = False) -> None:
         self.settings = settings
+        self._protected = protected
         self.certificates = None if tls is None else Certificates(tls)
         self._socket: socket.socket | None = listen(settings.address.host, settings.address.port)
         self.address = Address(settings.address.host, self._socket.getsockname()[1])
@@ -47,7 +50,7 @@ class Listener(Reception):
         self._turns = turns
         self._say = say
         self._handshake_s = limits.connect_timeout_us / SECOND
-        self._make = protocol_factory(self.settings, turns, gate, limits)
+        self._make = protocol_factory(self.settings, turns, gate, limits, self._protected)
         self._acceptor = Acceptor(self._socket, gate, self, turns.loop)
         self._socket = None  # the acceptor's now
         self._acceptor.start()
@@ -101,7 +104,8 @@ def open_listeners(settings: Settings) -> list[Listener]:
     listeners: list[Listener] = []
     try:
         for entry in settings.listeners:
-            listeners.append(Listener(entry, settings.tls_of(entry)))  # noqa: PERF401 - some may be open when one fails
+            listener = Listener(entry, settings.tls_of(entry), not allows_anonymous(settings))
+            listeners.append(listener)  # some may be open when one fails
     except BaseException:
         for listener in listeners:
             listener.close()
@@ -110,7 +114,7 @@ def open_listeners(settings: Settings) -> list[Listener]:
 
 
 def protocol_factory(
-    settings: ListenerSettings, turns: Turns, gate: Gate, limits: Limits
+    settings: ListenerSettings, turns: Turns, gate: Gate, limits: Limits, protected: bool
 ) -> Callable[[Arrival], Accepted]:
     """Return the factory of the protocol for each accepted connection."""
     if settings.protocol == "mqtt":
@@ -118,5 +122,6 @@ def protocol_factory(
     if settings.protocol == "mqtts":
         return lambda arrival: TlsProtocol(turns, gate, arrival)
     # A message may hold several packets: leave room for the largest one and some small ones.
-    rules = WebSocketRules(settings.path, limits.packet_bytes_max + 65_536)
+    origins = OriginRules(settings.origins, protected)
+    rules = WebSocketRules(settings.path, limits.packet_bytes_max + 65_536, origins)
     return lambda arrival: WebSocketProtocol(turns, gate, arrival, rules, settings.protocol)

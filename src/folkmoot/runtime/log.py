@@ -1,8 +1,7 @@
 """The log of a node: one line per event on stderr, as text for people or as JSON for machines.
 
-Owns format and rate. Events of a kind that is too frequent are counted instead of written, so that an attack cannot
-fill the disk; the next event of that kind carries the count. Values are written unchanged: the code that creates an
-event keeps secrets out of it.
+Owns the format. Events that are too frequent are counted instead of written, so that an attack cannot fill the disk
+(`folkmoot.runtime.loglimit`). Values are written unchanged: the code that creates an event keeps secrets out of it.
 """
 
 from __future__ import annotations
@@ -11,48 +10,25 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
 import msgspec
 
-from folkmoot.kernel.clock import SECOND
 from folkmoot.kernel.event import Event
+from folkmoot.runtime.address import host_of, limit_key
+from folkmoot.runtime.loglimit import LineLimits
 
-__all__ = ["Log"]
+__all__ = ["Log", "plain"]
 
 LEVELS: Final = {"debug": 0, "info": 1, "warning": 2, "error": 3}
-# Per kind of event: a token bucket of BURST tokens, refilled by one every REFILL_US.
-BURST: Final = 20
-REFILL_US: Final = SECOND // 5
 VALUE_CHARACTERS_MAX: Final = 400
 ITEMS_MAX: Final = 100
 # Limits of characters per text and items per list, tried in order until a line of JSON fits in a pipe.
 SHORTER: Final = ((VALUE_CHARACTERS_MAX, ITEMS_MAX), (60, 10), (16, 3))
 # What a pipe that polls as writable accepts without blocking (PIPE_BUF on Linux).
 PIPE_BYTES: Final = 4096
-
-
-class Allowance:
-    """The token bucket of one kind of event, and how many events it has suppressed."""
-
-    def __init__(self, now: int) -> None:
-        self.left = BURST
-        self.filled_us = now
-        self.skipped = 0
-
-    def take(self, now: int) -> bool:
-        """Take a token at `now` if there is one; return whether the line may be written."""
-        if now - self.filled_us >= REFILL_US:
-            steps = (now - self.filled_us) // REFILL_US
-            self.left = min(BURST, self.left + steps)
-            self.filled_us += steps * REFILL_US
-        if self.left == 0:
-            self.skipped += 1
-            return False
-        self.left -= 1
-        return True
 
 
 class Log:
@@ -62,12 +38,17 @@ class Log:
         self._least = LEVELS[level]
         self._json = form == "json"
         self._stream = sys.stderr if stream is None else stream
-        self._allowances: dict[str, Allowance] = {}
+        self._limits = LineLimits()
+        self.also: Callable[[Iterable[Event], int], None] | None = (
+            None  # gets all events, whatever their level and rate
+        )
         self._readers = reader_watch(self._stream)
         self._lost = 0  # lines dropped because the reader had stopped
 
     def write_all(self, events: Iterable[Event], now: int) -> None:
         """Write the events of one turn that happened at `now` (microseconds since 1970)."""
+        if self.also is not None:
+            self.also(events, now)
         lines = [line for event in events if (line := self._line(event, now)) is not None]
         if lines:
             self._put(lines, now)
@@ -75,6 +56,19 @@ class Log:
     def say(self, level: str, kind: str, now: int, /, **fields: object) -> None:
         """Write one event of the driver."""
         self.write_all([Event(level, kind, fields)], now)
+
+    @property
+    def suppressed(self) -> int:
+        """Return how many events were counted instead of written."""
+        return self._limits.suppressed
+
+    def report_suppressed(self, now: int, all_of_them: bool = False) -> None:
+        """Write what was suppressed some time ago and has had no line since; to be called regularly, and at the end."""
+        for found in self._limits.summaries(now, all_of_them):
+            fields: dict[str, object] = {"kind": found.kind, "lines": found.lines}
+            if found.addresses:
+                fields.update(addresses=found.addresses, most=found.most)
+            self._put([self._format(Event("warning", "log_suppressed", fields), fields, now)], now)
 
     def _put(self, lines: list[str], now: int) -> None:
         try:
@@ -108,15 +102,13 @@ class Log:
     def _line(self, event: Event, now: int) -> str | None:
         if LEVELS[event.level] < self._least:
             return None
-        allowance = self._allowances.get(event.kind)
-        if allowance is None:
-            allowance = self._allowances[event.kind] = Allowance(now)
-        if not allowance.take(now):
+        address = event.fields.get("address")
+        skipped = self._limits.take(event.kind, limit_key(host_of(str(address))) if address else "", now)
+        if skipped < 0:
             return None
         fields = dict(event.fields)
-        if allowance.skipped:
-            fields["skipped"] = allowance.skipped
-            allowance.skipped = 0
+        if skipped:
+            fields["skipped"] = skipped
         return self._format(event, fields, now)
 
     def _format(self, event: Event, fields: dict[str, object], now: int) -> str:

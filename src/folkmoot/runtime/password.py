@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from folkmoot.config.password import PasswordFile
+from folkmoot.config.secret import check_private
 
 if TYPE_CHECKING:
     from folkmoot.session.connection import Authenticate, Connection
@@ -108,7 +109,8 @@ class PasswordChecks:
             self._listener.authenticated(connection, accepted)
 
     def reload(self) -> None:
-        """Read the file again; on ConfigError, which names the wrong line, the users stay as they were."""
+        """Read the file again; on FolkmootError, which names the wrong line, the users stay as they were."""
+        check_private(self._path)
         self._file = PasswordFile.read(self._path)
         self._remembered.clear()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import secrets
 import signal
 import sys
@@ -19,10 +20,12 @@ from typing import Any, Final
 
 import uvloop
 
+from folkmoot import __version__
 from folkmoot.config.convert import node_config
 from folkmoot.config.settings import Settings
 from folkmoot.kernel.errors import FolkmootError
 from folkmoot.node import Node, NodeConfig
+from folkmoot.runtime.audit import Audit, SettingFiles, open_audit
 from folkmoot.runtime.commit import Committer
 from folkmoot.runtime.descriptors import Descriptors, raise_limit
 from folkmoot.runtime.disk import Disk
@@ -80,6 +83,7 @@ class ServingNode:
         self.gate = Gate(descriptors.sockets, per_address, time.monotonic)
         self.stopping = False
         self.error: Exception | None = None
+        self.audit: Audit | None = None
         self._stop = asyncio.Event()
         self._signals = 0
 
@@ -120,12 +124,18 @@ class ServingNode:
         """Write an event of the driver to the log."""
         self.log.say(level, kind, time.time_ns() // 1000, **fields)
 
+    def record(self, kind: str, **fields: object) -> None:
+        """Write an event to the audit log, if there is one."""
+        if self.audit is not None:
+            self.audit.record(kind, time.time_ns() // 1000, fields)
+
 
 def serve(settings: Settings, service: Service | None = None, lookup: Lookup | None = None) -> int:
     """Run a node until SIGTERM, SIGINT or an error; return the exit status. Errors are one line on stderr.
 
     `lookup` finds other nodes; without it, the seeds of the settings are used.
     """
+    os.umask(0o077)  # what a node writes is for its own user
     log = Log(settings.log.level, settings.log.format)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -198,6 +208,7 @@ async def run_node(
     serving.peers = peers
     if peers is not None:
         peers.gate.sockets_max = descriptors.peers
+    begin_audit(serving, loop)
     committer = Committer(disk, turns, loop)
     room = Room(disk, turns, committer, loop.time)
     passwords = None
@@ -219,7 +230,26 @@ async def run_node(
             passwords.close()
         if not committer.close() and serving.error is None:
             serving.error = FolkmootError("stopped while the disk was full; acknowledged data is safe")
+        end_logs(serving)
     return finish(serving)
+
+
+def begin_audit(serving: ServingNode, loop: asyncio.AbstractEventLoop) -> None:
+    """Open the audit log, if there is one; raises FolkmootError."""
+    serving.audit = open_audit(serving.settings, serving.say)
+    if serving.audit is not None:
+        serving.audit.run_in(loop.call_soon_threadsafe)
+        serving.log.also = serving.audit.take
+        serving.record("started", version=__version__)
+
+
+def end_logs(serving: ServingNode) -> None:
+    """Write what the logs have counted and not said."""
+    now = time.time_ns() // 1000
+    serving.log.report_suppressed(now, all_of_them=True)
+    if serving.audit is not None:
+        serving.record("stopped", error=None if serving.error is None else str(serving.error))
+        serving.audit.close(now)
 
 
 def seeker_of(serving: ServingNode, lookup: Lookup | None) -> Seeker | None:
@@ -301,6 +331,11 @@ def report_opening(serving: ServingNode, without_http: bool) -> None:
         reserved=shares.reserved,
         connections_max=serving.node.config.limits.connections_max,
     )
+    folder = serving.disk.folder
+    if folder.closed_to_others:
+        serving.say("info", "data_folder_closed", reason=f"other users could read {folder.path}; it has mode 0700 now")
+    if folder.open_to_others:
+        serving.say("warning", "data_folder_open", reason=folder.open_to_others)
     if serving.disk.torn_bytes:
         serving.say("warning", "store_tail_cut", bytes=serving.disk.torn_bytes, reason="an unfinished write")
     if serving.disk.incomplete and serving.node.config.cluster is not None:
@@ -326,6 +361,7 @@ async def keep_house(serving: ServingNode, room: Room, listeners: list[Listener]
             serving.disk.begun()
         room.look()
         serving.look(listeners)
+        keep_logs(serving)
         if serving.gate.refused > refused:
             refused = serving.gate.refused
             serving.say("warning", "sockets_refused", total=refused, sockets_max=serving.gate.sockets_max)
@@ -338,6 +374,17 @@ async def keep_house(serving: ServingNode, room: Room, listeners: list[Listener]
             serving.say("warning", "descriptors_short", limit=serving.descriptors.limit)
         serving.gate.short = short
         await asyncio.sleep(HOUSEKEEPING_S)
+
+
+def keep_logs(serving: ServingNode) -> None:
+    """Report what the logs have suppressed."""
+    now = time.time_ns() // 1000
+    serving.log.report_suppressed(now)
+    counters = serving.node.counters
+    counters.log_suppressed = serving.log.suppressed
+    if serving.audit is not None:
+        serving.audit.tick(now)
+        counters.audit_lost = serving.audit.lost
 
 
 async def stop_gracefully(serving: ServingNode) -> None:
@@ -397,8 +444,12 @@ def watch_signals(serving: ServingNode, listeners: list[Listener], passwords: Pa
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, serving.signalled)
 
+    files = SettingFiles(serving.settings)
+
     def reload() -> None:
         failed = False
+        if serving.audit is not None:
+            serving.audit.reopen()
         for part in (*listeners, serving.peers, passwords):
             try:
                 if part is not None:
@@ -408,6 +459,7 @@ def watch_signals(serving: ServingNode, listeners: list[Listener], passwords: Pa
                 serving.say("error", "reload_failed", reason=f"{error}; the previous files stay in use")
         if not failed:
             serving.say("info", "reloaded")
+        serving.record("reload_failed" if failed else "reloaded", **files.changes())
 
     loop.add_signal_handler(signal.SIGHUP, reload)
 

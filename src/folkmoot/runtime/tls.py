@@ -9,6 +9,7 @@ import os
 import ssl
 from typing import Any
 
+from folkmoot.config.secret import exposure
 from folkmoot.config.settings import TlsSettings
 from folkmoot.kernel.errors import FolkmootError
 
@@ -55,6 +56,8 @@ def fill(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise TlsError(
             "a TLS listener needs a certificate: set certificate and key in [tls], or --tls-certificate, --tls-key"
         )
+    if why := exposure(settings.key):
+        raise TlsError(why)
     try:
         context.load_cert_chain(settings.certificate, settings.key, password=_no_password)
     except OSError as error:  # ssl.SSLError is one

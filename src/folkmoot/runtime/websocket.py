@@ -20,10 +20,12 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from folkmoot.kernel.event import WARNING, Event
 from folkmoot.runtime.drain import LINGER_BYTES_MAX, Handle, close_in_order
 from folkmoot.runtime.frame import BINARY, CLOSE, NORMAL, POLICY, PONG, Deframer, close_frame, frame
 from folkmoot.runtime.gate import Arrival, Gate
 from folkmoot.runtime.loop import LARGE_BYTES, Turns
+from folkmoot.runtime.origin import OriginRules
 from folkmoot.runtime.tcp import ClientProtocol
 from folkmoot.runtime.tls import common_name
 from folkmoot.session.connection import NEW
@@ -43,11 +45,12 @@ LOGGER.setLevel(logging.CRITICAL + 1)
 
 
 class WebSocketRules:
-    """What a listener requires: the path of the upgrade, and the maximum size of a message in bytes."""
+    """What a listener requires: the path of the upgrade, the maximum size of a message in bytes, origins of pages."""
 
-    def __init__(self, path: str, message_bytes_max: int) -> None:
+    def __init__(self, path: str, message_bytes_max: int, origins: OriginRules) -> None:
         self.path = path
         self.message_bytes_max = message_bytes_max
+        self.origins = origins
 
 
 def choose_mqtt(_protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
@@ -159,7 +162,12 @@ class WebSocketProtocol(ClientProtocol, Handle):
         return rest
 
     def _upgrade(self, request: Request) -> None:
-        if request.path.partition("?")[0] == self._rules.path:
+        why = self._rules.origins.refusal(request.headers.get_all("Origin"), request.headers.get_all("Host"))
+        if why:
+            event = Event(WARNING, "origin_refused", {"address": self._connection.info.address, "why": why})
+            self._turns.log([event], self._turns.now)
+            response = self._ws.reject(http.HTTPStatus.FORBIDDEN, f"{why}\n")
+        elif request.path.partition("?")[0] == self._rules.path:
             response = self._ws.accept(request)
         else:
             response = self._ws.reject(http.HTTPStatus.NOT_FOUND, f"MQTT is at {self._rules.path}\n")
