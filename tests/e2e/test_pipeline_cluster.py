@@ -87,7 +87,7 @@ def check(file: Path) -> None:
 
 def test_executors_that_find_no_source_tree(file: Path) -> None:
     """The code comes with the session. Those that find one are in the test of a standalone master."""
-    run(file, "local-cluster[2,1,1024]", f', spark.executorEnv.PYTHONPATH: "{file.parent}"', "--package")
+    run(file, "local-cluster[1,1,1024]", f', spark.executorEnv.PYTHONPATH: "{file.parent}"', "--package")
     check(file)
 
 
