@@ -65,6 +65,7 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
     "docs/install.md": {"800 MB": "the size of packages, which pip tells"},
     "docs/limits.md": {
         "64 KiB": "a constant of the HTTP server",
+        "32 KiB": "a constant of the WebSocket listener",
         "4 MiB": "a constant of the HTTP interface",
         "5 a second": "a constant of the log",
         "2 minutes": "a constant of the listeners",

@@ -200,7 +200,6 @@ def test_pings_of_a_client_that_does_not_read_cost_no_memory(web: Serving, greet
     """200 MiB of them, before CONNECT or after it."""
     with RawClient(web) as known, upgraded(web) as sock:
         known.connect("known", clean=True, session_s=0)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         if greets:
             sock.sendall(binary(bytes.fromhex("101300044d5154540502000000") + b"\0\6pinger"))
             time.sleep(0.5)
@@ -224,7 +223,7 @@ CONNECT_BYTES_MAX = 65_536
 @pytest.mark.parametrize(
     "make",
     [
-        lambda data: binary(data),
+        binary,
         lambda data: b"".join(binary(data[at : at + 700]) for at in range(0, len(data), 700)),
         lambda data: b"".join(
             Frame(Opcode.CONT if at else Opcode.BINARY, data[at : at + 700], False).serialize(mask=True)
