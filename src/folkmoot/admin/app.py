@@ -64,7 +64,7 @@ class Admin(Service):
         serving.turns.after_written = self._waits.check
         serving.turns.answered = answered
         hosts = HostRules(address.host, serving.settings.admin.hosts) if self._token is None else None
-        app = Guard(application(serving, self._token, self._waits), hosts, serving.record)
+        app = Guard(application(serving, self._token, self._waits), hosts, recorder(serving))
         self._server = HttpServer(
             app,
             self._socket,
@@ -83,6 +83,18 @@ class Admin(Service):
             await self._server.stop()
         if self._socket is not None:
             self._socket.close()
+
+
+def recorder(serving: ServingNode) -> Callable[..., None]:
+    """Return what writes orders to the audit log, and refusals to the log and from there to the audit log."""
+
+    def record(kind: str, **fields: object) -> None:
+        if kind == "admin_refused":
+            serving.say("warning", kind, **fields)
+        else:
+            serving.record(kind, **fields)
+
+    return record
 
 
 def read_token(path: Path) -> str:

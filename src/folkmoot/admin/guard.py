@@ -31,7 +31,7 @@ class Guard:
     """An ASGI application in front of another one.
 
     hosts: the names by which the server may be called; None if requests need a token, which no page has.
-    `record(kind, **fields)` writes to the audit log: orders, and requests that were refused.
+    `record(kind, **fields)` gets orders ("order"), and requests that were refused ("admin_refused").
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Guard:
             self._audit(scope, status, why)
 
     def _audit(self, scope: Message, status: int, why: str) -> None:
-        """Record an order with its result (status 0: the connection ended before it), and any refusal."""
+        """Record an order with its result (status 0: the connection ended before it), or any refusal."""
         order = scope["method"] not in SAFE
         if not order and status not in REFUSED:
             return

@@ -34,6 +34,7 @@ __all__ = ["AUDITED", "Audit", "Frequency", "SettingFiles", "open_audit"]
 # Kinds of events of the log that are audited, whatever their level and however frequent.
 AUDITED: Final = frozenset(
     {
+        "admin_refused",
         "connect_refused",
         "connected",
         "handshake_failed",

@@ -122,6 +122,7 @@ def protocol_factory(
     if settings.protocol == "mqtts":
         return lambda arrival: TlsProtocol(turns, gate, arrival)
     # A message may hold several packets: leave room for the largest one and some small ones.
-    origins = OriginRules(settings.origins, protected)
+    # With TLS the browser has checked that this server is the one that the page names.
+    origins = OriginRules(settings.origins, protected or settings.protocol == "wss")
     rules = WebSocketRules(settings.path, limits.packet_bytes_max + 65_536, origins)
     return lambda arrival: WebSocketProtocol(turns, gate, arrival, rules, settings.protocol)

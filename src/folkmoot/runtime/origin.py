@@ -67,8 +67,8 @@ class HostRules:
 class OriginRules:
     """The origins of pages that may open a WebSocket.
 
-    patterns: origins with * for any text; protected: clients must authenticate, so a page that has the server's own
-    host name by DNS rebinding gains nothing.
+    patterns: origins with * for any text; protected: a page that has the server's own host name by DNS rebinding gains
+    nothing, because clients must authenticate, or because the server has proved its name.
     """
 
     def __init__(self, patterns: Iterable[str] = (), protected: bool = False) -> None:
