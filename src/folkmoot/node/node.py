@@ -325,7 +325,9 @@ class Node:
         state.outputs.clear()
         if state.outputs_gone:  # its transport is gone
             state.outputs_gone = False
-            effects.outputs = [connection for connection in effects.outputs if connection.state != CLOSED]
+            effects.outputs = [
+                connection for connection in effects.outputs if connection.state != CLOSED and not connection.ending
+            ]
         for connection in effects.outputs:
             state.counters.bytes_sent += connection.out_bytes
             connection.bytes_out += connection.out_bytes
@@ -352,6 +354,7 @@ class Node:
             effects.calls = list(calls.ended)
             calls.ended.clear()
         effects.grown = calls.take_growth()
+        state.work.end_turn()
         effects.more = self._broker.more() or (cluster_node is not None and cluster_node.more())
         return effects
 
