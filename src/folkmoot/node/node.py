@@ -65,6 +65,7 @@ class Node:
         fabric = Fabric(config.node_id, config.partitions, alone)
         if config.cluster is not None:
             fabric.planted = Planted(config.cluster.planted)
+            self._state.work.endless = fabric.planted.endless_turns
         self._broker = Broker(self._state, fabric, self.streams)
         self.cluster_node: ClusterNode | None = None
         if config.cluster is not None:
