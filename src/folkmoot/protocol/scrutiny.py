@@ -18,6 +18,7 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import RECEIPT_PROPERTY
 from folkmoot.turn.state import TIMER_RATE, State
 from folkmoot.turn.throttle import FOR_RATE, Throttle
+from folkmoot.turn.work import RULE_STEPS
 
 __all__ = ["Scrutiny", "names_producer"]
 
@@ -96,6 +97,7 @@ class Scrutiny:
             return True
         may = allowed.get(topic)
         if may is None:
+            self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
             may = self.state.policy.may_publish(connection.client_id, connection.username, topic)
             if len(allowed) >= 256:
                 allowed.clear()

@@ -22,7 +22,7 @@ from folkmoot.topics.name import check_filter, has_wildcard, split_share
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.source import is_later, source_of
 from folkmoot.turn.state import State
-from folkmoot.turn.work import PACKET_STEPS, SUBSCRIPTION_STEPS
+from folkmoot.turn.work import PACKET_STEPS, RULE_STEPS, SUBSCRIPTION_STEPS
 
 __all__ = ["Subscribing", "subscription_key"]
 
@@ -195,6 +195,7 @@ class Subscribing:
             topic_filter = wish.topic_filter
             stream = wish.stream
             start = wish.start
+        self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
         if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter):
             self.state.counters.acl_denied_subscribe += 1
             self._why = "not allowed to subscribe"

@@ -24,6 +24,7 @@ __all__ = [
     "DELIVERY_STEPS",
     "PACKET_STEPS",
     "ROW_STEPS",
+    "RULE_STEPS",
     "RUN_BYTES_MAX",
     "SUBSCRIPTION_STEPS",
     "WAITING_BYTES_MAX",
@@ -33,6 +34,7 @@ __all__ = [
 PACKET_STEPS: Final = 4
 DELIVERY_STEPS: Final = 2  # of one message to one session in memory
 ROW_STEPS: Final = 8
+RULE_STEPS: Final = 2  # of one access rule, for a topic or a filter
 SUBSCRIPTION_STEPS: Final = 64  # to add or remove one: its tree, its row, the routes that it changes
 
 WAITING_BYTES_MAX: Final = 64 << 10
