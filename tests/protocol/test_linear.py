@@ -5,6 +5,7 @@ A decoder that takes a slice of what is left of its chunk for each packet copies
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import SupportsIndex
 
 import pytest
@@ -61,7 +62,7 @@ def aliased(number: int) -> Packet:
     return Publish(b"t" if number == 0 else b"", b"x", 0, False, False, 0, made)
 
 
-KINDS = {
+KINDS: dict[str, Callable[[int], Packet]] = {
     "publish": lambda number: publish(number, 0),
     "publish_1": lambda number: publish(number, 1),
     "publish_2": lambda number: publish(number, 2),
@@ -74,7 +75,7 @@ KINDS = {
     "subscribe": lambda number: Subscribe(1, [(b"s/%d" % (number % 7), 0)]),
     "unsubscribe": lambda number: Unsubscribe(1, [b"s/%d" % (number % 7)]),
 }
-KINDS_V5 = {
+KINDS_V5: dict[str, Callable[[int], Packet]] = {
     "properties": lambda number: publish(number, 0, properties=user_property()),
     "properties_1": lambda number: publish(number, 1, properties=user_property()),
     "properties_2": lambda number: publish(number, 2, properties=user_property()),

@@ -1,8 +1,9 @@
-"""Turns end when their steps are spent: a client that causes work waits for it, and nothing is lost or overtaken (A13)."""
+"""A turn ends when its steps are spent: who causes work waits for it, and nothing is lost or overtaken (A13)."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 
@@ -36,7 +37,7 @@ PACKET_STEPS = 400
 """Of the most expensive packet in these tests."""
 
 
-def wire(packets: list[Packet], version: int = V5) -> bytes:
+def wire(packets: Sequence[Packet], version: int = V5) -> bytes:
     return b"".join(encode(packet, version) for packet in packets)
 
 

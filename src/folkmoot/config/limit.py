@@ -99,8 +99,8 @@ class LimitSettings(Section):
         ge=1,
         le=65_536,
         description=(
-            "Different sets of levels at which the filters of one session have `+`; more are refused with 0x97. At most "
-            "so many of its filters with `+` match one topic, which bounds the time of a publication."
+            "Different sets of levels at which the filters of one session have `+`; more are refused with 0x97. At "
+            "most so many of its filters with `+` match one topic, which bounds the work of a publication."
         ),
     )
     receive_max: int = Field(

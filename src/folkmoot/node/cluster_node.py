@@ -468,7 +468,8 @@ class ClusterNode:
 
     def more(self) -> bool:
         """Whether there is work to continue at once."""
-        if any([not inbox.is_empty() for inbox in self._inboxes.values()]):
-            return True
+        for inbox in self._inboxes.values():
+            if not inbox.is_empty():
+                return True
         unsealed = self.state.writer.dirty or self.broker.turn.commits.asked  # by what came after the turn's end
         return unsealed or self.replication.more() or bool(self.membership.installs) or self.opening.runnable()

@@ -195,18 +195,12 @@ class Subscribing:
             topic_filter = wish.topic_filter
             stream = wish.stream
             start = wish.start
-        self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
-        if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter):
-            self.state.counters.acl_denied_subscribe += 1
-            self._why = "not allowed to subscribe"
-            return reason.NOT_AUTHORIZED
+        known = session.subscriptions.get(name)
+        code = self._refusal(connection, session, topic_filter, known is None)
+        if code:
+            return code
         granted = min(options & QOS_MASK, self.state.limits.qos_max)
         subscription = Subscription(session, name, topic_filter, share, options & ~QOS_MASK | granted, identifier)
-        known = session.subscriptions.get(name)
-        if known is None and not session.count_pattern(topic_filter, 1, self.state.limits.filter_patterns_max):
-            most = self.state.limits.filter_patterns_max
-            self._why = f"the filters of a session have + at the same levels, or at no more than {most} sets of levels"
-            return reason.QUOTA_EXCEEDED
         self._store(session, subscription, known)
         if stream is not None and start is not None:
             token = self.commits.newest_token()
@@ -222,6 +216,19 @@ class Subscribing:
                     self._start(session, feed)
         started.append(subscription)
         return granted
+
+    def _refusal(self, connection: Connection, session: Session, topic_filter: bytes, new: bool) -> int:
+        """Return why a filter is not allowed, as a reason code, or 0; count the pattern of a new one."""
+        self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
+        if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter):
+            self.state.counters.acl_denied_subscribe += 1
+            self._why = "not allowed to subscribe"
+            return reason.NOT_AUTHORIZED
+        most = self.state.limits.filter_patterns_max
+        if not new or session.count_pattern(topic_filter, 1, most):
+            return 0
+        self._why = f"the filters of a session have + at no more than {most} different sets of levels"
+        return reason.QUOTA_EXCEEDED
 
     def _find_going(self, connection: Connection, session: Session, name: bytes) -> Subscription | None:
         """Return the subscription to a replay that this same packet, or a later one, began with an earlier leader.
