@@ -328,7 +328,7 @@ class Broker:
         if self._waking.unsure:
             return
         work = self.state.work
-        work.open_ring()
+        work.begin_rounds()
         connection = work.next()
         while connection is not None:
             if connection.remote is not None:

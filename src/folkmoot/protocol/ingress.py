@@ -149,7 +149,7 @@ class Ingress:
         received = counters.publish_received_qos0 + counters.publish_received_qos1 + counters.publish_received_qos2
         return received + self.inbound.forwarded
 
-    # -- the ring -------------------------------------------------------------------------------------------------
+    # -- the waiting list -------------------------------------------------------------------------------------------------
 
     def _wait(self, connection: Connection, data: bytes, pos: int) -> None:
         """Keep `data[pos:]` until the client's next turn. It is not copied: that would cost more with each turn."""
@@ -254,7 +254,7 @@ class Ingress:
             connection.parts = None
 
     def _leave(self, connection: Connection, data: bytes, pos: int) -> None:
-        """Keep what a turn in the ring has left of the input, before what has come meanwhile."""
+        """Keep what a turn has left of the input, before what has come meanwhile."""
         if connection.task is not None or (self.work.is_spent() and connection.state in (OPEN, NEW)):
             connection.rest = data
             connection.rest_pos = pos

@@ -93,7 +93,7 @@ class Connection:
         self.rest_pos = 0
         self.credit = 0  # steps that it may spend; negative: a debt
         self.credit_turn = 0  # the turn in which it got the last quantum
-        self.queued = False  # it is in the ring
+        self.queued = False  # it is on the waiting list
         self.task: Task | None = None  # a packet that takes longer than a turn
         self.backlog: deque[tuple[int, int, bytes]] | None = None  # its packets that wait, if it is at another node
         self.noted = 0  # the number of the packet that is its task, if it is at another node

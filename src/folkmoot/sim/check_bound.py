@@ -62,7 +62,7 @@ class BoundChecker:
         if cluster_node is None:
             return
         work = node._state.work
-        # Clients at once, the ring, the other nodes; each of these, and each node, ends with a packet.
+        # Clients at once, those that waited, the other nodes; each of these, and each node, ends with a packet.
         links = len(cluster_node._inboxes)
         limit = 2 * work.turn_steps + links + (2 + links) * _PACKET_STEPS
         self._check(host, "steps in a turn", work.last_served, limit)

@@ -3,13 +3,13 @@
 A step is about a quarter of a microsecond of compiled code. A turn ends when its steps are spent; the rest of the input
 waits. So no client can hold up the others for longer than a turn, and the client that causes work waits for it:
 
-- Each client may spend a quantum of steps per turn at once. Input beyond that waits in a ring, whose clients get a
+- Each client may spend a quantum of steps per turn at once. Input beyond that waits in a list, whose clients get a
   quantum each, in rounds, as long as the turn has steps left (deficit round robin: Shreedhar and Varghese, 1995).
 - One packet is never divided, with two exceptions: the look-up of its topic, and a SUBSCRIBE or UNSUBSCRIBE with many
-  filters. What a packet costs beyond the quantum is a debt, for which its client misses rounds in the ring.
-- A client that has nothing in the ring is served before those in it (as new flows in FQ-CoDel, RFC 8290, section 4).
+  filters. What a packet costs beyond the quantum is a debt, for which its client misses rounds.
+- A client that has no input waiting is served before the others (as new flows in FQ-CoDel, RFC 8290, section 4).
 
-Nothing depends on a clock, so the same calls have the same effects. Owns the count and the ring, and no input.
+Nothing depends on a clock, so the same calls have the same effects. Owns the count and the list, and no input.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RULE_STEPS: Final = 2  # of one access rule, for a topic or a filter
 SUBSCRIPTION_STEPS: Final = 64  # to add or remove one: its tree, its row, the routes that it changes
 
 WAITING_BYTES_MAX: Final = 64 << 10
-"""Input that waits in the ring for one client before its socket is not read."""
+"""Input of one client that waits before its socket is not read."""
 
 RUN_BYTES_MAX: Final = 4 << 20
 """Bytes that one run of packets may make in the output of all its recipients together; a longer run is divided."""
@@ -48,7 +48,7 @@ _QUANTA: Final = 8  # per turn
 
 
 class Work:
-    """The steps of the current turn, and the ring.
+    """The steps of the current turn, and the clients whose input waits.
 
     steps: spent in this turn, rows excepted, which `writer` counts; stop: where the client that is being served must
     stop; turn: the number of the turn; served: the steps spent for clients and other nodes in this turn.
@@ -69,7 +69,7 @@ class Work:
         self._outer_stop = turn_steps
         self._part = -1  # where the node that is being served began; -1: none is
         self._fresh: deque[Connection] = deque()
-        self._ring: deque[Connection] = deque()
+        self._waiting: deque[Connection] = deque()
 
     def done(self) -> int:
         """Return the steps of this turn."""
@@ -84,7 +84,7 @@ class Work:
         return self.stop - self.done()
 
     def begin(self, connection: Connection) -> bool:
-        """Begin to serve a client; False: its input must wait in the ring. Every True is followed by `end`."""
+        """Begin to serve a client; False: its input must wait. Every True is followed by `end`."""
         done = self.done()
         if connection.credit_turn != self.turn:
             connection.credit_turn = self.turn
@@ -129,40 +129,40 @@ class Work:
         self.stop = stop
 
     def wait(self, connection: Connection) -> None:
-        """Put a client into the ring, if it is not there; one that has credit left comes first."""
+        """Put a client on the waiting list, if it is not there; one that has credit left comes first."""
         if not connection.queued:
             connection.queued = True
             if connection.credit > 0 and connection.credit_turn == self.turn:
                 self._fresh.append(connection)
             else:
-                self._ring.append(connection)
+                self._waiting.append(connection)
 
-    def open_ring(self) -> None:
-        """Begin the rounds of this turn: half of its steps are for the ring, whatever came before."""
+    def begin_rounds(self) -> None:
+        """Begin the rounds of this turn: half of its steps are for clients whose input waits, whatever came before."""
         self._limit = max(self.turn_steps, self.done() + self.turn_steps // 2)
         self.stop = self._limit
 
     def next(self) -> Connection | None:
-        """Return the next client of the ring, which leaves it; None: none waits, or the turn is spent."""
-        while self._ring or self._fresh:
+        """Take the next client off the list; None: none waits, or the turn is spent."""
+        while self._waiting or self._fresh:
             if self.done() >= self._limit and not self.endless:
                 return None
             if self._fresh:
                 connection = self._fresh.popleft()
             else:
-                connection = self._ring.popleft()
+                connection = self._waiting.popleft()
                 connection.credit = min(connection.credit + self.quantum, self.quantum)
             connection.credit_turn = self.turn
             if connection.credit > 0 or self.endless:
                 connection.queued = False
                 return connection
             self.steps += 1
-            self._ring.append(connection)
+            self._waiting.append(connection)
         return None
 
     def is_waiting(self) -> bool:
-        """Whether a client waits in the ring."""
-        return bool(self._ring) or bool(self._fresh)
+        """Whether input of a client waits."""
+        return bool(self._waiting) or bool(self._fresh)
 
     def end_turn(self) -> None:
         """The turn ends: the next one has all its steps."""
@@ -175,7 +175,7 @@ class Work:
         self.stop = self.turn_steps
 
     def __len__(self) -> int:
-        return len(self._ring) + len(self._fresh)
+        return len(self._waiting) + len(self._fresh)
 
     def __repr__(self) -> str:
         return f"Work(turn={self.turn} steps={self.done()} waiting={len(self)})"
