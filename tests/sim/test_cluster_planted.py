@@ -93,6 +93,16 @@ BUGS = [
         latency_us=50,
         pace_us=5000,
     ),
+    Planted(
+        "endless_turns",
+        "a turn handles all its input, however much that is",
+        10,
+        (),
+        bursts=1,
+        turn_steps=64,
+        turn_us=2000,
+        pace_us=5000,
+    ),
 ]
 
 
@@ -118,6 +128,8 @@ def shape_of(bug: Planted, *, healthy: bool = False) -> Shape:
         swarm.topics = min(swarm.topics, 4)
         swarm.partitions = 4
         swarm.on["transactions"] = False
+        swarm.on["bursts"] = False
+        swarm.turn_steps = 65_536
         for name, value in bug.numbers.items():
             if name in LATER:
                 swarm.on[name] = bool(value)
@@ -141,7 +153,7 @@ def test_power_cuts_one_behind_the_other_bring_nothing_back() -> None:
     assert not broken(slow, 20, healthy=True)
 
 
-SHOWN_BY = {"early_ack": 13, "no_barrier": 11, "outbox_forgotten": 14, "own_tail": 31}
+SHOWN_BY = {"early_ack": 13, "endless_turns": 4, "no_barrier": 11, "outbox_forgotten": 14, "own_tail": 31}
 """Seeds that have shown a bug late: the search begins there, and goes through all of them when they show it no more."""
 
 

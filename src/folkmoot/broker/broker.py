@@ -37,7 +37,6 @@ __all__ = ["Broker"]
 
 _RETENTION_INTERVAL_US = 10 * SECOND
 _LATE_US = 2 * SECOND  # a deadline that is this late means that nothing was read either
-_UNSTASH_BYTES_MAX = 1 << 20  # in one turn
 _DEADLINES_MAX = 256  # in one turn: a hundred thousand sessions may expire in the same second
 
 
@@ -107,16 +106,28 @@ class Broker:
         """The network connection has ended."""
         if self.cluster.waking.unsure and self.cluster.waking.hold_end(connection, why):
             return
-        if connection.stash is not None and connection.state == OPEN:
+        if connection.ending:
+            return
+        if connection.state == OPEN and (connection.has_stash() or self._ingress.is_waiting(connection)):
             if connection.relay is not None:
                 connection.relay.let_overtake()  # its messages need not wait for each other any more
-            self.protocol.ingress.unstash(connection)  # it sent that before it ended
-            if connection.state == OPEN:
-                self.protocol.ingress.goodbye(connection)
+            connection.ending = why or "lost"  # it sent that before it ended
+            self.turn.throttle.release(connection)
+            if connection.dirty:
+                self.state.outputs_gone = True
+            connection.dirty = True  # its output goes nowhere
+            self.state.work.wait(connection)
+        else:
+            self._end(connection, why)
+
+    def _end(self, connection: Connection, why: str) -> None:
+        """A connection has ended, and what it has sent is handled."""
         self.protocol.closing.lost(connection, why)
         self.turn.throttle.forget(connection)
         self.state.timers.cancel(TIMER_RATE, connection.id)
         self.state.timers.cancel(TIMER_OVERLOAD, connection.id)
+        if connection.ending:
+            self.protocol.admission.go_on(connection.client_id)
 
     def awake(self) -> None:
         """Handle what waited for the answers of other members after this process stood still."""
@@ -256,7 +267,8 @@ class Broker:
 
     def seal(self) -> Batch | None:
         """End the turn: return the batch to write."""
-        self._unstash()
+        if self.state.work.is_waiting():
+            self._serve()
         for client_id in self.channel.pending_closes.settle():
             self.protocol.admission.go_on(client_id)
         self.delivery.shared.pass_on_lost()
@@ -313,14 +325,21 @@ class Broker:
         self.channel.relays.flush()
         self.cluster.hosting.flush()
 
-    def _unstash(self) -> None:
-        """Handle stashed packets of clients that may publish again, a turn's share."""
-        size = 0
-        while self.state.unstash and size < _UNSTASH_BYTES_MAX:
-            connection = self.state.unstash.popleft()
-            if not connection.paused and connection.stash is not None:
-                size += len(connection.stash)
-                self.protocol.ingress.unstash(connection)
+    def _serve(self) -> None:
+        """Handle input that waits for its turn, as far as the steps of this turn reach."""
+        if self._waking.unsure:
+            return
+        work = self.state.work
+        work.begin_rounds()
+        connection = work.next()
+        while connection is not None:
+            if connection.remote is not None:
+                self.cluster.hosting.serve(connection)
+            else:
+                self._ingress.serve(connection)
+                if connection.ending and not connection.queued:
+                    self._end(connection, connection.ending)
+            connection = work.next()
 
     def _unfeed(self) -> None:
         """Wake feeds whose sessions take messages again; handle rows that cannot be read, and sessions that ended."""
@@ -351,6 +370,8 @@ class Broker:
         if late_us > _LATE_US and self.state.connections and self.state.now - self._excused_us > _LATE_US:
             self._excuse(late_us)
         for _ in range(_DEADLINES_MAX):
+            if self.state.work.is_spent():  # sessions that end cost work too
+                break
             due = self.state.timers.pop(self.state.now)
             if due is None:
                 break
@@ -359,6 +380,8 @@ class Broker:
             self.partition.queue.go_on()
         if self.query.feeds.runnable():
             self.query.feeds.step()
+        if self.protocol.lifecycle.is_removing():
+            self.protocol.lifecycle.remove_more()
         if self.delivery.purges.active:
             self.delivery.purges.step(self.turn.commits.durable_token)
         if self.partition.producers.busy():
@@ -386,7 +409,8 @@ class Broker:
             self._trimming
             or self.state.timers.next_due() <= self.state.now
             or bool(self.partition.queue.unfinished)
-            or bool(self.state.unstash)
+            or self.protocol.lifecycle.is_removing()
+            or (self.state.work.is_waiting() and not self._waking.unsure)
             or self.query.feeds.runnable()
             or self.delivery.purges.runnable(self.turn.commits.durable_token)
             or self.partition.producers.busy()

@@ -84,11 +84,23 @@ class Dispatch:
         self._entered: dict[str, int] = {}  # by node: the view in which it sent what comes now
         self._early: dict[str, deque[tuple[int, bytes]]] = {}  # of nodes that are not yet members
 
+    def is_unfinished(self, node_id: str) -> bool:
+        """Whether the newest message of a node is not handled as a whole: `go_on` continues."""
+        return self.forward_receiver.is_receiving(node_id)
+
+    def go_on(self, node_id: str) -> bool:
+        """Continue with the newest message of a node; True: it is handled."""
+        try:
+            return self.forward_receiver.go_on(node_id)
+        except (IndexError, ValueError, MalformedPacket, CorruptStore) as fault:
+            self._report(node_id, FORWARD, fault)
+        return True
+
     def receive(self, node_id: str, kind: int, body: bytes) -> None:
         """Take a message; one of a node that is about to be a member waits until it is one.
 
         So does one of a member to which messages were lost: it would not get the answer, and does not know that it
-        should ask again.
+        should ask again. A message with much work may take several turns: call `go_on` before the next one.
         """
         if node_id not in self.fabric.others or node_id in self._early or node_id in self.fabric.out_of_sync:
             self._keep(node_id, kind, body)
@@ -105,8 +117,11 @@ class Dispatch:
         for node_id in list(self._early):
             early = self._early.pop(node_id)
             if node_id in self.fabric.others:
+                work = self.state.work
+                stop = work.begin_all()
                 for kind, body in early:
                     self.receive(node_id, kind, body)  # one that is for a still newer view keeps all behind it waiting
+                work.end_all(stop)
 
     def forget(self, node_id: str) -> None:
         """The node was restarted or has ended: what its former process sent is void."""
@@ -116,8 +131,11 @@ class Dispatch:
         try:
             self._dispatch(node_id, kind, body)
         except (IndexError, ValueError, MalformedPacket, CorruptStore) as fault:
-            fields: dict[str, object] = {"node": node_id, "kind": kind, "what": f"{type(fault).__name__}: {fault}"}
-            self.state.event(ERROR, "peer_nonsense", fields)
+            self._report(node_id, kind, fault)
+
+    def _report(self, node_id: str, kind: int, fault: Exception) -> None:
+        fields: dict[str, object] = {"node": node_id, "kind": kind, "what": f"{type(fault).__name__}: {fault}"}
+        self.state.event(ERROR, "peer_nonsense", fields)
 
     def _dispatch(self, node_id: str, kind: int, body: bytes) -> None:
         if kind == ENTER:
@@ -208,6 +226,8 @@ class Dispatch:
         if relay is None:
             return
         connection = relay.connection
+        if connection.ending:
+            self.ingress.goodbye(connection)
         if connection.state < CLOSING:
             if body[pos]:
                 self.closing.disconnect(connection, body[pos], body[pos + 1 :].decode())

@@ -103,6 +103,15 @@ class LimitSettings(Section):
     subscriptions_max: int = Field(
         10_000, ge=1, description="Subscriptions of one session; more are refused with 0x97, quota exceeded."
     )
+    filter_patterns_max: int = Field(
+        512,
+        ge=1,
+        le=65_536,
+        description=(
+            "Different sets of levels at which the filters of one session have `+`; more are refused with 0x97. At "
+            "most so many of its filters with `+` match one topic, which bounds the work of a publication."
+        ),
+    )
     receive_max: int = Field(
         1024,
         ge=1,
@@ -210,6 +219,15 @@ class LimitSettings(Section):
     )
     events_prefixes_max: int = Field(
         100, ge=1, le=10_000, description="Topic prefixes with figures of their own; all others are counted together."
+    )
+    turn_steps_max: int = Field(
+        65_536,
+        ge=256,
+        le=16_777_216,
+        description=(
+            "Steps of work for clients in one turn, after which other input is read and the rest waits; a step takes "
+            "about 0.25 us. A lower value delays other clients for a shorter time, and costs throughput."
+        ),
     )
     page_rows: int = Field(
         128, ge=1, le=10_000, description="Rows read from the store at once: bounds the time of a turn."

@@ -12,7 +12,7 @@ from collections import deque
 from folkmoot.channel.forward_sender import ForwardSender, Part
 from folkmoot.channel.outbox import Outbox
 from folkmoot.delivery.publish import Publishing
-from folkmoot.delivery.run import Runs
+from folkmoot.delivery.run import Runs, run_topic
 from folkmoot.kernel.errors import CorruptStore
 from folkmoot.kernel.event import ERROR
 from folkmoot.kernel.pack import get_varint, varint
@@ -35,6 +35,7 @@ from folkmoot.turn.message import (
 )
 from folkmoot.turn.receipt import Place
 from folkmoot.turn.state import State
+from folkmoot.turn.work import PACKET_STEPS
 
 __all__ = ["ForwardReceiver"]
 
@@ -47,6 +48,7 @@ class _Group:
         self.number = number
         self.left = 0  # tasks that wait for their partition
         self.read = False
+        self.first_token = 0  # of the turn that began to apply it
         self.token = 0
         self.refused: list[int] = []  # partitions that this node does not lead
         self.places: list[tuple[int, Place]] = []  # of messages with a receipt, by number
@@ -59,6 +61,17 @@ class _Waiting:
         self.group = group
         self.envelope = envelope
         self.task = task
+
+
+class Reception:
+    """A FORWARD message that is applied over several turns: its envelopes, and how many of them are applied."""
+
+    def __init__(self, group: _Group, envelopes: list[Envelope], epoch: int) -> None:
+        self.group = group
+        self.envelopes = envelopes
+        self.epoch = epoch
+        self.done = 0
+        self.answered = False
 
 
 class ForwardReceiver:
@@ -92,6 +105,7 @@ class ForwardReceiver:
         # holds the newest number only, so all that follow a refused message are refused as well.
         self._closed: dict[int, bool] = {}
         self.spoiled: list[tuple[int, str]] = []  # newly closed partitions, and why: to be taken
+        self._receptions: dict[str, Reception] = {}  # by node, while they are not applied as a whole
 
     def moved(self, partition: int) -> None:
         """A partition has another leader, or this one must open it again."""
@@ -131,30 +145,76 @@ class ForwardReceiver:
         else:
             self._applied.append((token, part))
 
-    def receive(self, node_id: str, body: bytes, epoch: int) -> None:
+    def receive(self, node_id: str, body: bytes, epoch: int) -> bool:
         """Apply a FORWARD message as far as its partitions are open here. Raises IndexError for malformed bytes.
 
-        epoch: of the view in which it was sent.
+        epoch: of the view in which it was sent. False: the steps of its node are spent; call `go_on` in a later turn,
+        before the next message of that node.
         """
         number, pos = get_varint(body, 0)
         count, pos = get_varint(body, pos)
         group = _Group(node_id, number)
         if not count:  # a flush marker
             self._answer(group)
-            return
-        answered = False
-        for envelope in self._decode(group, body, pos, count):
+            return True
+        group.first_token = self.commits.newest_token()
+        reception = Reception(group, self._decode(group, body, pos, count), epoch)
+        if self._go_on(reception):
+            return True
+        self._receptions[node_id] = reception
+        return False
+
+    def is_receiving(self, node_id: str) -> bool:
+        """Whether a message of a node is applied in part."""
+        return node_id in self._receptions
+
+    def go_on(self, node_id: str) -> bool:
+        """Continue with the message of a node; True: it is applied, or there is none."""
+        reception = self._receptions.get(node_id)
+        if reception is None:
+            return True
+        del self._receptions[node_id]  # not even a malformed one comes twice
+        if self._go_on(reception):
+            return True
+        self._receptions[node_id] = reception
+        return False
+
+    def _go_on(self, reception: Reception) -> bool:
+        group = reception.group
+        envelopes = reception.envelopes
+        work = self.state.work
+        while reception.done < len(envelopes):
+            envelope = envelopes[reception.done]
+            if reception.done and work.is_spent():
+                return False
+            if not self._prepare(envelope):
+                return False
+            reception.done += 1
+            work.steps += PACKET_STEPS
             if envelope.flags & RUN:
                 self.runs.deliver(envelope.body)
             elif envelope.flags & LIVE:
                 self._deliver(envelope)
-                answered = answered or envelope.home >= 0
+                reception.answered = reception.answered or envelope.home >= 0
             for task in envelope.tasks:
-                answered = True
-                self._take(group, envelope, task, epoch)
+                reception.answered = True
+                self._take(group, envelope, task, reception.epoch)
         group.read = True
-        if answered and not group.left:
+        if reception.answered and not group.left:
             self._finish(group)
+        return True
+
+    def _prepare(self, envelope: Envelope) -> bool:
+        """Look up who gets a message; False: the steps are spent, and it is not known yet."""
+        application = envelope.application
+        if application is not None:
+            topic = application.message.topic
+        elif envelope.flags & RUN:
+            topic = run_topic(envelope.body)
+        else:
+            return True
+        routes = self.runs.routes
+        return topic in routes.cache or routes.prepare(topic)
 
     def _decode(self, group: _Group, body: bytes, pos: int, count: int) -> list[Envelope]:
         """Decode the whole message before any of it is applied; tell the sender when that is impossible."""
@@ -287,8 +347,11 @@ class ForwardReceiver:
     def fail(self, token: int, partition: int) -> None:
         """The leader changed, and a turn's change is lost: its messages must be sent to the new leader."""
         for group in self._finished:
-            if group.token == token:
+            if group.first_token <= token <= group.token:
                 group.refused.append(partition)
+        for reception in self._receptions.values():
+            if reception.group.first_token <= token:
+                reception.group.refused.append(partition)
 
     def _answer(self, group: _Group) -> None:
         if group.node_id not in self.fabric.others:

@@ -21,6 +21,7 @@ from folkmoot.store.message import Message
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import FROM_CLIENT, QUEUE, RETAIN, STREAM, TO_GROUPS, Application, Task
 from folkmoot.turn.state import State
+from folkmoot.turn.work import DELIVERY_STEPS
 
 __all__ = ["Publishing"]
 
@@ -60,6 +61,7 @@ class Publishing:
         producer: the name of an idempotent producer (empty = none), sequence: its number for this message.
         """
         route = self.routes.lookup(message.topic)
+        self.state.work.steps += DELIVERY_STEPS * (len(route.recipients) + 2 * len(route.groups))
         if producer:
             self.keeping.begin()
         result = 0
@@ -131,6 +133,8 @@ class Publishing:
         producer, sequence = application.producer, application.number
         route = self.routes.lookup(message.topic)
         publisher = self.state.sessions.get(message.publisher) if application.flags & FROM_CLIENT else None
+        work = self.state.work
+        work.steps += DELIVERY_STEPS * (1 + 2 * len(task.groups))
         if producer:
             self.keeping.begin()
         if task.bits & RETAIN:
@@ -141,13 +145,9 @@ class Publishing:
             )
         message.origin = origin
         if task.bits & QUEUE:
-            self.keeping.store(
-                [recipient for recipient in route.durable if recipient.session.partition == task.partition],
-                message,
-                publisher,
-                producer,
-                sequence,
-            )
+            recipients = route.durable_in(task.partition)
+            work.steps += DELIVERY_STEPS * len(recipients)
+            self.keeping.store(recipients, message, publisher, producer, sequence)
         for name in task.choices:
             if self.keeping.takes(task.partition, producer, sequence):
                 self._lose(name, message, task.partition)
@@ -166,6 +166,7 @@ class Publishing:
         message = application.message
         route = self.routes.lookup(message.topic)
         producer = application.producer
+        self.state.work.steps += DELIVERY_STEPS * (len(route.transient) + 2 * len(groups))
         to_all = not application.flags & TO_GROUPS
         if to_all and (not producer or self.producers.advance_live(producer, application.number)):
             if message.retain:
@@ -226,7 +227,9 @@ class Publishing:
 
     def publish_live(self, message: Message) -> None:
         """Deliver a message of the server itself to connected subscribers; nothing is stored."""
-        for recipient in self.routes.lookup(message.topic).recipients:
+        recipients = self.routes.lookup(message.topic).recipients
+        self.state.work.steps += DELIVERY_STEPS * len(recipients)
+        for recipient in recipients:
             retain = recipient.retain_of(message.retain)
             self.queue.send_qos0(recipient.session, message, retain, recipient.identifiers)
 

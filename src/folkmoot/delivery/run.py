@@ -24,7 +24,7 @@ from folkmoot.store.message import Message
 from folkmoot.turn.message import encode_run, read_run_head
 from folkmoot.turn.state import State
 
-__all__ = ["Run", "Runs"]
+__all__ = ["Run", "Runs", "run_topic"]
 
 _LENGTH_AT: Final = 1  # the remaining length follows the first byte
 
@@ -55,6 +55,13 @@ class Run:
             body += 1
         self.body: i64 = body
 
+    def steps(self, copies: i64) -> i64:
+        """Return the steps that it takes to send the run to so many recipients."""
+        count: i64 = (self.end - self.pos) // self.total
+        if self.qos:
+            return count * (2 + copies)
+        return 1 + count // 4 + copies + (copies * (self.end - self.pos) >> 8)
+
     def topic(self) -> bytes:
         """Return the topic."""
         at: i64 = self.pos + _LENGTH_AT
@@ -65,6 +72,19 @@ class Run:
     def count(self) -> int:
         """Return the number of packets."""
         return int((self.end - self.pos) // self.total)
+
+
+def _read_run(body: bytes) -> Run:
+    publisher, v5, total, head, pos = read_run_head(body)
+    run = Run(body, pos, len(body), total, head, body[pos] >> 1 & 3, v5, publisher)
+    if run.body > run.total:
+        raise IndexError("a run of packets ends too early")
+    return run
+
+
+def run_topic(body: bytes) -> bytes:
+    """Return the topic of a forwarded run. Raises IndexError for malformed bytes."""
+    return _read_run(body).topic()
 
 
 class Runs:
@@ -91,11 +111,11 @@ class Runs:
 
     def deliver(self, body: bytes) -> None:
         """Deliver a forwarded run to the transient sessions of this node. Raises IndexError for malformed bytes."""
-        publisher, v5, total, head, pos = read_run_head(body)
-        run = Run(body, pos, len(body), total, head, body[pos] >> 1 & 3, v5, publisher)
-        if run.body > run.total:
-            raise IndexError("a run of packets ends too early")
+        run = _read_run(body)
+        pos = run.pos
+        head = run.head
         route = self.routes.lookup(run.topic())
+        self.state.work.steps += int(run.steps(len(route.transient)))
         self.counters.cluster_messages_received += run.count()
         if not run.qos:
             self.copy(run, route.transient, None)

@@ -96,6 +96,8 @@ class Shared:
             session = member.session
             if place != ANYWHERE and place != (session.partition if session.durable else -1):
                 continue
+            if session.ended:  # its subscriptions are being removed
+                continue
             connection = session.connection
             if connection is not None and connection.state == OPEN:
                 if len(session.inflight) < session.window and not session.waiting and connection.can_send():
@@ -136,6 +138,8 @@ class Shared:
     def _give(self, member: Subscription, group: Group, message: Message) -> int:
         terms = member.as_recipient()
         session = terms.session
+        if session.ended:
+            return 0
         qos = terms.qos_of(message.qos)
         retain = terms.retain_of(message.retain)
         if qos == 0:

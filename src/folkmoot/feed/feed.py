@@ -30,6 +30,8 @@ BLOCKED: Final = 1
 DONE: Final = 2
 WAITING: Final = 3
 
+_SAVED_MAX: Final = 16  # feeds of a session that store which live messages they must not repeat
+
 
 def cursor_key(session: Session, name: bytes) -> bytes:
     """Return the key of the CURSOR row of a feed: one per session and filter."""
@@ -75,6 +77,53 @@ class Feed(Waiter):
         """Store the position, if the session is persistent."""
 
 
+class Rota:
+    """Feeds that can run: the sessions take turns, and so do the feeds of each."""
+
+    def __init__(self) -> None:
+        self._feeds: OrderedDict[str, OrderedDict[Feed, None]] = OrderedDict()  # by client id
+
+    def add(self, feed: Feed) -> None:
+        """Add a feed behind those of its session, and its session behind the others."""
+        client_id = feed.subscription.session.client_id
+        feeds = self._feeds.get(client_id)
+        if feeds is None:
+            feeds = OrderedDict()
+            self._feeds[client_id] = feeds
+        feeds[feed] = None
+
+    def remove(self, feed: Feed) -> bool:
+        """Remove a feed; return whether it was there."""
+        client_id = feed.subscription.session.client_id
+        feeds = self._feeds.get(client_id)
+        if feeds is None or feed not in feeds:
+            return False
+        del feeds[feed]
+        if not feeds:
+            del self._feeds[client_id]
+        return True
+
+    def has(self, feed: Feed) -> bool:
+        """Whether a feed is there."""
+        feeds = self._feeds.get(feed.subscription.session.client_id)
+        return feeds is not None and feed in feeds
+
+    def take(self) -> Feed:
+        """Take out the next feed; there must be one."""
+        client_id, feeds = self._feeds.popitem(last=False)
+        feed, _ = feeds.popitem(last=False)
+        if feeds:
+            self._feeds[client_id] = feeds
+        return feed
+
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return not self._feeds
+
+    def __len__(self) -> int:
+        return sum([len(feeds) for feeds in self._feeds.values()])
+
+
 class Feeds:
     """All feeds of the node, at most one per subscription.
 
@@ -90,7 +139,7 @@ class Feeds:
         self.inquiries = inquiries
         self.tails = tails
         self.fresh: OrderedDict[Feed, None] = OrderedDict()
-        self.active: OrderedDict[Feed, None] = OrderedDict()
+        self.active = Rota()
         self.parked: dict[str, dict[Feed, None]] = {}  # by client id
         self.tailing: dict[Feed, None] = {}
         self.waiting: dict[Feed, None] = {}
@@ -120,7 +169,7 @@ class Feeds:
         if feed.token > self.commits.complete_token:
             self.fresh[feed] = None
         else:
-            self.active[feed] = None
+            self.active.add(feed)
 
     def hand_over(self, subscription: Subscription) -> None:
         """Continue the feed of a replaced subscription for its successor with the same filter.
@@ -168,8 +217,8 @@ class Feeds:
         parked = self.parked.get(session.client_id)
         if feed in self.fresh:
             del self.fresh[feed]
-        elif feed in self.active:
-            del self.active[feed]
+        elif self.active.remove(feed):
+            pass
         elif feed in self.tailing:
             del self.tailing[feed]
         elif feed in self.waiting:
@@ -186,16 +235,15 @@ class Feeds:
             if feed.token > self.commits.complete_token:
                 break
             del self.fresh[feed]
-            self.active[feed] = None
+            self.active.add(feed)
         if self._growth != self.tails.growth:
             self.grown()
-        if self.active:
-            feed, _ = self.active.popitem(last=False)
-            self._run(feed)
+        if not self.active.is_empty():
+            self._run(self.active.take())
 
     def runnable(self) -> bool:
         """Whether a feed can continue now; those that wait for a batch are in the order of their batches."""
-        if self.active or (self.tailing and self._growth != self.tails.growth):
+        if not self.active.is_empty() or (self.tailing and self._growth != self.tails.growth):
             return True
         return bool(self.fresh) and next(iter(self.fresh)).token <= self.commits.complete_token
 
@@ -214,7 +262,7 @@ class Feeds:
                 self.queue.unreadable.append((session, fault))
                 return
             if result == MORE:
-                self.active[feed] = None
+                self.active.add(feed)
             elif result == BLOCKED:
                 self.tailing[feed] = None
             elif result == WAITING:
@@ -232,7 +280,7 @@ class Feeds:
         session = feed.subscription.session
         connection = session.connection
         if connection is not None and connection.state == OPEN and connection.writable and not connection.can_send():
-            self.active[feed] = None  # its output of this turn is full: it continues in the next turn
+            self.active.add(feed)  # its output of this turn is full: it continues in the next turn
             return
         self._put_aside(feed)
 
@@ -264,24 +312,35 @@ class Feeds:
         """Continue the parked feeds of a session that takes messages again."""
         parked = self.parked.pop(session.client_id, None)
         if parked is not None:
-            self.active.update(parked)
+            for feed in parked:
+                self.active.add(feed)
 
     def wake(self, feed: Feed) -> None:
         """Continue a feed whose answer has come, or can be asked for, if its session takes messages."""
         if feed in self.waiting:
             del self.waiting[feed]
-            self.active[feed] = None
+            self.active.add(feed)
         elif feed in self.tailing:
             del self.tailing[feed]
-            self.active[feed] = None
-        elif feed not in self.active and feed not in self.fresh:
+            self.active.add(feed)
+        elif not self.active.has(feed) and feed not in self.fresh:
             feed.rest()
 
     def remember(self, live: list[tuple[int, bytes]]) -> None:
-        """End of a turn: pass its live retained messages to the feeds, as (partition of sessions, topic)."""
+        """End of a turn: pass its live retained messages to the feeds, as (partition of sessions, topic).
+
+        Not to those of a session with very many: after a crash, a message may then come to it once more as retained.
+        """
+        by_partition: dict[int, list[tuple[int, bytes]]] = {}
+        for entry in live:
+            by_partition.setdefault(entry[0], []).append(entry)
         for known in self._known.values():
-            for feed in known.values():
-                feed.pass_over(self, live)
+            partition = next(iter(known.values())).subscription.session.partition
+            mine = by_partition.get(partition)
+            if mine is not None and len(known) <= _SAVED_MAX:
+                self.state.work.steps += len(known) * len(mine)
+                for feed in known.values():
+                    feed.pass_over(self, mine)
 
     def hold(self) -> int:
         """Hold the acknowledgements of this turn until `release`; return the turn's token."""
@@ -302,7 +361,8 @@ class Feeds:
         """Streams have new records: continue the replays that wait for them."""
         self._growth = self.tails.growth
         if self.tailing:
-            self.active.update(self.tailing)
+            for feed in self.tailing:
+                self.active.add(feed)
             self.tailing = {}
 
     def deliver(self, feed: Feed, message: Message, qos: int, retain: bool) -> None:

@@ -29,6 +29,7 @@ class Limits:
         self.session_expiry_v3_s: int = 0xFFFF_FFFF  # for 3.1 and 3.1.1 clients with clean session 0
         self.sessions_max: int = 1_000_000
         self.subscriptions_max: int = 10_000  # per session
+        self.filter_patterns_max: int = 512  # per session: positions of `+`; as many of its filters can match a topic
         self.receive_max: int = 1024  # unacknowledged QoS 1 and 2 messages from one client
         self.inflight_max: int = 1024  # and to one client, if its Receive Maximum allows as many
         self.queue_messages_max: int = 100_000  # per session, beyond those in flight
@@ -59,6 +60,7 @@ class Limits:
         self.events_objective_us: int = 5_000  # the target latency of acknowledgements and deliveries
         self.events_prefix_levels: int = 1  # topic levels by which latencies are grouped
         self.events_prefixes_max: int = 100  # further prefixes are counted together
+        self.turn_steps_max: int = 65_536  # of input handled in one turn; a step takes about 0.25 us
         self.page_rows: int = 128  # rows read from the store at once; bounds the time of a turn
         self.transaction_bytes_max: int = 268_435_456  # per app: staged, or committed and not published
         self.transaction_expiry_us: int = 3600 * SECOND  # of uncommitted ones, after the newest chunk

@@ -15,6 +15,7 @@ PLANTED: Final[list[str]] = [
     "chunk_kept",
     "clears_kept",
     "deaf_digests",
+    "endless_turns",
     "early_ack",
     "gaps",
     "leader_alone",
@@ -49,6 +50,7 @@ class Planted:
         self.deaf_digests: bool = "deaf_digests" in names  # copies that differ are left as they are
         self.clears_kept: bool = "clears_kept" in names  # a retained message is cleared at its leader only
         self.no_stamps: bool = "no_stamps" in names  # changes during a split are not dated
+        self.endless_turns: bool = "endless_turns" in names  # a turn handles all its input, however much that is
         # MQTT across nodes
         self.unmarked: bool = "unmarked" in names  # what is asked again is applied again
         self.unfenced: bool = "unfenced" in names  # a client comes in before its older connection is fenced

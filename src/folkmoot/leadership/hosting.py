@@ -7,6 +7,8 @@ packet that is handled, go in one message, so that a failure cannot separate the
 
 from __future__ import annotations
 
+from collections import deque
+
 import msgspec
 
 from folkmoot.kernel.errors import CorruptStore
@@ -22,17 +24,18 @@ from folkmoot.protocol.admit import Admission
 from folkmoot.protocol.attach import Attaching
 from folkmoot.protocol.closing import ANOTHER, OTHER_SIDE, Closing
 from folkmoot.protocol.control import Control
-from folkmoot.protocol.inbound import Inbound
+from folkmoot.protocol.inbound import UNFINISHED, Inbound
 from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.proxy.relay import BLOCKED, CLOSED, GOODBYE, HOST_ENTRY, UNBLOCKED
 from folkmoot.session.connection import CLOSED as CONNECTION_CLOSED
-from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo
+from folkmoot.session.connection import CLOSING, OPEN, Connection, PeerInfo, Task
 from folkmoot.session.relay import Lane, Remote
 from folkmoot.session.session import Session
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import EXPEL, OUTPUT, OWN, WANTED, encode_expel
 from folkmoot.turn.state import State
+from folkmoot.turn.work import PACKET_STEPS
 
 __all__ = ["UNKNOWN_CLIENT", "Hosting"]
 
@@ -157,21 +160,95 @@ class Hosting:
     def _packet(self, connection: Connection, packet: int, first: int, rest: bytes) -> None:
         remote = connection.remote
         assert remote is not None, "a hosted connection is elsewhere"
+        if first == BLOCKED or first == UNBLOCKED:  # without a number: it overtakes what waits
+            remote.blocked = first == BLOCKED
+            self._set_writable(connection, remote)
+            return
+        backlog = connection.backlog
         if packet:
-            if packet != remote.received_seq + 1:
+            newest = backlog[-1][0] if backlog else remote.received_seq
+            if packet != newest + 1:
                 return  # a repetition; or one before it went to an earlier leader, and its node sends both again
+        work = self.state.work
+        if not connection.queued and work.begin(connection):
+            done = self._handle(connection, remote, packet, first, rest)
+            work.end(connection)
+            if done:
+                return
+        else:
+            if backlog is None:
+                backlog = deque()
+                connection.backlog = backlog
+            backlog.append((packet, first, rest))
+            work.steps += 1
+        work.wait(connection)
+
+    def _handle(self, connection: Connection, remote: Remote, packet: int, first: int, rest: bytes) -> bool:
+        """Handle the next packet of a client; False: its steps are spent before the packet is handled.
+
+        The packet is then in the backlog, or its task remains.
+        """
+        if packet:
             remote.received_seq = packet
             connection.repeated = packet <= remote.resent_seq
         if first >= 0x10:
-            if connection.state == OPEN:
-                self.handle(connection, first, rest)
+            self.state.work.steps += PACKET_STEPS
+            if connection.state == OPEN and not self.handle(connection, first, rest):
+                if packet:
+                    remote.received_seq = packet - 1
+                if connection.backlog is None:
+                    connection.backlog = deque()
+                connection.backlog.appendleft((packet, first, rest))
+                return False
+            if connection.task is not None:
+                connection.noted = packet
+                return False
         elif first == CLOSED or first == GOODBYE:
             self.lost(connection, first == GOODBYE)
-        elif first == BLOCKED or first == UNBLOCKED:
-            remote.blocked = first == BLOCKED
-            self._set_writable(connection, remote)
         if packet:
             self._note(connection, remote, packet)
+        return True
+
+    def serve(self, connection: Connection) -> None:
+        """Continue with a client whose turn has come."""
+        remote = connection.remote
+        assert remote is not None, "a hosted connection is elsewhere"
+        work = self.state.work
+        if connection.state == CONNECTION_CLOSED or remote.gone:
+            connection.task = None
+            connection.backlog = None
+            return
+        if not work.begin(connection):
+            work.wait(connection)
+            return
+        self._serve(connection, remote)
+        work.end(connection)
+        if connection.task is not None or connection.backlog:
+            work.wait(connection)
+
+    def _serve(self, connection: Connection, remote: Remote) -> None:
+        task = connection.task
+        if task is not None:
+            if connection.state == OPEN and not self._go_on(connection, task):
+                return
+            connection.task = None
+            if connection.noted:
+                self._note(connection, remote, connection.noted)
+        backlog = connection.backlog
+        while backlog and not self.state.work.is_spent():
+            packet, first, rest = backlog.popleft()
+            if not self._handle(connection, remote, packet, first, rest):
+                return
+            backlog = connection.backlog
+
+    def _go_on(self, connection: Connection, task: Task) -> bool:
+        try:
+            return task.go_on()
+        except MalformedPacket as fault:
+            self.closing.disconnect(connection, fault.code, fault.text)
+        except CorruptStore as damage:  # another name: compiled, one has one type
+            self.closing.unreadable(connection, damage)
+        return True
 
     def _set_writable(self, connection: Connection, remote: Remote) -> None:
         connection.writable = not (remote.blocked or remote.choked)
@@ -198,18 +275,21 @@ class Hosting:
             turn.handled.append(connection)
             turn.handled_packets.append(packet)
 
-    def handle(self, connection: Connection, first: int, rest: bytes) -> None:
-        """Handle a packet that another node has passed on, or would have."""
+    def handle(self, connection: Connection, first: int, rest: bytes) -> bool:
+        """Handle a packet that another node has passed on, or would have.
+
+        False: it must come again, because the client's steps are spent. What remains of it may be its task.
+        """
         try:
             if first >> 4 == PUBLISH:
                 data = BYTE[first] + rest
-                self.inbound.publish(connection, data, 0, 1, 3 + get_u16(rest, 0), len(data))
-            else:
-                self.control.packet(connection, first, rest)
+                return self.inbound.publish(connection, data, 0, 1, 3 + get_u16(rest, 0), len(data)) != UNFINISHED
+            self.control.packet(connection, first, rest)
         except MalformedPacket as fault:
             self.closing.disconnect(connection, fault.code, fault.text)
         except CorruptStore as damage:  # another name: compiled, one has one type
             self.closing.unreadable(connection, damage)
+        return True
 
     def lost(self, connection: Connection, goodbye: bool) -> None:
         """The connection at the other node has ended."""
@@ -225,6 +305,8 @@ class Hosting:
         if self.remotes.get((remote.node_id, remote.number)) is connection:
             del self.remotes[(remote.node_id, remote.number)]
         self.commits.throttle.forget(connection)
+        connection.task = None
+        connection.backlog = None
 
     def inform(self) -> None:
         """All subscriptions are known: handle packets that have waited, whose messages miss no subscriber now (A5)."""

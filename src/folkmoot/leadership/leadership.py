@@ -379,11 +379,14 @@ class Leadership:
         self._end_flows(connection.client_id, homes)
         # What the former leader may have lost is handled again; the client is not asked. `repeated` keeps QoS 0
         # messages that the former leader was given from going out twice.
+        work = self.state.work
+        stop = work.begin_all()
         for number, first, rest in relay.log:
             if connection.state == OPEN and first >= 0x10:
                 connection.again = number
                 connection.repeated = number <= relay.sent_seq
                 self.hosting.handle(connection, first, rest)
+        work.end_all(stop)
         connection.again = 0
         connection.repeated = False
 
@@ -399,6 +402,7 @@ class Leadership:
         """Stop leading a partition; to be called between turns."""
         state = self.state
         state.leads[partition] = False
+        self.lifecycle.leave_partition(partition)
         for session in [session for session in state.sessions.values() if session.partition == partition]:
             self._leave_session(session)
         for connection in self.admission.give_up(partition):
@@ -441,6 +445,11 @@ class Leadership:
             self.lifecycle.leave(session)
             session.connection = None
             self.attaching.attach_proxy(connection)
+            task = connection.task
+            if task is not None and connection.relay is not None:  # it is not answered: the next leader does that
+                connection.task = None
+                first, rest = task.packet()
+                self.relays.forward(connection.relay, first, rest)
         elif session.will is not None:
             session.will = None  # its row is there
             self.state.counters.wills_pending -= 1

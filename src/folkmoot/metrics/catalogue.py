@@ -214,6 +214,7 @@ def work() -> list[Family]:
         counter("events_dropped", "events", "Events dropped: the node was overloaded, or too many were waiting"),
         counter("wakes", "events", "Turns that were started by a timer or by background work"),
         counter("route_misses", "lookups", "Topics whose routes were not in the cache"),
+        counter("route_branches", "branches", "Branches of the subscription tree that these lookups visited"),
         gauge("route_cached", "topics", "Topics whose routes are in the cache"),
     ]
 

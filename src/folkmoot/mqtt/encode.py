@@ -39,6 +39,7 @@ from folkmoot.mqtt.property_encode import (
 from folkmoot.mqtt.varint import encode_varint
 
 __all__ = [
+    "body_of",
     "encode",
     "encode_ack",
     "encode_message_expiry",
@@ -80,6 +81,14 @@ def encode(packet: Packet, version: int) -> bytes:
         assert version == V5, "AUTH exists in MQTT 5.0 only"
         return _encode_auth(packet)
     return b"\xc0\x00" if isinstance(packet, Pingreq) else _encode_pingresp(packet)
+
+
+def body_of(data: bytes) -> bytes:
+    """Return what follows the fixed header of an encoded packet."""
+    pos = 1
+    while data[pos] >= 128:
+        pos += 1
+    return data[pos + 1 :]
 
 
 def encode_ack(kind: int, packet_id: int) -> bytes:

@@ -59,19 +59,22 @@ from folkmoot.mqtt.varint import decode_varint
 __all__ = ["decode_properties"]
 
 
-def decode_properties(data: bytes, pos: int, kind: int) -> tuple[Properties | None, int]:
+def decode_properties(data: bytes, pos: int, kind: int, stop: int = -1) -> tuple[Properties | None, int]:
     """Return (properties, position behind them) of the property section, with its length, at `pos` in a packet body.
 
-    None stands for an empty section. `kind` is the packet type, or WILL. Raises MalformedPacket: 0x81 for what cannot
-    be parsed or is not allowed in this packet, 0x82 for repetitions and values out of range, 0x94 for topic alias 0.
+    None stands for an empty section. `kind` is the packet type, or WILL; `stop`: where the packet ends in `data`, -1:
+    at the end of `data`. Raises MalformedPacket: 0x81 for what cannot be parsed or is not allowed in this packet, 0x82
+    for repetitions and values out of range, 0x94 for topic alias 0.
     """
+    if stop < 0:
+        stop = len(data)
     length, pos = decode_varint(data, pos)
+    if length < 0 or pos > stop:
+        raise malformed("the property length is not a variable byte integer")
     if length == 0:
         return None, pos
-    if length < 0:
-        raise malformed("the property length is not a variable byte integer")
     end = pos + length
-    if end > len(data):
+    if end > stop:
         raise malformed("the properties are longer than the rest of the packet")
     properties = Properties()
     seen = 0

@@ -7,6 +7,9 @@ together with the changes that they are about.
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Final
+
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.event import Event
 from folkmoot.kernel.feature import features_on
@@ -35,6 +38,9 @@ from folkmoot.turn.state import State
 
 __all__ = ["ClusterNode"]
 
+_INBOX_BYTES_MAX: Final = 1 << 20  # of messages that wait; beyond it no more frames of their node are read
+_MESSAGE_BYTES: Final = 64  # approximate overhead of a message
+
 
 class _Disks(Evidence):
     """The acknowledgements of the followers' disks."""
@@ -44,6 +50,27 @@ class _Disks(Evidence):
 
     def copies(self, partition: int, sequence: int) -> int:
         return self.replication.lead.copies_of(partition, sequence)
+
+
+class Inbox:
+    """The messages of one node that are not handled yet, in order, and the steps that it may spend in this turn."""
+
+    def __init__(self, node_id: str) -> None:
+        self.node_id = node_id
+        self.messages: deque[tuple[int, bytes]] = deque()
+        self.bytes = 0
+        self.unfinished = False  # the newest message that was taken is not handled as a whole
+        self.turn = 0
+        self.left = 0
+
+    def put(self, kind: int, body: bytes) -> None:
+        """Add a message."""
+        self.messages.append((kind, body))
+        self.bytes += len(body) + _MESSAGE_BYTES
+
+    def is_empty(self) -> bool:
+        """Whether everything is handled."""
+        return not self.messages and not self.unfinished
 
 
 class ClusterNode:
@@ -83,6 +110,7 @@ class ClusterNode:
         self._past: dict[str, int] = {}  # all former members: their newest incarnations
         self._to_reset: dict[str, None] = {}  # members that were at another side: the view begins anew with them
         self._unopened: list[int] = []  # partitions that their leader has not opened yet
+        self._inboxes: dict[str, Inbox] = {}  # by node
 
     @property
     def view(self) -> View | None:
@@ -102,16 +130,65 @@ class ClusterNode:
         """Handle what peers have sent, and let every part continue with it."""
         now = self.state.now
         peers = self.peers
-        while peers.changes or peers.inbox:
+        while True:
             changes = list(peers.changes)
             peers.changes.clear()
             inbox = list(peers.inbox)
             peers.inbox.clear()
             for change in changes:
+                self._empty_inbox(change.node_id)  # what came before it
                 self._change(change, now)
             for node_id, kind, body in inbox:
-                self._message(node_id, kind, body, now)
+                waiting = self._inboxes.get(node_id)
+                if waiting is None:
+                    waiting = self._inboxes[node_id] = Inbox(node_id)
+                waiting.put(kind, body)
+            for waiting in self._inboxes.values():
+                if not waiting.is_empty():
+                    self._handle(waiting)
+            if not peers.changes and not peers.inbox:
+                break
         self._progress(now)
+
+    def _handle(self, inbox: Inbox) -> None:
+        """Handle messages of a node, as far as its steps of this turn reach; the rest waits."""
+        work = self.state.work
+        if inbox.turn != work.turn:
+            inbox.turn = work.turn
+            inbox.left = max(work.turn_steps // 2 // max(len(self._members), 1), 1)
+        if inbox.left > 0:
+            work.begin_part(inbox.left)
+            self._take(inbox)
+            inbox.left -= work.end_part()
+        if inbox.bytes > _INBOX_BYTES_MAX:
+            self.peers.set_full(inbox.node_id, True)
+        elif inbox.bytes <= _INBOX_BYTES_MAX // 2:
+            self.peers.set_full(inbox.node_id, False)
+
+    def _take(self, inbox: Inbox) -> None:
+        work = self.state.work
+        messages = inbox.messages
+        while not work.is_spent():
+            if inbox.unfinished:
+                if not self.broker.cluster.dispatch.go_on(inbox.node_id):
+                    return
+                inbox.unfinished = False
+            if not messages:
+                return
+            kind, body = messages.popleft()
+            inbox.bytes -= len(body) + _MESSAGE_BYTES
+            self._message(inbox.node_id, kind, body, self.state.now)
+            inbox.unfinished = self.broker.cluster.dispatch.is_unfinished(inbox.node_id)
+
+    def _empty_inbox(self, node_id: str) -> None:
+        """Handle all messages of a node, because something changes that concerns its messages."""
+        inbox = self._inboxes.get(node_id)
+        if inbox is not None and not inbox.is_empty():
+            work = self.state.work
+            stop = work.begin_all()
+            self._take(inbox)
+            work.end_all(stop)
+            self.peers.set_full(node_id, False)
 
     def _change(self, change: PeerChange, now: int) -> None:
         if change.up:
@@ -245,6 +322,8 @@ class ClusterNode:
 
     def _install(self, view: View) -> None:
         now = self.state.now
+        for node_id in list(self._inboxes):
+            self._empty_inbox(node_id)  # it was sent in the view before
         self.broker.flush()  # rows of this turn are changes of the view before
         if self._needs_majority and not view.has_majority():
             return  # copies stay as they are: what was not committed when the split came must not become so
@@ -389,5 +468,8 @@ class ClusterNode:
 
     def more(self) -> bool:
         """Whether there is work to continue at once."""
+        for inbox in self._inboxes.values():
+            if not inbox.is_empty():
+                return True
         unsealed = self.state.writer.dirty or self.broker.turn.commits.asked  # by what came after the turn's end
         return unsealed or self.replication.more() or bool(self.membership.installs) or self.opening.runnable()

@@ -65,6 +65,7 @@ class Node:
         fabric = Fabric(config.node_id, config.partitions, alone)
         if config.cluster is not None:
             fabric.planted = Planted(config.cluster.planted)
+            self._state.work.endless = fabric.planted.endless_turns
         self._broker = Broker(self._state, fabric, self.streams)
         self.cluster_node: ClusterNode | None = None
         if config.cluster is not None:
@@ -325,7 +326,9 @@ class Node:
         state.outputs.clear()
         if state.outputs_gone:  # its transport is gone
             state.outputs_gone = False
-            effects.outputs = [connection for connection in effects.outputs if connection.state != CLOSED]
+            effects.outputs = [
+                connection for connection in effects.outputs if connection.state != CLOSED and not connection.ending
+            ]
         for connection in effects.outputs:
             state.counters.bytes_sent += connection.out_bytes
             connection.bytes_out += connection.out_bytes
@@ -352,6 +355,7 @@ class Node:
             effects.calls = list(calls.ended)
             calls.ended.clear()
         effects.grown = calls.take_growth()
+        state.work.end_turn()
         effects.more = self._broker.more() or (cluster_node is not None and cluster_node.more())
         return effects
 

@@ -89,6 +89,7 @@ class FrameReader:
         self._pos: int = 0
         self._held: bytearray = bytearray()
         self._need_bytes: int = 0
+        self._later: list[bytes] = []  # chunks that came while frames before them were not read
 
     def __repr__(self) -> str:
         return f"FrameReader(held={len(self._held)} need={self._need_bytes} bytes_max={self.bytes_max})"
@@ -99,6 +100,9 @@ class FrameReader:
 
     def feed(self, data: bytes) -> None:
         """Take the next chunk of the stream."""
+        if len(self.data) > 0:
+            self._later.append(data)
+            return
         if len(self._held) > 0:
             self._held += data
             if len(self._held) < self._need_bytes:
@@ -112,16 +116,22 @@ class FrameReader:
         """Return where in `data` the next frame's kind is, its body ending before `stop`; or NONE or MALFORMED."""
         data = self.data
         pos = self._pos
-        end = len(data)
-        need = 4
-        if end - pos >= 4:
-            size = get_u32(data, pos)
-            if size == 0 or size > self.bytes_max:
-                return MALFORMED
-            need += size
-            if end - pos >= need:
-                self._pos = self.stop = pos + need
-                return pos + 4
+        while True:
+            end = len(data)
+            need = 4
+            if end - pos >= 4:
+                size = get_u32(data, pos)
+                if size == 0 or size > self.bytes_max:
+                    return MALFORMED
+                need += size
+                if end - pos >= need:
+                    self._pos = self.stop = pos + need
+                    return pos + 4
+            if not self._later:
+                break
+            data = self.data = b"".join([data[pos:], *self._later])
+            pos = self._pos = 0
+            self._later = []
         if pos < end:
             self._held = bytearray(data[pos:])
             self._need_bytes = need

@@ -91,6 +91,7 @@ class Link:
         self.received_seq = 0
         self.unacked_bytes = 0
         self.ack_due_us: int = NEVER
+        self.is_full = False  # so many of its messages wait here that no more frames are read
         self.unknown = 0  # messages of kinds that this version does not know
         # Time
         self.heard_us = now

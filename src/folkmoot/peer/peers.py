@@ -66,12 +66,30 @@ class Peers:
             return
         self._switch.tick(now)
         self.bytes_received += len(data)
-        reader = peer.reader
-        reader.feed(data)
+        peer.reader.feed(data)
         link = peer.link
         if link is not None and peer.state == OPEN:
             link.heard_us = self._switch.now
-        while True:
+        self._read(peer)
+
+    def set_full(self, node_id: str, full: bool) -> None:
+        """So many messages of a node wait here that no more are read, or no longer.
+
+        What is not read is not acknowledged, so the other node knows that it is too fast.
+        """
+        link = self._switch.links.get(node_id)
+        if link is None or link.is_full == full:
+            return
+        link.is_full = full
+        peer = link.current
+        if not full and peer is not None and peer.state == OPEN:
+            self._read(peer)
+
+    def _read(self, peer: PeerConnection) -> None:
+        """Take the frames that have come completely, until too many messages wait."""
+        reader = peer.reader
+        link = peer.link
+        while link is None or not link.is_full or peer.state != OPEN:
             pos = reader.next()
             if pos < 0:
                 break
@@ -87,6 +105,8 @@ class Peers:
             if peer.state == CLOSED:
                 return
             link = peer.link
+        else:
+            return
         if pos == MALFORMED:
             self._switch.reject(peer, "its bytes are not frames of Folkmoot, or longer than allowed")
 

@@ -17,7 +17,7 @@ from folkmoot.protocol.lifecycle import Lifecycle
 from folkmoot.protocol.offer import connack_properties, expiry_of
 from folkmoot.protocol.will import Wills
 from folkmoot.proxy.relay import Relays, token_of
-from folkmoot.session.connection import REGISTERING, Connection
+from folkmoot.session.connection import OPEN, REGISTERING, Connection
 from folkmoot.session.session import Session, Will
 from folkmoot.store.message import Message
 from folkmoot.turn.fabric import Fabric
@@ -125,6 +125,9 @@ class Admission:
         """
         other = None if old is None else old.connection
         remote = None if other is None else other.remote
+        if other is not None and other.ending and other.state == OPEN:
+            self._park(connection, assigned)  # what it had sent before it ended is still being handled
+            return True
         if self.fabric.planted.unfenced or (remote is None and connection.remote is None):
             return False
         if remote is None:
@@ -134,17 +137,20 @@ class Admission:
                 self.closing.taken_over(other)
             if not pending_closes.is_open(connection.client_id):
                 return False
-        waiting = self._parked.get(connection.client_id)
-        if waiting is not None and waiting[0] is not connection:
-            self.closing.taken_over(waiting[0])
-        self._parked[connection.client_id] = (connection, assigned)
-        connection.state = REGISTERING
+        self._park(connection, assigned)
         if remote is not None and not remote.fenced:
             remote.fenced = True
             self.state.counters.takeovers += 1
             body = encode_expel(remote.number, reason.SESSION_TAKEN_OVER, ANOTHER)
             self.fabric.send(remote.node_id, EXPEL, body)
         return True
+
+    def _park(self, connection: Connection, assigned: bool) -> None:
+        waiting = self._parked.get(connection.client_id)
+        if waiting is not None and waiting[0] is not connection:
+            self.closing.taken_over(waiting[0])
+        self._parked[connection.client_id] = (connection, assigned)
+        connection.state = REGISTERING
 
     def go_on(self, client_id: str) -> None:
         """Admit the client that waited for the end of its older connection, if it is still connected."""

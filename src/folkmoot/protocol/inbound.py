@@ -6,12 +6,14 @@ runs of equal packets.
 
 from __future__ import annotations
 
+from typing import Final
+
 from folkmoot.delivery.keeping import STORED
 from folkmoot.delivery.outbox_publish import OutboxPublishing
 from folkmoot.delivery.publish import Publishing
 from folkmoot.kernel.pack import get_u16
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.encode import encode, forward_properties
+from folkmoot.mqtt.encode import body_of, encode, forward_properties
 from folkmoot.mqtt.error import MalformedPacket, malformed
 from folkmoot.mqtt.kind import PUBACK, PUBLISH, PUBREC
 from folkmoot.mqtt.packet import Properties, Publish
@@ -32,7 +34,12 @@ from folkmoot.turn.receipt import Receipt
 from folkmoot.turn.state import State
 from folkmoot.turn.throttle import FOR_ORDER
 
-__all__ = ["Inbound"]
+__all__ = ["DEFERRED", "HANDLED", "UNFINISHED", "Inbound"]
+
+# What `Inbound.publish` returns
+HANDLED: Final = 0
+DEFERRED: Final = 1  # the message must wait: the connection is paused until then
+UNFINISHED: Final = 2  # the client's steps are spent before the recipients are known
 
 
 class Inbound:
@@ -62,10 +69,10 @@ class Inbound:
         self.acknowledging = acknowledging
         self.scrutiny = Scrutiny(state, self.throttle, relays.fabric, routes)
 
-    def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> bool:
+    def publish(self, connection: Connection, data: bytes, pos: int, body: int, topic_end: int, end: int) -> int:
         """Handle one PUBLISH; `data[pos:end]` is the packet, `data[body + 2:topic_end]` its topic.
 
-        Return False when the message must wait: the connection is paused until then.
+        Return HANDLED; or DEFERRED or UNFINISHED when nothing was done, and the packet comes again.
         """
         first = data[pos]
         qos = first >> 1 & 3
@@ -88,7 +95,7 @@ class Inbound:
             if at < end and data[at] == 0:
                 at += 1
             else:
-                properties, at = decode_properties(data[:end], at, PUBLISH)
+                properties, at = decode_properties(data, at, PUBLISH, end)
         if properties is not None and properties.topic_alias is not None:
             topic = self._alias(connection, topic, properties.topic_alias)
         elif not topic:
@@ -98,9 +105,11 @@ class Inbound:
             self._check_topic(topic)
         relay = connection.relay
         if relay is None or not relay.durable:
+            if topic not in self.routes.cache and not self._prepare(connection, topic):
+                return UNFINISHED
             self._count(qos, end - at)
             self._accept(connection, first, qos, packet_id, topic, data[at:end], properties)
-            return True
+            return HANDLED
         return self._publish_by_proxy(connection, relay, first, packet_id, topic, data[at:end], properties)
 
     def _publish_by_proxy(
@@ -112,25 +121,31 @@ class Inbound:
         topic: bytes,
         payload: bytes,
         properties: Properties | None,
-    ) -> bool:
-        """Publish for a client whose session is led elsewhere, or pass it on; False when the message must wait."""
+    ) -> int:
+        """Publish for a client whose session is led elsewhere, or pass it on."""
         qos = first >> 1 & 3
         passed_on = qos == 2 or names_producer(properties)
         late = bool(first & 1) and not relay.is_ordered(passed_on, self.commits.complete_token)
         if late or not (passed_on or relay.is_free()):
             self.throttle.pause(connection, FOR_ORDER)
             self._queueing[connection.id] = connection
-            return False
+            return DEFERRED
         if passed_on:
             self._forward(connection, relay, first, packet_id, topic, payload, properties)
             if first & 1:
                 relay.retained_seq = relay.packet_seq
-            return True
+            return HANDLED
+        if topic not in self.routes.cache and not self._prepare(connection, topic):
+            return UNFINISHED
         self._count(qos, len(payload))
         self._accept(connection, first, qos, packet_id, topic, payload, properties)
         if first & 1:
             relay.kept_token = self.commits.newest_token()
-        return True
+        return HANDLED
+
+    def _prepare(self, connection: Connection, topic: bytes) -> bool:
+        """Look up who gets the messages of a topic; False: the client's steps are spent, and it is not known yet."""
+        return not self.scrutiny.may_publish(connection, topic) or self.routes.prepare(topic)
 
     def go_on(self) -> None:
         """Go on with retained messages whose predecessors may have arrived."""
@@ -161,11 +176,7 @@ class Inbound:
         if properties is not None:
             properties.topic_alias = None  # the alias belongs to the connection
         publish = Publish(topic, payload, first >> 1 & 3, bool(first & 1), bool(first & 8), packet_id, properties)
-        data = encode(publish, connection.version)
-        pos = 1
-        while data[pos] >= 128:
-            pos += 1
-        self.relays.forward(relay, first, data[pos + 1 :])
+        self.relays.forward(relay, first, body_of(encode(publish, connection.version)))
         self.forwarded += 1
 
     def _count(self, qos: int, payload_bytes: int) -> None:

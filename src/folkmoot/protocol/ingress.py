@@ -6,6 +6,8 @@ QoS 0 copied in one piece to the subscribers that take it byte for byte. `contro
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from folkmoot.delivery.express import Express
@@ -17,13 +19,18 @@ from folkmoot.mqtt.kind import DISCONNECT, PINGREQ, PUBACK, PUBCOMP, PUBLISH, PU
 from folkmoot.mqtt.varint import INCOMPLETE, decode_varint
 from folkmoot.protocol.closing import Closing
 from folkmoot.protocol.control import Control
-from folkmoot.protocol.inbound import Inbound
+from folkmoot.protocol.inbound import HANDLED, UNFINISHED, Inbound
 from folkmoot.routing.route import Route, Routes
-from folkmoot.session.connection import CHECKING, NEW, OPEN, REGISTERING, Connection
+from folkmoot.session.connection import CHECKING, CLOSING, NEW, OPEN, REGISTERING, Connection
 from folkmoot.turn.state import State
 from folkmoot.turn.throttle import FOR_BACKLOG, FOR_HANDSHAKE, FOR_RELAY, Throttle
+from folkmoot.turn.work import PACKET_STEPS, RUN_BYTES_MAX, WAITING_BYTES_MAX
 
 __all__ = ["Ingress", "merge_tail"]
+
+# Instead of the position behind a PUBLISH
+_MUST_WAIT: Final = -1
+_UNFINISHED: Final = -2
 
 
 def merge_tail(parts: list[bytes]) -> None:
@@ -50,6 +57,7 @@ class Ingress:
         closing: Closing,
     ) -> None:
         self.state = state
+        self.work = state.work
         self.throttle = throttle
         self.counters = state.counters
         self.routes = routes
@@ -64,6 +72,9 @@ class Ingress:
         """Handle a chunk of input; a fault in it ends this connection and nothing else."""
         self.counters.bytes_received += len(data)
         connection.bytes_in += len(data)
+        if connection.queued:
+            self._append(connection, data)
+            return
         parts = connection.parts
         if parts is not None:
             parts.append(data)
@@ -79,31 +90,58 @@ class Ingress:
     def resume(self, connection: Connection) -> None:
         """Handle input that came while the connection could not take it."""
         parts = connection.parts
-        if parts is not None:
+        if parts is not None and not connection.queued:
             connection.parts = None
             self.handle_packets(connection, b"".join(parts))
 
     def handle_packets(self, connection: Connection, data: bytes) -> None:
-        """Handle all complete packets of `data` and keep the rest."""
-        held = connection.state == OPEN and (connection.defers_publishes or connection.stash is not None)
-        overload = self.state.overload
-        before = self._published() if overload else 0
+        """Handle the complete packets of `data`, as far as the client's steps reach, and keep the rest."""
+        work = self.work
+        if not work.begin(connection):
+            self._wait(connection, data, 0)
+            return
+        before = self._published() if self.state.overload else 0
         try:
-            pos = self._sift(connection, data) if held else self._packets(connection, data)
+            pos = self._take(connection, data, 0)
         except MalformedPacket as fault:
-            if connection.state == NEW:
-                self._bad_connect(connection, fault)
-            else:
-                self.closing.disconnect(connection, fault.code, fault.text)
+            work.end(connection)
+            self._malformed(connection, fault)
             return
         except CorruptStore as damage:  # another name: compiled, one has one type
+            work.end(connection)
             self.closing.unreadable(connection, damage)
             return
-        if pos:  # [MQTT-3.1.2-22] whole packets count
-            connection.last_seen_us = self.state.now
-        if pos < len(data):
+        spent = work.is_spent()
+        work.end(connection)
+        if connection.task is not None or (spent and pos < len(data)):
+            self._wait(connection, data, pos)
+        elif pos < len(data):
             self._keep(connection, data, pos)
-        if overload and self._published() != before and connection.state == OPEN:
+        if self.state.overload:
+            self._spread(connection, before)
+
+    def _take(self, connection: Connection, data: bytes, pos: int) -> int:
+        """Handle complete packets until the client's steps are spent, or it has to wait; return where that is."""
+        start = pos
+        if connection.state != OPEN or not (connection.defers_publishes or connection.has_stash()):
+            pos = self._packets(connection, data, pos)
+            if connection.defers_publishes and connection.state == OPEN:
+                pos = self._sift(connection, data, pos)
+        else:
+            pos = self._sift(connection, data, pos)
+        if pos > start:  # [MQTT-3.1.2-22] whole packets count
+            connection.last_seen_us = self.state.now
+        return pos
+
+    def _malformed(self, connection: Connection, fault: MalformedPacket) -> None:
+        if connection.state == NEW:
+            self._bad_connect(connection, fault)
+        else:
+            self.closing.disconnect(connection, fault.code, fault.text)
+
+    def _spread(self, connection: Connection, before: int) -> None:
+        """Under overload: if the client has published, it is not heard for a while."""
+        if self._published() != before and connection.state == OPEN:
             self.throttle.spread(connection)
 
     def _published(self) -> int:
@@ -111,40 +149,180 @@ class Ingress:
         received = counters.publish_received_qos0 + counters.publish_received_qos1 + counters.publish_received_qos2
         return received + self.inbound.forwarded
 
-    def unstash(self, connection: Connection) -> None:
-        """Handle the stash: input that came while the connection might not publish."""
-        data = self.throttle.take_stash(connection)
-        connection.defers_publishes = False
+    # -- the waiting list -------------------------------------------------------------------------------------------------
+
+    def _wait(self, connection: Connection, data: bytes, pos: int) -> None:
+        """Keep `data[pos:]` until the client's next turn. It is not copied: that would cost more with each turn."""
+        if connection.state != OPEN and connection.state != NEW:
+            self._keep(connection, data, pos)
+            return
+        assert connection.rest_pos == len(connection.rest), "only the newest input can wait behind other input"
+        connection.rest = data
+        connection.rest_pos = pos
+        self.work.wait(connection)
+        self._bound(connection)
+
+    def _append(self, connection: Connection, data: bytes) -> None:
+        """Keep what comes while older input waits."""
+        if connection.state >= CLOSING:
+            return
+        parts = connection.parts
+        if parts is None:
+            connection.parts = [data]
+            connection.parts_bytes = len(data)
+        else:
+            parts.append(data)
+            if len(parts) & 255 == 0:
+                merge_tail(parts)
+            connection.parts_bytes += len(data)
+        connection.last_seen_us = self.state.now
+        self._bound(connection)
+
+    def _bound(self, connection: Connection) -> None:
+        if connection.waiting_bytes() > WAITING_BYTES_MAX:
+            self.throttle.pause_reading(connection)
+
+    def is_waiting(self, connection: Connection) -> bool:
+        """Whether input can be handled as soon as the client's turn comes."""
+        if connection.task is not None or connection.rest_pos < len(connection.rest):
+            return True
+        return not connection.paused and connection.has_stash()
+
+    def serve(self, connection: Connection) -> None:
+        """Continue with a client whose turn has come: its unfinished packet, its stash, then newer input."""
+        work = self.work
+        if connection.state >= CLOSING:
+            self.drop(connection)
+            return
+        if not work.begin(connection):
+            work.wait(connection)
+            return
+        before = self._published() if self.state.overload else 0
+        try:
+            self._serve(connection)
+        except MalformedPacket as fault:
+            work.end(connection)
+            self._malformed(connection, fault)
+        except CorruptStore as damage:  # another name: compiled, one has one type
+            work.end(connection)
+            self.closing.unreadable(connection, damage)
+        else:
+            work.end(connection)
+            if self.state.overload:
+                self._spread(connection, before)
+        if connection.state >= CLOSING:
+            self.drop(connection)
+            return
+        if connection.ending and connection.defers_publishes:  # nothing will end that wait
+            self.goodbye(connection)
+            self.drop(connection)
+            return
+        if self.is_waiting(connection):
+            work.wait(connection)
         self.throttle.resume_reading(connection)
-        if data and connection.state == OPEN:
-            self.handle_packets(connection, data)
+
+    def _serve(self, connection: Connection) -> None:
+        task = connection.task
+        if task is not None:
+            if not task.go_on():
+                return
+            connection.task = None
+        work = self.work
+        if connection.has_stash() and not connection.paused:
+            self._unstash(connection)
+        data = connection.rest
+        pos = connection.rest_pos
+        connection.rest = b""
+        connection.rest_pos = 0
+        while True:
+            if pos < len(data) and connection.task is None and not work.is_spent():
+                pos = self._take(connection, data, pos)
+            if connection.task is not None or work.is_spent() or connection.state >= CLOSING:
+                break
+            parts = connection.parts
+            if parts is None or connection.state != OPEN:
+                break
+            # At the end of the complete packets: the incomplete one, and what has come since. Each byte comes here
+            # once, and once more as a part of an incomplete packet.
+            connection.parts = None
+            data = b"".join([data[pos:], *parts])
+            pos = 0
+        if pos < len(data):
+            self._leave(connection, data, pos)
+        elif connection.parts is not None and connection.state == OPEN:
+            connection.rest = b"".join(connection.parts)
+            connection.parts = None
+
+    def _leave(self, connection: Connection, data: bytes, pos: int) -> None:
+        """Keep what a turn has left of the input, before what has come meanwhile."""
+        if connection.task is not None or (self.work.is_spent() and connection.state in (OPEN, NEW)):
+            connection.rest = data
+            connection.rest_pos = pos
+            return
+        parts = connection.parts
+        self._keep(connection, data, pos)
+        if parts is not None and connection.parts is not None:
+            connection.parts.extend(parts)
+            connection.parts_bytes += sum([len(part) for part in parts])
+
+    def _unstash(self, connection: Connection) -> None:
+        """Handle the stash: input that came while the connection might not publish."""
+        connection.defers_publishes = False
+        while connection.state == OPEN and connection.task is None and not self.work.is_spent():
+            data = self.throttle.open_stash(connection)
+            if not data:
+                return
+            pos = self._packets(connection, data, connection.stashed_pos)
+            self.throttle.take_from_stash(connection, pos)
+            if connection.paused or connection.defers_publishes:
+                return
 
     def goodbye(self, connection: Connection) -> None:
-        """The client has gone while packets in its stash wait: of these only DISCONNECT counts (A7).
+        """The client has gone while packets wait that will not be handled: of these only DISCONNECT counts (A7).
 
         The others were not answered, so the client sends them again when it returns.
         """
-        data = self.throttle.take_stash(connection)
-        pos = 0
-        while pos < len(data) and data[pos] >> 4 != DISCONNECT:
-            length, body = decode_varint(data, pos + 1)
-            pos = body + length
-        if pos < len(data):
-            connection.defers_publishes = False
-            self.handle_packets(connection, data[pos:])
+        parts = connection.parts if connection.parts is not None else []
+        pieces = [connection.stashed[connection.stashed_pos :]]
+        if connection.stash is not None:
+            pieces.append(bytes(connection.stash))
+        pieces.append(b"".join([connection.rest[connection.rest_pos :], *parts]))
+        for data in pieces:
+            pos = 0
+            while pos < len(data):
+                length, body = decode_varint(data, pos + 1)
+                if length < 0 or body + length > len(data):
+                    break
+                if data[pos] >> 4 == DISCONNECT:
+                    try:
+                        self.control.packet(connection, data[pos], data[body : body + length])
+                    except MalformedPacket as fault:
+                        self.closing.disconnect(connection, fault.code, fault.text)
+                    return
+                pos = body + length
 
-    def _sift(self, connection: Connection, data: bytes) -> int:
+    def drop(self, connection: Connection) -> None:
+        """Forget the input of a connection that takes none any more."""
+        connection.task = None
+        connection.rest = b""
+        connection.rest_pos = 0
+        connection.parts = None
+        self.throttle.drop_stash(connection)
+
+    # -- packets --------------------------------------------------------------------------------------------------
+
+    def _sift(self, connection: Connection, data: bytes, pos: int) -> int:
         """Handle only what does not wait for publishing: acknowledgements of deliveries, and pings.
 
         Everything else goes into the stash, in order: a PUBREL that overtakes its repeated PUBLISH would release the
-        packet id twice. Return the end of the last complete packet.
+        packet id twice. Return the end of the last complete packet, or where the client's steps are spent.
         """
         throttle = self.throttle
+        work = self.work
         strict = connection.paused & (FOR_BACKLOG | FOR_RELAY) != 0
         size = len(data)
-        pos = 0
-        start = 0  # of the part for the stash
-        while pos + 1 < size and connection.state == OPEN:
+        start = pos  # of the part for the stash
+        while pos + 1 < size and connection.state == OPEN and connection.task is None and not work.is_spent():
             length = data[pos + 1]
             body = pos + 2
             if length >= 128:
@@ -157,11 +335,13 @@ class Ingress:
                 break
             first = data[pos]
             kind = first >> 4
-            free = not strict and kind != PUBLISH and connection.stash is None and start == pos
+            work.steps += 1
+            free = not strict and kind != PUBLISH and not connection.has_stash() and start == pos
             if free or kind == PUBACK or kind == PUBREC or kind == PUBCOMP or kind == PINGREQ:
                 if start < pos:
                     throttle.stash(connection, data[start:pos])
                 start = end
+                work.steps += PACKET_STEPS
                 self.control.packet(connection, first, data[body:end])
             pos = end
         if start < pos and connection.state == OPEN:
@@ -198,10 +378,11 @@ class Ingress:
         length, pos = decode_varint(rest, 1)
         return pos + length if length >= 0 else 2
 
-    def _packets(self, connection: Connection, data: bytes) -> int:
+    def _packets(self, connection: Connection, data: bytes, pos: int) -> int:
+        """Handle complete packets until the client's steps are spent, or PUBLISH has to wait; return where that is."""
         size = len(data)
-        pos = 0
-        while pos < size:
+        work = self.work
+        while pos < size and not work.is_spent():
             if connection.state == OPEN:
                 if pos + 1 >= size:
                     break
@@ -218,16 +399,22 @@ class Ingress:
                 first = data[pos]
                 if first >> 4 == 3:
                     at = self._publish(connection, data, pos, body, end)
-                    if at < 0:
-                        connection.defers_publishes = True
-                        return pos + self._sift(connection, data[pos:])
+                    if at < 0:  # the loop ends where the steps are spent
+                        if at == _MUST_WAIT:
+                            connection.defers_publishes = True
+                            return pos
+                        continue
                     pos = at
                 elif length == 2 and (first == 0x40 or first == 0x50 or first == 0x62 or first == 0x70):
+                    work.steps += PACKET_STEPS
                     self.control.short_ack(connection, first, data[body] << 8 | data[body + 1])
                     pos = end
                 else:
+                    work.steps += PACKET_STEPS
                     self.control.packet(connection, first, data[body:end])
                     pos = end
+                    if connection.task is not None:
+                        return pos
             elif connection.state == NEW:
                 end = self._first_packet(connection, data, pos)
                 if end < 0:
@@ -276,7 +463,8 @@ class Ingress:
     def _publish(self, connection: Connection, data: bytes, pos: i64, body: i64, end: i64) -> int:
         """Handle the PUBLISH at `pos`, and with it those that follow and differ only in their payload.
 
-        Return the position of the next packet, -1 when even the first one has to wait.
+        Return the position of the next packet, or _MUST_WAIT when even the first one has to wait, or _UNFINISHED when
+        the client's steps are spent before the recipients are known.
         """
         topic_end: i64 = body + 2
         if topic_end > end:
@@ -289,10 +477,12 @@ class Ingress:
             run_end = self._express(connection, data, pos, body, topic_end, end, first >> 1 & 3)
             if run_end:
                 return int(run_end)
-        connection.messages_in += 1
-        if self.inbound.publish(connection, data, int(pos), int(body), int(topic_end), int(end)):
+        result = self.inbound.publish(connection, data, int(pos), int(body), int(topic_end), int(end))
+        if result == HANDLED:
+            self.work.steps += PACKET_STEPS
+            connection.messages_in += 1
             return int(end)
-        return -1
+        return _UNFINISHED if result == UNFINISHED else _MUST_WAIT
 
     def _express(
         self, connection: Connection, data: bytes, pos: i64, body: i64, topic_end: i64, end: i64, qos: int
@@ -319,12 +509,16 @@ class Ingress:
         head: i64 = topic_end - pos
         prefix = data[pos:topic_end]
         size: i64 = len(data)
+        copies: i64 = len(route.recipients)
+        if copies > 1:  # a run is never divided once it has begun: what it makes is bounded
+            size = min(size, max(end, pos + RUN_BYTES_MAX // copies))
         run_end: i64 = end
         while run_end + total <= size and data[run_end : run_end + head] == prefix:
             if connection.v5 and data[run_end + (rest - pos) - 1] != 0:
                 break
             run_end += total
         run = Run(data, pos, run_end, total, head, qos, connection.v5, connection.client_id)
+        self.work.steps += int(run.steps(copies))
         if qos:
             self.express.run(connection, route, run)
         else:

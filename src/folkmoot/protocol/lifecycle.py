@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from folkmoot.delivery.purge import Purges
@@ -14,14 +15,17 @@ from folkmoot.proxy.pending_close import PendingCloses
 from folkmoot.routing.route import Routes
 from folkmoot.session.connection import Connection
 from folkmoot.session.session import Session
+from folkmoot.session.subscription import Subscription
 from folkmoot.store.key import SESSION, plain_key
 from folkmoot.store.row import SessionRow, encode_session
 from folkmoot.turn.state import TIMER_SESSION, TIMER_WILL, State
+from folkmoot.turn.work import SUBSCRIPTION_STEPS
 
 __all__ = ["EXPIRY_NEVER", "NEVER_US", "Lifecycle"]
 
 EXPIRY_NEVER: Final = 0xFFFF_FFFF
 NEVER_US: Final = 1 << 61  # added to the time of the disconnect, where a session never expires
+_AT_ONCE_MAX: Final = 64  # subscriptions
 _ENDINGS_MAX: Final = 1024  # beyond this number the committed endings are forgotten
 
 
@@ -46,6 +50,8 @@ class Lifecycle:
         self.wills = wills
         self.purges = purges
         self._endings: dict[str, int] = {}  # client ids whose stored session has ended: the batch with that change
+        # Ended sessions with subscriptions that are not removed yet
+        self._leaving: deque[tuple[Session, list[Subscription]]] = deque()
         self.ended: list[Session] = []  # in this turn; their feeds are to be forgotten
 
     def begin(self, client_id: str, durable: bool) -> Session:
@@ -151,6 +157,46 @@ class Lifecycle:
             self._endings = {known: token for known, token in self._endings.items() if token > committed}
         self._endings[client_id] = self.state.writer.token
 
+    def _remove_subscriptions(self, session: Session) -> None:
+        """Remove the subscriptions of an ended session: many of them in later turns, meanwhile nothing goes to them."""
+        subscriptions = list(session.subscriptions.values())
+        session.subscriptions = {}
+        if len(subscriptions) <= _AT_ONCE_MAX:
+            for subscription in subscriptions:
+                self.routes.remove(subscription)
+            self.state.work.steps += SUBSCRIPTION_STEPS * len(subscriptions)
+        else:
+            self.routes.forget_routes()
+            self._leaving.append((session, subscriptions))
+
+    def is_removing(self) -> bool:
+        """Whether subscriptions of ended sessions remain."""
+        return bool(self._leaving)
+
+    def remove_more(self) -> None:
+        """Remove more subscriptions of ended sessions, as far as the steps of the turn reach, and always some."""
+        work = self.state.work
+        left = _AT_ONCE_MAX
+        while self._leaving and (left > 0 or not work.is_spent()):
+            subscriptions = self._leaving[0][1]
+            while subscriptions and (left > 0 or not work.is_spent()):
+                self.routes.remove(subscriptions.pop())
+                work.steps += SUBSCRIPTION_STEPS
+                left -= 1
+            if not subscriptions:
+                self._leaving.popleft()
+
+    def leave_partition(self, partition: int) -> None:
+        """This node leads the partition no more: remove what is left of its ended sessions."""
+        staying: deque[tuple[Session, list[Subscription]]] = deque()
+        for session, subscriptions in self._leaving:
+            if session.durable and session.partition == partition:
+                for subscription in subscriptions:
+                    self.routes.remove(subscription)
+            else:
+                staying.append((session, subscriptions))
+        self._leaving = staying
+
     def end(self, session: Session) -> None:
         """Remove a session and all that belongs to it; a pending will is published now [MQTT-3.1.3-9]."""
         session.ended = True
@@ -160,9 +206,7 @@ class Lifecycle:
             self.ended.append(session)
         self.state.timers.cancel(TIMER_SESSION, session.client_id)
         self.wills.publish(session)
-        for subscription in session.subscriptions.values():
-            self.routes.remove(subscription)
-        session.subscriptions = {}
+        self._remove_subscriptions(session)
         if self.state.sessions.get(session.client_id) is session:
             del self.state.sessions[session.client_id]
         if session.durable:

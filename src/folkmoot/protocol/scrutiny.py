@@ -18,6 +18,7 @@ from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.receipt import RECEIPT_PROPERTY
 from folkmoot.turn.state import TIMER_RATE, State
 from folkmoot.turn.throttle import FOR_RATE, Throttle
+from folkmoot.turn.work import RULE_STEPS
 
 __all__ = ["Scrutiny", "names_producer"]
 
@@ -58,18 +59,9 @@ class Scrutiny:
                 reason.NOT_AUTHORIZED,
                 "topics that begin with $SYS, $events, $share and $stream belong to the server",
             )
-        allowed = connection.allowed
-        if allowed is not None:
-            may = allowed.get(topic)
-            if may is None:
-                may = self.state.policy.may_publish(session.client_id, connection.username, topic)
-                if len(allowed) >= 256:
-                    allowed.clear()
-                if len(topic) <= 256:
-                    allowed[topic] = may
-            if not may:
-                self.counters.acl_denied_publish += 1
-                return reason.NOT_AUTHORIZED, "not allowed to publish to this topic"
+        if not self._is_allowed(connection, topic):
+            self.counters.acl_denied_publish += 1
+            return reason.NOT_AUTHORIZED, "not allowed to publish to this topic"
         if properties is not None:
             code, why = self._property_fault(properties, payload)
             if code:
@@ -94,6 +86,24 @@ class Scrutiny:
         if self.state.limits.publish_rate_max:
             self._slow_down(connection)
         return 0, ""
+
+    def may_publish(self, connection: Connection, topic: bytes) -> bool:
+        """Whether a client may publish to a topic: who gets its messages need not be known otherwise."""
+        return not is_reserved(topic) and self._is_allowed(connection, topic)
+
+    def _is_allowed(self, connection: Connection, topic: bytes) -> bool:
+        allowed = connection.allowed
+        if allowed is None:
+            return True
+        may = allowed.get(topic)
+        if may is None:
+            self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
+            may = self.state.policy.may_publish(connection.client_id, connection.username, topic)
+            if len(allowed) >= 256:
+                allowed.clear()
+            if len(topic) <= 256:
+                allowed[topic] = may
+        return may
 
     def _property_fault(self, properties: Properties, payload: bytes) -> tuple[int, str]:
         if properties.subscription_ids:  # [MQTT-3.3.4-6]

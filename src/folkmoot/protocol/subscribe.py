@@ -7,12 +7,12 @@ from folkmoot.feed.feed import Feed, Feeds
 from folkmoot.feed.replay import ReplayFeed, Start, first_offsets, parse_replay
 from folkmoot.feed.retained_feed import maybe_retained_feed
 from folkmoot.mqtt import reason
-from folkmoot.mqtt.encode import encode
+from folkmoot.mqtt.encode import body_of, encode
 from folkmoot.mqtt.error import MalformedPacket
 from folkmoot.mqtt.packet import Properties, Suback, Subscribe, Unsuback, Unsubscribe
 from folkmoot.partition.retained import Retained
 from folkmoot.routing.route import Routes
-from folkmoot.session.connection import Connection
+from folkmoot.session.connection import Connection, Task
 from folkmoot.session.session import Session
 from folkmoot.session.subscription import NO_LOCAL, QOS_MASK, REPLAY_PREFIX, Subscription
 from folkmoot.store.key import SUBSCRIPTION, name_prefix
@@ -22,15 +22,56 @@ from folkmoot.topics.name import check_filter, has_wildcard, split_share
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.source import is_later, source_of
 from folkmoot.turn.state import State
+from folkmoot.turn.work import PACKET_STEPS, RULE_STEPS, SUBSCRIPTION_STEPS
 
 __all__ = ["Subscribing", "subscription_key"]
 
 _SHARE = b"$share/"
+_REASONS_MAX = 16  # in a SUBACK, which has at most 1,024 characters for them
 
 
 def subscription_key(session: Session, name: bytes) -> bytes:
     """Return the key of the SUBSCRIPTION row of a filter, spelled as in the packet."""
     return name_prefix(session.partition, SUBSCRIPTION, session.key) + name
+
+
+class SubscribeTask(Task):
+    """A SUBSCRIBE whose filters are added over as many turns as that takes; SUBACK ends it."""
+
+    def __init__(self, subscribing: Subscribing, connection: Connection, packet: Subscribe, identifier: int) -> None:
+        self.subscribing = subscribing
+        self.connection = connection
+        self.source = packet
+        self.identifier = identifier
+        self.codes: list[int] = []
+        self.started: list[Subscription] = []
+        self.reasons: list[str] = []
+
+    def go_on(self) -> bool:
+        """Add more of them."""
+        return self.subscribing.add_more(self)
+
+    def packet(self) -> tuple[int, bytes]:
+        """Return the SUBSCRIBE."""
+        return 0x82, body_of(encode(self.source, self.connection.version))
+
+
+class UnsubscribeTask(Task):
+    """An UNSUBSCRIBE whose filters are removed over as many turns as that takes; UNSUBACK ends it."""
+
+    def __init__(self, subscribing: Subscribing, connection: Connection, packet: Unsubscribe) -> None:
+        self.subscribing = subscribing
+        self.connection = connection
+        self.source = packet
+        self.codes: list[int] = []
+
+    def go_on(self) -> bool:
+        """Remove more of them."""
+        return self.subscribing.remove_more(self)
+
+    def packet(self) -> tuple[int, bytes]:
+        """Return the UNSUBSCRIBE."""
+        return 0xA2, body_of(encode(self.source, self.connection.version))
 
 
 class Subscribing:
@@ -56,9 +97,10 @@ class Subscribing:
         self._why = ""  # the reason of the current entry, for SUBACK
 
     def subscribe(self, connection: Connection, packet: Subscribe) -> None:
-        """Answer each filter with the granted QoS or a reason [MQTT-3.8.4-6]; SUBACK leaves when all is durable."""
-        session = connection.session
-        assert session is not None, "an open connection has a session"
+        """Answer each filter with the granted QoS or a reason [MQTT-3.8.4-6]; SUBACK leaves when all is durable.
+
+        With many filters this takes several turns, and is the task of the connection.
+        """
         properties = packet.properties
         identifier = 0
         if properties is not None and properties.subscription_ids:
@@ -66,22 +108,39 @@ class Subscribing:
                 code = reason.SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED
                 raise MalformedPacket(code, "subscription identifiers are switched off")
             identifier = properties.subscription_ids[0]
-        codes: list[int] = []
-        started: list[Subscription] = []
-        reasons: list[str] = []
-        for name, options in packet.entries:
-            code = self._entry(connection, session, name, options, identifier, started)
+        task = SubscribeTask(self, connection, packet, identifier)
+        if not self.add_more(task):
+            connection.task = task
+
+    def add_more(self, task: SubscribeTask) -> bool:
+        """Add the filters of a SUBSCRIBE until the client's steps are spent; return whether it is answered."""
+        connection = task.connection
+        session = connection.session
+        assert session is not None, "an open connection has a session"
+        entries = task.source.entries
+        codes = task.codes
+        work = self.state.work
+        while len(codes) < len(entries):
+            if codes and work.is_spent():
+                return False
+            name, options = entries[len(codes)]
+            work.steps += PACKET_STEPS
+            code = self._entry(connection, session, name, options, task.identifier, task.started)
             if code >= 0x80:
-                reasons.append(f"{name.decode()}: {self._why}")
+                if len(task.reasons) < _REASONS_MAX:
+                    task.reasons.append(f"{name.decode()}: {self._why}")
+            else:
+                work.steps += SUBSCRIPTION_STEPS
             if code == reason.TOPIC_FILTER_INVALID:
                 self.state.counters.error_filter += 1
             codes.append(code)
         # [A5] in a cluster all other members must know the subscription first
-        wait = (session.durable or not self.routes.fabric.alone) and bool(started)
-        self.commits.acknowledge(connection, self._suback(connection, packet.packet_id, codes, reasons), wait)
+        wait = (session.durable or not self.routes.fabric.alone) and bool(task.started)
+        self.commits.acknowledge(connection, self._suback(connection, task.source.packet_id, codes, task.reasons), wait)
         self.state.counters.sent_suback += 1
-        for subscription in started:
+        for subscription in task.started:
             self.sys.welcome(subscription)
+        return True
 
     def _suback(self, connection: Connection, packet_id: int, codes: list[int], reasons: list[str]) -> bytes:
         if not connection.v5:
@@ -136,13 +195,12 @@ class Subscribing:
             topic_filter = wish.topic_filter
             stream = wish.stream
             start = wish.start
-        if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter):
-            self.state.counters.acl_denied_subscribe += 1
-            self._why = "not allowed to subscribe"
-            return reason.NOT_AUTHORIZED
+        known = session.subscriptions.get(name)
+        code = self._refusal(connection, session, topic_filter, known is None)
+        if code:
+            return code
         granted = min(options & QOS_MASK, self.state.limits.qos_max)
         subscription = Subscription(session, name, topic_filter, share, options & ~QOS_MASK | granted, identifier)
-        known = session.subscriptions.get(name)
         self._store(session, subscription, known)
         if stream is not None and start is not None:
             token = self.commits.newest_token()
@@ -158,6 +216,19 @@ class Subscribing:
                     self._start(session, feed)
         started.append(subscription)
         return granted
+
+    def _refusal(self, connection: Connection, session: Session, topic_filter: bytes, new: bool) -> int:
+        """Return why a filter is not allowed, as a reason code, or 0; count the pattern of a new one."""
+        self.state.work.steps += RULE_STEPS * len(self.state.policy.rules)
+        if not self.state.policy.may_subscribe(session.client_id, connection.username, topic_filter):
+            self.state.counters.acl_denied_subscribe += 1
+            self._why = "not allowed to subscribe"
+            return reason.NOT_AUTHORIZED
+        most = self.state.limits.filter_patterns_max
+        if not new or session.count_pattern(topic_filter, 1, most):
+            return 0
+        self._why = f"the filters of a session have + at no more than {most} different sets of levels"
+        return reason.QUOTA_EXCEEDED
 
     def _find_going(self, connection: Connection, session: Session, name: bytes) -> Subscription | None:
         """Return the subscription to a replay that this same packet, or a later one, began with an earlier leader.
@@ -214,13 +285,31 @@ class Subscribing:
             )
 
     def unsubscribe(self, connection: Connection, packet: Unsubscribe) -> None:
-        """Remove subscriptions [MQTT-3.10.4-1]; messages on their way to the client still arrive [MQTT-3.10.4-2]."""
+        """Remove subscriptions [MQTT-3.10.4-1]; messages on their way to the client still arrive [MQTT-3.10.4-2].
+
+        With many filters this takes several turns, and is the task of the connection.
+        """
+        task = UnsubscribeTask(self, connection, packet)
+        if not self.remove_more(task):
+            connection.task = task
+
+    def remove_more(self, task: UnsubscribeTask) -> bool:
+        """Remove the filters of an UNSUBSCRIBE until the client's steps are spent; return whether it is answered."""
+        connection = task.connection
         session = connection.session
         assert session is not None, "an open connection has a session"
-        codes = [self._remove(connection, session, name) for name in packet.filters]
-        data = encode(Unsuback(packet.packet_id, codes if connection.v5 else []), connection.version)
+        filters = task.source.filters
+        codes = task.codes
+        work = self.state.work
+        while len(codes) < len(filters):
+            if codes and work.is_spent():
+                return False
+            work.steps += PACKET_STEPS
+            codes.append(self._remove(connection, session, filters[len(codes)]))
+        data = encode(Unsuback(task.source.packet_id, codes if connection.v5 else []), connection.version)
         self.commits.acknowledge(connection, data, session.durable)
         self.state.counters.sent_unsuback += 1
+        return True
 
     def _remove(self, connection: Connection, session: Session, name: bytes) -> int:
         if name.startswith(REPLAY_PREFIX) and self._find_going(connection, session, name) is not None:
@@ -232,6 +321,8 @@ class Subscribing:
         known = session.subscriptions.pop(name, None)
         if known is None:
             return False
+        session.count_pattern(known.topic_filter, -1)
+        self.state.work.steps += SUBSCRIPTION_STEPS
         self.routes.remove(known)
         self.feeds.cancel(session, name)
         self.state.counters.unsubscribed += 1

@@ -19,6 +19,7 @@ from folkmoot.topics.tree import Tree
 from folkmoot.turn.commit import Commits
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.message import ANNOUNCE
+from folkmoot.turn.work import SUBSCRIPTION_STEPS
 
 __all__ = ["Interest", "Location", "SharedLocation"]
 
@@ -269,6 +270,7 @@ class Interest:
         if share is not None:
             topic_filter = share[1]
             value = self._set_shared(location, name, count)
+        self.commits.state.work.steps += SUBSCRIPTION_STEPS // 2
         if count and not before:
             self.tree.add(topic_filter, value)
         elif not count:

@@ -1,6 +1,8 @@
 """Routes: all recipients of a topic. Computed from the subscription tree once per topic, and cached.
 
-MQTT 5 sections 3.3.4, 4.7, 4.8.
+MQTT 5 sections 3.3.4, 4.7, 4.8. A look-up may take longer than a turn: each wildcard level of the filters can double
+the branches that a topic leads to. `prepare` looks up in steps, and the publisher waits for it; subscriptions that
+change meanwhile are considered at its end.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from folkmoot.session.session import Session
 from folkmoot.session.subscription import Recipient, Subscription, merge
 from folkmoot.streams.log import StreamLog
 from folkmoot.streams.table import Streams
-from folkmoot.topics.name import has_wildcard
+from folkmoot.topics.name import has_wildcard, matches
+from folkmoot.topics.tree import Walk
 from folkmoot.turn.fabric import Fabric
 from folkmoot.turn.state import State
 
@@ -21,6 +24,9 @@ __all__ = ["Group", "Route", "Routes", "is_reserved"]
 
 _TOPIC_BYTES_MAX: Final = 1024  # of cached topics: a hundred thousand of the longest would take gigabytes
 
+_NO_END: Final = 1 << 60
+_IDLE_TURNS_MAX: Final = 4096  # an unfinished look-up that nobody continues for so long is forgotten
+_CHANGES_MAX: Final = 65_536  # of filters, kept for unfinished look-ups
 _STALE_PER_MISS: Final = 8  # routes freed per computed one: forgotten routes are gone before the cache is full again
 
 # Topics of the server: clients cannot publish to them.
@@ -86,6 +92,78 @@ class Route:
         self.elsewhere = False
         self.simple = False
         self.live = False
+        self._by_partition: dict[int, list[Recipient]] | None = None
+
+    def durable_in(self, partition: int) -> list[Recipient]:
+        """Return the persistent recipients of one partition."""
+        known = self._by_partition
+        if known is None:
+            known = self._by_partition = {}
+            for recipient in self.durable:
+                known.setdefault(recipient.session.partition, []).append(recipient)
+        return known.get(partition, [])
+
+
+class Lookup:
+    """The look-up of one topic: how far it has come in the trees, and what it has found.
+
+    since: how many changes of subscriptions there were when it began; touched: the turn in which it was last continued.
+    """
+
+    def __init__(self, topic: bytes, here: Walk, elsewhere: Walk | None, since: int) -> None:
+        self.topic = topic
+        self.here = here
+        self.elsewhere = elsewhere
+        self.since = since
+        self.touched = 0
+        self.groups: list[Group] = []
+        self.by_session: dict[str, list[Subscription]] = {}
+        self._taken = 0  # of what was found here
+
+    def go(self, steps: int) -> int:
+        """Continue for about this many steps; return how many it took: fewer only if it is done."""
+        here = self.here
+        used = 0
+        if not here.is_done:
+            before = here.visited
+            here.go(steps)
+            used = here.visited - before
+        found = here.found
+        at = self._taken
+        end = min(len(found), at + max(steps - used, 0)) if here.is_done else at
+        used += end - at
+        while at < end:
+            self.take(found[at])
+            at += 1
+        self._taken = at
+        elsewhere = self.elsewhere
+        if elsewhere is not None and used < steps and not elsewhere.is_done:
+            before = elsewhere.visited
+            elsewhere.go(steps - used)
+            used += elsewhere.visited - before
+        return used
+
+    def is_done(self) -> bool:
+        """Whether everything is found."""
+        here = self.here
+        return here.is_done and self._taken == len(here.found) and (self.elsewhere is None or self.elsewhere.is_done)
+
+    def take(self, value: object) -> None:
+        """Add a group or a subscription of this node."""
+        if isinstance(value, Subscription):
+            if value.session.ended:  # its subscriptions are being removed
+                return
+            known = self.by_session.get(value.session.client_id)
+            if known is None:
+                self.by_session[value.session.client_id] = [value]
+            else:
+                known.append(value)
+        else:
+            assert isinstance(value, Group)
+            self.groups.append(value)
+
+    def __repr__(self) -> str:
+        return f"Lookup({self.topic!r} here={self.here.visited} sessions={len(self.by_session)})"
 
 
 class Routes:
@@ -101,37 +179,115 @@ class Routes:
         self._stale: list[Route] = []  # removed routes: freeing all of them at once takes long
         self.groups: dict[bytes, Group] = {}
         self.events_changed = True  # the events of this node may have new subscribers
+        self._unfinished: dict[bytes, Lookup] = {}  # by topic
+        self._changes: list[bytes] = []  # filters that have changed while there were unfinished look-ups
+        self._changes_before = 0  # changes before the first of these
+        self._newest: Route | None = None  # the last one that was computed and not cached
 
     def lookup(self, topic: bytes) -> Route:
         """Return the route of a valid topic name."""
         route = self.cache.get(topic)
         if route is not None:
             return route
+        newest = self._newest
+        if newest is not None and newest.topic == topic:
+            return newest
+        lookup = self._begin(topic)
+        self.state.work.steps += lookup.go(_NO_END)
+        return self._finish(lookup)
+
+    def prepare(self, topic: bytes) -> bool:
+        """Look up a valid topic name that is not in the cache, so that `lookup` in this turn takes no time.
+
+        False: the steps of the client that is being served are spent, and it must continue in its next turn.
+        """
+        work = self.state.work
+        lookup = self._unfinished.get(topic)
+        if lookup is None:
+            lookup = self._begin(topic)
+        work.steps += lookup.go(max(work.left(), 1))
+        if not lookup.is_done():
+            lookup.touched = work.turn
+            if topic not in self._unfinished:
+                self._unfinished[topic] = lookup
+                self._drop_idle()
+            return False
+        if topic in self._unfinished:
+            del self._unfinished[topic]
+        self._finish(lookup)
+        if not self._unfinished:
+            self._changes_before += len(self._changes)
+            self._changes = []
+        return True
+
+    def _begin(self, topic: bytes) -> Lookup:
         self.state.counters.route_misses += 1
+        self._newest = None
+        elsewhere = None if self.fabric.alone else self.interest.tree.walk(topic)
+        return Lookup(topic, self.state.tree.walk(topic), elsewhere, self._changes_before + len(self._changes))
+
+    def _finish(self, lookup: Lookup) -> Route:
+        changed = self._review(lookup)
+        route = self._build(lookup)
+        self.state.counters.route_branches += lookup.here.visited
         del self._stale[-_STALE_PER_MISS:]
+        topic = lookup.topic
+        if len(topic) > _TOPIC_BYTES_MAX or changed:
+            self._newest = route
+            return route
         if len(self.cache) >= self.state.limits.route_cache_max:
-            self.forget_all()
-        route = self._build(topic)
-        if len(topic) <= _TOPIC_BYTES_MAX:
-            self.cache[topic] = route
-            self._index.add(topic)
-            self.state.counters.route_cached = len(self.cache)
+            self._empty_cache()
+        self.cache[topic] = route
+        self._index.add(topic)
+        self.state.counters.route_cached = len(self.cache)
         return route
 
-    def _build(self, topic: bytes) -> Route:
-        route = Route(topic)
-        by_session: dict[str, list[Subscription]] = {}
-        for value in self.state.tree.match(topic):
+    def _drop_idle(self) -> None:
+        """Forget unfinished look-ups whose publishers have gone; they are in the order of their beginning."""
+        while self._unfinished:
+            oldest = next(iter(self._unfinished.values()))
+            if oldest.touched + _IDLE_TURNS_MAX >= self.state.work.turn:
+                return
+            del self._unfinished[oldest.topic]
+
+    def _review(self, lookup: Lookup) -> bool:
+        """Consider the subscriptions that have changed since a look-up began; return whether there are any.
+
+        The message was received before they changed, so it may go either way; but it must not go to what has ended.
+        """
+        changed = self._changes[lookup.since - self._changes_before :]
+        self.state.work.steps += len(changed)
+        found: dict[bytes, None] = {}
+        for topic_filter in changed:
+            if matches(topic_filter, lookup.topic):
+                found[topic_filter] = None
+        if not found:
+            return False
+        values: dict[object, None] = dict.fromkeys(lookup.here.found)
+        elsewhere: dict[object, None] = {} if lookup.elsewhere is None else dict.fromkeys(lookup.elsewhere.found)
+        for topic_filter in found:
+            values.update(dict.fromkeys(self.state.tree.values(topic_filter)))
+            elsewhere.update(dict.fromkeys(self.interest.tree.values(topic_filter)))
+        lookup.by_session = {}
+        lookup.groups = []
+        for value in values:
             if isinstance(value, Subscription):
-                known = by_session.get(value.session.client_id)
-                if known is None:
-                    by_session[value.session.client_id] = [value]
-                else:
-                    known.append(value)
+                if value.session.subscriptions.get(value.name) is value:
+                    lookup.take(value)
             else:
                 assert isinstance(value, Group)
-                route.groups.append(value)
-        for subscriptions in by_session.values():
+                if self.groups.get(value.name) is value:
+                    lookup.take(value)
+        if lookup.elsewhere is not None:
+            lookup.elsewhere.found = list(elsewhere)
+        self.state.work.steps += len(values)
+        return True
+
+    def _build(self, lookup: Lookup) -> Route:
+        topic = lookup.topic
+        route = Route(topic)
+        route.groups = lookup.groups
+        for subscriptions in lookup.by_session.values():
             recipient = merge(subscriptions)
             route.recipients.append(recipient)
             if recipient.session.durable:
@@ -146,8 +302,8 @@ class Routes:
                     route.logs.append(log)
                 else:
                     route.away_logs.append(log.store_partition)
-        if not self.fabric.alone:
-            self._build_elsewhere(route)
+        if lookup.elsewhere is not None:
+            self._build_elsewhere(route, lookup.elsewhere.found)
         keeps_qos0 = self.state.limits.queue_qos0_offline and bool(route.durable)
         route.elsewhere = bool(route.nodes or route.away or route.away_logs or route.shared)
         chosen = bool(route.away or route.away_logs or route.shared or route.groups)
@@ -156,23 +312,32 @@ class Routes:
         route.live = route.simple and not route.durable
         return route
 
-    def _build_elsewhere(self, route: Route) -> None:
-        for value in self.interest.tree.match(route.topic):
+    def _build_elsewhere(self, route: Route, found: list[object]) -> None:
+        away: dict[int, None] = {}  # several filters of one location may match
+        nodes: dict[str, None] = {}
+        for value in found:
             if isinstance(value, Location):
-                if not value.node_id:
-                    route.away.append(value.partition)
-                elif value.node_id not in route.nodes:  # several of its filters may match
-                    route.nodes.append(value.node_id)
+                if value.node_id:
+                    nodes[value.node_id] = None
+                else:
+                    away[value.partition] = None
             else:
                 assert isinstance(value, SharedLocation)
-                route.shared.setdefault(value.name, []).append(value)
+                if value.count:
+                    route.shared.setdefault(value.name, []).append(value)
+        route.away = list(away)
+        route.nodes = list(nodes)
+        self.state.work.steps += len(found)
 
     def refresh(self) -> None:
         """Remove the routes that announcements of other nodes concern."""
         changed = self.interest.changed
         if changed:
             if len(changed) > len(self.cache):
-                self.forget_all()
+                self._newest = None
+                if self._unfinished:
+                    self._note_changes(changed)
+                self._empty_cache()
             else:
                 for topic_filter in changed:
                     self.forget(topic_filter)
@@ -180,6 +345,9 @@ class Routes:
 
     def forget(self, topic_filter: bytes) -> None:
         """Remove the cached routes that a change of this filter may concern."""
+        self._newest = None
+        if self._unfinished:
+            self._note_changes([topic_filter])
         if topic_filter.startswith(_EVENTS):
             self.events_changed = True
         if not self.cache:
@@ -190,13 +358,30 @@ class Routes:
             return
         topics = self._index.take(topic_filter)
         if topics is None:
-            self.forget_all()
+            self._empty_cache()
         else:
             for topic in topics:
                 del self.cache[topic]
 
+    def _note_changes(self, changed: list[bytes]) -> None:
+        self._changes.extend(changed)
+        if len(self._changes) > _CHANGES_MAX:
+            self._unfinished = {}  # they begin anew
+            self._changes_before += len(self._changes)
+            self._changes = []
+
     def forget_all(self) -> None:
-        """Remove all cached routes."""
+        """Remove all cached routes, and begin unfinished look-ups anew: leaders or locations have changed."""
+        self._unfinished = {}
+        self._newest = None
+        self._empty_cache()
+
+    def forget_routes(self) -> None:
+        """Remove all cached routes: a session with many subscriptions has ended."""
+        self._newest = None
+        self._empty_cache()
+
+    def _empty_cache(self) -> None:
         self.events_changed = True
         self._stale.extend(self.cache.values())
         self.cache.clear()

@@ -6,6 +6,7 @@ Never touches a socket: `handle` belongs to the driver.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
     from folkmoot.session.relay import Lane, Relay, Remote
     from folkmoot.session.session import Session
 
-__all__ = ["CHECKING", "CLOSED", "CLOSING", "NEW", "OPEN", "REGISTERING", "Authenticate", "Connection", "PeerInfo"]
+__all__ = [
+    "CHECKING",
+    "CLOSED",
+    "CLOSING",
+    "NEW",
+    "OPEN",
+    "REGISTERING",
+    "Authenticate",
+    "Connection",
+    "PeerInfo",
+    "Task",
+]
 
 NEW: Final = 0  # only CONNECT is accepted
 CHECKING: Final = 1  # the driver checks the password
@@ -38,6 +50,18 @@ class PeerInfo:
         self.address = address
         self.certificate_name = certificate_name
         self.waited_us = 0  # from its accept until the node learned of it: a TLS handshake
+
+
+class Task:
+    """A packet whose handling is continued in the client's next turn; nothing that follows it is handled before."""
+
+    @abstractmethod
+    def go_on(self) -> bool:
+        """Continue until the client's steps are spent; return whether the packet has been handled."""
+
+    @abstractmethod
+    def packet(self) -> tuple[int, bytes]:
+        """Return the packet, as its first byte and its body: another node is to handle it from the beginning."""
 
 
 class Connection:
@@ -65,12 +89,24 @@ class Connection:
         self.parts: list[bytes] | None = None
         self.parts_bytes = 0
         self.need_bytes = 0
+        # Input that waits for the client's turn (`folkmoot.turn.work`): `rest[rest_pos:]`, before `parts`
+        self.rest: bytes = b""
+        self.rest_pos = 0
+        self.credit = 0  # steps that it may spend; negative: a debt
+        self.credit_turn = 0  # the turn in which it got the last quantum
+        self.queued = False  # it is on the waiting list
+        self.task: Task | None = None  # a packet that takes longer than a turn
+        self.backlog: deque[tuple[int, int, bytes]] | None = None  # its packets that wait, if it is at another node
+        self.noted = 0  # the number of the packet that is its task, if it is at another node
+        self.ending = ""  # why its network connection has ended, while its input is still being handled
         self.last_seen_us = now
         self.patience_us = NEVER  # one and a half times the keep alive
         self.paused = 0  # why its PUBLISH packets have to wait: bits of turn.throttle
         self.defers_publishes = False  # PUBLISH had to wait at the end of the last turn: the input is filtered
         self.reading_paused = False  # reading from its socket is paused
         self.stash: bytearray | None = None  # packets received meanwhile, which have to wait
+        self.stashed: bytes = b""  # older ones, of which `stashed[stashed_pos:]` has to wait
+        self.stashed_pos = 0
         # Of the messages published over it: the number of the newest request to other nodes, the newest outbox entry of
         # its session's partition, the newest request before that; and how many requests wait for a leader
         self.forwarded_seq = 0
@@ -111,6 +147,14 @@ class Connection:
         self.problem_information = True
         self.connack: bytes = b""
         self._outputs = outputs
+
+    def has_stash(self) -> bool:
+        """Whether packets wait because it may not publish."""
+        return self.stash is not None or self.stashed_pos < len(self.stashed)
+
+    def waiting_bytes(self) -> int:
+        """Return how much of its input waits for its turn, or for the rest of a packet; the stash excepted."""
+        return len(self.rest) - self.rest_pos + (0 if self.parts is None else self.parts_bytes)
 
     def can_send(self) -> bool:
         """Whether the client keeps up with its output; otherwise QoS 0 is dropped and QoS 1 and 2 wait."""

@@ -10,6 +10,7 @@ from folkmoot.session.entry import Entry
 from folkmoot.session.subscription import Subscription
 from folkmoot.store.key import QUEUE, name_prefix
 from folkmoot.store.message import Message
+from folkmoot.topics.name import pattern_of
 
 __all__ = ["PACKET_IDS", "Session", "Will"]
 
@@ -56,6 +57,7 @@ class Session:
         self.begun = False  # whether the session began with the connection that the token names
         self.will: Will | None = None
         self.subscriptions: dict[bytes, Subscription] = {}
+        self._patterns: dict[bytes, int] | None = None  # of filters with `+`, counted when it subscribes to one
         # Outbound flow
         self.window = PACKET_IDS
         self.inflight: dict[int, Entry] = {}
@@ -96,6 +98,34 @@ class Session:
     def waiting(self) -> int:
         """Messages in memory that are not sent yet."""
         return len(self.ready) - self.ready_head
+
+    def count_pattern(self, topic_filter: bytes, change: int, most: int = 1 << 60) -> bool:
+        """Count a filter that is added (1) or removed (-1); False: it has a new pattern, and there are `most` of them.
+
+        A pattern is the set of levels with `+`, and where the filter ends. Of the filters with one pattern at most one
+        matches a topic, so the number of patterns bounds how many branches of the subscription tree a topic leads to.
+        """
+        if topic_filter.find(b"+") < 0:
+            return True
+        patterns = self._patterns
+        if patterns is None:
+            if change < 0:
+                return True
+            patterns = {}
+            for subscription in self.subscriptions.values():
+                if subscription.topic_filter.find(b"+") >= 0:
+                    known = pattern_of(subscription.topic_filter)
+                    patterns[known] = patterns.get(known, 0) + 1
+            self._patterns = patterns
+        pattern = pattern_of(topic_filter)
+        count = patterns.get(pattern, 0) + change
+        if change > 0 and count == 1 and len(patterns) >= most:
+            return False
+        if count > 0:
+            patterns[pattern] = count
+        else:
+            patterns.pop(pattern, None)
+        return True
 
     def had_by(self, token: int) -> bool:
         """Whether no later connection than this one has had the session; True if that is not known."""

@@ -121,9 +121,12 @@ def merge(subscriptions: list[Subscription]) -> Recipient:
 def _combine(subscriptions: list[Subscription]) -> Recipient:
     qos = 0
     retain = False
-    identifiers = b""
+    identifiers: list[bytes] = []
     for subscription in subscriptions:
         qos = max(qos, subscription.options & QOS_MASK)
         retain = retain or bool(subscription.options & RETAIN_AS_PUBLISHED)
-        identifiers += encode_identifier(subscription.identifier)  # [MQTT-3.3.4-3] [MQTT-3.3.4-4] [MQTT-3.3.4-5]
-    return Recipient(subscriptions[0].session, qos, retain, identifiers)
+        if subscription.identifier:
+            identifiers.append(
+                encode_identifier(subscription.identifier)
+            )  # [MQTT-3.3.4-3] [MQTT-3.3.4-4] [MQTT-3.3.4-5]
+    return Recipient(subscriptions[0].session, qos, retain, b"".join(identifiers))

@@ -32,8 +32,12 @@ _EARLY_MAX: Final = 20_000
 """Messages of a node that is not a member yet."""
 
 
+_PACKET_STEPS: Final = 120
+"""The steps of the most expensive packet of a run: it goes to all clients, and is stored for each of them."""
+
+
 class BoundChecker:
-    """Measures the buffers of nodes."""
+    """Measures the buffers of nodes, and the work of their turns."""
 
     def __init__(self, world: World, limits: Limits) -> None:
         self.world = world
@@ -45,10 +49,23 @@ class BoundChecker:
         """A node has ended a turn."""
         came = host.bytes_in
         host.bytes_in = 0
+        self._steps(host)
         if came > self._largest_turn.get(host.name, 0):
             self._largest_turn[host.name] = came
         if host.turns % _EVERY == 0:
             self.look(host)
+
+    def _steps(self, host: Host) -> None:
+        """Compare the steps that a turn has spent for clients and other nodes with what they may be."""
+        node: Any = host.node
+        cluster_node = getattr(node, "cluster_node", None)
+        if cluster_node is None:
+            return
+        work = node._state.work
+        # Clients at once, those that waited, the other nodes; each of these, and each node, ends with a packet.
+        links = len(cluster_node._inboxes)
+        limit = 2 * work.turn_steps + links + (2 + links) * _PACKET_STEPS
+        self._check(host, "steps in a turn", work.last_served, limit)
 
     def look(self, host: Host) -> None:
         """Compare the buffers of a node with the limits."""

@@ -40,7 +40,7 @@ FEATURES = (
     "wills",
 )
 
-LATER = ("transactions",)
+LATER = ("bursts", "transactions")
 """Features that were added later: drawn without the generator, so that a seed remains the same run."""
 
 FAULTS = (
@@ -134,6 +134,9 @@ class Swarm:
         if nodes > 1:
             self._draw_cluster(rng, calm=calm)
         self.on["transactions"] = (self.clients + self.topics + self.depth + self.rounds) % 3 == 0
+        self.on["bursts"] = (self.clients + self.topics + self.rounds) % 4 == 0
+        # Of a turn: usually so few that input often waits. Small enough that a burst of a client exceeds them.
+        self.turn_steps = [64, 512, 65_536][(self.clients + self.depth) % 3]
         if shape is not None:
             shape(self)
         if self.has("empty restarts"):
@@ -214,6 +217,7 @@ class Swarm:
         return config
 
     def _limit(self, limits: Limits, rng: Rng) -> None:
+        limits.turn_steps_max = self.turn_steps
         limits.page_rows = [2, 8, 128][rng.below(3)]
         limits.sys_interval_us = SECOND if rng.chance(1, 5) else 0
         if self.short_queues:
@@ -251,6 +255,7 @@ class Swarm:
 
 
 LIMIT_NAMES = (
+    "turn_steps_max",
     "page_rows",
     "sys_interval_us",
     "queue_messages_max",

@@ -21,6 +21,12 @@ __all__ = ["Workload"]
 _PENDING_MAX = 30
 """Messages that a client keeps for better times."""
 
+_BURST = 150
+"""Messages that a client publishes at once, with bursts."""
+
+_BURST_EVERY = 20
+"""Publications between two bursts."""
+
 
 class Workload:
     """Makes clients act.
@@ -47,6 +53,7 @@ class Workload:
         self.replayers = replayers
         self.committers: list[Committer] = []
         self._sequences: dict[str, int] = {}
+        self._publishes = 0
         self._actions: list[Callable[[Client], None]] = []
         self._add(60, self._publish, "")
         self._add(6, self._subscribe, "")
@@ -109,8 +116,13 @@ class Workload:
     # Publishing
 
     def _publish(self, client: Client) -> None:
-        for _ in range(self.rng.between(1, 3)):
-            if len(client.outflow.pending) < _PENDING_MAX:
+        count = self.rng.between(1, 3)
+        if self.swarm.has("bursts"):
+            self._publishes += 1
+            if self._publishes % _BURST_EVERY == 0:
+                count = _BURST
+        for _ in range(count):
+            if len(client.outflow.pending) < _PENDING_MAX or count == _BURST:
                 client.outflow.publish(self._message(client))
 
     def _message(self, client: Client) -> Message:

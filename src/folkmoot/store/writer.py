@@ -43,6 +43,7 @@ class Writer:
     def __init__(self, partitions: int, epoch: int) -> None:
         self.epoch = epoch
         self.batch = Batch(1)
+        self.rows = 0  # added in this turn; whoever ends turns sets it to 0
         self.states: list[int] = [0] * partitions  # stored with the positions; the cluster defines the numbers
         self.touched: list[int] = []  # partitions that this turn has changed; may contain duplicates
         self.taken: list[int] = []  # the partitions that the last batch has changed
@@ -103,15 +104,18 @@ class Writer:
 
     def put(self, partition: int, key: bytes, body: bytes) -> None:
         """Set the row at `key` of `partition` to the change's version followed by `body`."""
+        self.rows += 1
         self.batch.put(key, self.version(partition) + body)
 
     def delete(self, partition: int, key: bytes) -> None:
         """Remove the row at `key` of `partition`."""
+        self.rows += 1
         self.version(partition)
         self.batch.delete(key)
 
     def delete_range(self, partition: int, start: bytes, end: bytes) -> None:
         """Remove the rows of `partition` with start <= key < end."""
+        self.rows += 1
         self.version(partition)
         self.batch.delete_range(start, end)
 

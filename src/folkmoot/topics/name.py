@@ -16,6 +16,7 @@ __all__ = [
     "filter_prefix",
     "has_wildcard",
     "matches",
+    "pattern_of",
     "split_share",
 ]
 
@@ -99,6 +100,15 @@ def check_size(text: bytes, levels_max: int, what: str) -> str | None:
 def has_wildcard(topic_filter: bytes) -> bool:
     """Return whether a valid filter contains `+` or `#`."""
     return b"#" in topic_filter or b"+" in topic_filter
+
+
+def pattern_of(topic_filter: bytes) -> bytes:
+    """Return the pattern of a valid filter without `$share`: `+` for each level with `+`, `=` for others, and `#`.
+
+    Of several filters with the same pattern at most one matches a given topic name.
+    """
+    levels = topic_filter.split(b"/")
+    return b"".join([level if level == b"+" or level == b"#" else b"=" for level in levels])
 
 
 def split_share(topic_filter: bytes) -> tuple[bytes, bytes] | None:

@@ -13,9 +13,11 @@ from typing import Final
 
 from folkmoot.topics.name import has_wildcard
 
-__all__ = ["Tree"]
+__all__ = ["Tree", "Walk"]
 
 DOLLAR: Final = 0x24
+
+_NO_END: Final = 1 << 60
 
 
 class Branch:
@@ -37,6 +39,66 @@ class Branch:
         return self.children is None and self.plus is None and self.values is None and self.tail is None
 
 
+class Walk:
+    """A look-up that can be interrupted: the branches still to be visited, and what was found.
+
+    visited: the number of branches until now. With k filters of d levels there are at most k * d, and for a filter set
+    like {a,+}/{a,+}/... twice as many with each level.
+    """
+
+    def __init__(self, root: Branch, topic: bytes, found: list[object]) -> None:
+        self.found = found
+        self.visited = 0
+        self.is_done = False
+        self._levels = topic.split(b"/")
+        # [MQTT-4.7.2-1] a leading wildcard does not match a topic that begins with $: skip both at the first level.
+        self._skip = topic[0] == DOLLAR
+        self._waiting: list[tuple[Branch, int]] = [(root, 0)]
+
+    def go(self, branches: int) -> bool:
+        """Visit at most this many further branches; return whether that was all. Depth first, no recursion."""
+        if self.is_done:
+            return True
+        levels = self._levels
+        found = self.found
+        waiting = self._waiting
+        last = len(levels)
+        skip = self._skip
+        branch: Branch | None = None
+        i = 0
+        left = branches
+        while True:
+            if branch is None:
+                if not waiting:
+                    break
+                branch, i = waiting.pop()
+            if left <= 0:
+                waiting.append((branch, i))
+                break
+            left -= 1
+            # Before the check for the last level: `#` matches its parent level, too (section 4.7.1.2).
+            if branch.tail is not None and not skip:
+                found.extend(branch.tail)
+            if i == last:
+                if branch.values is not None:
+                    found.extend(branch.values)
+                branch = None
+                continue
+            plus = None if skip else branch.plus
+            skip = False
+            branch = None if branch.children is None else branch.children.get(levels[i])
+            i += 1
+            if plus is not None:
+                if branch is None:
+                    branch = plus
+                else:
+                    waiting.append((plus, i))
+        self._skip = skip
+        self.visited += branches - left
+        self.is_done = not waiting
+        return self.is_done
+
+
 class Tree:
     """Filters with their values; values are compared as dictionary keys and kept in order of insertion."""
 
@@ -45,6 +107,7 @@ class Tree:
         self.root = Branch()
         self.wildcards = 0
         self.count = 0
+        self.visited = 0  # branches of the last `match`
 
     def __len__(self) -> int:
         """Return the number of (filter, value) pairs."""
@@ -95,8 +158,25 @@ class Tree:
         if values is not None:
             found.extend(values)
         if self.wildcards > 0:
-            self.walk(topic, found)
+            walk = Walk(self.root, topic, found)
+            walk.go(_NO_END)
+            self.visited = walk.visited
+        else:
+            self.visited = 0
         return found
+
+    def walk(self, topic: bytes) -> Walk:
+        """Begin to look for a topic name in steps: `Walk.found` has what `match` returns when `Walk.go` returns True.
+
+        The tree may change meanwhile: the result has what was in the tree all the time, and may have what was not.
+        """
+        found: list[object] = []
+        values = self.filters.get(topic)
+        if values is not None:
+            found.extend(values)
+        walk = Walk(self.root, topic, found)
+        walk.is_done = self.wildcards == 0
+        return walk
 
     def values(self, topic_filter: bytes) -> list[object]:
         """Return the values of exactly this filter, in order of insertion; empty for an unknown filter."""
@@ -109,38 +189,6 @@ class Tree:
         for topic_filter, values in self.filters.items():
             pairs.extend([(topic_filter, value) for value in values])
         return pairs
-
-    def walk(self, topic: bytes, found: list[object]) -> None:
-        """Append to `found` the values of the filters with wildcards that match `topic`: depth first, no recursion."""
-        levels = topic.split(b"/")
-        last = len(levels)
-        # [MQTT-4.7.2-1] a leading wildcard does not match a topic that begins with $: skip both at the first level.
-        skip = topic[0] == DOLLAR
-        branch: Branch | None = self.root
-        i = 0
-        waiting: list[tuple[Branch, int]] = []
-        while True:
-            if branch is None:
-                if not waiting:
-                    return
-                branch, i = waiting.pop()
-            # Before the check for the last level: `#` matches its parent level, too (section 4.7.1.2).
-            if branch.tail is not None and not skip:
-                found.extend(branch.tail)
-            if i == last:
-                if branch.values is not None:
-                    found.extend(branch.values)
-                branch = None
-                continue
-            plus = None if skip else branch.plus
-            skip = False
-            branch = None if branch.children is None else branch.children.get(levels[i])
-            i += 1
-            if plus is not None:
-                if branch is None:
-                    branch = plus
-                else:
-                    waiting.append((plus, i))
 
     def grow(self, topic_filter: bytes, values: dict[object, None]) -> None:
         """Create the branches of a new filter and attach `values` to its end."""

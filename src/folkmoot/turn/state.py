@@ -21,6 +21,7 @@ from folkmoot.store.reader import Reader
 from folkmoot.store.writer import Writer
 from folkmoot.topics.tree import Tree
 from folkmoot.turn.latency import Meter
+from folkmoot.turn.work import Work
 
 __all__ = [
     "NEWS_MAX",
@@ -104,6 +105,7 @@ class State:
         self.writer = writer
         self.rng = rng
         self.now = 0
+        self.work = Work(writer, limits.turn_steps_max)
         self.started_us = 0
         self.counters = Counters()
         self.timers = Timers()
@@ -129,7 +131,6 @@ class State:
         self.closes: list[Connection] = []
         self.pauses: list[Connection] = []
         self.resumes: list[Connection] = []
-        self.unstash: deque[Connection] = deque()  # what they sent meanwhile may be handled now
         self.checks: list[Authenticate] = []
         self.events: list[Event] = []
         # For operators and programs

@@ -12,6 +12,7 @@ from typing import Final
 from folkmoot.kernel.clock import MILLISECOND
 from folkmoot.session.connection import CLOSING, Connection
 from folkmoot.turn.state import TIMER_OVERLOAD, State
+from folkmoot.turn.work import WAITING_BYTES_MAX
 
 __all__ = ["FOR_BACKLOG", "FOR_HANDSHAKE", "FOR_ORDER", "FOR_OVERLOAD", "FOR_RATE", "FOR_RELAY", "Throttle"]
 
@@ -75,8 +76,8 @@ class Throttle:
         A client that only publishes is not read. One that also subscribes is read for its acknowledgements and pings;
         everything else is stashed, up to a bound.
         """
-        if connection.paused & why or connection.remote is not None:
-            return  # the node that has the connection pauses it
+        if connection.paused & why or connection.remote is not None or connection.ending:
+            return  # the node that has the connection pauses it; one that has ended sends nothing more
         if not connection.paused:
             if why == FOR_HANDSHAKE or not _converses(connection) or self._is_stash_full():
                 self.pause_reading(connection)
@@ -116,8 +117,8 @@ class Throttle:
         connection.defers_publishes = False
         self.state.counters.publishers_paused -= 1
         self.resume_reading(connection)
-        if connection.stash is not None:
-            self.state.unstash.append(connection)
+        if connection.has_stash():
+            self.state.work.wait(connection)
 
     def pause_reading(self, connection: Connection) -> None:
         """Stop reading the socket until `resume_reading`."""
@@ -138,17 +139,39 @@ class Throttle:
         if len(connection.stash) > most or self._is_stash_full():
             self.pause_reading(connection)
 
-    def take_stash(self, connection: Connection) -> bytes:
-        """Take the stashed packets out."""
-        stash = connection.stash
-        if stash is None:
-            return b""
-        connection.stash = None
-        self.stash_bytes -= len(stash)
-        return bytes(stash)
+    def open_stash(self, connection: Connection) -> bytes:
+        """Return the bytes of which those from `stashed_pos` on are the oldest stashed packets; empty: none.
+
+        They stay there until `take_from_stash`, and are not copied again however often they have to wait.
+        """
+        if connection.stashed_pos == len(connection.stashed):
+            stash = connection.stash
+            connection.stash = None
+            connection.stashed = b"" if stash is None else bytes(stash)
+            connection.stashed_pos = 0
+        return connection.stashed
+
+    def take_from_stash(self, connection: Connection, pos: int) -> None:
+        """The packets before `pos` have been handled."""
+        self.stash_bytes -= pos - connection.stashed_pos
+        connection.stashed_pos = pos
+        if pos == len(connection.stashed):
+            connection.stashed = b""
+            connection.stashed_pos = 0
+
+    def drop_stash(self, connection: Connection) -> None:
+        """Forget the stashed packets."""
+        self.stash_bytes -= len(connection.stashed) - connection.stashed_pos
+        connection.stashed = b""
+        connection.stashed_pos = 0
+        if connection.stash is not None:
+            self.stash_bytes -= len(connection.stash)
+            connection.stash = None
 
     def resume_reading(self, connection: Connection) -> None:
-        """Read the socket of a connection again that is not paused any more."""
+        """Read the socket of a connection again that is not paused any more, unless much of its input waits."""
+        if connection.queued and connection.waiting_bytes() > WAITING_BYTES_MAX:
+            return
         if connection.reading_paused and not connection.paused:
             connection.reading_paused = False
             if connection.state < CLOSING:
@@ -156,10 +179,14 @@ class Throttle:
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""
-        if connection.stash is not None:
-            self.take_stash(connection)
+        self.drop_stash(connection)
+        self.release(connection)
+
+    def release(self, connection: Connection) -> None:
+        """The connection has ended: it is not paused any more, for whatever reason."""
         if connection.paused:
             connection.paused = 0
+            connection.defers_publishes = False
             self.state.counters.publishers_paused -= 1
             self.paused.pop(connection.id, None)
             self._slowed.pop(connection.id, None)
