@@ -98,6 +98,7 @@ def messages() -> list[Family]:
         gauge("wills_pending", "messages", "Wills whose delay has not ended yet"),
         counter("wills_published", "messages", "Wills published"),
         counter("wills_cancelled", "messages", "Wills cancelled by a DISCONNECT or by a reconnect in time"),
+        counter("wills_revoked", "messages", "Wills dropped: the user was removed, or may not publish there any more"),
         gauge("retained_messages", "messages", "Retained messages"),
         gauge("retained_bytes", "bytes", "Topics, payloads and properties of the retained messages", "retained"),
         counter("retained_sent", "messages", "Retained messages sent because of a SUBSCRIBE"),
