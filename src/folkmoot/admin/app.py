@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -45,6 +46,8 @@ class Admin(Service):
         self._token: str | None = None
         self._server: HttpServer | None = None
         self._waits: StreamWaits | None = None
+        self._serving: ServingNode | None = None
+        self._app: Starlette | None = None
 
     def prepare(self, settings: Settings) -> None:
         """Read the token and bind the address."""
@@ -52,6 +55,22 @@ class Admin(Service):
         if admin.address is not None:
             self._token = None if admin.token_file is None else read_token(admin.token_file)
             self._socket = listen(admin.address.host, admin.address.port)
+
+    def read_again(self, settings: Settings) -> Callable[[], None]:
+        """Read the token again; the result puts it into force."""
+        token = None if settings.admin.token_file is None else read_token(settings.admin.token_file)
+
+        def replace() -> None:
+            self._token = token
+            if self._serving is not None and self._waits is not None:
+                self._app = application(self._serving, token, self._waits)
+
+        return replace
+
+    async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
+        """Pass a request to the application, which changes with the token."""
+        assert self._app is not None, "requests come after the start"
+        await self._app(scope, receive, send)
 
     async def start(self, serving: ServingNode) -> str:
         """Serve; return "admin=HOST:PORT"."""
@@ -61,8 +80,11 @@ class Admin(Service):
         self._waits = StreamWaits(serving.node.streams, lambda log: serving.node.stream_end(log, serving.turns.begin()))
         serving.turns.after_written = self._waits.check
         serving.turns.answered = answered
-        app = application(serving, self._token, self._waits)
-        self._server = HttpServer(app, self._socket, lambda level, text: serving.say(level, "http", message=text))
+        self._serving = serving
+        self._app = application(serving, self._token, self._waits)
+        self._server = HttpServer(
+            self._dispatch, self._socket, lambda level, text: serving.say(level, "http", message=text)
+        )
         await self._server.start()
         return f"admin={Address(address.host, self._socket.getsockname()[1])}"
 

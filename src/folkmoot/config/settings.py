@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from folkmoot.auth.access import check_client_pattern
 from folkmoot.auth.acl import check_template
 from folkmoot.config.base import Section
 from folkmoot.config.cluster import ClusterSettings
@@ -53,6 +54,14 @@ def valid_stream_name(name: str) -> str:
     return name
 
 
+def valid_client_pattern(text: str) -> str:
+    """Return a valid pattern of client ids; raises ValueError with the reason if it is invalid."""
+    if fault := check_client_pattern(text):
+        raise ValueError(fault)
+    return text
+
+
+ClientPattern = Annotated[str, AfterValidator(valid_client_pattern)]
 FilterField = Annotated[str, AfterValidator(valid_filter), "filter"]
 TemplateField = Annotated[str, AfterValidator(valid_template), "filter"]
 StreamName = Annotated[str, AfterValidator(valid_stream_name)]
@@ -176,6 +185,20 @@ class AuthSettings(Section):
     )
     user_from_certificate: bool = Field(
         False, description="Whether the common name of a client certificate replaces user name and password."
+    )
+    client_id_owner: bool = Field(
+        True,
+        description=(
+            "Whether a client id belongs to the user of its session, where there are users: another user that connects "
+            "with it is refused with 0x87. False: that user begins a new session, and the first one ends."
+        ),
+    )
+    client_ids: list[ClientPattern] = Field(
+        default_factory=list,
+        description=(
+            'The client ids that a user may have: patterns with * and ?, and %u for the user name, such as "%u-*". '
+            "Others are refused with 0x85. Empty: any."
+        ),
     )
     default: Literal["allow", "deny"] | None = Field(
         None, description="What applies if no rule matches. Unset: allow without rules, deny with them."

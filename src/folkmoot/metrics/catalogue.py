@@ -53,9 +53,10 @@ def connections() -> list[Family]:
         counter("connects_refused", "packets", "CONNECT packets answered with an error or by closing the connection"),
         counter("connect_timeouts", "connections", "Connections closed because no CONNECT was received in time"),
         counter("keep_alive_timeouts", "clients", "Clients disconnected because their keep alive expired"),
+        counter("connections_revoked", "clients", "Clients disconnected because a reload has taken their rights away"),
         counter("takeovers", "clients", "Connections closed because their client connected again"),
         split("authentications", COUNTER, "attempts", "Authentications by result", "result",
-              "auth_", ["succeeded", "failed", "method_unknown"]),
+              "auth_", ["succeeded", "failed", "limited", "method_unknown"]),
     ]  # fmt: skip
 
 

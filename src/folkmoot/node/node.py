@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from folkmoot.auth.access import Access
+from folkmoot.auth.remembered import Remembered
 from folkmoot.broker.broker import Broker
 from folkmoot.kernel.event import INFO
 from folkmoot.kernel.planted import Planted
@@ -64,10 +65,17 @@ class Node:
         if config.cluster is not None:
             fabric.planted = Planted(config.cluster.planted)
         self._broker = Broker(self._state, fabric, self.streams)
+        self.remembered = Remembered()  # of passwords that were right, here or at other nodes; for the driver
         self.cluster_node: ClusterNode | None = None
         if config.cluster is not None:
             self.cluster_node = ClusterNode(
-                config.cluster, self._state, fabric, self._broker, self.birth.incarnation, config.version
+                config.cluster,
+                self._state,
+                fabric,
+                self._broker,
+                self.birth.incarnation,
+                config.version,
+                self.remembered,
             )
 
     @property
@@ -118,6 +126,14 @@ class Node:
         self._tick(now)
         self._broker.authenticated(connection, ok)
 
+    def remember(self, mark: bytes, now: int) -> None:
+        """The driver has found a password right: remember its mark, and tell the other nodes."""
+        self._tick(now)
+        if self.cluster_node is not None:
+            self.cluster_node.logins.share(mark)
+        else:
+            self.remembered.add(mark)
+
     def limited(self, connection: Connection, why: str, now: int) -> None:
         """The answer to an Authenticate effect that is not checked, after too many wrong passwords."""
         self._tick(now)
@@ -127,6 +143,17 @@ class Node:
         """Other rules for clients are in force: all that is open is judged again, a page per turn."""
         self._tick(now)
         self._broker.reload(access)
+
+    def replace_secrets(self, words: list[bytes], now: int) -> None:
+        """Use other secrets of the cluster: the first to prove, all to accept."""
+        self._tick(now)
+        if self.cluster_node is not None:
+            self.cluster_node.peers.replace_secrets(words, self._state.now)
+            self.cluster_node.step()
+
+    def connections(self) -> list[Connection]:
+        """Return the network connections of clients that are open."""
+        return list(self._state.connections.values())
 
     def revoke(self, connection: Connection, why: str, now: int) -> None:
         """The driver would not accept a connection any more, such as one whose certificate is not trusted now."""

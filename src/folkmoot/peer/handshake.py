@@ -234,7 +234,7 @@ class Greeter:
     """Sends HELLO and PROOF on connections and checks those of the peers."""
 
     def __init__(self, me: Member, config: ClusterConfig, rng: Rng) -> None:
-        self._secret = config.secret
+        self._secrets = [config.secret, *config.secrets_accepted]
         # Outputs of the generator must not leave the process: from one of them all later ones can be computed.
         self._seed = u64(rng.next64()) + u64(rng.next64())
         self._count = 0
@@ -251,10 +251,19 @@ class Greeter:
         hello.has_secret = bool(config.secret)
         self.hello = hello
 
+    def replace_secrets(self, words: list[bytes]) -> None:
+        """Use another secret from now on, the first, and accept the others too. With or without: that does not change."""
+        assert bool(words[0]) == self.hello.has_secret, "a secret is neither introduced nor given up while a node runs"
+        self._secrets = list(words)
+
+    def accepts(self, secret: bytes) -> bool:
+        """Whether a connection that was proved by this secret may stay."""
+        return secret in self._secrets
+
     def begin(self, peer: PeerConnection) -> None:
         """Send HELLO."""
         self._count += 1
-        self.hello.nonce = nonce(self._secret, self._seed, self._count)
+        self.hello.nonce = nonce(self._secrets[0], self._seed, self._count)
         peer.said = self.hello.encode()
         peer.put(frame(HELLO, peer.said))
 
@@ -278,7 +287,8 @@ class Greeter:
             return "it wants a secret, and this node has none: set cluster.secret_file here"
         peer.state = PROVING
         if peer.outgoing:
-            peer.put(frame(PROOF, proof(self._secret, _DIALLER, peer.said, peer.heard)))
+            peer.secret = self._secrets[0]
+            peer.put(frame(PROOF, proof(peer.secret, _DIALLER, peer.said, peer.heard)))
         return ""
 
     def check(self, peer: PeerConnection, body: bytes) -> str:
@@ -286,10 +296,14 @@ class Greeter:
         hello = peer.hello
         assert hello is not None, "PROVING comes after HELLO"
         if peer.outgoing:
-            expected = proof(self._secret, _LISTENER, peer.said, peer.heard)
+            known = hmac.compare_digest(proof(peer.secret, _LISTENER, peer.said, peer.heard), body)
         else:
-            expected = proof(self._secret, _DIALLER, peer.heard, peer.said)
-        if not hmac.compare_digest(expected, body):
+            known = False
+            for secret in self._secrets:
+                if hmac.compare_digest(proof(secret, _DIALLER, peer.heard, peer.said), body):
+                    peer.secret = secret  # and the answer proves the same one: the dialler may not know the others
+                    known = True
+        if not known:
             return "its secret is another one: cluster.secret_file must have the same content on all nodes"
         if hello.node_id == self.hello.node_id:
             return SAME_ID
@@ -297,6 +311,6 @@ class Greeter:
         if fault:
             return fault
         if not peer.outgoing:
-            peer.put(frame(PROOF, proof(self._secret, _LISTENER, peer.heard, peer.said)))
+            peer.put(frame(PROOF, proof(peer.secret, _LISTENER, peer.heard, peer.said)))
         peer.state = RESUMING
         return ""

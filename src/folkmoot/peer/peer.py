@@ -46,6 +46,8 @@ class PeerConnection:
         self.hello: Hello | None = None  # of the peer
         self.said = b""  # the HELLO that was sent, and below the one received: the proofs cover both
         self.heard = b""
+        self.secret = b""  # by which both have proved themselves
+        self.secret = b""  # by which both have proved themselves
         self.wire = 0
         self.link: Link | None = None
         self.serial = 0  # of the peer's RESUME

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -35,23 +36,41 @@ class Listener:
         self._socket: socket.socket | None = listen(settings.address.host, settings.address.port)
         self.address = Address(settings.address.host, self._socket.getsockname()[1])
         self._server: asyncio.Server | None = None
+        self._turns: Turns | None = None
+        self._gate: Gate | None = None
+        self._limits: Limits | None = None
 
     async def start(self, turns: Turns, gate: Gate, limits: Limits) -> None:
         """Accept connections from now on."""
-        assert self._socket is not None, "a listener starts once"
+        self._turns, self._gate, self._limits = turns, gate, limits
+        self._server = await self._serve()
+
+    async def _serve(self) -> asyncio.Server:
+        """Accept with the certificates of now, on the socket that stays open through a change of them."""
+        assert self._socket is not None, "a listener starts once, and not after its end"
+        assert self._turns is not None
+        assert self._gate is not None
+        assert self._limits is not None
         options: dict[str, Any] = {}
         if self.certificates is not None:
             options["ssl"] = self.certificates.context
-            options["ssl_handshake_timeout"] = limits.connect_timeout_us / SECOND
+            options["ssl_handshake_timeout"] = self._limits.connect_timeout_us / SECOND
             options["ssl_shutdown_timeout"] = TLS_SHUTDOWN_S
-        factory = protocol_factory(self.settings, turns, gate, limits)
-        self._server = await turns.loop.create_server(factory, sock=self._socket, backlog=4096, **options)
-        self._socket = None  # the server's now
+        factory = protocol_factory(self.settings, self._turns, self._gate, self._limits)
+        return await self._turns.loop.create_server(factory, sock=self._socket.dup(), backlog=4096, **options)
 
-    def reload(self) -> None:
-        """Read the certificates again; on TlsError the old ones stay in use."""
-        if self.certificates is not None:
-            self.certificates.reload()
+    async def replace(self, tls: TlsSettings, context: ssl.SSLContext) -> bool:
+        """Accept with another context; return whether clients may be connected that it would not accept.
+
+        The socket stays: no client is refused meanwhile.
+        """
+        assert self.certificates is not None, "only listeners with TLS have a context"
+        stricter = self.certificates.replace(tls, context)
+        former = self._server
+        if former is not None:
+            self._server = await self._serve()
+            former.close()
+        return stricter
 
     def close(self) -> None:
         """Stop accepting; idempotent."""

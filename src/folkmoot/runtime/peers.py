@@ -14,6 +14,7 @@ from asyncio import AbstractEventLoop, BaseTransport, Transport
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from folkmoot.config.cluster import ClusterSettings
+from folkmoot.config.tls import TlsSettings
 from folkmoot.config.unit import Address, parse_address
 from folkmoot.peer.peer import PeerConnection
 from folkmoot.runtime.drain import close_in_order
@@ -24,7 +25,7 @@ from folkmoot.runtime.tls import Certificates, fill
 if TYPE_CHECKING:
     from folkmoot.node import Effects
 
-__all__ = ["PeerNetwork", "PeerProtocol"]
+__all__ = ["PeerNetwork", "PeerProtocol", "client_context"]
 
 # Time limit of a connection attempt. A new attempt sends its SYN at once, so that a node is reached soon after its
 # network has recovered; the system itself would double its pause each time.
@@ -105,7 +106,7 @@ class PeerNetwork(Carrier):
         self._client_context: ssl.SSLContext | None = None
         if settings.tls is not None:
             self._certificates = Certificates(settings.tls.for_listener())
-            self._client_context = client_context(self._certificates)
+            self._client_context = client_context(self._certificates.settings)
         self._socket: socket.socket | None = listen(settings.listen.host, settings.listen.port)
         self.address = Address(settings.listen.host, self._socket.getsockname()[1])
         self._server: asyncio.Server | None = None
@@ -119,8 +120,13 @@ class PeerNetwork(Carrier):
 
     async def start(self, turns: Turns) -> None:
         """Begin to accept peers, and to dial those that the node requests."""
-        assert self._socket is not None, "a network starts once"
         self._turns = turns
+        self._server = await self._serve(turns)
+        turns.carrier = self
+
+    async def _serve(self, turns: Turns) -> asyncio.Server:
+        """Accept with the certificates of now, on the socket that stays open through a change of them."""
+        assert self._socket is not None, "a network starts once, and not after its end"
         options: dict[str, Any] = {}
         if self._certificates is not None:
             options = {
@@ -128,11 +134,9 @@ class PeerNetwork(Carrier):
                 "ssl_handshake_timeout": HANDSHAKE_S,
                 "ssl_shutdown_timeout": LINGER_S,
             }
-        self._server = await turns.loop.create_server(
-            lambda: PeerProtocol(self, turns, ""), sock=self._socket, backlog=256, **options
+        return await turns.loop.create_server(
+            lambda: PeerProtocol(self, turns, ""), sock=self._socket.dup(), backlog=256, **options
         )
-        self._socket = None  # the server's now
-        turns.carrier = self
 
     def carry(self, effects: Effects) -> None:
         """Carry out the effects of a turn on peers: output first, because it may hold the reason of a close."""
@@ -194,11 +198,29 @@ class PeerNetwork(Carrier):
             sock.close()
             raise
 
-    def reload(self) -> None:
-        """Read the certificates again for new connections; on TlsError the old ones stay in use."""
-        if self._certificates is not None and self._client_context is not None:
-            self._certificates.reload()
-            fill(self._client_context, self._certificates.settings)
+    @property
+    def certificates(self) -> Certificates | None:
+        """The certificates of this node; None without TLS between nodes."""
+        return self._certificates
+
+    async def replace(self, tls: TlsSettings, context: ssl.SSLContext, dialling: ssl.SSLContext) -> None:
+        """Accept and dial with other contexts, and end the connections to nodes that they would not accept."""
+        assert self._certificates is not None, "only with TLS between nodes"
+        stricter = self._certificates.replace(tls, context)
+        self._client_context = dialling
+        former = self._server
+        if former is not None and self._turns is not None:
+            self._server = await self._serve(self._turns)
+            former.close()
+        if stricter:
+            self.judge()
+
+    def judge(self) -> None:
+        """End the connections to nodes whose certificates are not accepted any more; their links go on over others."""
+        assert self._certificates is not None, "only with TLS between nodes"
+        for handle in list(self.open.values()):
+            if self._certificates.refuses(handle.get_extra_info("ssl_object")):
+                handle.abort()
 
     def close(self) -> None:
         """Close all connections and stop accepting; idempotent."""
@@ -222,14 +244,14 @@ def reason_of(error: Exception) -> str:
     return str(error)
 
 
-def client_context(certificates: Certificates) -> ssl.SSLContext:
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
     """Return the context for outgoing connections, with the node's own certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # The CA signs nodes of this cluster only, and a node may move: its name or address would prove nothing more.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    fill(context, certificates.settings)
+    fill(context, settings)
     return context
 
 
