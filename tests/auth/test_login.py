@@ -157,9 +157,10 @@ def test_the_queue_has_an_end_and_makes_room_for_the_better_known() -> None:
     bench.attempt("known", "ann", True)
     for _ in range(5):
         assert bench.enter("flood", "u") == WAITS
-    assert bench.enter("other", "u") == OVERFLOW
+    assert bench.enter("flood", "u") == OVERFLOW
+    assert bench.enter("other", "u") == WAITS
     assert bench.enter("known", "ann") == WAITS
-    assert [login.address for login in bench.logins.overflowed] == ["flood"]
+    assert [login.address for login in bench.logins.overflowed] == ["flood", "flood"]
     assert bench.logins.waiting == 5
 
 

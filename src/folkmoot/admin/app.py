@@ -67,11 +67,6 @@ class Admin(Service):
 
         return replace
 
-    async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request to the application, which changes with the token."""
-        assert self._app is not None, "requests come after the start"
-        await self._app(scope, receive, send)
-
     async def start(self, serving: ServingNode) -> str:
         """Serve; return "admin=HOST:PORT"."""
         address = serving.settings.admin.address
@@ -82,9 +77,13 @@ class Admin(Service):
         serving.turns.answered = answered
         self._serving = serving
         self._app = application(serving, self._token, self._waits)
-        self._server = HttpServer(
-            self._dispatch, self._socket, lambda level, text: serving.say(level, "http", message=text)
-        )
+
+        async def dispatch(scope: Any, receive: Any, send: Any) -> None:
+            """Pass a request to the application, which changes with the token."""
+            assert self._app is not None, "requests come after the start"
+            await self._app(scope, receive, send)
+
+        self._server = HttpServer(dispatch, self._socket, lambda level, text: serving.say(level, "http", message=text))
         await self._server.start()
         return f"admin={Address(address.host, self._socket.getsockname()[1])}"
 

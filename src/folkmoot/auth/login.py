@@ -190,28 +190,26 @@ class Logins:
 
     def _make_room(self, rank: int, address: str) -> bool:
         """Drop a login of a later class, or of an address that has more in the same class; False if there is none."""
+        own = self._queues[rank].get(address)
         for worse in range(_CLASSES - 1, rank, -1):
-            if self._queues[worse]:
-                self._drop(worse, next(reversed(self._queues[worse])))
+            if self._drop_of_longest(self._queues[worse], 0):
                 return True
-        queues = self._queues[rank]
-        own = queues.get(address)
-        most = 1 if own is None else len(own) + 1
-        longest = ""
-        for other in islice(reversed(queues), _LOOKED_AT):
-            if len(queues[other]) > most:
-                most = len(queues[other])
-                longest = other
-        if longest:
-            self._drop(rank, longest)
-        return bool(longest)
+        return self._drop_of_longest(self._queues[rank], 1 if own is None else len(own) + 1)
 
-    def _drop(self, rank: int, address: str) -> None:
-        queue = self._queues[rank][address]
-        self.overflowed.append(queue.pop())
+    def _drop_of_longest(self, queues: OrderedDict[str, deque[Login]], most: int) -> bool:
+        """Drop the newest login of an address with more than `most`; False if there is none."""
+        longest = ""
+        for address in islice(reversed(queues), _LOOKED_AT):
+            if len(queues[address]) > most:
+                most = len(queues[address])
+                longest = address
+        if not longest:
+            return False
+        self.overflowed.append(queues[longest].pop())
         self.waiting -= 1
-        if not queue:
-            del self._queues[rank][address]
+        if most == 1:
+            del queues[longest]
+        return True
 
     def __repr__(self) -> str:
         waiting = [sum([len(queue) for queue in queues.values()]) for queues in self._queues]

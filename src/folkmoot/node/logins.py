@@ -53,8 +53,8 @@ class LoginSharing:
     def share(self, mark: bytes) -> None:
         """Remember a mark, and tell all nodes."""
         if self.remembered.add(mark) and self.trusted:
-            for node_id in self.peers.up_ids():
-                if self._knows(node_id):
+            for node_id, features in self.peers.features().items():  # a link keeps it while its connection is broken
+                if FEATURE in features:
                     self.peers.send(node_id, LOGINS, bytes([_MARKS]) + mark)
 
     def receive(self, node_id: str, body: bytes) -> None:
